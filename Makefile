@@ -1,0 +1,41 @@
+# make demo: set everything up and show the product on embedded data. make test: set everything up and pass the tests.
+# Needs Python 3.11+, make and the package index; works in its own virtual environment, .venv.
+
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo test lint constraints clean
+
+demo: .venv/installed
+	$(BIN)/earmark demo --out demo
+
+test: .venv/installed-dev lint
+	$(BIN)/python -m pytest -n 2
+
+lint: .venv/installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+.venv/created:
+	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv .venv
+	touch $@
+
+.venv/installed: .venv/created pyproject.toml constraints.txt
+	@echo "Installing earmark into .venv (about a minute the first time) ..."
+	$(INSTALL) -e .
+	touch $@
+
+.venv/installed-dev: .venv/created pyproject.toml constraints.txt
+	@echo "Installing earmark and its test tools into .venv (some minutes the first time) ..."
+	$(INSTALL) -e '.[dev]'
+	touch $@ .venv/installed
+
+# Write constraints.txt anew from the newest versions that satisfy pyproject.toml; torch stays where it is pinned.
+constraints:
+	tools/freeze $(PYTHON)
+
+clean:
+	rm -rf .venv demo build dist .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,264 @@
+"""What every pooling operator shares: the checked entry point, the registry, and the two usual shapes of a leaf.
+
+A leaf writes only its maths. It subclasses
+
+- `Pool` and gives `_reduce(p, mask, embedding) -> P`, or
+- `WeightedPool` (P is a weighted mean of p) and gives `_weights(p, mask, embedding)`, or
+- `ScoredPool` (the weights are a soft-max over frames) and gives `_scores(p, mask, embedding)`,
+
+and, where it has them, `penalty`, `project` and `_summary` (what a stream must remember). By the time a leaf is called,
+shapes are checked, p is at least float32 and padded frames hold 0 in p and in the embedding, so that nothing behind the
+mask can be seen, not even NaN.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from earmark.errors import ArgumentError, DataError
+from earmark.pooling.stream import LogSums, Stream, Summary
+from earmark.registry import Registry
+
+__all__ = ["POOLS", "Pool", "ScoredPool", "WeightedPool", "create_pool", "hide_padding", "is_eager", "per_class"]
+
+
+class Pool(nn.Module, ABC):
+    """A pooling operator: from the probabilities of a bag's frames to one probability for the bag.
+
+    Parameters
+    ----------
+    n_classes
+        Number of classes; learned parameters are one per class.
+    """
+
+    name: ClassVar[str]
+    is_mean: ClassVar[bool] = True
+    """The result lies within [min, max] of its frames; one frame, or a constant bag, is itself."""
+    is_ordered: ClassVar[bool] = False
+    """The order of the frames matters."""
+    uses_embedding: ClassVar[bool] = False
+    """The weights come from an embedding of the frames rather than from their probabilities."""
+    why_no_weights: ClassVar[str] = ""
+    why_no_stream: str = ""
+
+    check_values: bool = True
+    """Read the values of p and mask at every call, to refuse NaN, values outside [0, 1] and empty bags. False saves
+    that one pass over p and, on a GPU, one wait. Compiled, exported, vmapped and graph-captured calls never check."""
+
+    def __init__(self, n_classes: int) -> None:
+        super().__init__()
+        if not isinstance(n_classes, int) or n_classes < 1:
+            raise ArgumentError(f"n_classes must be a whole number of at least 1, got {n_classes!r}")
+        self.n_classes = n_classes
+
+    def forward(self, p: Tensor, mask: Tensor | None = None, *, embedding: Tensor | None = None) -> Tensor:
+        """Pool each bag.
+
+        Parameters
+        ----------
+        p : (bags, frames, classes), in [0, 1]
+            Probability of each class in each frame.
+        mask : (bags, frames), bool or 0/1 integers
+            True where a frame is real, False where it is padding. None: all are real.
+        embedding : (bags, frames, dim)
+            What the frames look like to the network, for the operators that use it.
+
+        Returns
+        -------
+        P : (bags, classes)
+            In p's dtype; half precision is computed in float32 and rounded once.
+        """
+        x, mask, embedding = self._admit(p, mask, embedding)
+        return self._reduce(x, mask, embedding).to(p.dtype)
+
+    def weights(self, p: Tensor, mask: Tensor | None = None, *, embedding: Tensor | None = None) -> Tensor:
+        """Responsibilities (Fig. 1): w >= 0 with sum 1 over the real frames of a bag and 0 on padding, such that P =
+        sum of w p.
+
+        Returns
+        -------
+        w : (bags, frames, classes)
+        """
+        x, mask, embedding = self._admit(p, mask, embedding)
+        return self._weights(x, mask, embedding).to(p.dtype)
+
+    def penalty(self) -> Tensor:
+        """What the operator adds to the loss; a scalar, 0 for most."""
+        return torch.zeros(())
+
+    @torch.no_grad()
+    def project(self) -> None:
+        """Bring the parameters back to where they are allowed; call it after each step of the optimiser. Does nothing
+        for most."""
+        return None
+
+    def stream(self) -> Stream:
+        """A running pool over a recording that arrives in pieces: exact, in constant memory, mergeable.
+
+        >>> pool = create_pool("mean", n_classes=1)
+        >>> s = pool.stream()
+        >>> s.update(torch.tensor([[0.25], [0.75]]))
+        >>> s.update(torch.tensor([[1.0], [1.0]]))
+        >>> s.value()
+        tensor([0.7500])
+        """
+        if self.why_no_stream:
+            raise ArgumentError(f"pool {self.name!r} cannot be streamed: {self.why_no_stream}")
+        return Stream(self)
+
+    def extra_repr(self) -> str:
+        return f"n_classes={self.n_classes}"
+
+    @abstractmethod
+    def _reduce(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
+        """(bags, classes) from admitted input."""
+
+    def _weights(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
+        raise ArgumentError(f"pool {self.name!r} has no weights: {self.why_no_weights}")
+
+    def _summary(self) -> Summary:
+        """What a stream must remember of the frames gone by."""
+        raise NotImplementedError
+
+    def _admit(
+        self, p: Tensor, mask: Tensor | None, embedding: Tensor | None, *, part: bool = False
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Check and prepare; a `part` of a bag, unlike a whole one, may be empty."""
+        self._check_shapes(p, mask, embedding)
+        if mask is not None and mask.dtype != torch.bool:
+            mask = mask != 0
+        if self.check_values and is_eager(p):
+            if not part:
+                _check_not_empty(p, mask)
+            _check_probabilities(p, mask)
+        if p.dtype in (torch.float16, torch.bfloat16):
+            p = p.float()
+        if embedding is not None:
+            embedding = hide_padding(embedding, mask)
+        return hide_padding(p, mask), mask, embedding
+
+    def _check_shapes(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> None:
+        if p.ndim != 3 or p.shape[2] != self.n_classes:
+            raise ArgumentError(
+                f"p must be (bags, frames, classes) with classes = {self.n_classes}, got {tuple(p.shape)}"
+            )
+        if not p.is_floating_point():
+            raise ArgumentError(f"p must be floating point, got {p.dtype}")
+        if mask is not None:
+            if mask.shape != p.shape[:2]:
+                raise ArgumentError(f"mask must be (bags, frames) = {tuple(p.shape[:2])}, got {tuple(mask.shape)}")
+            if mask.is_floating_point():
+                raise ArgumentError(f"mask must be bool (True = real frame) or 0/1 integers, got {mask.dtype}")
+        if embedding is not None and (embedding.ndim != 3 or embedding.shape[:2] != p.shape[:2]):
+            raise ArgumentError(
+                f"embedding must be (bags, frames, dim) with {tuple(p.shape[:2])} first, got {tuple(embedding.shape)}"
+            )
+
+
+class WeightedPool(Pool):
+    """A pool that is a weighted mean of its frames: P = sum over t of w_t p_t."""
+
+    def _reduce(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
+        return (self._weights(p, mask, embedding) * p).sum(1)
+
+    @abstractmethod
+    def _weights(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
+        """(bags, frames, classes), summing to 1 over the real frames."""
+
+
+class ScoredPool(WeightedPool):
+    """A weighted mean whose weights are a soft-max of scores over the frames: w_t = exp(s_t) / sum over z of
+    exp(s_z)."""
+
+    @abstractmethod
+    def _scores(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
+        """(bags, frames, classes), any real numbers."""
+
+    def _weights(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
+        scores = self._scores(p, mask, embedding)
+        if mask is not None:
+            scores = scores.masked_fill(~mask.unsqueeze(-1), -torch.inf)
+        return torch.softmax(scores, dim=1)
+
+    def _summary(self) -> Summary:
+        return LogSums(self._scores, self._conclude)
+
+    def _conclude(self, peak: Tensor, mass: Tensor, moment: Tensor, count: Tensor) -> Tensor:
+        return moment / mass
+
+
+POOLS: Registry[Pool] = Registry("pool")
+
+
+def create_pool(name: str, n_classes: int, **options: object) -> Pool:
+    """Build a pooling operator by name.
+
+    >>> create_pool("rap", n_classes=10, penalty=1e-3)
+    RegularizedAutoPool(n_classes=10, penalty=0.001)
+    >>> create_pool("atuo", n_classes=10)
+    Traceback (most recent call last):
+    earmark.errors.ArgumentError: pool='atuo' is not known; did you mean 'auto'? Choose from: max, min, mean, ...
+    """
+    return POOLS.create(name, n_classes, **options)
+
+
+def is_eager(p: Tensor) -> bool:
+    """Whether p's values can be read now: not while compiling, exporting, transforming (vmap, grad) or capturing a CUDA
+    graph."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active() or p.is_meta:
+        return False
+    return not (p.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
+def hide_padding(x: Tensor, mask: Tensor | None) -> Tensor:
+    """x with 0 in padded frames; where, not a product, since NaN * 0 is NaN."""
+    if mask is None:
+        return x
+    return torch.where(mask.unsqueeze(-1), x, 0.0)
+
+
+def per_class(name: str, value: float | Sequence[float] | Tensor, n_classes: int) -> Tensor:
+    """One finite float32 number per class from a number or a sequence of them."""
+    values = torch.as_tensor(value, dtype=torch.float32)
+    if values.ndim > 1 or (values.ndim == 1 and len(values) != n_classes):
+        raise ArgumentError(
+            f"{name} must be one number or one per class ({n_classes}), got shape {tuple(values.shape)}"
+        )
+    if not torch.isfinite(values).all():
+        raise ArgumentError(f"{name} must be finite, got {values.tolist()}")
+    return values.expand(n_classes).clone()
+
+
+def _check_not_empty(p: Tensor, mask: Tensor | None) -> None:
+    if p.shape[1] == 0:
+        raise DataError(f"bags are empty: p has no frames, shape {tuple(p.shape)}")
+    if mask is not None and not bool(mask.any(1).all()):
+        empty = (~mask.any(1)).nonzero().flatten().tolist()
+        raise DataError(f"bag {empty[0]} is empty: its mask has no True ({len(empty)} of {len(mask)} bags are empty)")
+
+
+def _check_probabilities(p: Tensor, mask: Tensor | None) -> None:
+    low, high = _range(p)
+    if not (low >= 0 and high <= 1) and mask is not None:  # padding may hold anything
+        low, high = _range(p[mask])
+    if low >= 0 and high <= 1:  # False for NaN
+        return
+    if low != low:
+        raise DataError("p has NaN among its real frames")
+    hint = "are these logits? Apply torch.sigmoid first"
+    raise DataError(f"p must hold probabilities in [0, 1], got values from {low:g} to {high:g}; {hint}")
+
+
+def _range(p: Tensor) -> tuple[float, float]:
+    if p.numel() == 0:
+        return 0.0, 0.0
+    low, high = torch.aminmax(p.detach())
+    if p.is_cuda:  # one wait instead of two
+        low, high = torch.stack((low, high)).tolist()
+        return low, high
+    return low.item(), high.item()

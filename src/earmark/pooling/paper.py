@@ -1,0 +1,376 @@
+"""The operators of McFee, Salamon and Bello, "Adaptive pooling operators for weakly labeled sound event detection"
+(2018).
+
+max, min, mean      the fixed ones
+softmax             Eq. (6)
+auto                Eq. (8): alpha learned per class, free
+cap                 alpha bounded so that no instance can weigh more than phi, Eqs. (11) to (13)
+rap                 alpha penalised by lambda ||alpha||^2
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from earmark.errors import ArgumentError
+from earmark.pooling.autopool import autopool
+from earmark.pooling.base import POOLS, ScoredPool, WeightedPool, hide_padding, is_eager, per_class
+from earmark.pooling.stream import Largest, LogSums, State, Summary, Sums, Together
+
+__all__ = [
+    "AutoPool",
+    "ConstrainedAutoPool",
+    "MaxPool",
+    "MeanPool",
+    "MinPool",
+    "RegularizedAutoPool",
+    "SoftmaxPool",
+    "mean_weights",
+]
+
+MOST_FRAMES_KEPT = 1 << 20
+
+
+def mean_weights(p: Tensor, mask: Tensor | None) -> Tensor:
+    """(bags, frames, classes): 1/m on the real frames."""
+    if mask is None:
+        return torch.full_like(p, 1 / p.shape[1])
+    real = mask.unsqueeze(-1).to(p.dtype)
+    return (real / real.sum(1, keepdim=True)).expand_as(p)
+
+
+@POOLS.register("max", "the largest frame decides")
+class MaxPool(WeightedPool):
+    """The largest frame: P = max over t of p_t, Eq. (2).
+
+    What multiple-instance learning means by a positive bag, and hard to train: all responsibility, hence all gradient,
+    goes to one frame (Eq. (5)), which early in training is a random one. Frames that tie for the maximum share it
+    evenly, one element of the sub-differential.
+
+    Limits: the limit of `auto` for alpha -> +inf. One frame of noise makes a bag positive.
+
+    >>> MaxPool(n_classes=1)(torch.tensor([[[0.1], [0.9], [0.4]]]))
+    tensor([[0.9000]])
+    """
+
+    def _reduce(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
+        return p.amax(1)  # padding holds 0, which is never above the maximum
+
+    def _weights(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
+        ties = hide_padding((p == p.amax(1, keepdim=True)).to(p.dtype), mask)
+        return ties / ties.sum(1, keepdim=True)
+
+    def _summary(self) -> Summary:
+        return Largest(1, self._conclude)
+
+    def _conclude(self, top: Tensor, count: Tensor) -> Tensor:
+        return top[:, 0]
+
+
+@POOLS.register("min", "the smallest frame decides: positive only if every frame is")
+class MinPool(WeightedPool):
+    """The smallest frame: P = min over t of p_t.
+
+    The opposite end of `auto` (alpha -> -inf): a conjunction, for events that must fill the whole bag (section III.D).
+
+    Limits: one frame of silence makes a bag negative; gradients as sparse as those of `max`.
+
+    >>> MinPool(n_classes=1)(torch.tensor([[[0.1], [0.9], [0.4]]]))
+    tensor([[0.1000]])
+    """
+
+    def _reduce(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
+        return self._padded_high(p, mask).amin(1)
+
+    def _weights(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
+        ties = hide_padding((p == self._padded_high(p, mask).amin(1, keepdim=True)).to(p.dtype), mask)
+        return ties / ties.sum(1, keepdim=True)
+
+    def _summary(self) -> Summary:
+        return _Smallest(1, self._conclude)
+
+    def _conclude(self, top: Tensor, count: Tensor) -> Tensor:
+        return -top[:, 0]
+
+    @staticmethod
+    def _padded_high(p: Tensor, mask: Tensor | None) -> Tensor:
+        return p if mask is None else p.masked_fill(~mask.unsqueeze(-1), torch.inf)
+
+
+class _Smallest(Largest):
+    def digest(self, p: Tensor, mask: Tensor, embedding: Tensor | None) -> State:
+        return super().digest(-p, mask, embedding)
+
+
+@POOLS.register("mean", "every frame counts the same")
+class MeanPool(WeightedPool):
+    """The plain average: P = (1/m) sum over t of p_t.
+
+    Every frame is held responsible, also those far from the event; P >= 1/2 needs the event to fill half the bag
+    (section I).
+
+    Limits: `auto` with alpha = 0. Poor for short events, whose frames it teaches to be low.
+
+    >>> MeanPool(n_classes=1)(torch.tensor([[[0.0], [1.0]]]))
+    tensor([[0.5000]])
+    """
+
+    def _reduce(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
+        return p.mean(1) if mask is None else p.sum(1) / mask.sum(1, keepdim=True)
+
+    def _weights(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
+        return mean_weights(p, mask)
+
+    def _summary(self) -> Summary:
+        return Sums(torch.clone, torch.div)
+
+
+class _AlphaPool(ScoredPool):
+    """Eq. (8) with whatever `_alpha` says: P = sum of p_t exp(alpha p_t) / sum of exp(alpha p_z)."""
+
+    def _alpha(self, p: Tensor, mask: Tensor | None) -> Tensor:
+        """(1, classes), or (bags, classes)."""
+        raise NotImplementedError
+
+    def _reduce(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
+        return autopool(p, self._alpha(p, mask), mask, eager=is_eager(p))
+
+    def _scores(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
+        return self._alpha(p, mask).unsqueeze(1) * p
+
+
+@POOLS.register("softmax", "weighted by exp(p): close to the mean on long bags")
+class SoftmaxPool(_AlphaPool):
+    """Soft-max pooling: P = sum of p_t exp(p_t) / sum of exp(p_z), Eq. (6).
+
+    The precursor of auto-pool (Salamon, McFee, Li and Bello, DCASE 2017): smooth, and every frame gets some gradient.
+
+    Limits: `auto` with alpha = 1. A frame's weight is Theta(1/m), Eq. (7), so on long bags it is the mean in all but
+    name.
+
+    >>> SoftmaxPool(n_classes=1)(torch.tensor([[[0.0], [1.0]]]))
+    tensor([[0.7311]])
+    """
+
+    def _alpha(self, p: Tensor, mask: Tensor | None) -> Tensor:
+        return p.new_ones(1, self.n_classes)
+
+
+@POOLS.register("auto", "alpha learned per class, between min, mean, soft-max and max")
+class AutoPool(_AlphaPool):
+    """Auto-pooling: P = sum of p_t exp(alpha p_t) / sum of exp(alpha p_z), alpha learned, one per class, Eq. (8).
+
+    alpha also reads as a duration: the bag turns positive once a share 1/(1 + e^alpha) of it is active
+    (`earmark.pooling.bounds.alpha_to_active_share`).
+
+    Limits: alpha = 0 the mean, 1 soft-max, +inf the maximum, -inf the minimum. Nothing keeps alpha from growing until
+    the operator is the maximum and fits the weak labels alone; `cap` and `rap` do.
+
+    Parameters
+    ----------
+    alpha
+        Start value, one or one per class. The paper starts at 1 and recommends 0 or 1.
+
+    Examples
+    --------
+    A padded frame does not count, whatever it holds:
+
+    >>> pool = AutoPool(n_classes=1, alpha=2.0)
+    >>> p = torch.tensor([[[0.2], [0.9], [0.7]]])
+    >>> mask = torch.tensor([[True, True, False]])
+    >>> pool(p, mask), pool(p[:, :2])
+    (tensor([[0.7615]], grad_fn=<SumBackward1>), tensor([[0.7615]], grad_fn=<SumBackward1>))
+    """
+
+    def __init__(self, n_classes: int, *, alpha: float | Sequence[float] | Tensor = 1.0) -> None:
+        super().__init__(n_classes)
+        self.alpha = nn.Parameter(per_class("alpha", alpha, n_classes))
+
+    def _alpha(self, p: Tensor, mask: Tensor | None) -> Tensor:
+        return self.alpha.to(p.dtype).unsqueeze(0)
+
+
+@POOLS.register("cap", "auto with alpha bounded by bag length or by a minimum duration")
+class ConstrainedAutoPool(AutoPool):
+    """Constrained auto-pooling: Eq. (8) with alpha bounded, so that no one frame can weigh more than phi, Eqs. (11) to
+    (13).
+
+    The bound for a bag of m frames is |alpha| <= ln(phi / (1 - phi)) + ln(m - 1); with the default phi = 0.5 it is ln(m
+    - 1), the least that still lets one frame carry the vote. Alternatively, `min_duration` says how long an event of
+    each class lasts at least: the bag must not turn positive on less, so alpha <= ln(m/k - 1) with k = min_duration *
+    frame_rate frames (and alpha >= -ln(m - 1)).
+
+    m is each bag's own number of real frames. A short bag in a padded batch is pooled with an alpha cut to its own
+    bound; the stored alpha is brought back by `project()`, after each step of the optimiser, to the bound of
+    `bag_size`.
+
+    Limits: phi -> 1 is `auto`; phi = 1/m is `mean`. A bag of one or two frames is pooled by the mean.
+
+    Parameters
+    ----------
+    phi
+        Greatest weight of one frame, in (0, 1).
+    bag_size
+        Frames in a bag, for `project()`. None: the longest bag met in training so far.
+    min_duration
+        Seconds, one number or one per class; replaces phi, and needs `frame_rate`.
+    frame_rate
+        Frames per second.
+    alpha
+        Start value, one or one per class.
+
+    Examples
+    --------
+    The paper's CAP, ten seconds in 26 frames:
+
+    >>> pool = ConstrainedAutoPool(n_classes=10, bag_size=26, alpha=100.0)
+    >>> pool.project()
+    >>> print(f"{pool.alpha.max():.4f}")
+    3.2189
+
+    Gun shots last half a second at least, sirens four:
+
+    >>> pool = ConstrainedAutoPool(n_classes=2, bag_size=27, min_duration=[0.5, 4.0], frame_rate=2.69, alpha=100.0)
+    >>> pool.project()
+    >>> print([f"{a:.2f}" for a in pool.alpha])
+    ['2.95', '0.41']
+    """
+
+    def __init__(
+        self,
+        n_classes: int,
+        *,
+        phi: float = 0.5,
+        bag_size: int | None = None,
+        min_duration: float | Sequence[float] | Tensor | None = None,
+        frame_rate: float | None = None,
+        alpha: float | Sequence[float] | Tensor = 1.0,
+    ) -> None:
+        super().__init__(n_classes, alpha=alpha)
+        if not 0 < phi < 1:
+            raise ArgumentError(f"phi is the greatest weight of one frame, between 0 and 1, got {phi!r}")
+        if bag_size is not None and bag_size < 1:
+            raise ArgumentError(f"bag_size must be at least 1 frame, got {bag_size!r}")
+        if (min_duration is None) != (frame_rate is None):
+            raise ArgumentError(
+                "min_duration (seconds) and frame_rate (frames per second) go together: give both or neither"
+            )
+        self.log_odds = math.log(phi) - math.log1p(-phi)
+        self.phi, self.bag_size = phi, bag_size
+        self.least: Tensor | None
+        self.longest: Tensor
+        least = None
+        if min_duration is not None and frame_rate is not None:
+            seconds = per_class("min_duration", min_duration, n_classes)
+            if not (frame_rate > 0 and bool((seconds > 0).all())):
+                raise ArgumentError(
+                    f"min_duration and frame_rate must be positive, got {seconds.tolist()} and {frame_rate!r}"
+                )
+            least = seconds * frame_rate
+        self.register_buffer("least", least, persistent=False)
+        self.register_buffer("longest", torch.tensor(bag_size or 0))
+
+    @torch.no_grad()
+    def project(self) -> None:
+        if int(self.longest) > 0:
+            low, high = self._bounds(self.longest.reshape(1, 1))
+            self.alpha.clamp_(low[0].to(self.alpha), high[0].to(self.alpha))
+
+    def extra_repr(self) -> str:
+        bound = (
+            f"phi={self.phi:g}" if self.least is None else f"min_frames={[round(k, 2) for k in self.least.tolist()]}"
+        )
+        return f"{super().extra_repr()}, {bound}, bag_size={self.bag_size}"
+
+    def _bounds(self, m: Tensor) -> tuple[Tensor, Tensor]:
+        """Least and greatest alpha of bags of m frames: m (bags, 1), bounds (bags, classes)."""
+        m = m.to(self.alpha.dtype).clamp_min(2)  # ln 1 = 0: one frame is its own mean
+        even = torch.log(m - 1)
+        if self.least is None:
+            high = (
+                (self.log_odds + even).clamp_min(0).expand(-1, self.n_classes)
+            )  # phi < 1/m cannot be had: the mean is nearest
+            return -high, high
+        k = torch.minimum(self.least.to(m.dtype).clamp_min(1), m - 1)
+        return -even.expand(-1, self.n_classes), torch.log(m / k - 1)
+
+    def _alpha(self, p: Tensor, mask: Tensor | None) -> Tensor:
+        m = p.new_full((1, 1), p.shape[1]) if mask is None else mask.sum(1, keepdim=True)
+        if self.training and self.bag_size is None and not torch._C._are_functorch_transforms_active():
+            self.longest.copy_(torch.maximum(self.longest, m.max().to(self.longest.dtype)))
+        low, high = self._bounds(m)
+        return torch.clamp(self.alpha, low, high).to(p.dtype)
+
+    def _summary(self) -> Summary:
+        # The bound of a recording follows its length, which a stream learns last. But from some length on the bound no
+        # longer bites; up to there, all frames are kept, and pooled in the end with the alpha of the true length.
+        kept = self._unbound_length()
+        return Together(
+            LogSums(self._free_scores, self._conclude), Largest(kept, torch.sub), partial(self._conclude_bounded, kept)
+        )
+
+    def _unbound_length(self) -> int:
+        """Frames from which on the stored alpha is within its bounds."""
+        a = self.alpha.double()
+        if self.least is None:
+            m = 1 + torch.exp(a.abs() - self.log_odds)
+        else:
+            k = self.least.double().clamp_min(1)
+            m = torch.maximum(torch.maximum(k * (1 + torch.exp(a)), 1 + torch.exp(-a)), k + 1)
+        most = float(m.max())
+        if most > MOST_FRAMES_KEPT:
+            raise ArgumentError(
+                f"alpha is too far out of its bounds to be streamed ({self.alpha.tolist()}): call project() first"
+            )
+        return max(2, math.ceil(most))
+
+    def _free_scores(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
+        return self.alpha.to(p.dtype) * p
+
+    def _conclude_bounded(self, kept: int, free: State, few: State) -> Tensor:
+        _, mass, moment, count = free
+        top, _ = few
+        real = torch.isfinite(top)
+        low, high = self._bounds(count)
+        scores = (torch.clamp(self.alpha, low, high).unsqueeze(1) * top).masked_fill(~real, -torch.inf)
+        bounded = (torch.softmax(scores, 1) * torch.where(real, top, 0.0)).sum(1)
+        return torch.where(count <= kept, bounded, moment / mass)
+
+
+@POOLS.register("rap", "auto with a penalty lambda ||alpha||^2")
+class RegularizedAutoPool(AutoPool):
+    """Regularised auto-pooling: Eq. (8), and lambda ||alpha||^2 added to the loss (section III.F).
+
+    The penalty pulls towards the mean; `penalty()` gives it to the loss.
+
+    Limits: lambda -> 0 is `auto`, lambda -> inf is `mean`. The paper tries 1e-2, 1e-3 and 1e-4, and advises choosing on
+    strongly labelled validation data.
+
+    Parameters
+    ----------
+    penalty
+        lambda >= 0.
+    alpha
+        Start value, one or one per class.
+
+    >>> pool = RegularizedAutoPool(n_classes=3, penalty=0.01, alpha=[1.0, 2.0, 3.0])
+    >>> print(f"{pool.penalty():.2f}")
+    0.14
+    """
+
+    def __init__(self, n_classes: int, *, penalty: float = 1e-3, alpha: float | Sequence[float] | Tensor = 1.0) -> None:
+        super().__init__(n_classes, alpha=alpha)
+        if not (isinstance(penalty, int | float) and 0 <= penalty < math.inf):
+            raise ArgumentError(f"penalty must be a number of at least 0, got {penalty!r}")
+        self.strength = float(penalty)
+
+    def penalty(self) -> Tensor:
+        return self.strength * self.alpha.square().sum()
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, penalty={self.strength:g}"

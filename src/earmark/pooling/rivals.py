@@ -1,0 +1,502 @@
+"""Other people's operators on frame probabilities.
+
+    linear, power                   weighted by p, or by p to a learned power
+    lse, gm                         log-mean-exp and the generalised mean
+    noisy-or, noisy-and, isr        probabilistic votes; not means
+    top-k, rank, mean-max           by rank
+
+Several have a logarithm of p or 1 - p inside, or divide by it. There, probabilities below FLOOR count as FLOOR, while
+the gradient passes as if they did not: values change by less than float32 resolves, and every gradient at p = 0 and p =
+1 is finite.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from earmark.errors import ArgumentError
+from earmark.pooling.base import POOLS, Pool, ScoredPool, WeightedPool, per_class
+from earmark.pooling.paper import MaxPool, MeanPool, mean_weights
+from earmark.pooling.stream import Largest, LogSums, State, Summary, Sums, Together
+
+__all__ = [
+    "GeneralizedMeanPool",
+    "ISRPool",
+    "LinearSoftmaxPool",
+    "LogMeanExpPool",
+    "MeanMaxPool",
+    "NoisyAndPool",
+    "NoisyOrPool",
+    "PowerPool",
+    "RankPool",
+    "TopKPool",
+]
+
+FLOOR = 1e-7
+NOT_A_MEAN = "it is not a weighted mean of its frames"
+
+
+def floored(p: Tensor) -> Tensor:
+    """p, but at least FLOOR; the gradient passes unchanged."""
+    return p + (p.clamp_min(FLOOR) - p).detach()
+
+
+@POOLS.register("linear", "linear soft-max: weighted by p itself")
+class LinearSoftmaxPool(ScoredPool):
+    """Linear soft-max: P = sum of p_t^2 / sum of p_t.
+
+    Wang, Li and Metze, "A comparison of five multiple instance learning pooling functions for sound event detection
+    with weak labeling" (ICASSP 2019). The gradient's sign turns at p_t = P/2: frames below are pushed down even in a
+    positive bag.
+
+    Limits: `power` with exponent 1. An all-zero bag is pooled by the mean, the limit of constant bags.
+
+    >>> LinearSoftmaxPool(n_classes=1)(torch.tensor([[[0.2], [0.8]]]))
+    tensor([[0.6800]])
+    """
+
+    def _scores(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
+        return floored(p).log()
+
+
+@POOLS.register("power", "weighted by p to a learned power")
+class PowerPool(ScoredPool):
+    """Power pooling: P = sum of p_t^(n+1) / sum of p_t^n, n learned, one per class.
+
+    Liu, Chen, Wang and Zhang, "Power pooling: an adaptive pooling function for weakly labelled sound event detection"
+    (IJCNN 2021).
+
+    Limits: n = 0 the mean, 1 `linear`, n -> inf the maximum. `project()` keeps n >= 0. For n < 1 the slope at p = 0 is
+    infinite; here it is that at p = 1e-7.
+
+    Parameters
+    ----------
+    exponent
+        Start value of n, one or one per class.
+
+    >>> PowerPool(n_classes=1, exponent=2.0)(torch.tensor([[[0.2], [0.8]]])).item()
+    0.7647...
+    """
+
+    def __init__(self, n_classes: int, *, exponent: float | Sequence[float] | Tensor = 1.0) -> None:
+        super().__init__(n_classes)
+        self.exponent = nn.Parameter(per_class("exponent", exponent, n_classes))
+
+    @torch.no_grad()
+    def project(self) -> None:
+        self.exponent.clamp_min_(0.0)
+
+    def _scores(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
+        return self.exponent.to(p.dtype) * floored(p).log()
+
+
+class _SharpPool(Pool):
+    """Shared by the two quasi-arithmetic means: one number per class, fixed or learned."""
+
+    why_no_weights = (
+        "it is a mean, but its weights depend on more than the frames' share: P is not linear in any of them"
+    )
+    sharpness: Tensor
+
+    def __init__(self, n_classes: int, sharpness: float | Sequence[float] | Tensor, learned: bool) -> None:
+        super().__init__(n_classes)
+        value = per_class("sharpness", sharpness, n_classes)
+        if learned:
+            self.sharpness = nn.Parameter(value)
+        else:
+            self.register_buffer("sharpness", value)
+
+
+def log_mean_exp(x: Tensor, r: Tensor, mask: Tensor | None) -> Tensor:
+    """(1/r) ln((1/m) sum of exp(r x_t)), for x within a range of 1; its limit, the mean, at r = 0.
+
+    Near 0 the quotient loses digits, so there it is the first four terms of its cumulant series.
+    """
+    m = x.shape[1] if mask is None else mask.sum(1, keepdim=True)
+    near = r.abs() < torch.finfo(x.dtype).eps ** 0.2
+    far = torch.where(near, 1.0, r)
+    scores = far * x
+    if mask is not None:
+        scores = scores.masked_fill(~mask.unsqueeze(-1), -torch.inf)
+    log_m = math.log(m) if isinstance(m, int) else m.to(x.dtype).log()
+    exact = (torch.logsumexp(scores, dim=1) - log_m) / far
+    w = mean_weights(x, mask)
+    mean = (w * x).sum(1)
+    d = x - mean.unsqueeze(1)
+    second, third, fourth = ((w * d**k).sum(1) for k in (2, 3, 4))
+    small = torch.where(near, r, 0.0)
+    series = mean + small / 2 * (second + small / 3 * (third + small / 4 * (fourth - 3 * second**2)))
+    return torch.where(near, series, exact)
+
+
+@POOLS.register("lse", "log-mean-exp, sharpness fixed or learned")
+class LogMeanExpPool(_SharpPool):
+    """Log-mean-exp (also log-sum-exp): P = (1/r) ln((1/m) sum of exp(r p_t)).
+
+    Ramon and De Raedt, "Multi instance neural networks" (ICML workshop 2000); Pinheiro and Collobert, "From image-level
+    to pixel-level labeling with convolutional networks" (CVPR 2015), who take r = 5.
+
+    Limits: r -> 0 the mean, +inf the maximum, -inf the minimum. Softer than `auto` at the same sharpness: with k of m
+    frames at 1, P is about 1 - ln(m/k)/r.
+
+    Parameters
+    ----------
+    sharpness
+        r, one or one per class.
+    learned
+        Whether r is trained.
+
+    >>> LogMeanExpPool(n_classes=1)(torch.tensor([[[0.0], [1.0]]]))
+    tensor([[0.8627]])
+    """
+
+    def __init__(
+        self, n_classes: int, *, sharpness: float | Sequence[float] | Tensor = 5.0, learned: bool = False
+    ) -> None:
+        super().__init__(n_classes, sharpness, learned)
+
+    def _reduce(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
+        return log_mean_exp(p, self.sharpness.to(p.dtype), mask)
+
+    def _summary(self) -> Summary:
+        return LogSums(self._scores, self._conclude)
+
+    def _scores(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
+        return self.sharpness * p
+
+    def _conclude(self, peak: Tensor, mass: Tensor, moment: Tensor, count: Tensor) -> Tensor:
+        # In float64 the quotient has digits to spare; at r = 0 itself, mass is the count and moment / mass the mean.
+        r = self.sharpness
+        return torch.where(
+            r.abs() < 1e-9, moment / mass, (peak + (mass / count).log()) / torch.where(r.abs() < 1e-9, 1.0, r)
+        )
+
+
+@POOLS.register("gm", "generalised (power) mean, exponent fixed or learned")
+class GeneralizedMeanPool(_SharpPool):
+    """Generalised mean: P = ((1/m) sum of p_t^r)^(1/r).
+
+    Babenko, Dollár, Tu and Belongie, "Simultaneous learning and alignment: multi-instance and multi-pose learning"
+    (ECCV workshop 2008); as GeM pooling, with r learned from 3: Radenović, Tolias and Chum (TPAMI 2018).
+
+    Limits: r = 1 the mean, 0 the geometric mean, +inf the maximum, -inf the minimum. For r <= 0 one frame at 0 pulls P
+    to about 0.
+
+    Parameters
+    ----------
+    exponent
+        r, one or one per class.
+    learned
+        Whether r is trained.
+
+    >>> GeneralizedMeanPool(n_classes=1, exponent=2.0)(torch.tensor([[[0.6], [0.8]]]))
+    tensor([[0.7071]])
+    """
+
+    def __init__(
+        self, n_classes: int, *, exponent: float | Sequence[float] | Tensor = 3.0, learned: bool = False
+    ) -> None:
+        super().__init__(n_classes, exponent, learned)
+
+    def _reduce(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
+        scale = -math.log(FLOOR)  # brings ln p into [-1, 0]
+        return torch.exp(scale * log_mean_exp(floored(p).log() / scale, scale * self.sharpness.to(p.dtype), mask))
+
+    def _summary(self) -> Summary:
+        return Together(LogSums(self._scores, self._conclude), Sums(self._log, torch.div), self._conclude_both)
+
+    def _log(self, p: Tensor) -> Tensor:
+        return floored(p).log()
+
+    def _scores(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
+        return self.sharpness * floored(p).log()
+
+    def _conclude(self, peak: Tensor, mass: Tensor, moment: Tensor, count: Tensor) -> Tensor:
+        r = torch.where(self.sharpness.abs() < 1e-9, 1.0, self.sharpness)
+        return torch.exp((peak + (mass / count).log()) / r)
+
+    def _conclude_both(self, sums: State, logs: State) -> Tensor:
+        return torch.where(self.sharpness.abs() < 1e-9, (logs[0] / logs[1]).exp(), self._conclude(*sums))
+
+
+@POOLS.register("noisy-or", "at least one frame fires, independently")
+class NoisyOrPool(Pool):
+    """Noisy-or: P = 1 - product of (1 - p_t).
+
+    Maron and Lozano-Pérez, "A framework for multiple-instance learning" (NIPS 1998); Zhang, Platt and Viola, "Multiple
+    instance boosting for object detection" (NIPS 2005).
+
+    Not a mean: P >= max over t of p_t, and P grows with the length of the bag (a hundred frames of 0.01 give 0.63). One
+    frame is itself; an all-zero bag gives 0; any frame at 1 gives 1.
+
+    >>> NoisyOrPool(n_classes=1)(torch.tensor([[[0.5], [0.5]]]))
+    tensor([[0.7500]])
+    """
+
+    is_mean = False
+    why_no_weights = NOT_A_MEAN
+
+    def _reduce(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
+        return -torch.expm1(self._log_none(p).sum(1))  # padding holds 0: ln 1 = 0
+
+    def _summary(self) -> Summary:
+        return Sums(self._log_none, self._conclude)
+
+    def _log_none(self, p: Tensor) -> Tensor:
+        q = 1 - p
+        return torch.log1p(-p + (q.clamp_min(FLOOR) - q).detach())
+
+    def _conclude(self, total: Tensor, count: Tensor) -> Tensor:
+        return -torch.expm1(total)
+
+
+@POOLS.register("noisy-and", "the mean through a learned threshold")
+class NoisyAndPool(Pool):
+    """Noisy-and: P = (s(a (mean - b)) - s(-a b)) / (s(a (1 - b)) - s(-a b)), s the logistic function, b learned, one
+    per class.
+
+    Kraus, Ba and Frey, "Classifying and segmenting microscopy images with deep multiple instance learning"
+    (Bioinformatics 2016).
+
+    Not a mean: a soft threshold on the mean at b. A bag of zeros gives 0 and a bag of ones 1; a constant bag in
+    between, or a single frame, is bent towards its side of b. P grows with every frame.
+
+    Limits: a -> 0 is the mean, a -> inf the decision mean > b.
+
+    Parameters
+    ----------
+    slope
+        a > 0, fixed.
+    threshold
+        Start value of b, one or one per class; `project()` keeps it in [0, 1].
+
+    >>> print(f"{NoisyAndPool(n_classes=1)(torch.tensor([[[0.6], [0.8]]])).item():.4f}")
+    0.8869
+    """
+
+    is_mean = False
+    why_no_weights = NOT_A_MEAN
+
+    def __init__(
+        self, n_classes: int, *, slope: float = 10.0, threshold: float | Sequence[float] | Tensor = 0.5
+    ) -> None:
+        super().__init__(n_classes)
+        if not 0 < slope < math.inf:
+            raise ArgumentError(f"slope must be positive and finite, got {slope!r}")
+        self.slope = float(slope)
+        self.threshold = nn.Parameter(per_class("threshold", threshold, n_classes))
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, slope={self.slope:g}"
+
+    @torch.no_grad()
+    def project(self) -> None:
+        self.threshold.clamp_(0.0, 1.0)
+
+    def _reduce(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
+        return self._bend((mean_weights(p, mask) * p).sum(1))
+
+    def _summary(self) -> Summary:
+        return Sums(torch.clone, self._conclude)
+
+    def _conclude(self, total: Tensor, count: Tensor) -> Tensor:
+        return self._bend(total / count)
+
+    def _bend(self, mean: Tensor) -> Tensor:
+        b = self.threshold.to(mean.dtype)
+        low = torch.sigmoid(-self.slope * b)
+        return (torch.sigmoid(self.slope * (mean - b)) - low) / (torch.sigmoid(self.slope * (1 - b)) - low)
+
+
+@POOLS.register("isr", "sum of the frames' odds, as a probability")
+class ISRPool(Pool):
+    """Integrated segmentation and recognition: P = S / (1 + S), S = sum of p_t / (1 - p_t).
+
+    Keeler, Rumelhart and Leow, "Integrated segmentation and recognition of hand-printed numerals" (NIPS 1990).
+
+    Not a mean: P >= max over t of p_t, and P grows with the length of the bag. One frame is itself; an all-zero bag
+    gives 0; any frame at 1 gives 1.
+
+    >>> ISRPool(n_classes=1)(torch.tensor([[[0.5], [0.5]]])).item()
+    0.666...
+    """
+
+    is_mean = False
+    why_no_weights = NOT_A_MEAN
+
+    def _reduce(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
+        odds = self._scores(p, mask, embedding)
+        if mask is not None:
+            odds = odds.masked_fill(~mask.unsqueeze(-1), -torch.inf)
+        return torch.sigmoid(torch.logsumexp(odds, dim=1))
+
+    def _summary(self) -> Summary:
+        return LogSums(self._scores, self._conclude)
+
+    def _scores(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
+        return floored(p).log() - floored(1 - p).log()
+
+    def _conclude(self, peak: Tensor, mass: Tensor, moment: Tensor, count: Tensor) -> Tensor:
+        return torch.sigmoid(peak + mass.log())
+
+
+class _RankedPool(WeightedPool):
+    """Weights that depend only on a frame's rank, the largest first."""
+
+    def _rank_weights(self, ranks: Tensor, m: Tensor) -> Tensor:
+        """Weights of ranks 0, 1, ... (frames,) in bags of m real frames (bags, 1): (bags, frames), 0 from rank m on,
+        sum 1."""
+        raise NotImplementedError
+
+    def _weights(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
+        keys = p if mask is None else p.masked_fill(~mask.unsqueeze(-1), -torch.inf)
+        m = p.new_full((p.shape[0], 1), p.shape[1]) if mask is None else mask.sum(1, keepdim=True).to(p.dtype)
+        w = self._rank_weights(torch.arange(p.shape[1], device=p.device), m)
+        order = keys.detach().argsort(dim=1, descending=True, stable=True)
+        return torch.zeros_like(p).scatter(1, order, w.to(p.dtype).unsqueeze(-1).expand_as(p))
+
+    def _conclude(self, top: Tensor, count: Tensor) -> Tensor:
+        w = self._rank_weights(torch.arange(top.shape[1], device=top.device), count)
+        return (w.unsqueeze(-1) * torch.where(torch.isfinite(top), top, 0.0)).sum(1)
+
+
+@POOLS.register("top-k", "the mean of the k largest frames")
+class TopKPool(_RankedPool):
+    """The mean of the k largest frames: P = (1/k) sum over j <= k of p_(j), with p_(1) >= p_(2) >= ...
+
+    Zhu, Lou, Vang and Xie, "Deep multi-instance networks with sparse label assignment for whole mammogram
+    classification" (MICCAI 2017), for its use in multiple-instance learning.
+
+    Limits: k = 1 the maximum; k >= m, or share = 1, the mean.
+
+    Parameters
+    ----------
+    k
+        Number of frames; a shorter bag uses all it has. Default 3.
+    share
+        Instead of k: the share of each bag's real frames, in (0, 1], rounded up. Cannot be streamed: what must be kept
+        grows with the recording.
+
+    >>> TopKPool(n_classes=1, k=2)(torch.tensor([[[0.1], [0.9], [0.5]]]))
+    tensor([[0.7000]])
+    """
+
+    def __init__(self, n_classes: int, *, k: int | None = None, share: float | None = None) -> None:
+        super().__init__(n_classes)
+        if k is not None and share is not None:
+            raise ArgumentError(f"give k or share, not both, got k={k!r} and share={share!r}")
+        if k is not None and (not isinstance(k, int) or k < 1):
+            raise ArgumentError(f"k must be a whole number of at least 1, got {k!r}")
+        if share is not None and not 0 < share <= 1:
+            raise ArgumentError(f"share must lie in (0, 1], got {share!r}")
+        self.k, self.share = (k or 3) if share is None else 0, share
+        if share is not None:
+            self.why_no_stream = "a share of all frames is kept, which grows with the recording; give k instead"
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, " + (f"k={self.k}" if self.share is None else f"share={self.share:g}")
+
+    def _rank_weights(self, ranks: Tensor, m: Tensor) -> Tensor:
+        k = m.clamp_max(self.k) if self.share is None else torch.ceil(m * self.share).clamp_min(1)
+        return (ranks < k).to(m.dtype) / k
+
+    def _summary(self) -> Summary:
+        return Largest(self.k, self._conclude)
+
+
+@POOLS.register("rank", "global weighted rank: weights fall by a constant factor per rank")
+class RankPool(_RankedPool):
+    """Global weighted rank pooling: P = sum of d^(j-1) p_(j) / sum of d^(j-1), with p_(1) >= p_(2) >= ...
+
+    Kolesnikov and Lampert, "Seed, expand and constrain" (ECCV 2016), who set d so that a tenth of the image has half
+    the weight.
+
+    Limits: d = 0 the maximum, 1 the mean. A stream keeps as many of the largest frames as have all but 1e-9 of the
+    weight.
+
+    Parameters
+    ----------
+    decay
+        d, in [0, 1].
+
+    >>> RankPool(n_classes=1, decay=0.5)(torch.tensor([[[0.3], [0.9], [0.6]]])).item()
+    0.7285...
+    """
+
+    def __init__(self, n_classes: int, *, decay: float = 0.9) -> None:
+        super().__init__(n_classes)
+        if not 0 <= decay <= 1:
+            raise ArgumentError(f"decay must lie in [0, 1], got {decay!r}")
+        self.decay = float(decay)
+        if 0.99999 < decay < 1:
+            self.why_no_stream = (
+                f"decay={decay!r} spreads the weight over millions of frames, all of which would be kept"
+            )
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, decay={self.decay:g}"
+
+    def _rank_weights(self, ranks: Tensor, m: Tensor) -> Tensor:
+        if self.decay == 1:
+            return (ranks < m).to(m.dtype) / m
+        w = (self.decay ** ranks.to(m.dtype)) * (ranks < m)
+        return w * (1 - self.decay) / (1 - self.decay**m)
+
+    def _summary(self) -> Summary:
+        if self.decay == 1:
+            return Sums(torch.clone, torch.div)
+        return Largest(1 if self.decay == 0 else math.ceil(math.log(1e-9) / math.log(self.decay)), self._conclude)
+
+
+@POOLS.register("mean-max", "between the mean and the maximum, fixed or learned")
+class MeanMaxPool(WeightedPool):
+    """A mixture of mean and maximum: P = (1 - a) mean + a max.
+
+    Lee, Gallagher and Tu, "Generalizing pooling functions in convolutional neural networks: mixed, gated, and tree"
+    (AISTATS 2016).
+
+    Limits: a = 0 the mean, 1 the maximum.
+
+    Parameters
+    ----------
+    mix
+        a in [0, 1], one or one per class.
+    learned
+        Whether a is trained; `project()` keeps it in [0, 1].
+
+    >>> MeanMaxPool(n_classes=1)(torch.tensor([[[0.0], [1.0]]]))
+    tensor([[0.7500]])
+    """
+
+    mix: Tensor
+
+    def __init__(self, n_classes: int, *, mix: float | Sequence[float] | Tensor = 0.5, learned: bool = False) -> None:
+        super().__init__(n_classes)
+        value = per_class("mix", mix, n_classes)
+        if not bool(((value >= 0) & (value <= 1)).all()):
+            raise ArgumentError(f"mix must lie in [0, 1], got {value.tolist()}")
+        if learned:
+            self.mix = nn.Parameter(value)
+        else:
+            self.register_buffer("mix", value)
+        self._mean, self._max = MeanPool(n_classes), MaxPool(n_classes)
+
+    @torch.no_grad()
+    def project(self) -> None:
+        self.mix.clamp_(0.0, 1.0)
+
+    def _reduce(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
+        return torch.lerp(self._mean._reduce(p, mask, None), self._max._reduce(p, mask, None), self.mix.to(p.dtype))
+
+    def _weights(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
+        return torch.lerp(self._mean._weights(p, mask, None), self._max._weights(p, mask, None), self.mix.to(p.dtype))
+
+    def _summary(self) -> Summary:
+        return Together(Sums(torch.clone, torch.div), Largest(1, torch.sub), self._conclude)
+
+    def _conclude(self, sums: State, top: State) -> Tensor:
+        return torch.lerp(sums[0] / sums[1], top[0][:, 0], self.mix)

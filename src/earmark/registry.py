@@ -1,0 +1,74 @@
+"""Named families: pooling operators now, other interchangeable things as they come.
+
+A registry maps a name to a class and a one-line summary. A class enters by decoration, in the file that defines it;
+from then on the command line lists it, `create` builds it by name, and the family's contract tests test it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from earmark.errors import unknown_name
+
+__all__ = ["Entry", "Registry"]
+
+T = TypeVar("T")
+C = TypeVar("C")
+
+
+@dataclass(frozen=True)
+class Entry(Generic[T]):
+    """One member of a family."""
+
+    name: str
+    cls: type[T]
+    summary: str
+
+
+class Registry(Generic[T]):
+    """Members of one family, by name, in order of registration.
+
+    Parameters
+    ----------
+    kind
+        What a member is called in messages: "pool".
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._entries: dict[str, Entry[T]] = {}
+
+    def register(self, name: str, summary: str) -> Callable[[type[C]], type[C]]:
+        """Class decorator that enters the class under `name` and tells it its name."""
+
+        def enter(cls: Any) -> Any:
+            if name in self._entries:
+                raise RuntimeError(f"{self.kind} {name!r} is registered twice: {self._entries[name].cls}, {cls}")
+            cls.name = name
+            self._entries[name] = Entry(name, cls, summary)
+            return cls
+
+        return enter
+
+    def __getitem__(self, name: str) -> Entry[T]:
+        if name not in self._entries:
+            raise unknown_name(self.kind, name, self._entries)
+        return self._entries[name]
+
+    def __iter__(self) -> Iterator[Entry[T]]:
+        return iter(self._entries.values())
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def create(self, name: str, *args: Any, **options: Any) -> T:
+        """Build the member called `name`; an option it does not have is refused with the nearest one it has."""
+        cls = self[name].cls
+        known = [k for k, v in inspect.signature(cls).parameters.items() if v.kind is v.KEYWORD_ONLY]
+        for option in options:
+            if option not in known:
+                raise unknown_name(f"option of {self.kind} {name!r}", option, known or ["(none)"])
+        return cls(*args, **options)

@@ -1,0 +1,430 @@
+"""The contract of the pooling operators, tested as a family: an operator enters by being registered."""
+
+import importlib.util
+import io
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from earmark.errors import ArgumentError, DataError
+from earmark.pooling import POOLS, create_pool
+
+_spec = importlib.util.spec_from_file_location("reference_pooling", Path(__file__).parent / "reference" / "pooling.py")
+reference = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(reference)
+
+CLASSES, DIM = 4, 6
+NAMES = [entry.name for entry in POOLS]
+VARIANTS = [(name, {}) for name in NAMES] + [
+    ("auto", {"alpha": [0.0, 1.0, -2.0, 30.0]}),
+    ("auto", {"alpha": 1e4}),
+    ("auto", {"alpha": -1e4}),
+    ("cap", {"alpha": 50.0, "phi": 0.2}),
+    ("cap", {"alpha": [9.0, -9.0, 9.0, 9.0], "min_duration": [0.1, 1.0, 2.0, 9.0], "frame_rate": 2.5}),
+    ("rap", {"penalty": 0.01, "alpha": 3.0}),
+    ("power", {"exponent": [0.0, 0.5, 3.0, 20.0]}),
+    ("lse", {"sharpness": [0.0, 1e-3, -4.0, 1e4], "learned": True}),
+    ("gm", {"exponent": [0.0, 1.0, -2.0, 1e3], "learned": True}),
+    ("noisy-and", {"slope": 3.0, "threshold": [0.0, 0.2, 0.7, 1.0]}),
+    ("top-k", {"k": 1}),
+    ("top-k", {"share": 0.3}),
+    ("rank", {"decay": 0.0}),
+    ("rank", {"decay": 1.0}),
+    ("mean-max", {"mix": [0.0, 0.3, 0.7, 1.0], "learned": True}),
+    ("attention", {"embedding_dim": DIM}),
+    ("gated-attention", {"embedding_dim": DIM, "hidden": 5}),
+    ("hierarchical", {"sizes": [3, 2]}),
+]
+family = pytest.mark.parametrize(("name", "options"), VARIANTS, ids=[f"{n}-{i}" for i, (n, _) in enumerate(VARIANTS)])
+each = pytest.mark.parametrize("name", NAMES)
+
+
+def make(name, options):
+    torch.manual_seed(3)
+    return create_pool(name, CLASSES, **options)
+
+
+def draw(generator, bags=3, frames=13, dtype=torch.float32):
+    """A padded batch: p, mask (not only at the end), embedding."""
+    p = torch.rand(bags, frames, CLASSES, generator=generator, dtype=dtype)
+    mask = torch.rand(bags, frames, generator=generator) > 0.3
+    mask[:, 1] = True
+    h = torch.randn(bags, frames, DIM, generator=generator, dtype=dtype)
+    return p, mask, h
+
+
+def reference_pool(pool, name, p, h):
+    """P (classes,) of one bag without padding, by the slow formulas."""
+    x = p.double().numpy()
+    state = {k: v.detach().double().numpy() for k, v in pool.state_dict().items()}
+    if name in reference.STRUCTURED:
+        look = x if getattr(pool, "embedding_dim", None) is None else h.double().numpy()
+        return reference.STRUCTURED[name](x, look, {**state, "sizes": getattr(pool, "sizes", None)})
+    settings = {k: getattr(pool, k, None) for k in ("phi", "slope", "k", "share", "decay")}
+    least = getattr(pool, "least", None)
+    return np.array(
+        [
+            reference.REFERENCES[name](
+                list(x[:, c]),
+                {**settings, "least": None if least is None else float(least[c])}
+                | {k: float(v[c]) for k, v in state.items() if v.shape == (CLASSES,)},
+            )
+            for c in range(CLASSES)
+        ]
+    )
+
+
+def test_at_least_twenty_operators_each_with_a_reference():
+    assert len(POOLS) >= 20
+    assert set(NAMES) == set(reference.REFERENCES) | set(reference.STRUCTURED)
+
+
+@each
+def test_says_what_it_is(name):
+    entry = POOLS[name]
+    doc = entry.cls.__doc__
+    assert entry.summary
+    assert re.search(r"P = |Eq\. \(8\)", doc), "formula"
+    assert re.search(r"Eq\. \(\d+\)|section I|(19|20)\d\d\)", doc), "citation"
+    assert re.search(r"Limits:|Not a mean:", doc), "limits"
+
+
+@family
+def test_agrees_with_the_formula(name, options, generator):
+    pool = make(name, options)
+    p, mask, h = draw(generator)
+    P = pool(p, mask, embedding=h).detach().double().numpy()
+    for bag in range(len(p)):
+        expected = reference_pool(pool, name, p[bag, mask[bag]], h[bag, mask[bag]])
+        np.testing.assert_allclose(P[bag], expected, atol=2e-6, err_msg=f"bag {bag}")
+
+
+@family
+def test_padding_is_invisible_in_values_and_gradients(name, options, generator):
+    pool = make(name, options)
+    p, mask, h = draw(generator)
+    junk = torch.where(mask.unsqueeze(-1), p, torch.nan).requires_grad_()
+    look = torch.where(mask.unsqueeze(-1), h, torch.inf).requires_grad_()
+    P = pool(junk, mask, embedding=look)
+    direction = torch.rand(P.shape, generator=generator)
+    (P * direction).sum().backward()
+    assert torch.isfinite(P).all()
+    assert (junk.grad[~mask] == 0).all()
+    assert look.grad is None or (look.grad[~mask] == 0).all()
+    with_padding = [x.grad.clone() for x in pool.parameters() if x.grad is not None]
+    pool.zero_grad()
+    for bag in range(len(p)):
+        alone = p[bag : bag + 1, mask[bag]].clone().requires_grad_()
+        P_alone = pool(alone, embedding=h[bag : bag + 1, mask[bag]])
+        (P_alone * direction[bag]).sum().backward()
+        torch.testing.assert_close(P[bag], P_alone[0], atol=2e-6, rtol=1e-5)
+        torch.testing.assert_close(junk.grad[bag, mask[bag]], alone.grad[0], atol=2e-5, rtol=1e-4)
+    for a, b in zip(with_padding, (x.grad for x in pool.parameters() if x.grad is not None), strict=True):
+        torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-3)
+
+
+@family
+def test_integer_masks_are_masks(name, options, generator):
+    pool = make(name, options)
+    p, mask, h = draw(generator)
+    assert torch.equal(pool(p, mask, embedding=h), pool(p, mask.int(), embedding=h))
+
+
+@family
+def test_frame_order(name, options, generator):
+    pool = make(name, options)
+    p, mask, h = draw(generator, frames=31)
+    order = torch.randperm(31, generator=generator)
+    P, shuffled = pool(p, mask, embedding=h), pool(p[:, order], mask[:, order], embedding=h[:, order])
+    assert torch.allclose(P, shuffled, atol=1e-6) != pool.is_ordered
+
+
+@family
+def test_a_mean_stays_within_its_frames(name, options, generator):
+    pool = make(name, options)
+    p, mask, h = draw(generator, bags=20)
+    P = pool(p, mask, embedding=h)
+    low = p.masked_fill(~mask.unsqueeze(-1), 2.0).amin(1)
+    high = p.masked_fill(~mask.unsqueeze(-1), -1.0).amax(1)
+    if pool.is_mean:
+        assert ((low - 1e-6 <= P) & (high + 1e-6 >= P)).all()
+    elif name in ("noisy-or", "isr"):
+        assert ((high - 1e-6 <= P) & (P <= 1)).all()
+    else:
+        assert ((P >= 0) & (P <= 1)).all()
+
+
+@family
+def test_one_frame_and_a_constant_bag_are_themselves(name, options, generator):
+    pool = make(name, options)
+    p = torch.rand(5, 1, CLASSES, generator=generator)
+    h = torch.randn(5, 7, DIM, generator=generator)
+    one, constant = pool(p, embedding=h[:, :1]), pool(p.expand(-1, 7, -1), embedding=h)
+    if pool.is_mean or name in ("noisy-or", "isr"):
+        torch.testing.assert_close(one, p[:, 0], atol=1e-6, rtol=0)
+    if pool.is_mean:
+        torch.testing.assert_close(constant, p[:, 0], atol=1e-6, rtol=1e-5)
+    else:
+        assert ((constant >= 0) & (constant <= 1)).all()
+        for edge in (0.0, 1.0):  # what holds instead, for all three
+            at_edge = pool(torch.full((1, 7, CLASSES), edge))
+            torch.testing.assert_close(at_edge, torch.full_like(at_edge, edge), atol=1e-6, rtol=0)
+
+
+@family
+def test_weights_explain_the_result(name, options, generator):
+    pool = make(name, options)
+    p, mask, h = draw(generator)
+    if pool.why_no_weights:
+        with pytest.raises(ArgumentError, match=f"pool '{name}' has no weights: "):
+            pool.weights(p, mask, embedding=h)
+        return
+    w = pool.weights(p, mask, embedding=h)
+    assert w.shape == p.shape
+    assert (w >= 0).all()
+    assert (w[~mask] == 0).all()
+    torch.testing.assert_close(w.sum(1), torch.ones(3, CLASSES), atol=1e-6, rtol=0)
+    torch.testing.assert_close((w * p).sum(1), pool(p, mask, embedding=h), atol=1e-6, rtol=0)
+
+
+@family
+def test_gradients_are_finite_at_0_and_1(name, options, generator):
+    pool = make(name, options)
+    zeros, ones = torch.zeros(1, 5, CLASSES), torch.ones(1, 5, CLASSES)
+    mixed = torch.rand(1, 5, CLASSES, generator=generator).round()
+    for p in (zeros, ones, mixed, torch.cat([zeros, ones], 1)):
+        p = p.clone().requires_grad_()
+        P = pool(p, embedding=torch.randn(1, p.shape[1], DIM, generator=generator))
+        P.sum().backward()
+        assert torch.isfinite(P).all()
+        assert torch.isfinite(p.grad).all()
+        assert all(torch.isfinite(x.grad).all() for x in pool.parameters() if x.grad is not None)
+
+
+@family
+def test_gradcheck(name, options, generator):
+    pool = make(name, options).double().eval()
+    p, mask, h = draw(generator, bags=2, frames=6, dtype=torch.float64)
+    p = (0.05 + 0.9 * p).requires_grad_()
+    h.requires_grad_()
+    parameters = list(pool.parameters())
+    extreme = any(x.abs().max() > 1e3 for x in parameters)  # 1e4: a step of 1e-6 is no longer small
+    inputs = (p, h) if extreme else (p, h, *parameters)
+    step = 1e-9 if extreme else 1e-6
+
+    def f(p, h, *_):
+        return pool(p, mask, embedding=h)
+
+    assert torch.autograd.gradcheck(f, inputs, eps=step, atol=1e-4 if extreme else 1e-5, rtol=1e-2 if extreme else 1e-3)
+
+
+@family
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision(name, options, dtype, generator):
+    """Computed in float32 and rounded once: within half a unit in the last place of the result."""
+    pool = make(name, options)
+    p, mask, h = draw(generator)
+    p, h = p.to(dtype), h.to(dtype)
+    P = pool(p.requires_grad_(), mask, embedding=h)
+    P.sum().backward()
+    exact = pool(p.detach().float(), mask, embedding=h.float())
+    assert P.dtype == p.grad.dtype == dtype
+    assert torch.isfinite(p.grad).all()
+    assert ((P.float() - exact).abs() <= torch.finfo(dtype).eps / 2 * exact + 1e-7).all()
+
+
+@each
+def test_a_half_module_works(name, generator):
+    pool = create_pool(name, CLASSES).half()
+    p, mask, h = draw(generator)
+    P = pool(p.half(), mask, embedding=h.half())
+    assert P.dtype == torch.float16
+    torch.testing.assert_close(P.float(), create_pool_like(pool, name)(p.half().float(), mask), atol=2e-3, rtol=0)
+
+
+def create_pool_like(pool, name):
+    twin = create_pool(name, CLASSES)
+    twin.load_state_dict({k: v.float() if v.is_floating_point() else v for k, v in pool.state_dict().items()})
+    return twin
+
+
+@family
+def test_state_round_trip(name, options, generator):
+    pool = make(name, options)
+    for x in pool.parameters():
+        torch.nn.init.uniform_(x, 0.1, 0.9)
+    file = io.BytesIO()
+    torch.save(pool.state_dict(), file)
+    file.seek(0)
+    torch.manual_seed(99)
+    twin = create_pool(name, CLASSES, **options)
+    twin.load_state_dict(torch.load(file, weights_only=True))
+    p, mask, h = draw(generator)
+    assert torch.equal(pool(p, mask, embedding=h), twin(p, mask, embedding=h))
+
+
+@family
+def test_compiles(name, options, generator):
+    torch._dynamo.reset()
+    pool = make(name, options)
+    compiled = torch.compile(pool, backend="aot_eager", fullgraph=True)
+    p, mask, h = draw(generator)
+    for args in ((p,), (p, mask)):
+        a, b = (x.clone().requires_grad_() for x in (p, p))
+        P, Q = pool(a, *args[1:], embedding=h), compiled(b, *args[1:], embedding=h)
+        torch.testing.assert_close(P, Q, atol=1e-6, rtol=1e-5)
+        P.sum().backward()
+        Q.sum().backward()
+        torch.testing.assert_close(a.grad, b.grad, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile's own backend needs a C++ compiler")
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # PyTorch's own use of what it deprecates
+def test_compiles_to_machine_code(generator):
+    torch._dynamo.reset()
+    pool = make("auto", {"alpha": 2.0})
+    p, mask, _ = draw(generator)
+    torch.testing.assert_close(torch.compile(pool)(p, mask), pool(p, mask), atol=1e-6, rtol=0)
+
+
+@family
+def test_exports_with_any_length(name, options, generator):
+    pool = make(name, options).eval()
+    p, mask, h = draw(generator, bags=4, frames=20)
+    shortest = 16 if pool.is_ordered else 2  # more than one segment, or the graph would not have the second stage
+    frames, bags = torch.export.Dim("frames", min=shortest, max=4096), torch.export.Dim("bags", min=2, max=512)
+    shapes = {0: bags, 1: frames}
+    program = torch.export.export(
+        pool, (p, mask), {"embedding": h}, dynamic_shapes={"p": shapes, "mask": shapes, "embedding": shapes}
+    )
+    p, mask, h = draw(generator, bags=3, frames=33)
+    torch.testing.assert_close(program.module()(p, mask, embedding=h), pool(p, mask, embedding=h), atol=1e-6, rtol=1e-5)
+
+
+@family
+def test_vmaps(name, options, generator):
+    pool = make(name, options)
+    p, mask, h = (torch.stack(x) for x in zip(*(draw(generator) for _ in range(3)), strict=True))
+    P = torch.vmap(lambda p, mask, h: pool(p, mask, embedding=h))(p, mask, h)
+    expected = torch.stack([pool(a, b, embedding=c) for a, b, c in zip(p, mask, h, strict=True)])
+    torch.testing.assert_close(P, expected, atol=1e-6, rtol=1e-5)
+
+
+@each
+def test_refuses_bad_input_in_one_line(name, generator):
+    pool = create_pool(name, CLASSES)
+    p, mask, _ = draw(generator)
+    wrong = [
+        ((p[0],), ArgumentError, r"p must be \(bags, frames, classes\) with classes = 4, got \(13, 4\)"),
+        ((p[..., :3],), ArgumentError, r"classes = 4, got \(3, 13, 3\)"),
+        ((p.long(),), ArgumentError, "p must be floating point, got torch.int64"),
+        ((p, mask[:, :5]), ArgumentError, r"mask must be \(bags, frames\) = \(3, 13\), got \(3, 5\)"),
+        (
+            (p, mask.float()),
+            ArgumentError,
+            r"mask must be bool \(True = real frame\) or 0/1 integers, got torch.float32",
+        ),
+        ((p[:, :0],), DataError, "bags are empty: p has no frames"),
+        ((p, mask & (torch.arange(3) != 1).unsqueeze(1)), DataError, r"bag 1 is empty: its mask has no True \(1 of 3"),
+        ((p.masked_fill(mask.unsqueeze(-1), torch.nan), mask), DataError, "p has NaN among its real frames"),
+        ((p * 1.5,), DataError, r"p must hold probabilities in \[0, 1\], got values from .* are these logits"),
+        ((p - 0.5, mask), DataError, r"p must hold probabilities in \[0, 1\]"),
+    ]
+    for args, error, message in wrong:
+        with pytest.raises(error, match=message) as caught:
+            pool(*args)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(
+        ArgumentError, match=r"embedding must be \(bags, frames, dim\) with \(3, 13\) first, got \(3, 5, 2\)"
+    ):
+        pool(p, mask, embedding=torch.zeros(3, 5, 2))
+
+
+def test_values_can_go_unchecked():
+    pool = create_pool("mean", 1)
+    pool.check_values = False
+    assert pool(torch.full((1, 2, 1), 3.0)).item() == 3.0
+
+
+@each
+def test_an_empty_batch_is_fine(name):
+    assert create_pool(name, CLASSES)(torch.zeros(0, 5, CLASSES)).shape == (0, CLASSES)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("atuo", {}, "pool='atuo' is not known; did you mean 'auto'? Choose from: max, min, mean, softmax, auto, cap"),
+        ("zzz", {}, "pool='zzz' is not known. Choose from: max"),
+        ("auto", {"aplha": 1.0}, "option of pool 'auto'='aplha' is not known; did you mean 'alpha'?"),
+        ("max", {"alpha": 1.0}, "option of pool 'max'='alpha' is not known. Choose from: (none)"),
+        ("auto", {"alpha": [1.0, 2.0]}, "alpha must be one number or one per class (4), got shape (2,)"),
+        ("auto", {"alpha": float("inf")}, "alpha must be finite, got inf"),
+        ("rap", {"penalty": -1.0}, "penalty must be a number of at least 0, got -1.0"),
+        ("cap", {"phi": 1.0}, "phi is the greatest weight of one frame, between 0 and 1, got 1.0"),
+        ("cap", {"bag_size": 0}, "bag_size must be at least 1 frame, got 0"),
+        ("cap", {"min_duration": 1.0}, "min_duration (seconds) and frame_rate (frames per second) go together"),
+        ("cap", {"min_duration": -1.0, "frame_rate": 1.0}, "min_duration and frame_rate must be positive"),
+        ("noisy-and", {"slope": 0.0}, "slope must be positive and finite, got 0.0"),
+        ("top-k", {"k": 0}, "k must be a whole number of at least 1, got 0"),
+        ("top-k", {"share": 2.0}, "share must lie in (0, 1], got 2.0"),
+        ("top-k", {"k": 1, "share": 0.5}, "give k or share, not both"),
+        ("rank", {"decay": 1.5}, "decay must lie in [0, 1], got 1.5"),
+        ("mean-max", {"mix": 2.0}, "mix must lie in [0, 1], got"),
+        ("attention", {"embedding_dim": 0}, "embedding_dim must be a whole number of at least 1, got 0"),
+        ("gated-attention", {"hidden": 0}, "hidden must be a whole number of at least 1, got 0"),
+        ("hierarchical", {"sizes": []}, "sizes must be whole numbers of at least 1, got []"),
+        (
+            "hierarchical",
+            {"base": "noisy-or"},
+            "base='noisy-or' is not a weighted mean of the frames' probabilities alone",
+        ),
+    ],
+)
+def test_refuses_bad_settings_in_one_line(name, options, message):
+    with pytest.raises(ArgumentError) as caught:
+        create_pool(name, CLASSES, **options)
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("n_classes", [0, -1, 2.0, None])
+def test_refuses_a_wrong_number_of_classes(n_classes):
+    with pytest.raises(ArgumentError, match="n_classes must be a whole number of at least 1"):
+        create_pool("max", n_classes)
+
+
+def test_attention_asks_for_its_embedding(generator):
+    p, mask, h = draw(generator)
+    pool = create_pool("attention", CLASSES, embedding_dim=DIM)
+    with pytest.raises(ArgumentError, match=r"pool 'attention' needs embedding=\(bags, frames, 6\), got none"):
+        pool(p, mask)
+    with pytest.raises(ArgumentError, match=r"needs embedding=\(bags, frames, 6\), got \(3, 13, 2\)"):
+        pool(p, mask, embedding=h[..., :2])
+
+
+def test_a_name_is_registered_once():
+    with pytest.raises(RuntimeError, match="pool 'max' is registered twice"):
+        POOLS.register("max", "again")(object)
+
+
+def test_works_under_autocast(generator):
+    p, mask, h = draw(generator)
+    pool = create_pool("gated-attention", CLASSES, embedding_dim=DIM)
+    with torch.autocast("cpu", torch.bfloat16):
+        P = pool(p, mask, embedding=h)
+    torch.testing.assert_close(P, pool(p, mask, embedding=h), atol=1e-2, rtol=0)
+
+
+def test_import_of_the_layer_alone_is_light():
+    """Someone who wants one layer should not pay for plotting or a command line."""
+    heavy = ("matplotlib", "typer", "sklearn", "keras")
+    code = f"import sys, earmark.pooling; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
