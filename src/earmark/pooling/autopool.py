@@ -3,7 +3,7 @@
 - The formula itself, by torch.softmax, for small bags and wherever PyTorch must see through it: compilation, export,
   vmap, second derivatives. On small bags nothing beats it: its cost is the number of operations, not their size.
 - In blocks, for large bags on a CPU: every intermediate stays in the cache, and only p is kept for the backward pass.
-- As two Triton kernels, for CUDA: p is read once forward and once backward, whatever the size.
+- As Triton kernels, for large bags on a GPU: p is read once forward and once backward.
 
 The last two use the closed forms dP/dp_t = w_t (1 + alpha (p_t - P)) and dP/dalpha = Var_w(p). They keep p, and per bag
 and class the reference r (the p with the greatest weight), the mass s = sum of exp(alpha (p - r)) and the offset P - r.
@@ -22,10 +22,11 @@ from earmark.pooling import kernels
 
 __all__ = ["autopool"]
 
-BLOCK_ELEMENTS = 1 << 17
-"""Elements per block on a CPU: half a megabyte of float32, so that the four blocks in use fit a core's cache."""
+BLOCK_ELEMENTS = 1 << 16
+"""Elements per thread and block on a CPU: a quarter of a megabyte of float32, so that what a block needs stays in the
+core's own cache."""
 LARGE_ELEMENTS = 1 << 20
-"""From here on blocks pay for the Python that runs them."""
+"""From here on, the other ways pay for the Python that runs them."""
 
 
 def autopool(p: Tensor, alpha: Tensor, mask: Tensor | None, *, eager: bool) -> Tensor:
@@ -33,8 +34,8 @@ def autopool(p: Tensor, alpha: Tensor, mask: Tensor | None, *, eager: bool) -> T
 
     Parameters
     ----------
-    p : (bags, frames, classes), in [0, 1], 0 where padded
-    alpha : (1, classes), or (bags, classes)
+    p : (bags, frames, classes), in [0, 1] also where padded
+    alpha : (classes,), or (bags, classes)
     mask : (bags, frames), bool
     eager
         False while something transforms the call: only the formula can be transformed.
@@ -43,15 +44,15 @@ def autopool(p: Tensor, alpha: Tensor, mask: Tensor | None, *, eager: bool) -> T
     -------
     P : (bags, classes)
     """
-    if eager and p.is_cuda and p.dtype == torch.float32 and kernels.available():
+    if not eager or p.numel() < LARGE_ELEMENTS:
+        return _formula(p, alpha, mask)
+    if p.is_cuda and p.dtype == torch.float32 and kernels.available():
         return _Fused.apply(p, alpha, mask)  # type: ignore[no-any-return, no-untyped-call]
-    if eager and p.numel() >= LARGE_ELEMENTS:
-        return _Blocks.apply(p, alpha, mask)  # type: ignore[no-any-return, no-untyped-call]
-    return _formula(p, alpha, mask)
+    return _Blocks.apply(p, alpha, mask)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def _formula(p: Tensor, alpha: Tensor, mask: Tensor | None) -> Tensor:
-    scores = alpha.unsqueeze(1) * p
+    scores = (alpha if alpha.ndim == 1 else alpha.unsqueeze(1)) * p
     if mask is not None:
         scores = scores.masked_fill(~mask.unsqueeze(-1), -torch.inf)
     return (torch.softmax(scores, dim=1) * p).sum(1)
@@ -68,75 +69,81 @@ def _twice_differentiable(saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tens
 class _Blocks(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, p: Tensor, alpha: Tensor, mask: Tensor | None) -> Tensor:
+        a = alpha if alpha.ndim == 1 else alpha.unsqueeze(1)
         reference = _reference(p, alpha, mask)
         mass, moment = torch.zeros_like(reference), torch.zeros_like(reference)
-        for bag, rows in _blocks(p):
-            x = p[bag, rows] - reference[bag].unsqueeze(1)
-            e = (x * _row(alpha, bag)).exp_()
+        for rows in _blocks(p):
+            x = p[:, rows] - reference
             if mask is not None:
-                e.masked_fill_(~mask[bag, rows].unsqueeze(-1), 0.0)
-            mass[bag] += e.sum(1)
-            moment[bag] += e.mul_(x).sum(1)
+                x.masked_fill_(~mask[:, rows].unsqueeze(-1), 0.0)
+            e = (x * a).exp_()
+            if mask is not None:
+                e.mul_(mask[:, rows].unsqueeze(-1))
+            mass += e.sum(1, keepdim=True)
+            moment += e.mul_(x).sum(1, keepdim=True)
         offset = moment / mass
         ctx.save_for_backward(p, alpha, mask, reference, mass, offset)
-        return reference + offset
+        return (reference + offset).squeeze(1)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         p, alpha, mask, reference, mass, offset = ctx.saved_tensors
         if torch.is_grad_enabled():
             return _twice_differentiable((p, alpha, mask), grad)
-        grad_p, grad_alpha = torch.empty_like(p), torch.zeros_like(offset)
-        share = grad / mass
-        for bag, rows in _blocks(p):
-            x = p[bag, rows] - reference[bag].unsqueeze(1)
-            out = grad_p[bag, rows]
-            torch.mul(x, _row(alpha, bag), out=out).exp_().mul_(share[bag].unsqueeze(1))
+        a = alpha if alpha.ndim == 1 else alpha.unsqueeze(1)
+        grad_p, grad_alpha = torch.empty_like(p), torch.zeros_like(grad)
+        share = grad.unsqueeze(1) / mass
+        for rows in _blocks(p):
+            x = p[:, rows] - reference
             if mask is not None:
-                out.masked_fill_(~mask[bag, rows].unsqueeze(-1), 0.0)
-            d = x.sub_(offset[bag].unsqueeze(1))
+                x.masked_fill_(~mask[:, rows].unsqueeze(-1), 0.0)
+            out = grad_p[:, rows]
+            torch.mul(x, a, out=out).exp_().mul_(share)
+            if mask is not None:
+                out.mul_(mask[:, rows].unsqueeze(-1))
+            d = x.sub_(offset)
             t = out * d
-            out.addcmul_(t, _row(alpha, bag))
-            grad_alpha[bag] += t.mul_(d).sum(1)
-        return grad_p, grad_alpha if alpha.shape[0] > 1 else grad_alpha.sum(0, keepdim=True), None
+            out.addcmul_(t, a)
+            grad_alpha += t.mul_(d).sum(1)
+        return grad_p, grad_alpha if alpha.ndim == 2 else grad_alpha.sum(0), None
 
 
 def _reference(p: Tensor, alpha: Tensor, mask: Tensor | None) -> Tensor:
-    """(bags, classes): the p of the frame with the greatest weight."""
-    high = p.amax(1)  # padding holds 0, which is never above the maximum
-    if bool((alpha >= 0).all()):
-        return high
-    low = p if mask is None else p.masked_fill(~mask.unsqueeze(-1), torch.inf)
-    return torch.where(alpha < 0, low.amin(1), high)
+    """(bags, 1, classes): the p of the real frame with the greatest weight."""
+    if bool((alpha < 0).any()):
+        a = alpha if alpha.ndim == 1 else alpha.unsqueeze(1)
+        return torch.where(a < 0, -_maximum(p, mask, -1), _maximum(p, mask, 1))
+    return _maximum(p, mask, 1)
 
 
-def _blocks(p: Tensor) -> Iterator[tuple[slice, slice]]:
-    """Index pairs (bags, frames) that cut p into blocks of about BLOCK_ELEMENTS."""
+def _maximum(p: Tensor, mask: Tensor | None, sign: int) -> Tensor:
+    """(bags, 1, classes): the greatest sign * p among real frames."""
+    if mask is None:
+        return p.amax(1, keepdim=True) if sign > 0 else -p.amin(1, keepdim=True)
+    peak = p.new_full((p.shape[0], 1, p.shape[2]), -1.0)
+    for rows in _blocks(p):
+        real = mask[:, rows].unsqueeze(-1)
+        peak = torch.maximum(peak, torch.where(real, sign * p[:, rows], -1.0).amax(1, keepdim=True))
+    return peak
+
+
+def _blocks(p: Tensor) -> Iterator[slice]:
+    """Slices of frames that cut p into blocks of about BLOCK_ELEMENTS per thread."""
     bags, frames, classes = p.shape
-    together = BLOCK_ELEMENTS // (frames * classes)
-    if together > 1:
-        yield from ((slice(i, i + together), slice(None)) for i in range(0, bags, together))
-    else:
-        n = max(1, BLOCK_ELEMENTS // classes)
-        yield from ((slice(bag, bag + 1), slice(i, i + n)) for bag in range(bags) for i in range(0, frames, n))
-
-
-def _row(alpha: Tensor, bag: slice) -> Tensor:
-    """alpha for one block of bags: (bags or 1, 1, classes)."""
-    return (alpha if alpha.shape[0] == 1 else alpha[bag]).unsqueeze(1)
+    n = max(1, BLOCK_ELEMENTS * torch.get_num_threads() // (bags * classes))
+    return (slice(i, i + n) for i in range(0, frames, n))
 
 
 class _Fused(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, p: Tensor, alpha: Tensor, mask: Tensor | None) -> Tensor:
-        P, reference, mass, offset = kernels.forward(p, alpha, mask)
-        ctx.save_for_backward(p, alpha, mask, reference, mass, offset)
+        P, state = kernels.forward(p, alpha, mask)
+        ctx.save_for_backward(p, alpha, mask, state)
         return P
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        p, alpha, mask, reference, mass, offset = ctx.saved_tensors
+        p, alpha, mask, state = ctx.saved_tensors
         if torch.is_grad_enabled():
             return _twice_differentiable((p, alpha, mask), grad)
-        grad_p, grad_alpha = kernels.backward(p, alpha, mask, reference, mass, offset, grad)
-        return grad_p, grad_alpha, None
+        return *kernels.backward(p, alpha, mask, state, grad), None

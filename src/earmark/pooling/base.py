@@ -7,8 +7,8 @@ A leaf writes only its maths. It subclasses
 - `ScoredPool` (the weights are a soft-max over frames) and gives `_scores(p, mask, embedding)`,
 
 and, where it has them, `penalty`, `project` and `_summary` (what a stream must remember). By the time a leaf is called,
-shapes are checked, p is at least float32 and padded frames hold 0 in p and in the embedding, so that nothing behind the
-mask can be seen, not even NaN.
+shapes are checked, p is at least float32 and padded frames hold 0 in p (or some probability, if the leaf takes any
+padding) and in the embedding, so that nothing behind the mask can be seen, not even NaN.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ class Pool(nn.Module, ABC):
     """The order of the frames matters."""
     uses_embedding: ClassVar[bool] = False
     """The weights come from an embedding of the frames rather than from their probabilities."""
+    takes_any_padding: ClassVar[bool] = False
+    """Padded frames may hold any probability, not only 0."""
     why_no_weights: ClassVar[str] = ""
     why_no_stream: str = ""
 
@@ -132,15 +134,14 @@ class Pool(nn.Module, ABC):
         self._check_shapes(p, mask, embedding)
         if mask is not None and mask.dtype != torch.bool:
             mask = mask != 0
-        if self.check_values and is_eager(p):
-            if not part:
-                _check_not_empty(p, mask)
-            _check_probabilities(p, mask)
+        harmless = self.check_values and is_eager(p) and _check_values(p, mask, part)
         if p.dtype in (torch.float16, torch.bfloat16):
             p = p.float()
+        if mask is None:
+            return p, mask, embedding
         if embedding is not None:
             embedding = hide_padding(embedding, mask)
-        return hide_padding(p, mask), mask, embedding
+        return p if harmless and self.takes_any_padding else hide_padding(p, mask), mask, embedding
 
     def _check_shapes(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> None:
         if p.ndim != 3 or p.shape[2] != self.n_classes:
@@ -174,6 +175,8 @@ class WeightedPool(Pool):
 class ScoredPool(WeightedPool):
     """A weighted mean whose weights are a soft-max of scores over the frames: w_t = exp(s_t) / sum over z of
     exp(s_z)."""
+
+    takes_any_padding = True
 
     @abstractmethod
     def _scores(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
@@ -215,10 +218,8 @@ def is_eager(p: Tensor) -> bool:
     return not (p.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
-def hide_padding(x: Tensor, mask: Tensor | None) -> Tensor:
+def hide_padding(x: Tensor, mask: Tensor) -> Tensor:
     """x with 0 in padded frames; where, not a product, since NaN * 0 is NaN."""
-    if mask is None:
-        return x
     return torch.where(mask.unsqueeze(-1), x, 0.0)
 
 
@@ -234,31 +235,24 @@ def per_class(name: str, value: float | Sequence[float] | Tensor, n_classes: int
     return values.expand(n_classes).clone()
 
 
-def _check_not_empty(p: Tensor, mask: Tensor | None) -> None:
-    if p.shape[1] == 0:
+def _check_values(p: Tensor, mask: Tensor | None, part: bool) -> bool:
+    """Refuse what cannot be pooled; whether even the padding holds probabilities."""
+    if p.shape[1] == 0 and not part:
         raise DataError(f"bags are empty: p has no frames, shape {tuple(p.shape)}")
-    if mask is not None and not bool(mask.any(1).all()):
+    if p.numel() == 0:
+        return True
+    facts = [*torch.aminmax(p.detach())]
+    if mask is not None and not part:
+        facts.append(mask.any(1).all().to(p.dtype))
+    low, high, *filled = torch.stack(facts).tolist() if p.is_cuda else [x.item() for x in facts]  # on a GPU, wait once
+    if mask is not None and filled == [0.0]:
         empty = (~mask.any(1)).nonzero().flatten().tolist()
         raise DataError(f"bag {empty[0]} is empty: its mask has no True ({len(empty)} of {len(mask)} bags are empty)")
-
-
-def _check_probabilities(p: Tensor, mask: Tensor | None) -> None:
-    low, high = _range(p)
-    if not (low >= 0 and high <= 1) and mask is not None:  # padding may hold anything
-        low, high = _range(p[mask])
     if low >= 0 and high <= 1:  # False for NaN
-        return
+        return True
+    if mask is not None:  # padding may hold anything
+        return _check_values(p[mask].unsqueeze(0), None, True) and False
     if low != low:
         raise DataError("p has NaN among its real frames")
     hint = "are these logits? Apply torch.sigmoid first"
     raise DataError(f"p must hold probabilities in [0, 1], got values from {low:g} to {high:g}; {hint}")
-
-
-def _range(p: Tensor) -> tuple[float, float]:
-    if p.numel() == 0:
-        return 0.0, 0.0
-    low, high = torch.aminmax(p.detach())
-    if p.is_cuda:  # one wait instead of two
-        low, high = torch.stack((low, high)).tolist()
-        return low, high
-    return low.item(), high.item()

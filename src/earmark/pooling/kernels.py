@@ -1,5 +1,4 @@
-"""Eq. (8) and its gradients as Triton kernels: p is read once forward, once backward, and nothing of its size is kept
-but p.
+"""Eq. (8) and its gradients as Triton kernels: p is read once forward, once backward, and nothing of its size is kept.
 
 One program takes a stretch of one bag's frames, BLOCK_T rows of BLOCK_C classes at a time. Each of its lanes keeps its
 own running soft-max (reference, mass, moment) over the rows it meets, so that the loop has one exponential per element
@@ -44,10 +43,18 @@ if triton is not None:
         scale = tl.exp(beta[None, :] * shift)
         return top, tl.sum(mass * scale, 0), tl.sum((moment + shift * mass) * scale, 0)
 
+    @triton.jit
+    def _store_state(state_ptr, P_ptr, at, plane, sign, reference, mass, moment, in_c):  # type: ignore[no-untyped-def]
+        offset = moment / mass
+        tl.store(P_ptr + at, sign * (reference + offset), in_c)
+        tl.store(state_ptr + at, reference, in_c)
+        tl.store(state_ptr + plane + at, mass, in_c)
+        tl.store(state_ptr + 2 * plane + at, offset, in_c)
+
     @triton.jit  # type: ignore[untyped-decorator]
     def _forward_kernel(  # type: ignore[no-untyped-def]
-        p_ptr, alpha_ptr, mask_ptr, out_ptr, reference_ptr, mass_ptr, offset_ptr,
-        frames, classes, alpha_stride, stretch, HAS_MASK: tl.constexpr, WHOLE: tl.constexpr, NOTHING: tl.constexpr,
+        p_ptr, alpha_ptr, mask_ptr, state_ptr, P_ptr, frames, classes, alpha_stride, stretch, plane,
+        HAS_MASK: tl.constexpr, WHOLE: tl.constexpr, NOTHING: tl.constexpr,
         BLOCK_T: tl.constexpr, BLOCK_C: tl.constexpr,
     ):  # fmt: skip
         bag, split = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
@@ -77,19 +84,17 @@ if triton is not None:
             reference = tl.where(higher, u, reference)
         top, m0, m1 = _merge_lanes(reference, mass, moment, beta)
         if WHOLE:
-            at = bag * classes + c
-            m1 = m1 / m0
-            tl.store(out_ptr + at, sign * (top + m1), in_c)
+            _store_state(state_ptr, P_ptr, bag * classes + c, plane, sign, top, m0, m1, in_c)
         else:
             at = (bag * tl.num_programs(1) + split) * classes + c
-        tl.store(reference_ptr + at, top, in_c)
-        tl.store(mass_ptr + at, m0, in_c)
-        tl.store(offset_ptr + at, m1, in_c)
+            tl.store(state_ptr + at, top, in_c)
+            tl.store(state_ptr + plane + at, m0, in_c)
+            tl.store(state_ptr + 2 * plane + at, m1, in_c)
 
     @triton.jit  # type: ignore[untyped-decorator]
     def _merge_kernel(  # type: ignore[no-untyped-def]
-        alpha_ptr, parts_reference_ptr, parts_mass_ptr, parts_moment_ptr, out_ptr, reference_ptr, mass_ptr, offset_ptr,
-        splits, classes, alpha_stride, NOTHING: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_C: tl.constexpr,
+        alpha_ptr, parts_ptr, state_ptr, P_ptr, splits, classes, alpha_stride, parts_plane, plane,
+        NOTHING: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_C: tl.constexpr,
     ):  # fmt: skip
         bag = tl.program_id(0).to(tl.int64)
         c = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
@@ -98,20 +103,17 @@ if triton is not None:
         s = tl.arange(0, BLOCK_S)
         live = (s < splits)[:, None] & in_c[None, :]
         part = (bag * splits + s[:, None]) * classes + c[None, :]
-        reference = tl.load(parts_reference_ptr + part, live, NOTHING)
-        mass = tl.load(parts_mass_ptr + part, live, 0.0)
-        moment = tl.load(parts_moment_ptr + part, live, 0.0)
+        reference = tl.load(parts_ptr + part, live, NOTHING)
+        mass = tl.load(parts_ptr + parts_plane + part, live, 0.0)
+        moment = tl.load(parts_ptr + 2 * parts_plane + part, live, 0.0)
         top, m0, m1 = _merge_lanes(reference, mass, moment, tl.abs(alpha))
-        at = bag * classes + c
-        tl.store(out_ptr + at, tl.where(alpha < 0, -1.0, 1.0) * (top + m1 / m0), in_c)
-        tl.store(reference_ptr + at, top, in_c)
-        tl.store(mass_ptr + at, m0, in_c)
-        tl.store(offset_ptr + at, m1 / m0, in_c)
+        sign = tl.where(alpha < 0, -1.0, 1.0)
+        _store_state(state_ptr, P_ptr, bag * classes + c, plane, sign, top, m0, m1, in_c)
 
     @triton.jit  # type: ignore[untyped-decorator]
     def _backward_kernel(  # type: ignore[no-untyped-def]
-        p_ptr, alpha_ptr, mask_ptr, reference_ptr, mass_ptr, offset_ptr, grad_ptr, grad_p_ptr, grad_alpha_ptr,
-        frames, classes, alpha_stride, stretch, HAS_MASK: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_C: tl.constexpr,
+        p_ptr, alpha_ptr, mask_ptr, state_ptr, grad_ptr, grad_p_ptr, grad_alpha_ptr, frames, classes, alpha_stride,
+        stretch, plane, HAS_MASK: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_C: tl.constexpr,
     ):  # fmt: skip
         bag, split = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
         c = tl.program_id(2) * BLOCK_C + tl.arange(0, BLOCK_C)
@@ -120,9 +122,9 @@ if triton is not None:
         sign = tl.where(alpha < 0, -1.0, 1.0)
         beta = tl.abs(alpha)
         at = bag * classes + c
-        reference = tl.load(reference_ptr + at, in_c, 0.0)
-        offset = tl.load(offset_ptr + at, in_c, 0.0)
-        share = tl.load(grad_ptr + at, in_c, 0.0) / tl.load(mass_ptr + at, in_c, 1.0)
+        reference = tl.load(state_ptr + at, in_c, 0.0)
+        share = tl.load(grad_ptr + at, in_c, 0.0) / tl.load(state_ptr + plane + at, in_c, 1.0)
+        offset = tl.load(state_ptr + 2 * plane + at, in_c, 0.0)
         total = tl.zeros((BLOCK_T, BLOCK_C), tl.float32)
         begin = split * stretch
         end = tl.minimum(begin + stretch, frames)
@@ -147,41 +149,34 @@ def available() -> bool:
     if triton is None:
         return False
     if not any(shutil.which(cc) for cc in ("cc", "gcc", "clang")):
-        warnings.warn(
-            "no C compiler found: auto-pool runs on the GPU without its fused kernels", RuntimeWarning, stacklevel=2
-        )
+        warnings.warn("no C compiler found: auto-pool runs without its fused kernels", RuntimeWarning, stacklevel=2)
         return False
     return True
 
 
-def forward(p: Tensor, alpha: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
-    """P (bags, classes), and what the backward pass needs: reference, mass and offset, in terms of u."""
+def forward(p: Tensor, alpha: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """P (bags, classes), and the state for the backward pass: reference, mass and offset (3, bags, classes), of u."""
     p, alpha, mask = p.contiguous(), alpha.contiguous(), None if mask is None else mask.contiguous()
     bags, frames, classes = p.shape
     plan = _plan(bags, frames, classes)
-    P, reference, mass, offset = out = tuple(p.new_empty(bags, classes) for _ in range(4))
+    stride = classes if alpha.ndim == 2 else 0
+    P, state = p.new_empty(bags, classes), p.new_empty(3, bags, classes)
+    whole = plan.splits == 1
+    parts = state if whole else p.new_empty(3, bags, plan.splits, classes)
     with torch.cuda.device(p.device):
-        if plan.splits == 1:
-            _forward_kernel[plan.grid](
-                p, alpha, mask, P, reference, mass, offset, frames, classes, plan.alpha_stride(alpha), plan.stretch,
-                HAS_MASK=mask is not None, WHOLE=True, NOTHING=NOTHING, **plan.block,
-            )  # fmt: skip
-            return out
-        parts = p.new_empty(3, bags, plan.splits, classes)
         _forward_kernel[plan.grid](
-            p, alpha, mask, None, parts[0], parts[1], parts[2], frames, classes, plan.alpha_stride(alpha), plan.stretch,
-            HAS_MASK=mask is not None, WHOLE=False, NOTHING=NOTHING, **plan.block,
+            p, alpha, mask, parts, P, frames, classes, stride, plan.stretch, bags * plan.splits * classes,
+            HAS_MASK=mask is not None, WHOLE=whole, NOTHING=NOTHING, **plan.block,
         )  # fmt: skip
-        _merge_kernel[(bags, plan.grid[2])](
-            alpha, parts[0], parts[1], parts[2], P, reference, mass, offset,
-            plan.splits, classes, plan.alpha_stride(alpha), NOTHING=NOTHING, BLOCK_S=triton.next_power_of_2(plan.splits), BLOCK_C=plan.block["BLOCK_C"],
-        )  # fmt: skip
-    return out
+        if not whole:
+            _merge_kernel[(bags, plan.grid[2])](
+                alpha, parts, state, P, plan.splits, classes, stride, bags * plan.splits * classes, bags * classes,
+                NOTHING=NOTHING, BLOCK_S=triton.next_power_of_2(plan.splits), BLOCK_C=plan.block["BLOCK_C"],
+            )  # fmt: skip
+    return P, state
 
 
-def backward(
-    p: Tensor, alpha: Tensor, mask: Tensor | None, reference: Tensor, mass: Tensor, offset: Tensor, grad: Tensor
-) -> tuple[Tensor, Tensor]:
+def backward(p: Tensor, alpha: Tensor, mask: Tensor | None, state: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
     """Gradients for p and, in its own shape, for alpha."""
     p, alpha, mask = p.contiguous(), alpha.contiguous(), None if mask is None else mask.contiguous()
     bags, frames, classes = p.shape
@@ -189,10 +184,10 @@ def backward(
     grad_p, parts = torch.empty_like(p), p.new_empty(bags, plan.splits, classes)
     with torch.cuda.device(p.device):
         _backward_kernel[plan.grid](
-            p, alpha, mask, reference, mass, offset, grad.contiguous(), grad_p, parts,
-            frames, classes, plan.alpha_stride(alpha), plan.stretch, HAS_MASK=mask is not None, **plan.block,
+            p, alpha, mask, state, grad.contiguous(), grad_p, parts, frames, classes,
+            classes if alpha.ndim == 2 else 0, plan.stretch, bags * classes, HAS_MASK=mask is not None, **plan.block,
         )  # fmt: skip
-    return grad_p, parts.sum(1) if alpha.shape[0] > 1 else parts.sum((0, 1)).unsqueeze(0)
+    return grad_p, parts.sum(1) if alpha.ndim == 2 else parts.sum((0, 1))
 
 
 class _Plan:
@@ -206,15 +201,7 @@ class _Plan:
         self.stretch = triton.cdiv(triton.cdiv(frames, splits), block_t) * block_t
         self.splits = triton.cdiv(frames, self.stretch)
         self.grid = (bags, self.splits, columns)
-        self.block: dict[str, Any] = {
-            "BLOCK_T": block_t,
-            "BLOCK_C": block_c,
-            "num_warps": 8 if block_t * block_c >= 4096 else 4,
-        }
-
-    @staticmethod
-    def alpha_stride(alpha: Tensor) -> int:
-        return alpha.shape[1] if alpha.shape[0] > 1 else 0
+        self.block: dict[str, Any] = {"BLOCK_T": block_t, "BLOCK_C": block_c, "num_warps": 8}
 
 
 _plan = functools.lru_cache(maxsize=256)(_Plan)

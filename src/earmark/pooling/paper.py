@@ -62,7 +62,9 @@ class MaxPool(WeightedPool):
         return p.amax(1)  # padding holds 0, which is never above the maximum
 
     def _weights(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
-        ties = hide_padding((p == p.amax(1, keepdim=True)).to(p.dtype), mask)
+        ties = (p == p.amax(1, keepdim=True)).to(p.dtype)
+        if mask is not None:
+            ties = hide_padding(ties, mask)
         return ties / ties.sum(1, keepdim=True)
 
     def _summary(self) -> Summary:
@@ -88,7 +90,8 @@ class MinPool(WeightedPool):
         return self._padded_high(p, mask).amin(1)
 
     def _weights(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
-        ties = hide_padding((p == self._padded_high(p, mask).amin(1, keepdim=True)).to(p.dtype), mask)
+        high = self._padded_high(p, mask)
+        ties = (high == high.amin(1, keepdim=True)).to(p.dtype)
         return ties / ties.sum(1, keepdim=True)
 
     def _summary(self) -> Summary:
@@ -134,14 +137,15 @@ class _AlphaPool(ScoredPool):
     """Eq. (8) with whatever `_alpha` says: P = sum of p_t exp(alpha p_t) / sum of exp(alpha p_z)."""
 
     def _alpha(self, p: Tensor, mask: Tensor | None) -> Tensor:
-        """(1, classes), or (bags, classes)."""
+        """(classes,), or (bags, classes)."""
         raise NotImplementedError
 
     def _reduce(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
         return autopool(p, self._alpha(p, mask), mask, eager=is_eager(p))
 
     def _scores(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
-        return self._alpha(p, mask).unsqueeze(1) * p
+        alpha = self._alpha(p, mask)
+        return (alpha if alpha.ndim == 1 else alpha.unsqueeze(1)) * p
 
 
 @POOLS.register("softmax", "weighted by exp(p): close to the mean on long bags")
@@ -158,7 +162,7 @@ class SoftmaxPool(_AlphaPool):
     """
 
     def _alpha(self, p: Tensor, mask: Tensor | None) -> Tensor:
-        return p.new_ones(1, self.n_classes)
+        return p.new_ones(self.n_classes)
 
 
 @POOLS.register("auto", "alpha learned per class, between min, mean, soft-max and max")
@@ -192,7 +196,7 @@ class AutoPool(_AlphaPool):
         self.alpha = nn.Parameter(per_class("alpha", alpha, n_classes))
 
     def _alpha(self, p: Tensor, mask: Tensor | None) -> Tensor:
-        return self.alpha.to(p.dtype).unsqueeze(0)
+        return self.alpha.to(p.dtype)
 
 
 @POOLS.register("cap", "auto with alpha bounded by bag length or by a minimum duration")
@@ -304,6 +308,8 @@ class ConstrainedAutoPool(AutoPool):
         if self.training and self.bag_size is None and not torch._C._are_functorch_transforms_active():
             self.longest.copy_(torch.maximum(self.longest, m.max().to(self.longest.dtype)))
         low, high = self._bounds(m)
+        if mask is None:
+            low, high = low[0], high[0]
         return torch.clamp(self.alpha, low, high).to(p.dtype)
 
     def _summary(self) -> Summary:

@@ -275,7 +275,7 @@ class NoisyAndPool(Pool):
         Start value of b, one or one per class; `project()` keeps it in [0, 1].
 
     >>> print(f"{NoisyAndPool(n_classes=1)(torch.tensor([[[0.6], [0.8]]])).item():.4f}")
-    0.8869
+    0.8860
     """
 
     is_mean = False

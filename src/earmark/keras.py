@@ -1,0 +1,276 @@
+"""Auto-pooling and soft-max pooling for Keras 3.
+
+`AutoPool1D` and `SoftMaxPool1D` have the arguments, weight and configuration of the layers of those names in
+`autopool`, the package of the paper's authors. A model written for it needs one changed line, `from earmark.keras
+import AutoPool1D`; a model file saved with their layer opens with `keras.models.load_model(path,
+custom_objects={"AutoPool1D": AutoPool1D})`.
+
+Masks
+-----
+Their layers accept a mask and ignore it: padding is pooled as if it were sound. Here one rule holds. *A mask's axes
+are the leading axes of the input, and what it marks False is not there: not in the values, not in the gradients, even
+where it holds NaN or infinity.*
+
+=========================  ================  ====  ===========================  ==================
+input                      mask              axis  what is pooled               mask of the output
+=========================  ================  ====  ===========================  ==================
+(batch, time, classes)     (batch, time)     1     the real frames of each bag  none
+(batch, time, x, classes)  (batch, time)     1     the same, for each x         none
+(batch, time, x, classes)  (batch, time)     2     x, in each real frame        (batch, time)
+(batch, time, x, classes)  (batch, time, x)  2     the real x of each frame     (batch, time)
+=========================  ================  ====  ===========================  ==================
+
+The last column holds for a mask that came with the input; one given by hand, not every version of Keras passes on.
+A negative axis counts from the end. Axis 0 is the batch: it stays the default because the authors made it so, but a
+mask marks frames within bags and cannot say which bags to pool with one another, so a mask together with axis 0 is an
+error.
+
+A bag without a single real frame gives 0, with zero gradient. Nothing can be raised from inside a compiled graph, and
+a NaN would ruin the loss of the whole batch, whereas 0 says what is known: no frame in which the sound was heard.
+(`earmark.pooling`, where a call can look at its data, refuses such a bag.)
+
+Half precision is for storage only: sums and exponentials are taken in float32, and the result is rounded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import index
+from typing import Any, TypeAlias
+
+from earmark.errors import ArgumentError, DataError, MissingExtraError
+
+try:
+    import keras  # ships no types: everything of its is Any
+except ModuleNotFoundError as error:
+    if error.name == "keras":
+        raise MissingExtraError("earmark.keras", "keras") from error
+    error.add_note(
+        "Keras is installed, its backend is not. Keras takes TensorFlow unless told otherwise: set the environment "
+        "variable KERAS_BACKEND to torch, which earmark has installed, or to jax, before anything imports keras."
+    )
+    raise
+
+__all__ = ["AutoPool1D", "SoftMaxPool1D"]
+
+Tensor: TypeAlias = Any  # of whichever backend, or symbolic
+Shape: TypeAlias = Sequence[int | None]
+
+# Beside any real logit its exponential is exactly 0. Finite, also in float32, so that a bag of nothing but padding is
+# a mean of zeros, not 0/0.
+PADDING_LOGIT = -3e38
+
+
+class _Pool1D(keras.Layer):  # type: ignore[misc]  # a subclass of Any, see the import
+    """The checked entry point of both layers; a leaf says what alpha is."""
+
+    def __init__(self, axis: int = 0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        try:
+            self.axis = index(axis)
+        except TypeError:
+            raise ArgumentError(
+                f"axis={axis!r} is not an integer; to pool the frames of (batch, time, classes) use axis=1"
+            ) from None
+        self.supports_masking = True
+
+    def _alpha(self) -> Tensor | float:
+        raise NotImplementedError
+
+    def call(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Pool `x` along `axis`, leaving out what `mask` marks False.
+
+        Parameters
+        ----------
+        x : (batch, time, ..., classes)
+            Frame probabilities p, or whatever else is to be pooled.
+        mask : (batch, time), optional
+            True for a real frame, False for padding. Without it Keras passes on the mask that comes with `x`.
+
+        Returns
+        -------
+        P : (batch, ..., classes)
+            The shape of `x` without the pooled axis.
+        """
+        ops = keras.ops
+        if mask is not None:
+            mask = ops.cast(mask, "bool")
+        axis = self._pooled_axis(x, mask)
+        dtype = keras.backend.result_type(self.compute_dtype, "float32")
+        x = ops.cast(x, dtype)
+        if mask is not None:
+            mask = ops.reshape(mask, (*ops.shape(mask), *[1] * (len(x.shape) - len(mask.shape))))
+            x = ops.where(mask, x, 0.0)  # before any arithmetic: 0 * NaN is NaN, in the gradient too
+        logits = self._alpha() * x
+        if mask is not None:
+            logits = ops.where(mask, logits, PADDING_LOGIT)
+        # Not ops.softmax, which warns about a bag of one frame.
+        w = ops.exp(logits - ops.stop_gradient(ops.amax(logits, axis=axis, keepdims=True)))
+        return ops.cast(ops.sum(w * x, axis=axis) / ops.sum(w, axis=axis), self.compute_dtype)
+
+    def compute_mask(self, x: Tensor, mask: Tensor | None = None) -> Tensor | None:
+        """The mask of the output: what is left of `mask` without the pooled axis, None if that is only the batch."""
+        if mask is None:
+            return None
+        axis = self._pooled_axis(x, mask)
+        if axis >= len(mask.shape):
+            return mask
+        return keras.ops.any(mask, axis=axis) if len(mask.shape) > 2 else None
+
+    def compute_output_shape(self, input_shape: Shape) -> tuple[int | None, ...]:
+        """The shape of the input without the pooled axis."""
+        shape = list(input_shape)
+        del shape[_resolve(self.axis, input_shape)]
+        return tuple(shape)
+
+    def compute_output_spec(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """What Keras asks for while a model is being put together: the moment to refuse a mask that does not fit."""
+        self._pooled_axis(x, mask)
+        return super().compute_output_spec(x, mask=mask)
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments, for saving."""
+        return {**super().get_config(), "axis": self.axis}
+
+    def _pooled_axis(self, x: Tensor, mask: Tensor | None) -> int:
+        """`axis` counted from the front, once input and mask are known to fit it and one another."""
+        shape = tuple(x.shape)
+        axis = _resolve(self.axis, shape)
+        if shape[axis] == 0:
+            raise DataError(f"an input of shape {shape} has nothing to pool along axis {axis}; leave empty bags out")
+        if mask is None:
+            return axis
+        marks = tuple(mask.shape)
+        fits = all(None in pair or pair[0] == pair[1] for pair in zip(marks, shape, strict=False))
+        if not 2 <= len(marks) < len(shape) or not fits:
+            raise ArgumentError(
+                f"a mask of shape {marks} does not fit an input of shape {shape}; expected {shape[:2]}, "
+                "one truth value per frame (batch, time)"
+            )
+        if axis == 0:
+            raise ArgumentError(
+                f"{type(self).__name__}(axis={self.axis}) pools over the batch, but a mask of shape {marks} came, "
+                "which marks frames within each bag; to pool the frames use axis=1"
+            )
+        return axis
+
+
+@keras.saving.register_keras_serializable(package="earmark")
+class AutoPool1D(_Pool1D):
+    """Auto-pooling with one trainable alpha per class.
+
+    P = sum_t p_t exp(alpha p_t) / sum_t exp(alpha p_t), Eq. (8): the mean at alpha = 0, soft-max pooling at 1, towards
+    the maximum and the minimum as alpha goes to plus and minus infinity.
+
+    Parameters
+    ----------
+    axis
+        The axis to pool: 1 for (batch, time, classes). The authors' default, 0, pools over the batch.
+    kernel_initializer
+        Where alpha starts. The paper recommends 'zeros' (mean-pooling) or 'ones' (soft-max pooling).
+    kernel_constraint
+        CAP, Sec. III.E: `keras.constraints.max_norm(limit, axis=0)` keeps abs(alpha) within the limit, ln(m - 1) for m
+        frames by Eq. (13); `keras.constraints.non_neg()` keeps alpha from becoming negative.
+    kernel_regularizer
+        RAP, Sec. III.F: `keras.regularizers.l2(penalty)` adds penalty * sum(alpha ** 2) to the loss.
+    **kwargs
+        Passed on to `keras.Layer`. The old `input_dim=n` works where Keras 3 still looks for it, in the first layer of
+        a `Sequential`: the input is (batch, time, n), and Keras warns that `keras.Input` is the better way to say so.
+
+    Attributes
+    ----------
+    kernel : (1, classes)
+        alpha.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> p = np.array([[[0.2], [0.8], [np.nan]]])               # two real frames, one of padding
+    >>> mask = np.array([[True, True, False]])
+    >>> mean = AutoPool1D(axis=1)(p, mask=mask)                # alpha starts at 0
+    >>> soft = AutoPool1D(axis=1, kernel_initializer="ones")(p, mask=mask)
+    >>> for P in (mean, soft):
+    ...     print(keras.ops.convert_to_numpy(P).round(3))
+    [[0.5]]
+    [[0.587]]
+    """
+
+    def __init__(
+        self,
+        axis: int = 0,
+        kernel_initializer: Any = "zeros",
+        kernel_constraint: Any = None,
+        kernel_regularizer: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        if "input_shape" not in kwargs and "input_dim" in kwargs:
+            # Keras 3 would read (batch, n), which has no frames to pool.
+            kwargs["input_shape"] = (None, kwargs.pop("input_dim"))
+        super().__init__(axis=axis, **kwargs)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.kernel_constraint = keras.constraints.get(kernel_constraint)
+        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
+        self.input_spec = keras.InputSpec(min_ndim=3)
+
+    def build(self, input_shape: Shape) -> None:
+        """Create alpha, one per class."""
+        _resolve(self.axis, input_shape)
+        classes = input_shape[-1]
+        if classes is None:
+            raise ArgumentError(
+                f"the last axis of an input of shape {tuple(input_shape)} holds the classes; their number must be known"
+            )
+        self.kernel = self.add_weight(
+            shape=(1, classes),
+            initializer=self.kernel_initializer,
+            name="kernel",
+            regularizer=self.kernel_regularizer,
+            constraint=self.kernel_constraint,
+            autocast=False,  # a mixed policy would round alpha to half precision
+        )
+        self.input_spec = keras.InputSpec(min_ndim=3, axes={-1: classes})
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments, for saving."""
+        return {
+            **super().get_config(),
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "kernel_constraint": keras.constraints.serialize(self.kernel_constraint),
+            "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
+        }
+
+    def _alpha(self) -> Tensor:
+        return keras.ops.cast(self.kernel, keras.backend.result_type(self.compute_dtype, "float32"))
+
+
+@keras.saving.register_keras_serializable(package="earmark")
+class SoftMaxPool1D(_Pool1D):
+    """Soft-max pooling: auto-pooling with alpha fixed at 1, nothing to train.
+
+    P = sum_t p_t exp(p_t) / sum_t exp(p_t), Eq. (6). With p in [0, 1] no frame of m weighs more than e / (e + m - 1),
+    Eq. (7), so in long bags it is nearly the mean.
+
+    Parameters
+    ----------
+    axis
+        The axis to pool: 1 for (batch, time, classes). The authors' default, 0, pools over the batch.
+    **kwargs
+        Passed on to `keras.Layer`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> P = SoftMaxPool1D(axis=1)(np.array([[[0.2], [0.8]]]))
+    >>> print(keras.ops.convert_to_numpy(P).round(3))
+    [[0.587]]
+    """
+
+    def _alpha(self) -> float:
+        return 1.0
+
+
+def _resolve(axis: int, shape: Shape) -> int:
+    """`axis` counted from the front."""
+    if not -len(shape) <= axis < len(shape):
+        raise ArgumentError(f"axis={axis} is not an axis of an input of shape {tuple(shape)}")
+    return axis % len(shape)
