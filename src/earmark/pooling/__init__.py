@@ -1,18 +1,16 @@
 """Pooling: from the probabilities of a bag's frames to one probability for the bag.
 
 Axes are always (bags, frames, classes); p is a frame's probability, P a bag's, both in [0, 1]. A mask (bags, frames) is
-True where a frame is real. Every operator is a PyTorch module with the same constructor, `create_pool(name, n_classes,
-**options)`, and the same call:
+True where a frame is real. Every operator is a PyTorch module, built by `create_pool(name, n_classes, **options)`:
 
     P = pool(p, mask, embedding=h)      (bags, classes)
     w = pool.weights(p, mask)           responsibilities, where P is a weighted mean
     loss = loss + pool.penalty()        what the operator asks of the loss
     pool.project()                      after each step of the optimiser
-    s = pool.stream()                   exact pooling of an endless recording: s.update(chunk), s.value(),
-    s.merge(other)
+    s = pool.stream()                   an endless recording, exactly: s.update(chunk), s.value(), s.merge(other)
 
-Rooms, each importing only those before it: `bounds` and `stream`, `base` (the checked entry point and the registry),
-`kernels`, `autopool` (Eq. (8), fast), `paper`, `rivals`, `structured`.
+Files, each importing only those before it: `bounds`, `stream`, `kernels`, `autopool` (Eq. (8), fast), `base` (the
+checked entry point and the registry), `paper`, `means`, `votes`, `structured`.
 """
 
 from earmark.pooling.base import POOLS, Pool, ScoredPool, WeightedPool, create_pool
@@ -24,6 +22,15 @@ from earmark.pooling.bounds import (
     softmax_bounds,
     weight_bounds,
 )
+from earmark.pooling.means import (
+    GeneralizedMeanPool,
+    LinearSoftmaxPool,
+    LogMeanExpPool,
+    MeanMaxPool,
+    PowerPool,
+    RankPool,
+    TopKPool,
+)
 from earmark.pooling.paper import (
     AutoPool,
     ConstrainedAutoPool,
@@ -33,20 +40,9 @@ from earmark.pooling.paper import (
     RegularizedAutoPool,
     SoftmaxPool,
 )
-from earmark.pooling.rivals import (
-    GeneralizedMeanPool,
-    ISRPool,
-    LinearSoftmaxPool,
-    LogMeanExpPool,
-    MeanMaxPool,
-    NoisyAndPool,
-    NoisyOrPool,
-    PowerPool,
-    RankPool,
-    TopKPool,
-)
 from earmark.pooling.stream import Stream
 from earmark.pooling.structured import AttentionPool, GatedAttentionPool, HierarchicalPool
+from earmark.pooling.votes import ISRPool, NoisyAndPool, NoisyOrPool
 
 __all__ = [
     "POOLS",

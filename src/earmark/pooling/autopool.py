@@ -20,7 +20,7 @@ from torch import Tensor
 
 from earmark.pooling import kernels
 
-__all__ = ["autopool"]
+__all__ = ["autopool", "is_transformed"]
 
 BLOCK_ELEMENTS = 1 << 16
 """Elements per thread and block on a CPU: a quarter of a megabyte of float32, so that what a block needs stays in the
@@ -29,7 +29,12 @@ LARGE_ELEMENTS = 1 << 20
 """From here on, the other ways pay for the Python that runs them."""
 
 
-def autopool(p: Tensor, alpha: Tensor, mask: Tensor | None, *, eager: bool) -> Tensor:
+def is_transformed(p: Tensor) -> bool:
+    """Whether p stands for something else: while compiling, exporting, or under vmap and its like."""
+    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active() or p.is_meta
+
+
+def autopool(p: Tensor, alpha: Tensor, mask: Tensor | None) -> Tensor:
     """P_alpha, Eq. (8).
 
     Parameters
@@ -37,14 +42,12 @@ def autopool(p: Tensor, alpha: Tensor, mask: Tensor | None, *, eager: bool) -> T
     p : (bags, frames, classes), in [0, 1] also where padded
     alpha : (classes,), or (bags, classes)
     mask : (bags, frames), bool
-    eager
-        False while something transforms the call: only the formula can be transformed.
 
     Returns
     -------
     P : (bags, classes)
     """
-    if not eager or p.numel() < LARGE_ELEMENTS:
+    if is_transformed(p) or p.numel() < LARGE_ELEMENTS:
         return _formula(p, alpha, mask)
     if p.is_cuda and p.dtype == torch.float32 and kernels.available():
         return _Fused.apply(p, alpha, mask)  # type: ignore[no-any-return, no-untyped-call]

@@ -21,10 +21,21 @@ import torch
 from torch import Tensor, nn
 
 from earmark.errors import ArgumentError, DataError
+from earmark.pooling.autopool import is_transformed
 from earmark.pooling.stream import LogSums, Stream, Summary
 from earmark.registry import Registry
 
-__all__ = ["POOLS", "Pool", "ScoredPool", "WeightedPool", "create_pool", "hide_padding", "is_eager", "per_class"]
+__all__ = [
+    "FLOOR",
+    "POOLS",
+    "Pool",
+    "ScoredPool",
+    "WeightedPool",
+    "create_pool",
+    "floored",
+    "hide_padding",
+    "per_class",
+]
 
 
 class Pool(nn.Module, ABC):
@@ -76,7 +87,8 @@ class Pool(nn.Module, ABC):
             In p's dtype; half precision is computed in float32 and rounded once.
         """
         x, mask, embedding = self._admit(p, mask, embedding)
-        return self._reduce(x, mask, embedding).to(p.dtype)
+        P = self._reduce(x, mask, embedding)
+        return P if P.dtype == p.dtype else P.to(p.dtype)
 
     def weights(self, p: Tensor, mask: Tensor | None = None, *, embedding: Tensor | None = None) -> Tensor:
         """Responsibilities (Fig. 1): w >= 0 with sum 1 over the real frames of a bag and 0 on padding, such that P =
@@ -134,7 +146,7 @@ class Pool(nn.Module, ABC):
         self._check_shapes(p, mask, embedding)
         if mask is not None and mask.dtype != torch.bool:
             mask = mask != 0
-        harmless = self.check_values and is_eager(p) and _check_values(p, mask, part)
+        harmless = self.check_values and _can_be_read(p) and _check_values(p, mask, part)
         if p.dtype in (torch.float16, torch.bfloat16):
             p = p.float()
         if mask is None:
@@ -196,6 +208,7 @@ class ScoredPool(WeightedPool):
 
 
 POOLS: Registry[Pool] = Registry("pool")
+FLOOR = 1e-7
 
 
 def create_pool(name: str, n_classes: int, **options: object) -> Pool:
@@ -210,17 +223,18 @@ def create_pool(name: str, n_classes: int, **options: object) -> Pool:
     return POOLS.create(name, n_classes, **options)
 
 
-def is_eager(p: Tensor) -> bool:
-    """Whether p's values can be read now: not while compiling, exporting, transforming (vmap, grad) or capturing a CUDA
-    graph."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active() or p.is_meta:
-        return False
-    return not (p.is_cuda and torch.cuda.is_current_stream_capturing())
-
-
 def hide_padding(x: Tensor, mask: Tensor) -> Tensor:
     """x with 0 in padded frames; where, not a product, since NaN * 0 is NaN."""
     return torch.where(mask.unsqueeze(-1), x, 0.0)
+
+
+def floored(p: Tensor) -> Tensor:
+    """p, but at least FLOOR, for what has a logarithm inside.
+
+    The gradient passes as if there were no floor: values change by less than float32 resolves, and every gradient at
+    p = 0 is finite.
+    """
+    return p + (p.clamp_min(FLOOR) - p).detach()
 
 
 def per_class(name: str, value: float | Sequence[float] | Tensor, n_classes: int) -> Tensor:
@@ -235,6 +249,10 @@ def per_class(name: str, value: float | Sequence[float] | Tensor, n_classes: int
     return values.expand(n_classes).clone()
 
 
+def _can_be_read(p: Tensor) -> bool:
+    return not (is_transformed(p) or (p.is_cuda and torch.cuda.is_current_stream_capturing()))
+
+
 def _check_values(p: Tensor, mask: Tensor | None, part: bool) -> bool:
     """Refuse what cannot be pooled; whether even the padding holds probabilities."""
     if p.shape[1] == 0 and not part:
@@ -243,9 +261,12 @@ def _check_values(p: Tensor, mask: Tensor | None, part: bool) -> bool:
         return True
     facts = [*torch.aminmax(p.detach())]
     if mask is not None and not part:
-        facts.append(mask.any(1).all().to(p.dtype))
-    low, high, *filled = torch.stack(facts).tolist() if p.is_cuda else [x.item() for x in facts]  # on a GPU, wait once
-    if mask is not None and filled == [0.0]:
+        facts.append(mask.any(1).all())
+    if p.is_cuda:  # wait once, not three times
+        low, high, *filled = torch.stack([x.to(p.dtype) for x in facts]).tolist()
+    else:
+        low, high, *filled = [x.item() for x in facts]
+    if mask is not None and filled == [0]:
         empty = (~mask.any(1)).nonzero().flatten().tolist()
         raise DataError(f"bag {empty[0]} is empty: its mask has no True ({len(empty)} of {len(mask)} bags are empty)")
     if low >= 0 and high <= 1:  # False for NaN

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from earmark.errors import ArgumentError
-from earmark.pooling.autopool import autopool
-from earmark.pooling.base import POOLS, ScoredPool, WeightedPool, hide_padding, is_eager, per_class
+from earmark.pooling.autopool import autopool, is_transformed
+from earmark.pooling.base import POOLS, ScoredPool, WeightedPool, hide_padding, per_class
 from earmark.pooling.stream import Largest, LogSums, State, Summary, Sums, Together
 
 __all__ = [
@@ -141,7 +141,7 @@ class _AlphaPool(ScoredPool):
         raise NotImplementedError
 
     def _reduce(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
-        return autopool(p, self._alpha(p, mask), mask, eager=is_eager(p))
+        return autopool(p, self._alpha(p, mask), mask)
 
     def _scores(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
         alpha = self._alpha(p, mask)
@@ -305,7 +305,7 @@ class ConstrainedAutoPool(AutoPool):
 
     def _alpha(self, p: Tensor, mask: Tensor | None) -> Tensor:
         m = p.new_full((1, 1), p.shape[1]) if mask is None else mask.sum(1, keepdim=True)
-        if self.training and self.bag_size is None and not torch._C._are_functorch_transforms_active():
+        if self.training and self.bag_size is None and (torch.compiler.is_compiling() or not is_transformed(p)):
             self.longest.copy_(torch.maximum(self.longest, m.max().to(self.longest.dtype)))
         low, high = self._bounds(m)
         if mask is None:

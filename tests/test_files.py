@@ -1,0 +1,45 @@
+"""Files are written whole or not at all."""
+
+import os
+
+import pytest
+
+from earmark.errors import ArgumentError
+from earmark.files import make_folder, written_whole
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    with pytest.raises(RuntimeError, match="broken"), written_whole(path) as draft:  # noqa: PT012
+        draft.write_text("half")
+        raise RuntimeError("broken")
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_a_good_write_replaces(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    with written_whole(path) as draft:
+        assert draft.suffix == ".txt"
+        draft.write_text("new")
+        assert path.read_text() == "old"
+    assert path.read_text() == "new"
+    assert path.stat().st_mode & 0o777 == 0o644
+
+
+def test_a_folder_that_cannot_be(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ArgumentError, match=r"file cannot be made a folder: File exists"):
+        make_folder(tmp_path / "file")
+    with pytest.raises(ArgumentError, match=r"cannot be made a folder: Not a directory"):
+        make_folder(tmp_path / "file" / "below")
+    assert make_folder(tmp_path / "a" / "b").is_dir()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_cannot_be_written_to(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(ArgumentError, match="cannot be written to"):
+        make_folder(tmp_path)

@@ -1,0 +1,96 @@
+"""docs/paper.md is true both ways: what it names exists, and what cites the paper is named in it."""
+
+import importlib
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+ITEMS = [
+    *(f"Eq. ({n})" for n in range(1, 14)),
+    "Proposition 1",
+    "section III.F",
+    "section III.G",
+    *("max", "mean", "soft-max", "auto-pool", "CAP", "RAP", "strong"),
+    *(f"Fig. {n}" for n in range(1, 13)),
+    *("Table I", "Table II", "Table III"),
+]
+MODULES = ["bounds", "autopool", "base", "paper", "means", "votes", "structured"]
+
+
+def rows():
+    found = {}
+    for line in (ROOT / "docs" / "paper.md").read_text().splitlines():
+        cells = [c.strip() for c in line.strip().strip("|").split("|")]
+        if len(cells) == 4 and cells[0] not in ("paper", "---"):
+            assert cells[0] not in found, f"{cells[0]} has two rows"
+            found[cells[0]] = (re.findall(r"`([^`]+)`", cells[2]), re.findall(r"`([^`]+)`", cells[3]))
+    return found
+
+
+def resolve(dotted):
+    if dotted.startswith("earmark.keras."):
+        assert re.search(rf"^class {dotted.split('.')[-1]}\b", (ROOT / "src/earmark/keras.py").read_text(), re.M)
+        return None
+    parts = dotted.split(".")
+    for cut in range(len(parts) - 1, 0, -1):
+        try:
+            thing = importlib.import_module(".".join(parts[:cut]))
+        except ModuleNotFoundError:
+            continue
+        for name in parts[cut:]:
+            thing = getattr(thing, name)
+        return thing
+    raise AssertionError(dotted)
+
+
+def citations(text):
+    """Equations, figures, tables and the proposition that a text cites; "Eqs. (11) to (13)" cites three."""
+    for group in re.findall(r"Eqs?\. (\(\d+\)(?:(?:,| and| to) \(\d+\))*)", text):
+        numbers = [int(n) for n in re.findall(r"\d+", group)]
+        yield from (f"Eq. ({n})" for n in (range(numbers[0], numbers[-1] + 1) if " to " in group else numbers))
+    yield from (f"Fig. {n}" for n in re.findall(r"Fig\. (\d+)", text))
+    yield from (f"Table {n}" for n in re.findall(r"Table (III|II|I)\b", text))
+    yield from ("Proposition 1" for _ in re.findall("Proposition 1", text))
+
+
+def public_objects():
+    names = ["earmark.mil", "earmark.plots", *(f"earmark.pooling.{m}" for m in MODULES)]
+    for module in map(importlib.import_module, names):
+        for name in module.__all__:
+            thing = getattr(module, name)
+            if inspect.isclass(thing) or inspect.isfunction(thing):
+                yield pytest.param(thing, id=f"{module.__name__}.{name}")
+
+
+def test_every_part_of_the_paper_has_a_row():
+    assert sorted(rows()) == sorted(ITEMS)
+
+
+@pytest.mark.parametrize("item", ITEMS)
+def test_what_a_row_names_exists(item):
+    objects, tests = rows()[item]
+    assert bool(objects) == bool(tests), "an object without a test, or a test without an object"
+    for dotted in objects:
+        resolve(dotted)
+    for test in tests:
+        file, name = test.split("::")
+        assert re.search(rf"^def {name}\(", (ROOT / "tests" / file).read_text(), re.M), test
+
+
+@pytest.mark.parametrize("thing", list(public_objects()))
+def test_what_cites_the_paper_is_in_its_row(thing):
+    table = rows()
+    for item in citations(inspect.cleandoc(thing.__doc__ or "")):
+        named = [resolve(dotted) for dotted in table[item][0]]
+        assert thing in named, f"{thing.__qualname__} cites {item}, whose row does not name it"
+
+
+def test_a_row_for_an_equation_names_something_that_cites_it():
+    for item, (objects, _) in rows().items():
+        if objects and item.startswith(("Eq.", "Prop")):
+            texts = [t.__doc__ or "" for t in map(resolve, objects) if t is not None]
+            modules = [inspect.getmodule(t).__doc__ or "" for t in map(resolve, objects) if t is not None]
+            assert item in {c for text in texts + modules for c in citations(text)}, item
