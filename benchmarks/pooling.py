@@ -81,9 +81,10 @@ def line(row: dict[str, object]) -> str:
         ratio = f"{row['earmark_bytes'] / row['formula_bytes']:.2f}x"
     shape, mask = "x".join(map(str, row["shape"])), "yes" if row["masked"] else "no"
     faster, unchecked = row["formula"] / row["earmark"], row["formula"] / row["unchecked"]
+    above = row["earmark"] / row["floor"]
     return (
         f"{shape:>16} {mask:>5} {milliseconds(row['formula']):>12} {milliseconds(row['earmark']):>12} {faster:6.2f}x "
-        f"{unchecked:9.2f}x {memory:>18} {ratio:>6} {milliseconds(row['floor']):>11} {row['earmark'] / row['floor']:5.1f}x"
+        f"{unchecked:9.2f}x {memory:>18} {ratio:>6} {milliseconds(row['floor']):>11} {above:5.1f}x"
     )
 
 

@@ -118,10 +118,8 @@ def _tell(console: Console, lessons: list[Lesson]) -> None:
     from earmark.demo import DURATIONS, FRAMES, SECONDS, needed_seconds
 
     say = partial(console.print, highlight=False, soft_wrap=True)
-    say(
-        f"Six kinds of event in {SECONDS:g}-second bags of {FRAMES} frames. A label says only that an event is somewhere"
-    )
-    say("in the bag; a linear classifier of frames was trained through each operator.\n")
+    say(f"Six kinds of event in {SECONDS:g}-second bags of {FRAMES} frames. A label says only that an event is")
+    say("somewhere in the bag; a linear classifier of frames was trained through each operator.\n")
     say("F1 on the frames of unseen bags", style="bold")
     scores = Table(box=None, pad_edge=False)
     scores.add_column("pool\n")
@@ -146,10 +144,8 @@ def _tell(console: Console, lessons: list[Lesson]) -> None:
         alphas = [lesson.alpha[c] for lesson in adaptive if lesson.alpha is not None]
         read.add_row(label, f"{seconds:g} s", *(f"{a:.2f}  {needed_seconds(a):6.2f} s" for a in alphas))
     console.print(read)
-    say(
-        "\nMean-pooling cannot find what is short, max-pooling loses what is long; the adaptive operators learn how long"
-    )
-    say("each event lasts, though nobody told them: the shorter, the larger alpha.\n")
+    say("\nMean-pooling cannot find what is short, max-pooling loses what is long. The adaptive operators learn")
+    say("how long each event lasts, though nobody told them: the shorter, the larger alpha.\n")
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ BLOCK_ELEMENTS = 1 << 16
 """Elements per thread and block on a CPU: a quarter of a megabyte of float32, so that what a block needs stays in the
 core's own cache."""
 LARGE_ELEMENTS = 1 << 20
-"""From here on, the other ways pay for the Python that runs them."""
+"""From here on (on a CPU: for each thread), the other ways pay for the Python that runs them."""
 
 
 def is_transformed(p: Tensor) -> bool:
@@ -39,7 +39,7 @@ def autopool(p: Tensor, alpha: Tensor, mask: Tensor | None) -> Tensor:
 
     Parameters
     ----------
-    p : (bags, frames, classes), in [0, 1] also where padded
+    p : (bags, frames, classes), in [0, 1]; anything where padded
     alpha : (classes,), or (bags, classes)
     mask : (bags, frames), bool
 
@@ -51,14 +51,19 @@ def autopool(p: Tensor, alpha: Tensor, mask: Tensor | None) -> Tensor:
         return _formula(p, alpha, mask)
     if p.is_cuda and p.dtype == torch.float32 and kernels.available():
         return _Fused.apply(p, alpha, mask)  # type: ignore[no-any-return, no-untyped-call]
+    if not p.is_cuda and p.numel() < LARGE_ELEMENTS * torch.get_num_threads():
+        return _formula(p, alpha, mask)
     return _Blocks.apply(p, alpha, mask)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def _formula(p: Tensor, alpha: Tensor, mask: Tensor | None) -> Tensor:
-    scores = (alpha if alpha.ndim == 1 else alpha.unsqueeze(1)) * p
-    if mask is not None:
-        scores = scores.masked_fill(~mask.unsqueeze(-1), -torch.inf)
-    return (torch.softmax(scores, dim=1) * p).sum(1)
+    a = alpha if alpha.ndim == 1 else alpha.unsqueeze(1)
+    if mask is None:
+        return (torch.softmax(a * p, dim=1) * p).sum(1)
+    real = mask.unsqueeze(-1)
+    p = torch.where(real, p, 0.0)
+    floor = torch.where(real, 0.0, -torch.inf).to(p.dtype)
+    return (torch.softmax(torch.addcmul(floor, a, p), dim=1) * p).sum(1)
 
 
 def _twice_differentiable(saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor | None, ...]:

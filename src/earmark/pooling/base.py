@@ -7,8 +7,8 @@ A leaf writes only its maths. It subclasses
 - `ScoredPool` (the weights are a soft-max over frames) and gives `_scores(p, mask, embedding)`,
 
 and, where it has them, `penalty`, `project` and `_summary` (what a stream must remember). By the time a leaf is called,
-shapes are checked, p is at least float32 and padded frames hold 0 in p (or some probability, if the leaf takes any
-padding) and in the embedding, so that nothing behind the mask can be seen, not even NaN.
+shapes are checked, p is at least float32 and padded frames hold 0 in p and in the embedding, so that nothing behind the
+mask can be seen, not even NaN.
 """
 
 from __future__ import annotations
@@ -54,20 +54,22 @@ class Pool(nn.Module, ABC):
     """The order of the frames matters."""
     uses_embedding: ClassVar[bool] = False
     """The weights come from an embedding of the frames rather than from their probabilities."""
-    takes_any_padding: ClassVar[bool] = False
-    """Padded frames may hold any probability, not only 0."""
+    hides_padding_itself: ClassVar[bool] = False
+    """Padded frames come as they are, NaN included, instead of as 0."""
     why_no_weights: ClassVar[str] = ""
     why_no_stream: str = ""
 
     check_values: bool = True
-    """Read the values of p and mask at every call, to refuse NaN, values outside [0, 1] and empty bags. False saves
-    that one pass over p and, on a GPU, one wait. Compiled, exported, vmapped and graph-captured calls never check."""
+    """Look at the values of p and mask, to refuse NaN, values outside [0, 1] and empty bags; False saves one pass over
+    p. On a GPU looking means waiting, so there only the first ten calls and every hundredth are looked at. Compiled,
+    exported, vmapped and graph-captured calls never are."""
 
     def __init__(self, n_classes: int) -> None:
         super().__init__()
         if not isinstance(n_classes, int) or n_classes < 1:
             raise ArgumentError(f"n_classes must be a whole number of at least 1, got {n_classes!r}")
         self.n_classes = n_classes
+        self._calls = 0
 
     def forward(self, p: Tensor, mask: Tensor | None = None, *, embedding: Tensor | None = None) -> Tensor:
         """Pool each bag.
@@ -146,14 +148,24 @@ class Pool(nn.Module, ABC):
         self._check_shapes(p, mask, embedding)
         if mask is not None and mask.dtype != torch.bool:
             mask = mask != 0
-        harmless = self.check_values and _can_be_read(p) and _check_values(p, mask, part)
+        if self.check_values and self._look_is_due(p):
+            _check_values(p, mask, part)
         if p.dtype in (torch.float16, torch.bfloat16):
             p = p.float()
-        if mask is None:
-            return p, mask, embedding
-        if embedding is not None:
+        if mask is not None and not self.hides_padding_itself:
+            p = hide_padding(p, mask)
+        if mask is not None and embedding is not None:
             embedding = hide_padding(embedding, mask)
-        return p if harmless and self.takes_any_padding else hide_padding(p, mask), mask, embedding
+        return p, mask, embedding
+
+    def _look_is_due(self, p: Tensor) -> bool:
+        """Whether p's values can be read now, at a fair price: on a GPU, reading them means waiting for it."""
+        if is_transformed(p) or not p.is_cuda:
+            return not is_transformed(p)
+        if torch.cuda.is_current_stream_capturing():
+            return False
+        self._calls += 1
+        return self._calls <= LOOKS_AT_FIRST or self._calls % LOOK_AGAIN_AFTER == 0
 
     def _check_shapes(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> None:
         if p.ndim != 3 or p.shape[2] != self.n_classes:
@@ -188,8 +200,6 @@ class ScoredPool(WeightedPool):
     """A weighted mean whose weights are a soft-max of scores over the frames: w_t = exp(s_t) / sum over z of
     exp(s_z)."""
 
-    takes_any_padding = True
-
     @abstractmethod
     def _scores(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
         """(bags, frames, classes), any real numbers."""
@@ -209,6 +219,7 @@ class ScoredPool(WeightedPool):
 
 POOLS: Registry[Pool] = Registry("pool")
 FLOOR = 1e-7
+LOOKS_AT_FIRST, LOOK_AGAIN_AFTER = 10, 100
 
 
 def create_pool(name: str, n_classes: int, **options: object) -> Pool:
@@ -249,16 +260,12 @@ def per_class(name: str, value: float | Sequence[float] | Tensor, n_classes: int
     return values.expand(n_classes).clone()
 
 
-def _can_be_read(p: Tensor) -> bool:
-    return not (is_transformed(p) or (p.is_cuda and torch.cuda.is_current_stream_capturing()))
-
-
-def _check_values(p: Tensor, mask: Tensor | None, part: bool) -> bool:
-    """Refuse what cannot be pooled; whether even the padding holds probabilities."""
+def _check_values(p: Tensor, mask: Tensor | None, part: bool) -> None:
+    """Refuse what cannot be pooled."""
     if p.shape[1] == 0 and not part:
         raise DataError(f"bags are empty: p has no frames, shape {tuple(p.shape)}")
     if p.numel() == 0:
-        return True
+        return
     facts = [*torch.aminmax(p.detach())]
     if mask is not None and not part:
         facts.append(mask.any(1).all())
@@ -270,9 +277,10 @@ def _check_values(p: Tensor, mask: Tensor | None, part: bool) -> bool:
         empty = (~mask.any(1)).nonzero().flatten().tolist()
         raise DataError(f"bag {empty[0]} is empty: its mask has no True ({len(empty)} of {len(mask)} bags are empty)")
     if low >= 0 and high <= 1:  # False for NaN
-        return True
+        return
     if mask is not None:  # padding may hold anything
-        return _check_values(p[mask].unsqueeze(0), None, True) and False
+        _check_values(p[mask].unsqueeze(0), None, True)
+        return
     if low != low:
         raise DataError("p has NaN among its real frames")
     hint = "are these logits? Apply torch.sigmoid first"

@@ -136,6 +136,8 @@ class MeanPool(WeightedPool):
 class _AlphaPool(ScoredPool):
     """Eq. (8) with whatever `_alpha` says: P = sum of p_t exp(alpha p_t) / sum of exp(alpha p_z)."""
 
+    hides_padding_itself = True
+
     def _alpha(self, p: Tensor, mask: Tensor | None) -> Tensor:
         """(classes,), or (bags, classes)."""
         raise NotImplementedError
@@ -145,7 +147,7 @@ class _AlphaPool(ScoredPool):
 
     def _scores(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
         alpha = self._alpha(p, mask)
-        return (alpha if alpha.ndim == 1 else alpha.unsqueeze(1)) * p
+        return (alpha if alpha.ndim == 1 else alpha.unsqueeze(1)) * (p if mask is None else hide_padding(p, mask))
 
 
 @POOLS.register("softmax", "weighted by exp(p): close to the mean on long bags")

@@ -179,7 +179,7 @@ class Stream:
             return
         if real is None:
             real = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
-        state = self._summary.digest(x, real, h)
+        state = self._summary.digest(torch.where(real.unsqueeze(-1), x, 0.0), real, h)
         self._state = state if self._state is None else self._summary.add(self._state, state)
         self._single, self._dtype = single, p.dtype
 
