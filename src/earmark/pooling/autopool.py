@@ -22,9 +22,9 @@ from earmark.pooling import kernels
 
 __all__ = ["autopool", "is_transformed"]
 
-BLOCK_ELEMENTS = 1 << 16
-"""Elements per thread and block on a CPU: a quarter of a megabyte of float32, so that what a block needs stays in the
-core's own cache."""
+BLOCK_ELEMENTS = 1 << 18
+"""Elements per thread and block on a CPU: a megabyte of float32. Smaller blocks are no faster, and every operation on a
+block makes the threads wait for each other, which is dear on a busy machine."""
 LARGE_ELEMENTS = 1 << 20
 """From here on (on a CPU: for each thread), the other ways pay for the Python that runs them."""
 
