@@ -1,5 +1,6 @@
 """The contract of the pooling operators, tested as a family: an operator enters by being registered."""
 
+import copy
 import importlib.util
 import io
 import re
@@ -285,7 +286,6 @@ def test_compiles(name, options, generator):
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile's own backend needs a C++ compiler")
-@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # PyTorch's own use of what it deprecates
 def test_compiles_to_machine_code(generator):
     torch._dynamo.reset()
     pool = make("auto", {"alpha": 2.0})
@@ -314,6 +314,39 @@ def test_vmaps(name, options, generator):
     P = torch.vmap(lambda p, mask, h: pool(p, mask, embedding=h))(p, mask, h)
     expected = torch.stack([pool(a, b, embedding=c) for a, b, c in zip(p, mask, h, strict=True)])
     torch.testing.assert_close(P, expected, atol=1e-6, rtol=1e-5)
+
+
+@family
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+def test_the_same_on_a_gpu(name, options, generator):
+    pool = make(name, options)
+    p, mask, h = draw(generator)
+    here, there = (x.clone().requires_grad_() for x in (p, p.cuda()))
+    twin = copy.deepcopy(pool).cuda()
+    P, Q = pool(here, mask, embedding=h), twin(there, mask.cuda(), embedding=h.cuda())
+    torch.testing.assert_close(P, Q.cpu(), atol=1e-6, rtol=1e-5)
+    P.sum().backward()
+    Q.sum().backward()
+    torch.testing.assert_close(here.grad, there.grad.cpu(), atol=1e-4, rtol=1e-4)
+    with pytest.raises(DataError, match="p has NaN"):
+        twin(there.detach() * torch.nan, embedding=h.cuda())
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+def test_on_a_gpu_values_are_looked_at_now_and_then_and_never_while_capturing():
+    pool = create_pool("auto", 1).cuda()
+    good, bad = torch.rand(2, 5, 1, device="cuda"), torch.full((2, 5, 1), torch.nan, device="cuda")
+    for _ in range(50):
+        pool(good)
+    assert all(pool(bad).isnan().all() for _ in range(49))
+    with pytest.raises(DataError, match="p has NaN"):
+        pool(bad)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        P = pool(good)
+    good.fill_(0.25)
+    graph.replay()
+    assert P.flatten().tolist() == pytest.approx([0.25, 0.25])
 
 
 @each
