@@ -51,11 +51,8 @@ def main() -> None:
     args = parser.parse_args()
     rows = []
     for device in ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]:
-        name = (
-            torch.cuda.get_device_name()
-            if device == "cuda"
-            else f"{platform.processor() or 'CPU'}, {torch.get_num_threads()} threads"
-        )
+        threads = torch.get_num_threads()
+        name = torch.cuda.get_device_name() if device == "cuda" else f"{platform.machine()}, {threads} threads"
         bandwidth = copy_bandwidth(device)
         print(f"\n{device}: {name}, torch {torch.__version__}, copy {bandwidth / 1e9:,.0f} GB/s (read + written)")
         print(HEADER)

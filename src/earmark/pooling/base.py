@@ -93,8 +93,7 @@ class Pool(nn.Module, ABC):
         return P if P.dtype == p.dtype else P.to(p.dtype)
 
     def weights(self, p: Tensor, mask: Tensor | None = None, *, embedding: Tensor | None = None) -> Tensor:
-        """Responsibilities (Fig. 1): w >= 0 with sum 1 over the real frames of a bag and 0 on padding, such that P =
-        sum of w p.
+        """Responsibilities, as in Fig. 1: w >= 0, sum 1 over the real frames, 0 on padding; P is the sum of w p.
 
         Returns
         -------
@@ -109,8 +108,7 @@ class Pool(nn.Module, ABC):
 
     @torch.no_grad()
     def project(self) -> None:
-        """Bring the parameters back to where they are allowed; call it after each step of the optimiser. Does nothing
-        for most."""
+        """Bring the parameters back to where they are allowed; call it after each step of the optimiser."""
         return None
 
     def stream(self) -> Stream:
@@ -160,8 +158,10 @@ class Pool(nn.Module, ABC):
 
     def _look_is_due(self, p: Tensor) -> bool:
         """Whether p's values can be read now, at a fair price: on a GPU, reading them means waiting for it."""
-        if is_transformed(p) or not p.is_cuda:
-            return not is_transformed(p)
+        if is_transformed(p):
+            return False
+        if not p.is_cuda:
+            return True
         if torch.cuda.is_current_stream_capturing():
             return False
         self._calls += 1
