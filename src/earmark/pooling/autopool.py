@@ -3,7 +3,7 @@
 - The formula itself, by torch.softmax, for small bags and wherever PyTorch must see through it: compilation, export,
   vmap, second derivatives. On small bags nothing beats it: its cost is the number of operations, not their size.
 - In blocks, for large bags on a CPU: every intermediate stays in the cache, and only p is kept for the backward pass.
-- As Triton kernels, for large bags on a GPU: p is read once forward and once backward.
+- As Triton kernels, for large or padded bags on a GPU: p is read once forward and once backward.
 
 The last two use the closed forms dP/dp_t = w_t (1 + alpha (p_t - P)) and dP/dalpha = Var_w(p). They keep p, and per bag
 and class the reference r (the p with the greatest weight), the mass s = sum of exp(alpha (p - r)) and the offset P - r.
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from earmark.pooling import kernels
 
-__all__ = ["autopool", "is_transformed"]
+__all__ = ["autopool", "has_kernels", "is_transformed"]
 
 BLOCK_ELEMENTS = 1 << 18
 """Elements per thread and block on a CPU: a megabyte of float32. Smaller blocks are no faster, and every operation on a
@@ -34,12 +34,17 @@ def is_transformed(p: Tensor) -> bool:
     return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active() or p.is_meta
 
 
+def has_kernels(p: Tensor) -> bool:
+    """Whether the kernels can run on p; they ignore padding whatever it holds, NaN included."""
+    return p.is_cuda and p.dtype == torch.float32 and not is_transformed(p) and kernels.available()
+
+
 def autopool(p: Tensor, alpha: Tensor, mask: Tensor | None) -> Tensor:
     """P_alpha, Eq. (8).
 
     Parameters
     ----------
-    p : (bags, frames, classes), in [0, 1]; anything where padded
+    p : (bags, frames, classes), in [0, 1], also where padded unless p `has_kernels`
     alpha : (classes,), or (bags, classes)
     mask : (bags, frames), bool
 
@@ -47,23 +52,18 @@ def autopool(p: Tensor, alpha: Tensor, mask: Tensor | None) -> Tensor:
     -------
     P : (bags, classes)
     """
-    if is_transformed(p) or p.numel() < LARGE_ELEMENTS:
-        return _formula(p, alpha, mask)
-    if p.is_cuda and p.dtype == torch.float32 and kernels.available():
+    if has_kernels(p) and (mask is not None or p.numel() >= LARGE_ELEMENTS):
         return _Fused.apply(p, alpha, mask)  # type: ignore[no-any-return, no-untyped-call]
-    if not p.is_cuda and p.numel() < LARGE_ELEMENTS * torch.get_num_threads():
+    if is_transformed(p) or p.numel() < LARGE_ELEMENTS * (1 if p.is_cuda else torch.get_num_threads()):
         return _formula(p, alpha, mask)
     return _Blocks.apply(p, alpha, mask)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def _formula(p: Tensor, alpha: Tensor, mask: Tensor | None) -> Tensor:
-    a = alpha if alpha.ndim == 1 else alpha.unsqueeze(1)
-    if mask is None:
-        return (torch.softmax(a * p, dim=1) * p).sum(1)
-    real = mask.unsqueeze(-1)
-    p = torch.where(real, p, 0.0)
-    floor = torch.where(real, 0.0, -torch.inf).to(p.dtype)
-    return (torch.softmax(torch.addcmul(floor, a, p), dim=1) * p).sum(1)
+    scores = (alpha if alpha.ndim == 1 else alpha.unsqueeze(1)) * p
+    if mask is not None:
+        scores = scores.masked_fill(~mask.unsqueeze(-1), -torch.inf)
+    return (torch.softmax(scores, dim=1) * p).sum(1)
 
 
 def _twice_differentiable(saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor | None, ...]:

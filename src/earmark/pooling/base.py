@@ -54,8 +54,6 @@ class Pool(nn.Module, ABC):
     """The order of the frames matters."""
     uses_embedding: ClassVar[bool] = False
     """The weights come from an embedding of the frames rather than from their probabilities."""
-    hides_padding_itself: ClassVar[bool] = False
-    """Padded frames come as they are, NaN included, instead of as 0."""
     why_no_weights: ClassVar[str] = ""
     why_no_stream: str = ""
 
@@ -146,15 +144,16 @@ class Pool(nn.Module, ABC):
         self._check_shapes(p, mask, embedding)
         if mask is not None and mask.dtype != torch.bool:
             mask = mask != 0
-        if self.check_values and self._look_is_due(p):
-            _check_values(p, mask, part)
+        harmless = self.check_values and self._look_is_due(p) and _check_values(p, mask, part)
         if p.dtype in (torch.float16, torch.bfloat16):
             p = p.float()
-        if mask is not None and not self.hides_padding_itself:
-            p = hide_padding(p, mask)
-        if mask is not None and embedding is not None:
-            embedding = hide_padding(embedding, mask)
-        return p, mask, embedding
+        if mask is None:
+            return p, None, embedding
+        return self._hide(p, mask, harmless), mask, None if embedding is None else hide_padding(embedding, mask)
+
+    def _hide(self, p: Tensor, mask: Tensor, harmless: bool) -> Tensor:
+        """p with its padding as the leaf wants it, 0 by default; `harmless` padding is known to hold probabilities."""
+        return hide_padding(p, mask)
 
     def _look_is_due(self, p: Tensor) -> bool:
         """Whether p's values can be read now, at a fair price: on a GPU, reading them means waiting for it."""
@@ -260,27 +259,22 @@ def per_class(name: str, value: float | Sequence[float] | Tensor, n_classes: int
     return values.expand(n_classes).clone()
 
 
-def _check_values(p: Tensor, mask: Tensor | None, part: bool) -> None:
-    """Refuse what cannot be pooled."""
+def _check_values(p: Tensor, mask: Tensor | None, part: bool) -> bool:
+    """Refuse what cannot be pooled; whether even the padding holds probabilities."""
     if p.shape[1] == 0 and not part:
         raise DataError(f"bags are empty: p has no frames, shape {tuple(p.shape)}")
     if p.numel() == 0:
-        return
-    facts = [*torch.aminmax(p.detach())]
-    if mask is not None and not part:
-        facts.append(mask.any(1).all())
-    if p.is_cuda:  # wait once, not three times
-        low, high, *filled = torch.stack([x.to(p.dtype) for x in facts]).tolist()
-    else:
-        low, high, *filled = [x.item() for x in facts]
-    if mask is not None and filled == [0]:
+        return True
+    if mask is not None and not part and not bool(mask.any(1).all()):
         empty = (~mask.any(1)).nonzero().flatten().tolist()
         raise DataError(f"bag {empty[0]} is empty: its mask has no True ({len(empty)} of {len(mask)} bags are empty)")
+    lowest, highest = torch.aminmax(p.detach())
+    low, high = lowest.item(), highest.item()
     if low >= 0 and high <= 1:  # False for NaN
-        return
+        return True
     if mask is not None:  # padding may hold anything
         _check_values(p[mask].unsqueeze(0), None, True)
-        return
+        return False
     if low != low:
         raise DataError("p has NaN among its real frames")
     hint = "are these logits? Apply torch.sigmoid first"

@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import shutil
 import warnings
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -163,7 +164,7 @@ def forward(p: Tensor, alpha: Tensor, mask: Tensor | None) -> tuple[Tensor, Tens
     P, state = p.new_empty(bags, classes), p.new_empty(3, bags, classes)
     whole = plan.splits == 1
     parts = state if whole else p.new_empty(3, bags, plan.splits, classes)
-    with torch.cuda.device(p.device):
+    with _on(p.device):
         _forward_kernel[plan.grid](
             p, alpha, mask, parts, P, frames, classes, stride, plan.stretch, bags * plan.splits * classes,
             HAS_MASK=mask is not None, WHOLE=whole, NOTHING=NOTHING, **plan.block,
@@ -182,12 +183,17 @@ def backward(p: Tensor, alpha: Tensor, mask: Tensor | None, state: Tensor, grad:
     bags, frames, classes = p.shape
     plan = _plan(bags, frames, classes)
     grad_p, parts = torch.empty_like(p), p.new_empty(bags, plan.splits, classes)
-    with torch.cuda.device(p.device):
+    with _on(p.device):
         _backward_kernel[plan.grid](
             p, alpha, mask, state, grad.contiguous(), grad_p, parts, frames, classes,
             classes if alpha.ndim == 2 else 0, plan.stretch, bags * classes, HAS_MASK=mask is not None, **plan.block,
         )  # fmt: skip
     return grad_p, parts.sum(1) if alpha.ndim == 2 else parts.sum((0, 1))
+
+
+def _on(device: torch.device) -> AbstractContextManager[Any]:
+    """Triton launches on the current device; changing it costs microseconds, so only if need be."""
+    return nullcontext() if device.index == torch.cuda.current_device() else torch.cuda.device(device)
 
 
 class _Plan:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from earmark.errors import ArgumentError
-from earmark.pooling.autopool import autopool, is_transformed
+from earmark.pooling.autopool import autopool, has_kernels, is_transformed
 from earmark.pooling.base import POOLS, ScoredPool, WeightedPool, hide_padding, per_class
 from earmark.pooling.stream import Largest, LogSums, State, Summary, Sums, Together
 
@@ -136,8 +136,6 @@ class MeanPool(WeightedPool):
 class _AlphaPool(ScoredPool):
     """Eq. (8) with whatever `_alpha` says: P = sum of p_t exp(alpha p_t) / sum of exp(alpha p_z)."""
 
-    hides_padding_itself = True
-
     def _alpha(self, p: Tensor, mask: Tensor | None) -> Tensor:
         """(classes,), or (bags, classes)."""
         raise NotImplementedError
@@ -147,7 +145,10 @@ class _AlphaPool(ScoredPool):
 
     def _scores(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
         alpha = self._alpha(p, mask)
-        return (alpha if alpha.ndim == 1 else alpha.unsqueeze(1)) * (p if mask is None else hide_padding(p, mask))
+        return (alpha if alpha.ndim == 1 else alpha.unsqueeze(1)) * p
+
+    def _hide(self, p: Tensor, mask: Tensor, harmless: bool) -> Tensor:
+        return p if harmless or has_kernels(p) else hide_padding(p, mask)
 
 
 @POOLS.register("softmax", "weighted by exp(p): close to the mean on long bags")

@@ -1,0 +1,336 @@
+"""Multiple-instance learning on bags of anything, with scikit-learn's contract.
+
+A bag is an array (n_instances, n_features), a data set a sequence of bags of different sizes, and a label belongs to a
+bag. The model is the paper's with a small perceptron in place of the sound network: each instance gets a probability p
+per class, a pooling operator of `earmark.pooling` makes of them the bag's probability P, and P is trained with binary
+cross-entropy, Eq. (4). So the classifier says which bags are positive (`predict`) and, though nobody labelled an
+instance, which instances make them so (`predict_instances`).
+
+The defaults follow Ilse, Tomczak and Welling, "Attention-based deep multiple instance learning" (ICML 2018), with a few
+numbers chosen on other folds than those that `benchmarks/mil.py` reports; it says what was tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from numbers import Integral, Real
+from threading import Lock
+from typing import Any, TypeGuard
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
+
+from earmark.errors import ArgumentError, DataError, MissingExtraError
+from earmark.pooling import POOLS, create_pool
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin
+    from sklearn.utils import check_random_state
+    from sklearn.utils.validation import check_is_fitted
+except ImportError as error:
+    raise MissingExtraError("earmark.mil", "mil") from error
+
+__all__ = ["BagClassifier"]
+
+Array = NDArray[np.float64]
+
+GENERATOR_IN_USE = Lock()
+"""Dropout and first weights draw from torch's global generator: one training at a time, in whatever thread."""
+
+
+class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Classifier of bags: a perceptron gives each instance its p, a pooling operator makes P of them.
+
+    Works inside `clone`, `cross_val_score` and `GridSearchCV`. Every random choice comes from `random_state`, and
+    torch's global generator is left as it was found. Runs on the processor.
+
+    Parameters
+    ----------
+    pool
+        Name of the pooling operator: "auto", "max", "mean", "attention", ... (`earmark list pools` shows all).
+    pool_options
+        Keyword options of that operator, such as `{"penalty": 1e-2}` for "rap".
+    hidden
+        Widths of the hidden layers; () makes the instance classifier a logistic regression.
+    epochs
+        Passes over the training bags.
+    learning_rate
+        Step of Adam.
+    pool_learning_rate
+        Step of Adam for alpha, or whatever else the operator learns per class. alpha must travel several units in a few
+        hundred steps to tell one instance in twenty from a majority, so this is the larger one.
+    weight_decay
+        L2 penalty on weight matrices. Not on biases, nor on alpha, whose own penalty is the operator "rap".
+    dropout
+        Share of hidden units dropped in training, in [0, 1).
+    batch_size
+        Bags per step.
+    standardize
+        Bring each feature to mean 0 and deviation 1 over the training instances.
+    random_state
+        Seed, numpy `RandomState` or None, as everywhere in scikit-learn.
+
+    Attributes
+    ----------
+    classes_ : (n_classes,)
+        The labels, sorted; after training on a matrix, its column numbers.
+    n_features_in_
+        Features of an instance.
+    network_
+        The trained network; `network_.pool` is the pooling operator with what it has learned.
+
+    Notes
+    -----
+    `y` decides the kind of problem. *Two classes*: one p and P, for `classes_[1]`; let that be the class which single
+    instances can prove. *More classes*: a p and P for each; `predict_proba` scales the P of a bag to sum to one,
+    `predict` takes the largest. *A 0/1 matrix* (n_bags, n_labels): a p and P for each label, predicted where P >= 0.5,
+    Eq. (3).
+
+    An operator that draws its weights from the embedding ("attention") leaves the p of an instance that it ignores
+    untrained. To find instances, prefer one that weighs by p itself, such as "auto".
+
+    Examples
+    --------
+    A bag is positive when one of its instances has a large first feature.
+
+    >>> rng = np.random.default_rng(0)
+    >>> bags = [rng.normal(size=(rng.integers(3, 9), 4)) for _ in range(80)]
+    >>> y = np.arange(80) % 2
+    >>> for bag, label in zip(bags, y):
+    ...     bag[0, 0] += 6 * label
+    >>> model = BagClassifier(random_state=0).fit(bags[:60], y[:60])
+    >>> bool(model.score(bags[60:], y[60:]) > 0.9)
+    True
+    >>> [int(p.argmax()) for p in model.predict_instances(bags[61::6])]
+    [0, 0, 0, 0]
+    """
+
+    def __init__(
+        self,
+        *,
+        pool: str = "auto",
+        pool_options: Mapping[str, Any] | None = None,
+        hidden: Sequence[int] = (256, 128, 64),
+        epochs: int = 50,
+        learning_rate: float = 1e-3,
+        pool_learning_rate: float = 1e-2,
+        weight_decay: float = 5e-3,
+        dropout: float = 0.5,
+        batch_size: int = 16,
+        standardize: bool = True,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.pool = pool
+        self.pool_options = pool_options
+        self.hidden = hidden
+        self.epochs = epochs
+        self.learning_rate = learning_rate
+        self.pool_learning_rate = pool_learning_rate
+        self.weight_decay = weight_decay
+        self.dropout = dropout
+        self.batch_size = batch_size
+        self.standardize = standardize
+        self.random_state = random_state
+
+    def fit(self, bags: Iterable[ArrayLike], y: ArrayLike) -> BagClassifier:
+        """Learn from bags, each (n_instances, n_features), and labels y, (n_bags,) or 0/1 (n_bags, n_labels)."""
+        self._check_parameters()
+        arrays = _check_bags(bags)
+        targets = self._check_labels(np.asarray(y), len(arrays))
+        self.n_features_in_ = arrays[0].shape[1]
+        self.mean_, self.scale_ = np.zeros(self.n_features_in_), np.ones(self.n_features_in_)
+        if self.standardize:
+            instances = np.concatenate(arrays)
+            self.mean_, self.scale_ = instances.mean(axis=0), instances.std(axis=0)
+            self.scale_[self.scale_ <= 1e-12 * np.abs(self.mean_)] = 1.0  # constant but for rounding: tells nothing
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        with GENERATOR_IN_USE, torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            self.network_ = self._train([self._to_tensor(bag) for bag in arrays], targets)
+        return self
+
+    def predict(self, bags: Iterable[ArrayLike]) -> NDArray[Any]:
+        """Label of each bag: (n_bags,) of `classes_`, or 0/1 (n_bags, n_labels) after training on a matrix."""
+        probability = self.predict_proba(bags)
+        if self.kind_ == "multilabel":
+            return (probability >= 0.5).astype(int)
+        chosen = (probability[:, 1] >= 0.5).astype(int) if self.kind_ == "binary" else probability.argmax(axis=1)
+        return np.asarray(self.classes_[chosen])
+
+    def predict_proba(self, bags: Iterable[ArrayLike]) -> Array:
+        """Probability of each class, (n_bags, n_classes), rows summing to one.
+
+        After training on a matrix: of each label by itself, (n_bags, n_labels).
+        """
+        P = np.stack([P for P, _ in self._forward(bags)])
+        if self.kind_ == "multilabel":
+            return P
+        if self.kind_ == "binary":
+            return np.hstack([1 - P, P])
+        P += np.finfo(np.float32).tiny  # a bag that no class claims at all is shared evenly
+        return np.asarray(P / P.sum(axis=1, keepdims=True))
+
+    def predict_instances(self, bags: Iterable[ArrayLike]) -> list[Array]:
+        """Probability p of each instance, one array per bag.
+
+        With two classes (n_instances,), the probability of `classes_[1]`. Otherwise (n_instances, n_classes), each
+        class by itself: an instance may show several classes, or none.
+        """
+        ps = [p for _, p in self._forward(bags)]
+        return [p[:, 0] for p in ps] if self.kind_ == "binary" else ps
+
+    def _forward(self, bags: Iterable[ArrayLike]) -> list[tuple[Array, Array]]:
+        """P (outputs,) and p (n_instances, outputs) of each bag."""
+        check_is_fitted(self, "network_")
+        data = [self._to_tensor(bag) for bag in _check_bags(bags, self.n_features_in_)]
+        results: list[tuple[Array, Array]] = []
+        with torch.inference_mode():
+            for start in range(0, len(data), self.batch_size):
+                batch = data[start : start + self.batch_size]
+                P, p = self.network_(batch)
+                ps = torch.split(p.double(), [len(bag) for bag in batch])
+                results += [(P_bag.numpy(), p_bag.numpy()) for P_bag, p_bag in zip(P.double(), ps, strict=True)]
+        return results
+
+    def _train(self, data: Sequence[Tensor], targets: Tensor) -> _BagNetwork:
+        options = self.pool_options or {}
+        network = _BagNetwork(self.n_features_in_, targets.shape[1], self.hidden, self.dropout, self.pool, options)
+        optimizer = self._optimizer(network)
+        for _ in range(self.epochs):
+            for batch in torch.split(torch.randperm(len(data)), self.batch_size):
+                P, _ = network([data[i] for i in batch])
+                loss = _cross_entropy(P, targets[batch]) + network.pool.penalty()
+                optimizer.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+                network.pool.project()
+        return network.eval()
+
+    def _optimizer(self, network: _BagNetwork) -> torch.optim.Optimizer:
+        pool = [] if network.pool.uses_embedding else list(network.pool.parameters())
+        rest = [w for w in network.parameters() if all(w is not own for own in pool)]
+        groups: list[dict[str, Any]] = [
+            {"params": [w for w in rest if w.ndim > 1], "weight_decay": self.weight_decay},
+            {"params": [w for w in rest if w.ndim <= 1]},
+            {"params": pool, "lr": self.pool_learning_rate},
+        ]
+        return torch.optim.Adam(groups, lr=self.learning_rate, fused=True)
+
+    def _to_tensor(self, bag: Array) -> Tensor:
+        return torch.from_numpy(((bag - self.mean_) / self.scale_).astype(np.float32))
+
+    def _check_parameters(self) -> None:
+        for name in ("epochs", "batch_size"):
+            self._require(name, _is_count(getattr(self, name)), "a whole number of at least 1")
+        widths = isinstance(self.hidden, Sequence) and all(map(_is_count, self.hidden))
+        self._require("hidden", widths, "a sequence of whole numbers of at least 1")
+        for name in ("learning_rate", "pool_learning_rate"):
+            self._require(name, _is_number(rate := getattr(self, name)) and rate > 0, "a number above 0")
+        self._require("weight_decay", _is_number(decay := self.weight_decay) and decay >= 0, "a number of at least 0")
+        self._require("dropout", _is_number(share := self.dropout) and 0 <= share < 1, "a number in [0, 1)")
+
+    def _require(self, name: str, holds: bool, expected: str) -> None:
+        if not holds:
+            raise ArgumentError(f"{name}={getattr(self, name)!r}: {expected} expected")
+
+    def _check_labels(self, y: NDArray[Any], n_bags: int) -> Tensor:
+        """Set `kind_` and `classes_`; return the targets, 0/1 (n_bags, outputs)."""
+        if y.ndim not in (1, 2):
+            raise ArgumentError(f"y: shape (n_bags,) or (n_bags, n_labels) expected, {y.shape} came")
+        if len(y) != n_bags:
+            raise ArgumentError(f"{n_bags} bags came with {len(y)} labels; one label per bag expected")
+        if y.ndim == 2:
+            if not np.isin(y, (0, 1)).all():
+                raise DataError("y: only 0 and 1 expected in a matrix of labels; classes come as a vector")
+            self.kind_, self.classes_ = "multilabel", np.arange(y.shape[1])
+            return torch.from_numpy(y.astype(np.float32))
+        if y.dtype.kind == "f" and not (np.isfinite(y) & (y == np.round(y))).all():
+            raise DataError("y: class labels expected, fractions or NaN came")
+        try:
+            self.classes_, index = np.unique(y, return_inverse=True)
+        except TypeError:
+            raise DataError("y: labels of one type expected, a mixture came") from None
+        if len(self.classes_) < 2:
+            raise DataError(f"y: at least two classes expected, only {self.classes_.tolist()} came")
+        self.kind_ = "binary" if len(self.classes_) == 2 else "multiclass"
+        outputs = np.arange(len(self.classes_))[1 if self.kind_ == "binary" else 0 :]
+        return torch.from_numpy((index[:, None] == outputs).astype(np.float32))
+
+
+class _BagNetwork(nn.Module):
+    """Perceptron on instances, sigmoid, pooling operator."""
+
+    def __init__(
+        self,
+        n_features: int,
+        n_outputs: int,
+        hidden: Sequence[int],
+        dropout: float,
+        pool: str,
+        pool_options: Mapping[str, Any],
+    ) -> None:
+        super().__init__()
+        widths = [n_features, *hidden]
+        layers = [nn.Sequential(nn.Linear(a, b), nn.ReLU(), nn.Dropout(dropout)) for a, b in pairwise(widths)]
+        self.embed = nn.Sequential(*layers)
+        self.classify = nn.Linear(widths[-1], n_outputs)
+        needed = {"embedding_dim": widths[-1]} if POOLS[pool].cls.uses_embedding else {}
+        self.pool = create_pool(pool, n_outputs, **needed | dict(pool_options))
+
+    def forward(self, bags: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """P (bags, outputs), and p (instances of all bags, outputs). Only what the pool sees is padded."""
+        embedding = self.embed(torch.cat(list(bags)))
+        p = torch.sigmoid(self.classify(embedding))
+        sizes = torch.tensor([len(bag) for bag in bags])
+        mask = torch.arange(int(sizes.max())) < sizes[:, None]
+        return self.pool(_pad(p, mask), mask, embedding=_pad(embedding, mask)), p
+
+
+def _pad(x: Tensor, mask: Tensor) -> Tensor:
+    """Instances of all bags (instances, dim) to (bags, frames, dim), zero where mask (bags, frames) is False."""
+    padded = x.new_zeros(*mask.shape, x.shape[1])
+    padded[mask] = x
+    return padded
+
+
+def _cross_entropy(P: Tensor, target: Tensor) -> Tensor:
+    # pressed into [1e-6, 1 - 1e-6], P has a finite logarithm and, unlike when clamped, always a gradient
+    return nn.functional.binary_cross_entropy(1e-6 + (1 - 2e-6) * P, target)
+
+
+def _check_bags(bags: Iterable[ArrayLike], n_features: int | None = None) -> list[Array]:
+    """Bags as arrays of `n_features` columns, by default as many as the first has; the first bad bag is named."""
+    if not isinstance(bags, Iterable):
+        raise ArgumentError(f"bags: a sequence of (n_instances, n_features) expected, {type(bags).__name__} came")
+    arrays: list[Array] = []
+    for i, bag in enumerate(bags):
+        try:
+            array = np.asarray(bag, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise DataError(
+                f"bag {i}: numbers (n_instances, n_features) expected, not so in this {type(bag).__name__}"
+            ) from None
+        if array.size == 0:
+            raise DataError(f"bag {i} is empty; at least one instance expected")
+        if array.ndim != 2:
+            raise ArgumentError(f"bag {i}: shape (n_instances, n_features) expected, {array.shape} came")
+        n_features = n_features or array.shape[1]
+        if array.shape[1] != n_features:
+            raise DataError(f"bag {i} has {array.shape[1]} features per instance, {n_features} expected")
+        if not np.isfinite(array).all():
+            raise DataError(f"bag {i} holds NaN or infinity; finite numbers expected")
+        arrays.append(array)
+    if not arrays:
+        raise DataError("no bags came; at least one expected")
+    return arrays
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, Real) and not isinstance(value, bool)
