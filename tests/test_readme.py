@@ -69,6 +69,16 @@ def test_the_demo_prints_the_table_shown(tmp_path):
             assert line.rstrip() in rows
 
 
+def test_measured_tables_are_the_recorded_outputs():
+    recorded = set()
+    for file in (ROOT / "benchmarks" / "results").glob("*.txt"):
+        recorded |= {line.rstrip() for line in file.read_text().splitlines()}
+    blocks = [b for b in re.findall(r"```text\n(.*?)```", README, re.S) if "Musk1" in b or "formula" in b]
+    assert len(blocks) == 2
+    for line in "".join(blocks).splitlines():
+        assert line.rstrip() in recorded, line
+
+
 @pytest.mark.skipif(not (find_spec("keras") and find_spec("autopool")), reason="needs the extras keras and oracles")
 def test_the_padding_table_is_what_the_benchmark_prints():
     printed = run(sys.executable, "-W", "ignore", "benchmarks/padding.py").splitlines()
