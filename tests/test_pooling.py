@@ -300,11 +300,16 @@ def test_exports_with_any_length(name, options, generator):
     shortest = 16 if pool.is_ordered else 2  # more than one segment, or the graph would not have the second stage
     frames, bags = torch.export.Dim("frames", min=shortest, max=4096), torch.export.Dim("bags", min=2, max=512)
     shapes = {0: bags, 1: frames}
-    program = torch.export.export(
-        pool, (p, mask), {"embedding": h}, dynamic_shapes={"p": shapes, "mask": shapes, "embedding": shapes}
-    )
-    p, mask, h = draw(generator, bags=3, frames=33)
-    torch.testing.assert_close(program.module()(p, mask, embedding=h), pool(p, mask, embedding=h), atol=1e-6, rtol=1e-5)
+    more, more_mask, more_h = draw(generator, bags=3, frames=33)
+    for given, later in (((p,), (more,)), ((p, mask), (more, more_mask))):
+        dynamic = (
+            {"p": shapes, "mask": shapes, "embedding": shapes}
+            if len(given) == 2
+            else {"p": shapes, "embedding": shapes}
+        )
+        program = torch.export.export(pool, given, {"embedding": h}, dynamic_shapes=dynamic)
+        P, expected = program.module()(*later, embedding=more_h), pool(*later, embedding=more_h)
+        torch.testing.assert_close(P, expected, atol=1e-6, rtol=1e-5)
 
 
 @family
@@ -401,7 +406,7 @@ def test_an_empty_batch_is_fine(name):
         ("auto", {"alpha": float("inf")}, "alpha must be finite, got inf"),
         ("rap", {"penalty": -1.0}, "penalty must be a number of at least 0, got -1.0"),
         ("cap", {"phi": 1.0}, "phi is the greatest weight of one frame, between 0 and 1, got 1.0"),
-        ("cap", {"bag_size": 0}, "bag_size must be at least 1 frame, got 0"),
+        ("cap", {"bag_size": 0}, "bag_size must be a whole number of at least 1, got 0"),
         ("cap", {"min_duration": 1.0}, "min_duration (seconds) and frame_rate (frames per second) go together"),
         ("cap", {"min_duration": -1.0, "frame_rate": 1.0}, "min_duration and frame_rate must be positive"),
         ("noisy-and", {"slope": 0.0}, "slope must be positive and finite, got 0.0"),
@@ -412,7 +417,8 @@ def test_an_empty_batch_is_fine(name):
         ("mean-max", {"mix": 2.0}, "mix must lie in [0, 1], got"),
         ("attention", {"embedding_dim": 0}, "embedding_dim must be a whole number of at least 1, got 0"),
         ("gated-attention", {"hidden": 0}, "hidden must be a whole number of at least 1, got 0"),
-        ("hierarchical", {"sizes": []}, "sizes must be whole numbers of at least 1, got []"),
+        ("hierarchical", {"sizes": []}, "sizes must name at least one segment size, got []"),
+        ("hierarchical", {"sizes": [0]}, "sizes must be a whole number of at least 1, got 0"),
         (
             "hierarchical",
             {"base": "noisy-or"},
@@ -431,6 +437,10 @@ def test_refuses_bad_settings_in_one_line(name, options, message):
 def test_refuses_a_wrong_number_of_classes(n_classes):
     with pytest.raises(ArgumentError, match="n_classes must be a whole number of at least 1"):
         create_pool("max", n_classes)
+
+
+def test_numpy_numbers_are_numbers():
+    assert create_pool("top-k", np.int64(4), k=np.int32(2)).n_classes == 4
 
 
 def test_attention_asks_for_its_embedding(generator):

@@ -13,9 +13,10 @@ mask can be seen, not even NaN.
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, SupportsIndex
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +32,7 @@ __all__ = [
     "Pool",
     "ScoredPool",
     "WeightedPool",
+    "count",
     "create_pool",
     "floored",
     "hide_padding",
@@ -64,9 +66,7 @@ class Pool(nn.Module, ABC):
 
     def __init__(self, n_classes: int) -> None:
         super().__init__()
-        if not isinstance(n_classes, int) or n_classes < 1:
-            raise ArgumentError(f"n_classes must be a whole number of at least 1, got {n_classes!r}")
-        self.n_classes = n_classes
+        self.n_classes = count("n_classes", n_classes)
         self._calls = 0
 
     def forward(self, p: Tensor, mask: Tensor | None = None, *, embedding: Tensor | None = None) -> Tensor:
@@ -245,6 +245,17 @@ def floored(p: Tensor) -> Tensor:
     p = 0 is finite.
     """
     return p + (p.clamp_min(FLOOR) - p).detach()
+
+
+def count(name: str, value: SupportsIndex) -> int:
+    """A whole number of at least 1, numpy's included."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = 0
+    if number < 1:
+        raise ArgumentError(f"{name} must be a whole number of at least 1, got {value!r}")
+    return number
 
 
 def per_class(name: str, value: float | Sequence[float] | Tensor, n_classes: int) -> Tensor:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from earmark.errors import ArgumentError
-from earmark.pooling.base import FLOOR, POOLS, Pool, ScoredPool, WeightedPool, floored, per_class
+from earmark.pooling.base import FLOOR, POOLS, Pool, ScoredPool, WeightedPool, count, floored, per_class
 from earmark.pooling.paper import MaxPool, MeanPool, mean_weights
 from earmark.pooling.stream import Largest, LogSums, State, Summary, Sums, Together
 
@@ -100,14 +100,13 @@ def log_mean_exp(x: Tensor, r: Tensor, mask: Tensor | None) -> Tensor:
 
     Near 0 the quotient loses digits, so there it is the first four terms of its cumulant series.
     """
-    m = x.shape[1] if mask is None else mask.sum(1, keepdim=True)
+    m = x.new_full((1, 1), x.shape[1]) if mask is None else mask.sum(1, keepdim=True).to(x.dtype)
     near = r.abs() < torch.finfo(x.dtype).eps ** 0.2
     far = torch.where(near, 1.0, r)
     scores = far * x
     if mask is not None:
         scores = scores.masked_fill(~mask.unsqueeze(-1), -torch.inf)
-    log_m = math.log(m) if isinstance(m, int) else m.to(x.dtype).log()
-    exact = (torch.logsumexp(scores, dim=1) - log_m) / far
+    exact = (torch.logsumexp(scores, dim=1) - m.log()) / far
     w = mean_weights(x, mask)
     mean = (w * x).sum(1)
     d = x - mean.unsqueeze(1)
@@ -252,11 +251,9 @@ class TopKPool(_RankedPool):
         super().__init__(n_classes)
         if k is not None and share is not None:
             raise ArgumentError(f"give k or share, not both, got k={k!r} and share={share!r}")
-        if k is not None and (not isinstance(k, int) or k < 1):
-            raise ArgumentError(f"k must be a whole number of at least 1, got {k!r}")
         if share is not None and not 0 < share <= 1:
             raise ArgumentError(f"share must lie in (0, 1], got {share!r}")
-        self.k, self.share = (k or 3) if share is None else 0, share
+        self.k, self.share = count("k", 3 if k is None else k) if share is None else 0, share
         if share is not None:
             self.why_no_stream = "a share of all frames is kept, which grows with the recording; give k instead"
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from earmark.errors import ArgumentError
 from earmark.pooling.autopool import autopool, has_kernels, is_transformed
-from earmark.pooling.base import POOLS, ScoredPool, WeightedPool, hide_padding, per_class
+from earmark.pooling.base import POOLS, ScoredPool, WeightedPool, count, hide_padding, per_class
 from earmark.pooling.stream import Largest, LogSums, State, Summary, Sums, Together
 
 __all__ = [
@@ -261,8 +261,8 @@ class ConstrainedAutoPool(AutoPool):
         super().__init__(n_classes, alpha=alpha)
         if not 0 < phi < 1:
             raise ArgumentError(f"phi is the greatest weight of one frame, between 0 and 1, got {phi!r}")
-        if bag_size is not None and bag_size < 1:
-            raise ArgumentError(f"bag_size must be at least 1 frame, got {bag_size!r}")
+        if bag_size is not None:
+            bag_size = count("bag_size", bag_size)
         if (min_duration is None) != (frame_rate is None):
             raise ArgumentError(
                 "min_duration (seconds) and frame_rate (frames per second) go together: give both or neither"

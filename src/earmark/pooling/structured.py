@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from earmark.errors import ArgumentError
-from earmark.pooling.base import POOLS, ScoredPool, WeightedPool
+from earmark.pooling.base import POOLS, ScoredPool, WeightedPool, count
 
 __all__ = ["AttentionPool", "GatedAttentionPool", "HierarchicalPool"]
 
@@ -25,9 +25,7 @@ class _EmbeddingPool(ScoredPool):
 
     def __init__(self, n_classes: int, embedding_dim: int | None) -> None:
         super().__init__(n_classes)
-        if embedding_dim is not None and (not isinstance(embedding_dim, int) or embedding_dim < 1):
-            raise ArgumentError(f"embedding_dim must be a whole number of at least 1, got {embedding_dim!r}")
-        self.embedding_dim = embedding_dim
+        self.embedding_dim = None if embedding_dim is None else count("embedding_dim", embedding_dim)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, embedding_dim={self.embedding_dim}"
@@ -87,8 +85,7 @@ class GatedAttentionPool(_EmbeddingPool):
 
     def __init__(self, n_classes: int, *, embedding_dim: int | None = None, hidden: int = 64) -> None:
         super().__init__(n_classes, embedding_dim)
-        if not isinstance(hidden, int) or hidden < 1:
-            raise ArgumentError(f"hidden must be a whole number of at least 1, got {hidden!r}")
+        hidden = count("hidden", hidden)
         self.value = nn.Linear(embedding_dim or n_classes, hidden)
         self.gate = nn.Linear(embedding_dim or n_classes, hidden)
         self.look = nn.Linear(hidden, n_classes, bias=False)
@@ -128,12 +125,12 @@ class HierarchicalPool(WeightedPool):
 
     def __init__(self, n_classes: int, *, base: str = "linear", sizes: Sequence[int] = (5,)) -> None:
         super().__init__(n_classes)
-        if not sizes or any(not isinstance(n, int) or n < 1 for n in sizes):
-            raise ArgumentError(f"sizes must be whole numbers of at least 1, got {sizes!r}")
+        if not sizes:
+            raise ArgumentError(f"sizes must name at least one segment size, got {sizes!r}")
         cls = POOLS[base].cls
         if not issubclass(cls, WeightedPool) or cls.uses_embedding or cls.is_ordered:
             raise ArgumentError(f"base={base!r} is not a weighted mean of the frames' probabilities alone")
-        self.sizes, self.base = tuple(sizes), base
+        self.sizes, self.base = tuple(count("sizes", n) for n in sizes), base
         stages = [POOLS.create(base, n_classes) for _ in range(len(sizes) + 1)]
         self.stages = nn.ModuleList(stages)
 
