@@ -39,6 +39,12 @@ def test_list_pools_has_a_line_for_each():
     assert [row["name"] for row in rows] == [line.split()[0] for line in lines]
 
 
+def test_no_words_at_all_is_a_call_for_help():
+    done = earmark()
+    assert done.returncode == 0
+    assert done.stdout == earmark("--help").stdout
+
+
 @pytest.mark.parametrize("command", [[], ["list"], ["demo"]])
 def test_help_has_an_example(command):
     done = earmark(*command, "--help")
@@ -53,7 +59,7 @@ def test_help_has_an_example(command):
         (["list", "polls"], "earmark: list='polls' is not known; did you mean 'pools'? Choose from: pools\n"),
         (["lisst"], "earmark: No such command 'lisst'."),
         (["list", "pools", "--jsn"], "earmark: No such option: --jsn"),
-        (["list"], "earmark: Missing argument 'what'."),
+        (["list"], "earmark: Missing argument 'pools'."),
         (["demo", "--out", "/dev/null/x"], "earmark: /dev/null/x cannot be made a folder: Not a directory\n"),
     ],
 )
@@ -83,5 +89,7 @@ def test_what_the_demo_says_is_true(tmp_path):
     assert mean[0] < 0.3 < maximum[0]  # mean-pooling cannot find what is short
     assert maximum[-1] < mean[-1] - 0.1  # max-pooling loses what is long
     assert sum(rap) > max(sum(mean), sum(maximum))
-    alphas = lessons["rap"]["alpha"]
-    assert alphas == sorted(alphas, reverse=True)  # the shorter, the larger alpha
+    for name in ("auto", "rap"):  # the shorter, the larger alpha
+        assert lessons[name]["alpha"] == sorted(lessons[name]["alpha"], reverse=True)
+    cap = lessons["cap"]["alpha"]
+    assert max(cap) == pytest.approx(min(cap[:-1])) == pytest.approx(3.8918, abs=1e-3)  # on its bound, all but rain

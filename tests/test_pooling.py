@@ -359,6 +359,8 @@ def test_refuses_bad_input_in_one_line(name, generator):
     pool = create_pool(name, CLASSES)
     p, mask, _ = draw(generator)
     wrong = [
+        ((p.numpy(),), ArgumentError, "p and mask must be torch tensors, got ndarray and NoneType"),
+        ((p, mask.tolist()), ArgumentError, "p and mask must be torch tensors, got Tensor and list"),
         ((p[0],), ArgumentError, r"p must be \(bags, frames, classes\) with classes = 4, got \(13, 4\)"),
         ((p[..., :3],), ArgumentError, r"classes = 4, got \(3, 13, 3\)"),
         ((p.long(),), ArgumentError, "p must be floating point, got torch.int64"),
@@ -400,8 +402,8 @@ def test_an_empty_batch_is_fine(name):
     [
         ("atuo", {}, "pool='atuo' is not known; did you mean 'auto'? Choose from: max, min, mean, softmax, auto, cap"),
         ("zzz", {}, "pool='zzz' is not known. Choose from: max"),
-        ("auto", {"aplha": 1.0}, "option of pool 'auto'='aplha' is not known; did you mean 'alpha'?"),
-        ("max", {"alpha": 1.0}, "option of pool 'max'='alpha' is not known. Choose from: (none)"),
+        ("auto", {"aplha": 1.0}, "pool 'auto': option='aplha' is not known; did you mean 'alpha'?"),
+        ("max", {"alpha": 1.0}, "pool 'max': option='alpha' is not known. Choose from: (none)"),
         ("auto", {"alpha": [1.0, 2.0]}, "alpha must be one number or one per class (4), got shape (2,)"),
         ("auto", {"alpha": float("inf")}, "alpha must be finite, got inf"),
         ("rap", {"penalty": -1.0}, "penalty must be a number of at least 0, got -1.0"),
@@ -417,7 +419,11 @@ def test_an_empty_batch_is_fine(name):
         ("mean-max", {"mix": 2.0}, "mix must lie in [0, 1], got"),
         ("attention", {"embedding_dim": 0}, "embedding_dim must be a whole number of at least 1, got 0"),
         ("gated-attention", {"hidden": 0}, "hidden must be a whole number of at least 1, got 0"),
-        ("hierarchical", {"sizes": []}, "sizes must name at least one segment size, got []"),
+        ("hierarchical", {"sizes": []}, "sizes must be a sequence of segment sizes, got []"),
+        ("hierarchical", {"sizes": 5}, "sizes must be a sequence of segment sizes, got 5"),
+        ("auto", {"alpha": "1"}, "alpha must be one number or one per class (4), got '1'"),
+        ("cap", {"phi": [0.5]}, "phi is the greatest weight of one frame, between 0 and 1, got [0.5]"),
+        ("AUTO", {}, "pool='AUTO' is not known; did you mean 'auto'?"),
         ("hierarchical", {"sizes": [0]}, "sizes must be a whole number of at least 1, got 0"),
         (
             "hierarchical",
@@ -441,6 +447,20 @@ def test_refuses_a_wrong_number_of_classes(n_classes):
 
 def test_numpy_numbers_are_numbers():
     assert create_pool("top-k", np.int64(4), k=np.int32(2)).n_classes == 4
+    assert create_pool("rap", 2, penalty=np.float32(0.5)).penalty().item() == 1.0
+
+
+def test_what_was_learned_with_one_auto_pool_fits_another():
+    trained = create_pool("auto", 3, alpha=[1.0, 2.0, 3.0])
+    pool = create_pool("cap", 3)
+    pool.load_state_dict(trained.state_dict())
+    assert pool.alpha.tolist() == [1.0, 2.0, 3.0]
+
+
+def test_rank_keeps_its_digits_on_long_bags(generator):
+    p = torch.rand(1, 20_000, 1, generator=generator)
+    pool = create_pool("rank", 1, decay=0.999)
+    assert pool(p).item() == pytest.approx(pool(p.double()).item(), abs=1e-6)
 
 
 def test_attention_asks_for_its_embedding(generator):

@@ -110,6 +110,7 @@ def test_bounds_never_overflow_and_take_arrays():
     np.testing.assert_allclose(high[:, 1], [1 / 2, 1 / 1000])
     np.testing.assert_allclose(high[:, 2], 1)
     assert weight_bounds(7.0, 1) == (1.0, 1.0)
+    np.testing.assert_allclose(alpha_to_active_share(AutoPool(2, alpha=[0.0, 1.8]).alpha), [0.5, 0.1419], atol=1e-4)
 
 
 def test_alpha_bounds_invert_the_weight_bounds():

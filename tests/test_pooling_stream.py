@@ -144,7 +144,7 @@ def test_the_others_say_why_not(name, options, why):
 
 def test_cap_far_outside_its_bounds_cannot_be_streamed():
     with pytest.raises(
-        ArgumentError, match=r"alpha is too far out of its bounds to be streamed .* call project\(\) first"
+        ArgumentError, match=r"alpha is too far out of its bounds to be streamed .* give bag_size, and call project\(\)"
     ):
         create_pool("cap", 1, alpha=99.0).stream()
 

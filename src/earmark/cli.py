@@ -19,6 +19,8 @@ from earmark.errors import EarmarkError, unknown_name
 
 if TYPE_CHECKING:
     from earmark.demo import Lesson
+    from earmark.pooling import Pool
+    from earmark.registry import Entry
 
 __all__ = ["app", "main"]
 
@@ -37,7 +39,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instea
 def main() -> None:
     """Run; anything earmark refuses, or cannot parse, is one line on standard error and exit code 2."""
     try:
-        code = app(standalone_mode=False)
+        code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
     except EarmarkError as error:
         code = _refuse(str(error))
     except _UsageError as error:  # type: ignore[misc]
@@ -72,7 +74,10 @@ def options(
 
 
 @app.command("list")
-def list_(what: Annotated[str, typer.Argument(help="pools", show_default=False)], as_json: Json = False) -> None:
+def list_(
+    what: Annotated[str, typer.Argument(metavar="pools", help="What to list.", show_default=False)],
+    as_json: Json = False,
+) -> None:
     """List what there is to choose from.
 
     Example: earmark list pools
@@ -82,10 +87,21 @@ def list_(what: Annotated[str, typer.Argument(help="pools", show_default=False)]
     from earmark.pooling import POOLS
 
     if as_json:
-        print(json.dumps({"pools": [{"name": e.name, "summary": e.summary, "class": e.cls.__name__} for e in POOLS]}))
+        print(json.dumps({"pools": [_describe(entry) for entry in POOLS]}))
         return
     for entry in POOLS:
         print(f"{entry.name:16} {entry.summary}")
+
+
+def _describe(entry: Entry[Pool]) -> dict[str, object]:
+    return {
+        "name": entry.name,
+        "summary": entry.summary,
+        "class": entry.cls.__name__,
+        "options": entry.options(),
+        "weights": not entry.cls.why_no_weights,
+        "stream": not entry.cls.why_no_stream,
+    }
 
 
 @app.command()
@@ -144,8 +160,8 @@ def _tell(console: Console, lessons: list[Lesson]) -> None:
         alphas = [lesson.alpha[c] for lesson in adaptive if lesson.alpha is not None]
         read.add_row(label, f"{seconds:g} s", *(f"{a:.2f}  {needed_seconds(a):6.2f} s" for a in alphas))
     console.print(read)
-    say("\nMean-pooling cannot find what is short, max-pooling loses what is long. The adaptive operators learn")
-    say("how long each event lasts, though nobody told them: the shorter, the larger alpha.\n")
+    say("\nMean-pooling cannot find what is short, max-pooling loses what is long. Nobody told auto and rap how long")
+    say("events last, yet they order them: the shorter, the larger alpha. cap goes to its bound for all but rain.\n")
 
 
 if __name__ == "__main__":

@@ -46,6 +46,6 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> ArgumentError
     pool='atuo' is not known; did you mean 'auto'? Choose from: auto, max
     """
     names = list(known)
-    close = get_close_matches(str(name), names, n=1)
+    close = get_close_matches(str(name).lower(), names, n=1)
     hint = f"; did you mean {close[0]!r}?" if close else "."
     return ArgumentError(f"{kind}={name!r} is not known{hint} Choose from: {', '.join(names)}")

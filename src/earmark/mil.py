@@ -189,7 +189,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         data = [self._to_tensor(bag) for bag in _check_bags(bags, self.n_features_in_)]
         results: list[tuple[Array, Array]] = []
         with torch.inference_mode():
-            for start in range(0, len(data), self.batch_size):
+            for start in range(0, len(data), int(self.batch_size)):
                 batch = data[start : start + self.batch_size]
                 P, p = self.network_(batch)
                 ps = torch.split(p.double(), [len(bag) for bag in batch])
@@ -201,7 +201,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         network = _BagNetwork(self.n_features_in_, targets.shape[1], self.hidden, self.dropout, self.pool, options)
         optimizer = self._optimizer(network)
         for _ in range(self.epochs):
-            for batch in torch.split(torch.randperm(len(data)), self.batch_size):
+            for batch in torch.split(torch.randperm(len(data)), int(self.batch_size)):
                 P, _ = network([data[i] for i in batch])
                 loss = _cross_entropy(P, targets[batch]) + network.pool.penalty()
                 optimizer.zero_grad()

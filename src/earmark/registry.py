@@ -27,6 +27,10 @@ class Entry(Generic[T]):
     cls: type[T]
     summary: str
 
+    def options(self) -> list[str]:
+        """Names of the keyword options that it is built with."""
+        return [k for k, v in inspect.signature(self.cls).parameters.items() if v.kind is v.KEYWORD_ONLY]
+
 
 class Registry(Generic[T]):
     """Members of one family, by name, in order of registration.
@@ -66,9 +70,9 @@ class Registry(Generic[T]):
 
     def create(self, name: str, *args: Any, **options: Any) -> T:
         """Build the member called `name`; an option it does not have is refused with the nearest one it has."""
-        cls = self[name].cls
-        known = [k for k, v in inspect.signature(cls).parameters.items() if v.kind is v.KEYWORD_ONLY]
+        entry = self[name]
+        known = entry.options()
         for option in options:
             if option not in known:
-                raise unknown_name(f"option of {self.kind} {name!r}", option, known or ["(none)"])
-        return cls(*args, **options)
+                raise unknown_name(f"{self.kind} {name!r}: option", option, known or ["(none)"])
+        return entry.cls(*args, **options)

@@ -167,6 +167,9 @@ class Pool(nn.Module, ABC):
         return self._calls <= LOOKS_AT_FIRST or self._calls % LOOK_AGAIN_AFTER == 0
 
     def _check_shapes(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> None:
+        if not isinstance(p, Tensor) or not (mask is None or isinstance(mask, Tensor)):
+            kinds = f"{type(p).__name__} and {type(mask).__name__}"
+            raise ArgumentError(f"p and mask must be torch tensors, got {kinds}; torch.as_tensor makes them so")
         if p.ndim != 3 or p.shape[2] != self.n_classes:
             raise ArgumentError(
                 f"p must be (bags, frames, classes) with classes = {self.n_classes}, got {tuple(p.shape)}"
@@ -250,7 +253,7 @@ def floored(p: Tensor) -> Tensor:
 def count(name: str, value: SupportsIndex) -> int:
     """A whole number of at least 1, numpy's included."""
     try:
-        number = operator.index(value)
+        number = int(operator.index(value))
     except TypeError:
         number = 0
     if number < 1:
@@ -260,7 +263,10 @@ def count(name: str, value: SupportsIndex) -> int:
 
 def per_class(name: str, value: float | Sequence[float] | Tensor, n_classes: int) -> Tensor:
     """One finite float32 number per class from a number or a sequence of them."""
-    values = torch.as_tensor(value, dtype=torch.float32)
+    try:
+        values = torch.as_tensor(value, dtype=torch.float32)
+    except (TypeError, ValueError):
+        raise ArgumentError(f"{name} must be one number or one per class ({n_classes}), got {value!r}") from None
     if values.ndim > 1 or (values.ndim == 1 and len(values) != n_classes):
         raise ArgumentError(
             f"{name} must be one number or one per class ({n_classes}), got shape {tuple(values.shape)}"
@@ -289,4 +295,4 @@ def _check_values(p: Tensor, mask: Tensor | None, part: bool) -> bool:
     if low != low:
         raise DataError("p has NaN among its real frames")
     hint = "are these logits? Apply torch.sigmoid first"
-    raise DataError(f"p must hold probabilities in [0, 1], got values from {low:g} to {high:g}; {hint}")
+    raise DataError(f"p must hold probabilities in [0, 1], got values from {low:.9g} to {high:.9g}; {hint}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
 
 from earmark.errors import ArgumentError
 
@@ -23,7 +24,7 @@ __all__ = [
 Floats = NDArray[np.float64]
 
 
-def softmax_bounds(low: ArrayLike, high: ArrayLike, m: ArrayLike) -> tuple[Floats, Floats]:
+def softmax_bounds(low: ArrayLike | Tensor, high: ArrayLike | Tensor, m: ArrayLike | Tensor) -> tuple[Floats, Floats]:
     """Least and greatest value of one coordinate of a soft-max over m numbers in [low, high], Proposition 1.
 
     e^a / (e^a + (m-1) e^b) <= softmax(z)_i <= e^b / (e^b + (m-1) e^a), with a = low, b = high.
@@ -32,7 +33,7 @@ def softmax_bounds(low: ArrayLike, high: ArrayLike, m: ArrayLike) -> tuple[Float
     >>> print(f"{low:.4f} {high:.4f}")
     0.1554 0.5761
     """
-    a, b = np.asarray(low, dtype=float), np.asarray(high, dtype=float)
+    a, b = _array(low), _array(high)
     if np.any(a > b):
         raise ArgumentError(f"low must not exceed high, got {low!r} and {high!r}")
     others = _log_others(m)
@@ -40,7 +41,7 @@ def softmax_bounds(low: ArrayLike, high: ArrayLike, m: ArrayLike) -> tuple[Float
     return np.exp(-np.logaddexp(0.0, others + (b - a))), np.exp(-np.logaddexp(0.0, others - (b - a)))
 
 
-def weight_bounds(alpha: ArrayLike, m: ArrayLike) -> tuple[Floats, Floats]:
+def weight_bounds(alpha: ArrayLike | Tensor, m: ArrayLike | Tensor) -> tuple[Floats, Floats]:
     """Least and greatest weight auto-pooling can give to one instance of m, Eq. (9) for alpha >= 0 and Eq. (10) for
     alpha <= 0.
 
@@ -51,10 +52,10 @@ def weight_bounds(alpha: ArrayLike, m: ArrayLike) -> tuple[Floats, Floats]:
     >>> print(f"{low:.4f} {high:.4f}")
     0.0145 0.0981
     """
-    return softmax_bounds(0.0, np.abs(np.asarray(alpha, dtype=float)), m)
+    return softmax_bounds(0.0, np.abs(_array(alpha)), m)
 
 
-def max_alpha(phi: ArrayLike, m: ArrayLike) -> Floats:
+def max_alpha(phi: ArrayLike | Tensor, m: ArrayLike | Tensor) -> Floats:
     """Largest alpha under which no instance of m can weigh more than phi, Eq. (11): ln(phi / (1 - phi)) + ln(m - 1).
 
     With phi = 0.5 (Eq. (13): the smallest that lets one instance carry the vote) it is ln(m - 1).
@@ -62,13 +63,13 @@ def max_alpha(phi: ArrayLike, m: ArrayLike) -> Floats:
     >>> print(f"{max_alpha(0.5, m=26):.4f}")
     3.2189
     """
-    phi, m = np.asarray(phi, dtype=float), np.asarray(m, dtype=float)
+    phi, m = _array(phi), _array(m)
     if np.any(m < 2) or np.any(phi < 1 / m) or np.any(phi >= 1):
         raise ArgumentError(f"phi must lie in [1/m, 1) for bags of m >= 2, got phi={phi.tolist()}, m={m.tolist()}")
     return np.asarray(np.log(phi) - np.log1p(-phi) + _log_others(m))
 
 
-def min_alpha(phi: ArrayLike, m: ArrayLike) -> Floats:
+def min_alpha(phi: ArrayLike | Tensor, m: ArrayLike | Tensor) -> Floats:
     """Smallest alpha under which the largest instance of an extremal bag still weighs phi, Eq. (12): ln(phi / (1 -
     phi)) + ln(m - 1).
 
@@ -77,13 +78,13 @@ def min_alpha(phi: ArrayLike, m: ArrayLike) -> Floats:
     >>> print(f"{min_alpha(0.01, m=26):.4f}")
     -1.3762
     """
-    phi, m = np.asarray(phi, dtype=float), np.asarray(m, dtype=float)
+    phi, m = _array(phi), _array(m)
     if np.any(m < 2) or np.any(phi <= 0) or np.any(phi > 1 / m):
         raise ArgumentError(f"phi must lie in (0, 1/m] for bags of m >= 2, got phi={phi.tolist()}, m={m.tolist()}")
     return np.asarray(np.log(phi) - np.log1p(-phi) + _log_others(m))
 
 
-def alpha_to_active_share(alpha: ArrayLike) -> Floats:
+def alpha_to_active_share(alpha: ArrayLike | Tensor) -> Floats:
     """Share of a bag that must be active before auto-pooling calls the bag positive: 1 / (1 + e^alpha).
 
     If k of m instances are 1 and the rest 0, then P >= 1/2 exactly when alpha >= ln(m/k - 1). So alpha reads as a
@@ -92,23 +93,27 @@ def alpha_to_active_share(alpha: ArrayLike) -> Floats:
     >>> print(f"{alpha_to_active_share(1.8):.2f}")
     0.14
     """
-    return np.asarray(np.exp(-np.logaddexp(0.0, np.asarray(alpha, dtype=float))))
+    return np.asarray(np.exp(-np.logaddexp(0.0, _array(alpha))))
 
 
-def active_share_to_alpha(share: ArrayLike) -> Floats:
+def active_share_to_alpha(share: ArrayLike | Tensor) -> Floats:
     """The alpha for which a bag turns positive at this share of active instances: ln(1/share - 1).
 
     >>> print(f"{active_share_to_alpha(0.5):.1f} {active_share_to_alpha(1 / 26):.4f}")
     0.0 3.2189
     """
-    share = np.asarray(share, dtype=float)
+    share = _array(share)
     if np.any(share <= 0) or np.any(share >= 1):
         raise ArgumentError(f"a share lies between 0 and 1, got {share.tolist()}")
     return np.asarray(np.log1p(-share) - np.log(share))
 
 
-def _log_others(m: ArrayLike) -> Floats:
-    m = np.asarray(m, dtype=float)
+def _array(x: ArrayLike | Tensor) -> Floats:
+    return np.asarray(x.detach().cpu() if isinstance(x, Tensor) else x, dtype=float)
+
+
+def _log_others(m: ArrayLike | Tensor) -> Floats:
+    m = _array(m)
     if np.any(m < 1):
         raise ArgumentError(f"a bag has at least one instance, got m={m.tolist()}")
     with np.errstate(divide="ignore"):  # m = 1: no others, ln 0

@@ -303,8 +303,11 @@ class RankPool(_RankedPool):
     def _rank_weights(self, ranks: Tensor, m: Tensor) -> Tensor:
         if self.decay == 1:
             return (ranks < m).to(m.dtype) / m
-        w = (self.decay ** ranks.to(m.dtype)) * (ranks < m)
-        return w * (1 - self.decay) / (1 - self.decay**m)
+        if self.decay == 0:
+            return (ranks == 0).to(m.dtype).expand(len(m), -1)
+        log = math.log(self.decay)  # exp(j ln d) keeps digits that d^j loses in float32
+        w = torch.exp(log * ranks.to(m.dtype)) * (ranks < m)
+        return w * (1 - self.decay) / -torch.expm1(log * m)
 
     def _summary(self) -> Summary:
         if self.decay == 1:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
+from numbers import Real
 
 import torch
 from torch import Tensor, nn
@@ -216,7 +217,8 @@ class ConstrainedAutoPool(AutoPool):
     bound; the stored alpha is brought back by `project()`, after each step of the optimiser, to the bound of
     `bag_size`.
 
-    Limits: phi -> 1 is `auto`; phi = 1/m is `mean`. A bag of one or two frames is pooled by the mean.
+    Limits: phi -> 1 is `auto`; phi = 1/m is `mean`. A bag of one or two frames is pooled by the mean. In a bag no
+    longer than `min_duration`, nearly every frame must be active, as for `min`.
 
     Parameters
     ----------
@@ -259,7 +261,7 @@ class ConstrainedAutoPool(AutoPool):
         alpha: float | Sequence[float] | Tensor = 1.0,
     ) -> None:
         super().__init__(n_classes, alpha=alpha)
-        if not 0 < phi < 1:
+        if not (isinstance(phi, int | float | Real) and 0 < phi < 1):
             raise ArgumentError(f"phi is the greatest weight of one frame, between 0 and 1, got {phi!r}")
         if bag_size is not None:
             bag_size = count("bag_size", bag_size)
@@ -280,7 +282,7 @@ class ConstrainedAutoPool(AutoPool):
                 )
             least = seconds * frame_rate
         self.register_buffer("least", least, persistent=False)
-        self.register_buffer("longest", torch.tensor(bag_size or 0))
+        self.register_buffer("longest", torch.tensor(bag_size or 0), persistent=False)
 
     @torch.no_grad()
     def project(self) -> None:
@@ -333,9 +335,8 @@ class ConstrainedAutoPool(AutoPool):
             m = torch.maximum(torch.maximum(k * (1 + torch.exp(a)), 1 + torch.exp(-a)), k + 1)
         most = float(m.max())
         if most > MOST_FRAMES_KEPT:
-            raise ArgumentError(
-                f"alpha is too far out of its bounds to be streamed ({self.alpha.tolist()}): call project() first"
-            )
+            out = f"alpha is too far out of its bounds to be streamed ({self.alpha.tolist()})"
+            raise ArgumentError(f"{out}: give bag_size, and call project()")
         return max(2, math.ceil(most))
 
     def _free_scores(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
@@ -374,7 +375,7 @@ class RegularizedAutoPool(AutoPool):
 
     def __init__(self, n_classes: int, *, penalty: float = 1e-3, alpha: float | Sequence[float] | Tensor = 1.0) -> None:
         super().__init__(n_classes, alpha=alpha)
-        if not (isinstance(penalty, int | float) and 0 <= penalty < math.inf):
+        if not (isinstance(penalty, int | float | Real) and 0 <= penalty < math.inf):
             raise ArgumentError(f"penalty must be a number of at least 0, got {penalty!r}")
         self.strength = float(penalty)
 

@@ -196,7 +196,11 @@ class Stream:
 
     def merge(self, other: Stream) -> None:
         """Add everything another stream of the same pool has seen. Associative: merge in any grouping."""
-        if type(other._pool) is not type(self._pool) or not _same(self._pool, other._pool):
+        if (
+            not isinstance(other, Stream)
+            or type(other._pool) is not type(self._pool)
+            or not _same(self._pool, other._pool)
+        ):
             raise ArgumentError("streams can be merged only when they come from the same pool with the same parameters")
         if other._state is None:
             return

@@ -125,8 +125,8 @@ class HierarchicalPool(WeightedPool):
 
     def __init__(self, n_classes: int, *, base: str = "linear", sizes: Sequence[int] = (5,)) -> None:
         super().__init__(n_classes)
-        if not sizes:
-            raise ArgumentError(f"sizes must name at least one segment size, got {sizes!r}")
+        if not isinstance(sizes, Sequence) or not sizes:
+            raise ArgumentError(f"sizes must be a sequence of segment sizes, got {sizes!r}")
         cls = POOLS[base].cls
         if not issubclass(cls, WeightedPool) or cls.uses_embedding or cls.is_ordered:
             raise ArgumentError(f"base={base!r} is not a weighted mean of the frames' probabilities alone")
