@@ -304,7 +304,7 @@ class RankPool(_RankedPool):
         if self.decay == 1:
             return (ranks < m).to(m.dtype) / m
         if self.decay == 0:
-            return (ranks == 0).to(m.dtype).expand(len(m), -1)
+            return (ranks == 0).to(m.dtype).expand(m.shape[0], -1)
         log = math.log(self.decay)  # exp(j ln d) keeps digits that d^j loses in float32
         w = torch.exp(log * ranks.to(m.dtype)) * (ranks < m)
         return w * (1 - self.decay) / -torch.expm1(log * m)
