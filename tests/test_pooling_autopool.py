@@ -110,6 +110,20 @@ def test_blocks_have_a_second_derivative(generator):
     assert torch.autograd.gradgradcheck(lambda p, alpha: autopool._Blocks.apply(p, alpha, None), (p, alpha))
 
 
+def test_the_second_derivative_ignores_padding_too(generator):
+    p = torch.rand(1, 5, 1, generator=generator)
+    mask = torch.tensor([[True, True, True, False, False]])
+    alpha = torch.tensor([2.0], requires_grad=True)
+    grads = []
+    for x, m in ((p.masked_fill(~mask.unsqueeze(-1), torch.nan), mask), (p[:, :3].clone(), None)):
+        x.requires_grad_()
+        saved = (x, alpha, m)
+        grad_p, grad_alpha, _ = autopool._twice_differentiable(saved, torch.ones(1, 1))
+        grads.append((grad_p[:, :3], grad_alpha, *torch.autograd.grad(grad_p.sum() + grad_alpha.sum(), alpha)))
+    for a, b in zip(*grads, strict=True):
+        torch.testing.assert_close(a, b)
+
+
 def test_blocks_keep_only_p_for_the_backward_pass(generator):
     """Nothing of the size of p is saved but p itself."""
     p = torch.rand(2, autopool.LARGE_ELEMENTS // 2, 1, generator=generator).requires_grad_()

@@ -27,7 +27,6 @@ __all__ = ["app", "main"]
 app = typer.Typer(
     name="earmark",
     help="Learn when sounds happen from labels that only say that they happen.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

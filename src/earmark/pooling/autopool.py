@@ -70,7 +70,10 @@ def _twice_differentiable(saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tens
     """The gradients again, as a graph that can be differentiated once more."""
     p, alpha, mask = saved
     wanted = [x for x in (p, alpha) if x.requires_grad]
-    grads = iter(torch.autograd.grad(_formula(p, alpha, mask), wanted, grad, create_graph=True))
+    clean = (
+        p if mask is None else torch.where(mask.unsqueeze(-1), p, 0.0)
+    )  # the kernels take any padding, this does not
+    grads = iter(torch.autograd.grad(_formula(clean, alpha, mask), wanted, grad, create_graph=True))
     return *(next(grads) if x.requires_grad else None for x in (p, alpha)), None
 
 

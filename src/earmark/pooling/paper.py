@@ -4,7 +4,7 @@
 max, min, mean      the fixed ones
 softmax             Eq. (6)
 auto                Eq. (8): alpha learned per class, free
-cap                 alpha bounded so that no instance can weigh more than phi, Eqs. (11) to (13)
+cap                 alpha bounded so that no instance can weigh more than phi, Eqs. (11) and (13)
 rap                 alpha penalised by lambda ||alpha||^2
 """
 
@@ -146,7 +146,7 @@ class _AlphaPool(ScoredPool):
 
     def _scores(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
         alpha = self._alpha(p, mask)
-        return (alpha if alpha.ndim == 1 else alpha.unsqueeze(1)) * p
+        return (alpha if alpha.ndim == 1 else alpha.unsqueeze(1)) * (p if mask is None else hide_padding(p, mask))
 
     def _hide(self, p: Tensor, mask: Tensor, harmless: bool) -> Tensor:
         return p if harmless or has_kernels(p) else hide_padding(p, mask)
@@ -205,13 +205,13 @@ class AutoPool(_AlphaPool):
 
 @POOLS.register("cap", "auto with alpha bounded by bag length or by a minimum duration")
 class ConstrainedAutoPool(AutoPool):
-    """Constrained auto-pooling: Eq. (8) with alpha bounded, so that no one frame can weigh more than phi, Eqs. (11) to
+    """Constrained auto-pooling: Eq. (8) with alpha bounded, so that no frame can weigh more than phi, Eqs. (11) and
     (13).
 
-    The bound for a bag of m frames is |alpha| <= ln(phi / (1 - phi)) + ln(m - 1); with the default phi = 0.5 it is ln(m
-    - 1), the least that still lets one frame carry the vote. Alternatively, `min_duration` says how long an event of
-    each class lasts at least: the bag must not turn positive on less, so alpha <= ln(m/k - 1) with k = min_duration *
-    frame_rate frames (and alpha >= -ln(m - 1)).
+    The bound for a bag of m frames is |alpha| <= ln(phi / (1 - phi)) + ln(m - 1), on both sides as in the authors'
+    code; with the default phi = 0.5 it is ln(m - 1), the least that still lets one frame carry the vote. Alternatively,
+    `min_duration` says how long an event of each class lasts at least: the bag must not turn positive on less, so alpha
+    <= ln(m/k - 1) with k = min_duration * frame_rate frames (and alpha >= -ln(m - 1)).
 
     m is each bag's own number of real frames. A short bag in a padded batch is pooled with an alpha cut to its own
     bound; the stored alpha is brought back by `project()`, after each step of the optimiser, to the bound of
