@@ -1,9 +1,11 @@
 """What can go wrong, as one tree.
 
     EarmarkError                         everything earmark raises on purpose
-    |-- ArgumentError (ValueError)       a call that cannot mean anything: an unknown name, a wrong shape, an impossible
-    setting |-- DataError (ValueError)           a call that is fine with data that are not: NaN, a probability of 1.2,
-    an empty bag `-- MissingExtraError (ImportError)  a part of earmark whose optional packages are not installed
+    |-- ArgumentError (ValueError)       a call that cannot mean anything: an unknown name, an impossible setting
+    |-- DataError (ValueError)           a call that is fine with data that are not: NaN, an empty bag, half a file
+    |-- ModelFileError (ValueError)      a model file that is damaged, foreign or newer than this earmark
+    |-- TrainingError (ArithmeticError)  training that cannot go on: a loss that is no number
+    `-- MissingExtraError (ImportError)  a part of earmark whose optional packages are not installed
 
 Each is also the builtin that a caller would expect to catch. A message says what came, what was expected and how to
 mend it. The command line prints that message as one line and exits with 2; anything outside the tree is a bug and keeps
@@ -15,7 +17,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-__all__ = ["ArgumentError", "DataError", "EarmarkError", "MissingExtraError", "unknown_name"]
+__all__ = [
+    "ArgumentError",
+    "DataError",
+    "EarmarkError",
+    "MissingExtraError",
+    "ModelFileError",
+    "TrainingError",
+    "unknown_name",
+]
 
 
 class EarmarkError(Exception):
@@ -28,6 +38,14 @@ class ArgumentError(EarmarkError, ValueError):
 
 class DataError(EarmarkError, ValueError):
     """Data that cannot be used."""
+
+
+class ModelFileError(EarmarkError, ValueError):
+    """A model file that cannot be used."""
+
+
+class TrainingError(EarmarkError, ArithmeticError):
+    """Training that cannot go on."""
 
 
 class MissingExtraError(EarmarkError, ImportError):
@@ -46,6 +64,7 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> ArgumentError
     pool='atuo' is not known; did you mean 'auto'? Choose from: auto, max
     """
     names = list(known)
-    close = get_close_matches(str(name).lower(), names, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else "."
+    lowered = {n.lower(): n for n in names}
+    close = get_close_matches(str(name).lower(), lowered, n=1)
+    hint = f"; did you mean {lowered[close[0]]!r}?" if close else "."
     return ArgumentError(f"{kind}={name!r} is not known{hint} Choose from: {', '.join(names)}")

@@ -6,6 +6,7 @@ colour-blind readers can tell apart; sizes are those of a two-column page.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from earmark.files import written_whole
+from earmark.files import make_folder, written_whole
 from earmark.pooling import Pool, active_share_to_alpha, create_pool, weight_bounds
 
-__all__ = ["COLOURS", "alpha_against_share", "responsibilities", "save", "weight_bounds_by_size"]
+__all__ = ["COLOURS", "alpha_against_share", "learning_curves", "responsibilities", "save", "weight_bounds_by_size"]
 
 COLOURS = {
     "blue": "#0072B2",
@@ -54,7 +55,8 @@ STYLE: dict[Any, Any] = {
 
 
 def save(figure: Figure, path: Path) -> list[Path]:
-    """Write `path`.png and `path`.svg, each whole or not at all."""
+    """Write `path`.png and `path`.svg, each whole or not at all; the folder is made if need be."""
+    make_folder(path.parent)
     written = []
     for suffix in (".png", ".svg"):
         target = path.with_suffix(suffix)
@@ -62,6 +64,46 @@ def save(figure: Figure, path: Path) -> list[Path]:
             figure.savefig(draft)
         written.append(target)
     return written
+
+
+def learning_curves(log: Path, classes: Sequence[str]) -> Figure:
+    """Loss, validation scores, and alpha of each class if the operator has one, by epoch; from a run's `log.jsonl`."""
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    epochs = [line["epoch"] for line in lines]
+    alphas = np.array([line["alpha"] for line in lines]) if lines and lines[0]["alpha"] else None
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(7.0, 2.6) if alphas is None else (7.0, 4.6))
+        rows = figure.subplots(1 if alphas is None else 2, 2, squeeze=False)
+        loss, scores = rows[0]
+        loss.plot(epochs, [line["loss"] for line in lines], color=COLOURS["blue"], label="training")
+        loss.plot(epochs, [line["validation"]["loss"] for line in lines], color=COLOURS["orange"], label="validation")
+        for name, colour in (("accuracy", "green"), ("f1", "purple")):
+            scores.plot(epochs, [line["validation"][name] for line in lines], color=COLOURS[colour], label=name)
+        best = [line["epoch"] for line in lines if line["best"]]
+        for axes, title in ((loss, "loss"), (scores, "validation scores")):
+            if best:
+                axes.axvline(best[-1], color=COLOURS["grey"], linewidth=0.8, linestyle=":", label="best epoch")
+            axes.set(title=title, xlabel="epoch")
+            axes.legend()
+        scores.set_ylim(0, 1)
+        if alphas is not None:
+            _alpha_curves(rows[1], epochs, alphas, classes)
+    return figure
+
+
+def _alpha_curves(row: Sequence[Axes], epochs: Sequence[int], alphas: Any, classes: Sequence[str]) -> None:
+    """Alpha over time on the left, and where it ended on the right, in the same order and colours."""
+    over_time, at_end = row
+    order = np.argsort(alphas[-1])
+    shades = mpl.colormaps["viridis"](np.linspace(0, 0.9, len(classes)))
+    for shade, c in zip(shades, order, strict=True):
+        over_time.plot(epochs, alphas[:, c], color=shade, linewidth=1.1)
+    at_end.barh(range(len(classes)), alphas[-1][order], color=shades)
+    at_end.set_yticks(range(len(classes)), [classes[c] for c in order])
+    at_end.tick_params(axis="y", labelsize=7 if len(classes) <= 20 else 4)
+    at_end.grid(axis="y", visible=False)
+    over_time.set(title=r"$\alpha$ of each class", xlabel="epoch")
+    at_end.set(title=r"$\alpha$ after the last epoch")
 
 
 def responsibilities(p: ArrayLike = (0.1, 0.25, 0.9, 0.65, 0.3, 0.1, 0.15, 0.05), alpha: float = 5.0) -> Figure:

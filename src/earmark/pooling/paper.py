@@ -286,9 +286,9 @@ class ConstrainedAutoPool(AutoPool):
 
     @torch.no_grad()
     def project(self) -> None:
-        if int(self.longest) > 0:
-            low, high = self._bounds(self.longest.reshape(1, 1))
-            self.alpha.clamp_(low[0].to(self.alpha), high[0].to(self.alpha))
+        low, high = self._bounds(self.longest.reshape(1, 1))
+        cut = self.alpha.clamp(low[0].to(self.alpha), high[0].to(self.alpha))
+        self.alpha.copy_(torch.where(self.longest > 0, cut, self.alpha))  # no branch: this can be part of a CUDA graph
 
     def extra_repr(self) -> str:
         bound = (

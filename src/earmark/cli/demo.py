@@ -1,9 +1,8 @@
-"""The command line: words for people, `--json` for programs, one line and exit code 2 for what cannot be done."""
+"""`earmark demo`"""
 
 from __future__ import annotations
 
 import json
-import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -14,93 +13,12 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from earmark import __version__
-from earmark.errors import EarmarkError, unknown_name
+from earmark.cli.app import Json, app
 
 if TYPE_CHECKING:
     from earmark.demo import Lesson
-    from earmark.pooling import Pool
-    from earmark.registry import Entry
 
-__all__ = ["app", "main"]
-
-app = typer.Typer(
-    name="earmark",
-    help="Learn when sounds happen from labels that only say that they happen.",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-(_UsageError,) = typer.BadParameter.__bases__  # typer does not export it
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
-
-
-def main() -> None:
-    """Run; anything earmark refuses, or cannot parse, is one line on standard error and exit code 2."""
-    try:
-        code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
-    except EarmarkError as error:
-        code = _refuse(str(error))
-    except _UsageError as error:  # type: ignore[misc]
-        code = _refuse(error.format_message())
-    except (KeyboardInterrupt, typer.Abort):
-        print("earmark: interrupted", file=sys.stderr)
-        code = 130
-    except BrokenPipeError:  # `earmark list pools | head`
-        sys.stderr.close()
-        code = 0
-    sys.exit(code if isinstance(code, int) else 0)
-
-
-def _refuse(message: str) -> int:
-    print("earmark: " + " ".join(message.split()), file=sys.stderr)
-    return 2
-
-
-def _version(wanted: bool) -> None:
-    if wanted:
-        print(f"earmark {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def options(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None:
-    """Learn when sounds happen from labels that only say that they happen."""
-
-
-@app.command("list")
-def list_(
-    what: Annotated[str, typer.Argument(metavar="pools", help="What to list.", show_default=False)],
-    as_json: Json = False,
-) -> None:
-    """List what there is to choose from.
-
-    Example: earmark list pools
-    """
-    if what != "pools":
-        raise unknown_name("list", what, ["pools"])
-    from earmark.pooling import POOLS
-
-    if as_json:
-        print(json.dumps({"pools": [_describe(entry) for entry in POOLS]}))
-        return
-    for entry in POOLS:
-        print(f"{entry.name:16} {entry.summary}")
-
-
-def _describe(entry: Entry[Pool]) -> dict[str, object]:
-    return {
-        "name": entry.name,
-        "summary": entry.summary,
-        "class": entry.cls.__name__,
-        "options": entry.options(),
-        "weights": not entry.cls.why_no_weights,
-        "stream": not entry.cls.why_no_stream,
-    }
+__all__ = ["demo"]
 
 
 @app.command()
@@ -161,7 +79,3 @@ def _tell(console: Console, lessons: list[Lesson]) -> None:
     console.print(read)
     say("\nMean-pooling cannot find what is short, max-pooling loses what is long. Nobody told auto and rap how long")
     say("events last, yet they order them: the shorter, the larger alpha. cap goes to its bound for all but rain.\n")
-
-
-if __name__ == "__main__":
-    main()

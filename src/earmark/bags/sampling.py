@@ -1,0 +1,288 @@
+"""Batches of bags, drawn from a feature store.
+
+What step `s` of epoch `e` draws depends on the seed, `e` and `s` alone: not on what was drawn before, nor on the number
+of processes. So a resumed run goes on exactly where it was cut, and several processes share out what one would draw.
+
+Targets are 1 (present), 0 (absent) and NaN (unknown). Frame targets stand on the grid of the features.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from queue import Queue
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from earmark.annotations import LabelTable
+from earmark.bags.store import FeatureStore
+from earmark.errors import ArgumentError, DataError
+
+__all__ = ["Bags", "Batch"]
+
+_UNKNOWN = -1  # in the int8 table of frame targets, where there is no NaN
+Plan = npt.NDArray[np.int64]
+"""What to draw: (3, bags), the clip, its variant, and the frame to begin with."""
+
+_RESIDENT_SHARE = 0.5  # of the free memory of a GPU that features may take
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some bags.
+
+    Attributes
+    ----------
+    features : (bags, bands, frames), float32
+    mask : (bags, frames), bool, True where there is sound; None where no bag is padded
+    targets : (bags, classes)
+    frame_targets : (bags, frames, classes)
+    filenames : of the clips
+    """
+
+    features: Tensor
+    mask: Tensor | None
+    targets: Tensor
+    frame_targets: Tensor
+    filenames: tuple[str, ...]
+
+
+class Bags:
+    """Clips with features and labels, ready to be drawn in batches.
+
+    Parameters
+    ----------
+    store
+        Features. Clips that it skipped are left out here too.
+    labels
+        Labels of the clips; files without features are left out.
+    filenames
+        Which clips, by default all that have both features and labels.
+    device
+        Where batches go. On a GPU the features themselves move there if they take no more than half of the memory that
+        is free; otherwise a thread reads them from the disk ahead of time.
+    resident
+        True or False to decide that by hand.
+
+    Attributes
+    ----------
+    is_resident
+        Whether the features are in the device's memory.
+    """
+
+    def __init__(
+        self,
+        store: FeatureStore,
+        labels: LabelTable,
+        filenames: Iterable[str] | None = None,
+        *,
+        device: torch.device | str = "cpu",
+        resident: bool | None = None,
+    ) -> None:
+        listed = set(labels.filenames)
+        wanted = labels.filenames if filenames is None else tuple(filenames)  # not the store's order, which is chance
+        self.filenames = tuple(name for name in wanted if name in store and name in listed)
+        if not self.filenames:
+            raise DataError(f"none of {len(wanted)} clips has both features in {store.path} and labels")
+        self.classes = labels.classes
+        self.config = store.config
+        self.device = torch.device(device)
+        self._entries = [store.entry(name) for name in self.filenames]
+        self._variants = len(store.semitones)
+        if resident is None:
+            resident = self.device.type == "cuda" and store.rows.nbytes < _RESIDENT_SHARE * _free_memory(self.device)
+        self.is_resident = resident
+        self._rows: Any = store.rows
+        self._lengths = np.array([entry.frames for entry in self._entries])
+        if resident:
+            own = np.concatenate([store[name] for name in self.filenames], axis=1)
+            self._rows = torch.from_numpy(own).to(self.device)
+        self._frames = torch.from_numpy(self._lengths).to(self.device)
+        self._targets = torch.from_numpy(labels.bag_targets(self.filenames)).to(self.device)
+        self._starts = self._frames.cumsum(0) - self._frames
+        self._activity = _activity(labels, self.filenames, self._lengths, store.config.hop).to(self.device)
+
+    def __len__(self) -> int:
+        return len(self.filenames)
+
+    @property
+    def targets(self) -> Tensor:
+        """Targets of whole clips: (clips, classes)."""
+        return self._targets
+
+    def draw(
+        self,
+        steps: int,
+        batch_size: int,
+        *,
+        patch: float,
+        seed: int,
+        epoch: int = 0,
+        first: int = 0,
+        balanced: bool = False,
+        min_share: float = 0.1,
+        part: tuple[int, int] = (0, 1),
+    ) -> Iterator[Batch]:
+        """Random patches for training: steps `first` to `steps` of an epoch.
+
+        A clip shorter than the patch is padded and masked. A longer one is cut at random, and the patch is positive for
+        the classes active in at least `min_share` of it. Where a class is somewhere in a longer clip and nobody knows
+        when, the patch's target is unknown.
+
+        Parameters
+        ----------
+        patch
+            Length in seconds.
+        balanced
+            Whether every class is drawn equally often, and then a clip that has it. Otherwise clips pass by in shuffled
+            order, all of them before any comes again; pitch variants count as clips of their own.
+        part
+            (k, n): the k-th of n equal shares of every batch, for n processes. `batch_size` is that of all together.
+        """
+        k, n = part
+        if batch_size % n:
+            raise ArgumentError(f"batch_size {batch_size} cannot be shared equally by {n} processes")
+        length = self.config.frames(round(patch * self.config.rate))
+        share = slice(k * batch_size // n, (k + 1) * batch_size // n)
+
+        lengths = self._lengths
+
+        def plan(step: int) -> Plan:
+            rng = np.random.default_rng((seed, epoch, step))
+            items = (
+                self._balanced_items(rng, batch_size)
+                if balanced
+                else self._shuffled_items(seed, (epoch * steps + step) * batch_size, batch_size)
+            )
+            clips, variants = items % len(self), items // len(self)
+            offsets = rng.integers(0, np.maximum(lengths[clips] - length, 0), endpoint=True)
+            return np.stack([clips, variants, offsets])[:, share]
+
+        needs_mask = bool((lengths < length).any())
+        return self._ahead(self._batch(plan(step), length, needs_mask, min_share) for step in range(first, steps))
+
+    def whole(self, batch_size: int, *, part: tuple[int, int] = (0, 1)) -> Iterator[Batch]:
+        """Every clip once, whole and as it is: for validation. Clips of like length go together."""
+        lengths = self._lengths
+        order = np.argsort(lengths, kind="stable")
+        groups = [order[i : i + batch_size] for i in range(0, len(order), batch_size)][part[0] :: part[1]]
+
+        def batch(clips: npt.NDArray[np.int64]) -> Batch:
+            longest, shortest = int(lengths[clips].max()), int(lengths[clips].min())
+            none = np.zeros_like(clips)
+            return self._batch(np.stack([clips, none, none]), longest, shortest < longest, min_share=0.0)
+
+        return self._ahead(batch(clips) for clips in groups)
+
+    def _shuffled_items(self, seed: int, first: int, count: int) -> npt.NDArray[np.int64]:
+        """Items number `first` and following of an endless sequence of shuffled passes."""
+        size = len(self) * self._variants
+        numbers = np.arange(first, first + count)
+        items = np.empty(count, np.int64)
+        for turn in np.unique(numbers // size):
+            here = numbers // size == turn
+            order = self._order(seed, int(turn), size)
+            items[here] = order[numbers[here] % size]
+        return items
+
+    def _order(self, seed: int, turn: int, size: int) -> npt.NDArray[np.int64]:
+        key = (seed, turn, size)
+        if getattr(self, "_order_key", None) != key:
+            self._order_key = key
+            self._order_now = np.random.default_rng((seed, turn, 0x5EED)).permutation(size)
+        return self._order_now
+
+    def _balanced_items(self, rng: np.random.Generator, count: int) -> npt.NDArray[np.int64]:
+        targets = self._targets.cpu().numpy()
+        heard = [clips for c in range(len(self.classes)) if len(clips := np.flatnonzero(targets[:, c] == 1))]
+        if not heard:
+            raise DataError("no clip is labelled with any class, so classes cannot be drawn equally often")
+        clips = np.array([rng.choice(heard[c]) for c in rng.integers(0, len(heard), count)])
+        return clips + len(self) * rng.integers(0, self._variants, count)
+
+    def _batch(self, plan: Plan, length: int, needs_mask: bool, min_share: float) -> Batch:
+        clips, variants, offsets = torch.from_numpy(plan).to(self.device, non_blocking=True)  # one transfer
+        frames = (self._frames[clips] - offsets).clamp(max=length)
+        steps = torch.arange(length, device=self.device)
+        mask = steps < frames[:, None]
+        inside = torch.minimum(steps, frames[:, None] - 1) + offsets[:, None]
+        rows = inside + self._starts[clips, None]
+        x = self._rows[variants[:, None], rows] if isinstance(self._rows, Tensor) else self._from_disk(plan, length)
+        x = x.transpose(1, 2).float()
+        activity = self._activity[rows]
+        cut = (frames < self._frames[clips])[:, None]
+        return Batch(
+            features=x.masked_fill(~mask[:, None], -self.config.range_db) if needs_mask else x,
+            mask=mask if needs_mask else None,
+            targets=torch.where(cut, _patch_targets(activity, mask, min_share), self._targets[clips]),
+            frame_targets=activity.float().masked_fill(activity == _UNKNOWN, torch.nan),
+            filenames=tuple(self.filenames[c] for c in plan[0]),
+        )
+
+    def _from_disk(self, plan: Plan, length: int) -> Tensor:
+        """Features of patches: (bags, length, bands); what lies beyond a clip's end is left as it comes."""
+        on_gpu = self.device.type == "cuda"
+        kind = torch.float16 if self._rows.dtype == np.float16 else torch.float32
+        buffer = torch.zeros((plan.shape[1], length, self.config.n_bands), dtype=kind, pin_memory=on_gpu)
+        for patch, (clip, variant, offset) in zip(buffer.numpy(), plan.T, strict=True):
+            entry = self._entries[clip]
+            start, n = entry.start + variant * entry.frames + offset, min(entry.frames - offset, length)
+            patch[:n] = self._rows[start : start + n]
+        return buffer.to(self.device, non_blocking=True)
+
+    def _ahead(self, batches: Iterator[Batch], depth: int = 4) -> Iterator[Batch]:
+        """The same batches; on a GPU with features on disk, prepared ahead of time by a thread."""
+        if self.is_resident or self.device.type != "cuda":
+            return batches
+        return _prepared(batches, depth)
+
+
+def _prepared(batches: Iterator[Batch], depth: int) -> Iterator[Batch]:
+    queue: Queue[Batch | BaseException | None] = Queue(depth)
+    stop = threading.Event()
+
+    def work() -> None:
+        try:
+            for batch in batches:
+                queue.put(batch)
+                if stop.is_set():
+                    return
+            queue.put(None)
+        except BaseException as error:
+            queue.put(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    try:
+        while (item := queue.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        stop.set()
+        while not queue.empty():
+            queue.get_nowait()
+
+
+def _activity(labels: LabelTable, filenames: Iterable[str], lengths: Iterable[int], hop: float) -> Tensor:
+    """Frame targets of all clips, one after another, as int8: (frames, classes)."""
+    parts = [labels.frame_targets(name, int(n), hop) for name, n in zip(filenames, lengths, strict=True)]
+    return torch.from_numpy(np.concatenate([np.where(np.isnan(p), _UNKNOWN, p).astype(np.int8) for p in parts]))
+
+
+def _patch_targets(activity: Tensor, mask: Tensor, min_share: float) -> Tensor:
+    """Targets of patches from their frames: (bags, classes)."""
+    inside = mask[..., None]
+    active = ((activity == 1) & inside).sum(1)
+    unknown = ((activity == _UNKNOWN) & inside).any(1)
+    present = active >= (min_share * mask.sum(1, keepdim=True)).clamp(min=1)
+    return present.float().masked_fill(unknown & ~present, torch.nan)
+
+
+def _free_memory(device: torch.device) -> int:
+    free, _ = torch.cuda.mem_get_info(device)
+    return int(free)

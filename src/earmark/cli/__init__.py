@@ -1,0 +1,11 @@
+"""The command line: words for people, `--json` for programs, one line and exit code 2 for what cannot be done.
+
+A file per command, each making one call into the rooms before this one; `app` holds what they share.
+"""
+
+from __future__ import annotations
+
+from earmark.cli import demo, listing, synth, train
+from earmark.cli.app import app, main
+
+__all__ = ["app", "demo", "listing", "main", "synth", "train"]

@@ -1,0 +1,8 @@
+"""`python -m earmark.cli`"""
+
+from earmark.cli import main
+
+__all__ = ["main"]
+
+if __name__ == "__main__":
+    main()

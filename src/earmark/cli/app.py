@@ -1,0 +1,82 @@
+"""The application: what every command shares."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from earmark import __version__
+from earmark.errors import EarmarkError
+
+__all__ = ["Json", "app", "main", "progress_bar"]
+
+app = typer.Typer(
+    name="earmark",
+    help="Learn when sounds happen from labels that only say that they happen.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+(_UsageError,) = typer.BadParameter.__bases__  # typer does not export it
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
+
+
+def main() -> None:
+    """Run; anything earmark refuses, or cannot parse, is one line on standard error and exit code 2."""
+    try:
+        code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+    except EarmarkError as error:
+        code = _refuse(str(error))
+    except _UsageError as error:  # type: ignore[misc]
+        code = _refuse(error.format_message())
+    except (KeyboardInterrupt, typer.Abort):
+        print("earmark: interrupted", file=sys.stderr)
+        code = 130
+    except BrokenPipeError:  # `earmark list pools | head`
+        sys.stderr.close()
+        code = 0
+    except OSError as error:  # a full disk, a folder that may not be written to
+        code = _refuse(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _refuse(message: str) -> int:
+    print("earmark: " + " ".join(message.split()), file=sys.stderr)
+    return 2
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"earmark {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Learn when sounds happen from labels that only say that they happen."""
+
+
+@contextmanager
+def progress_bar(what: str, *, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
+    """A bar on standard error, moved by calling it with what is done and what there is; silent off a terminal."""
+    console = Console(stderr=True, quiet=quiet)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -1,0 +1,154 @@
+"""`earmark train`"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from earmark.cli.app import Json, app, progress_bar
+from earmark.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from earmark.training import Progress as Where
+
+__all__ = ["train"]
+
+
+@app.command()
+def train(
+    data: Annotated[
+        str,
+        typer.Argument(
+            metavar="DATA",
+            help="A folder of recordings with labels, a label table beside them, or NAME:PATH of a known data set.",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="The run folder.", show_default=False)],
+    pool: Annotated[str | None, typer.Option(help="Pooling operator (earmark list pools), or strong.")] = None,
+    recipe: Annotated[str, typer.Option(help="paper, quick, best, or a TOML file.")] = "paper",
+    change: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set any knob of the recipe; repeatable.")
+    ] = None,
+    resume: Annotated[bool, typer.Option(help="Go on with an interrupted run.")] = False,
+    cache: Annotated[
+        Path | None,
+        typer.Option(help="Folder for features, shared by runs; a folder in the user's cache if not given."),
+    ] = None,
+    devices: Annotated[int | None, typer.Option(min=1, help="GPUs, or processes on a CPU.")] = None,
+    nodes: Annotated[int, typer.Option(min=1, help="Machines, with torchrun or SLURM.")] = 1,
+    as_json: Json = False,
+) -> None:
+    """Train a detector from labels of clips.
+
+    Example: earmark train recordings --out run --pool rap --recipe quick --set epochs=20
+    """
+    from earmark.datasets import open_data
+    from earmark.settings import load_recipe
+
+    settings = load_recipe(recipe).changed(_changes(pool, change or []))
+    collection = open_data(data)
+    from earmark.plots import learning_curves, save
+    from earmark.training.run import make_fabric, run
+
+    fabric = make_fabric(settings, devices=devices, nodes=nodes)
+    quiet = as_json or not fabric.is_global_zero
+    command = "earmark train " + " ".join(sys.argv[2:])
+    with progress_bar("features", quiet=quiet) as features_hook, _training_bar(quiet) as hook:
+        report = run(
+            collection,
+            settings,
+            out,
+            cache=cache or _default_cache(data),
+            fabric=fabric,
+            go_on=resume,
+            provenance={"command": command, "data_source": data, "recipe": recipe},
+            hook=hook,
+            features_hook=features_hook,
+        )
+    if not fabric.is_global_zero:
+        return
+    result = report.result
+    save(learning_curves(out / "log.jsonl", collection.classes), out / "figures" / "learning")
+    if as_json:
+        print(json.dumps({**vars(result), "best_epoch": result.best_epoch + 1, "notes": report.notes, "out": str(out)}))
+        return
+    for note in report.notes:
+        print(f"Note: {note}")
+    if not result.is_finished:
+        print(f"Interrupted in epoch {result.epochs + 1}; go on with: {_with_resume(command)}")
+        raise typer.Exit(130)
+    scores = ", ".join(f"{name} {value:.3f}" for name, value in result.scores.items())
+    print(f"Best of {result.epochs} epochs: {result.best_epoch + 1}; validation {scores}")
+    print(f"Model: {out / 'model.safetensors'}")
+    print(f"Figure: {out / 'figures' / 'learning.png'}")
+
+
+def _changes(pool: str | None, texts: list[str]) -> dict[str, str]:
+    changes = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise ArgumentError(f"--set {text!r}: KEY=VALUE expected, for example --set epochs=20")
+        changes[key.strip()] = value.strip()
+    if pool == "strong":  # the paper's ninth system: no pooling while training, the maximum afterwards
+        return {"pool": "max", "supervision": "strong", **changes}
+    return {"pool": pool, **changes} if pool else changes
+
+
+def _default_cache(data: str) -> Path:
+    import hashlib
+
+    name, colon, path = data.partition(":")
+    place = str(Path(path if colon and len(name) > 1 else data).resolve())
+    base = Path(os.environ.get("EARMARK_CACHE") or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return base / "earmark" / "features" / f"{Path(place).stem}-{hashlib.sha256(place.encode()).hexdigest()[:12]}"
+
+
+def _with_resume(command: str) -> str:
+    return command if "--resume" in command else f"{command} --resume"
+
+
+@contextmanager
+def _training_bar(quiet: bool) -> Iterator[Callable[[Where], None]]:
+    """A bar over all epochs on a terminal; a line per epoch elsewhere."""
+    console = Console(stderr=True, quiet=quiet)
+    columns = (
+        TextColumn("epoch {task.fields[epoch]}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("loss {task.fields[loss]:.4f}, score {task.fields[score]:.3f}, {task.fields[speed]:.0f} clips/s"),
+        TextColumn("{task.fields[left]} left"),
+    )
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = None
+
+        def show(at: Where) -> None:
+            nonlocal task
+            fields: dict[str, Any] = {
+                "epoch": f"{at.epoch}/{at.epochs}",
+                "loss": at.loss,
+                "score": at.score,
+                "speed": at.clips_per_second,
+                "left": _duration(at.seconds_left),
+            }
+            if task is None:
+                task = bar.add_task("", total=at.epochs * at.steps, **fields)
+            bar.update(task, completed=(at.epoch - 1) * at.steps + at.step, **fields)
+
+        yield show
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s" if minutes else f"{rest} s"

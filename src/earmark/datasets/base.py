@@ -1,0 +1,111 @@
+"""What a data set is once it is read: clips, each with the sound it is made of, and their labels."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from earmark import audio
+from earmark.annotations import LabelTable
+from earmark.errors import ArgumentError, unknown_name
+from earmark.registry import Registry
+
+__all__ = ["DATASETS", "Clip", "Collection", "Dataset", "Source"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file of sound and how loud it goes into a clip."""
+
+    path: Path
+    gain: float = 1.0
+
+
+@dataclass(frozen=True)
+class Clip:
+    """One bag: a name that labels know it by, the sounds it is the sum of (nearly always one), and its split."""
+
+    filename: str
+    sources: tuple[Source, ...]
+    split: str = "train"
+
+    def read(self, rate: int) -> npt.NDArray[np.float32]:
+        """The sound: (samples,), mono, the sum of the sources at their gains, as long as the longest."""
+        parts = [audio.read(source.path, rate=rate) for source in self.sources]
+        if len(parts) == 1 and self.sources[0].gain == 1:
+            return parts[0]
+        total = np.zeros(max(len(part) for part in parts), np.float32)
+        for part, source in zip(parts, self.sources, strict=True):
+            total[: len(part)] += np.float32(source.gain) * part
+        return total
+
+
+@dataclass(frozen=True)
+class Collection:
+    """Clips and their labels."""
+
+    clips: tuple[Clip, ...]
+    labels: LabelTable
+
+    def __post_init__(self) -> None:
+        names = [clip.filename for clip in self.clips]
+        if len(set(names)) != len(names):
+            raise ArgumentError("two clips have the same name")
+        unlabelled = set(names) - set(self.labels.filenames)
+        if unlabelled:
+            raise ArgumentError(f"{len(unlabelled)} clips without labels, the first {min(unlabelled)!r}")
+
+    def __len__(self) -> int:
+        return len(self.clips)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Classes, in the order of targets."""
+        return self.labels.classes
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """Names of the splits there are."""
+        return tuple(dict.fromkeys(clip.split for clip in self.clips))
+
+    def split(self, name: str) -> Collection:
+        """The clips of one split."""
+        if name not in self.splits:
+            raise unknown_name("split", name, self.splits)
+        return self.select(clip.filename for clip in self.clips if clip.split == name)
+
+    def select(self, filenames: Iterable[str]) -> Collection:
+        """Some of the clips, in the order given."""
+        by_name = {clip.filename: clip for clip in self.clips}
+        chosen = tuple(by_name[name] for name in filenames)
+        return replace(self, clips=chosen, labels=self.labels.select(clip.filename for clip in chosen))
+
+
+class Dataset(ABC):
+    """A data set as its makers publish it."""
+
+    name: ClassVar[str]
+    classes: ClassVar[tuple[str, ...]] = ()
+    """Empty where the data decide."""
+    splits: ClassVar[tuple[str, ...]] = ("train", "validate", "test")
+    licence: ClassVar[str]
+    citation: ClassVar[str]
+    layout: ClassVar[str]
+    """The files it wants, as a tree drawn in text."""
+
+    @abstractmethod
+    def clips(self, root: Path, split: str | None = None) -> Collection:
+        """Clips and labels below `root`, of one split or of all."""
+
+    @abstractmethod
+    def write_example(self, root: Path, *, seed: int = 0) -> None:
+        """Write a small data set in the published layout, with sounds made here: documentation and fixture in one."""
+
+
+DATASETS: Registry[Dataset] = Registry("data set")

@@ -1,0 +1,120 @@
+"""DCASE 2017 Task 4: ten seconds each of 52,763 YouTube videos, seventeen sounds of warning and of traffic.
+
+The splits are called as in the paper: the challenge's *training* set is `train`, its *testing* set `validate`, its
+*evaluation* set `test`. Training labels are weak: their times are those of the excerpt in the video, and are dropped.
+The others are strong. A strong row from 0 to 0 marks a class that is in the clip according to AudioSet and for which
+the annotators found no times; it is kept as a weak label, so that frame by frame the class is unknown there.
+
+Sound files are found by name, wherever below the folder they are, with the "Y" that the organisers' script puts before
+each name or without it. Videos vanish, so clips without sound are counted and left out, with a warning.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from earmark.annotations import LabelTable
+from earmark.datasets.base import DATASETS, Clip, Collection, Dataset, Source
+from earmark.datasets.examples import draw_scene, new_folder, write_scene
+from earmark.datasets.matching import first_few, report_missing, sounds_by_stem
+from earmark.errors import DataError, unknown_name
+from earmark.files import make_folder, written_whole
+from earmark.formats import FORMATS
+from earmark.formats.dcase2017 import CLASSES
+
+__all__ = ["DCASE2017"]
+
+_LABELS = {
+    "train": "groundtruth_weak_label_training_set.csv",
+    "validate": "groundtruth_strong_label_testing_set.csv",
+    "test": "groundtruth_strong_label_evaluation_set.csv",
+}
+_SOUNDS = {
+    "train": "unbalanced_train_segments_training_set_audio_formatted_and_segmented_downloads",
+    "validate": "unbalanced_train_segments_testing_set_audio_formatted_and_segmented_downloads",
+    "test": "evaluation_set_formatted_audio_segments",
+}
+
+
+@DATASETS.register("dcase2017", "DCASE 2017 Task 4: 52,763 clips of 10 s, 17 traffic sounds, weak labels to train on")
+class DCASE2017(Dataset):
+    """DCASE 2017 Task 4, with the organisers' label files. Clips are called as in those: `ID_START_END.wav`."""
+
+    classes = CLASSES
+    licence = "labels Apache-2.0; the sound belongs to the videos' makers"
+    citation = (
+        "A. Mesaros, T. Heittola, A. Diment, B. Elizalde, A. Shah, E. Vincent, B. Raj and T. Virtanen. DCASE 2017 "
+        "challenge setup: tasks, datasets and baseline system. Workshop on Detection and Classification of Acoustic "
+        "Scenes and Events, 2017."
+    )
+    layout = f"""\
+DCASE2017/                  (folders may have other names: files are found by theirs)
+|-- groundtruth_release/
+|   |-- {_LABELS["train"]}        51,172 clips
+|   |-- {_LABELS["validate"]}       488
+|   `-- {_LABELS["test"]}    1,103
+|-- {_SOUNDS["train"]}/
+|   `-- YID_START_END.wav   or ID_START_END.wav
+|-- {_SOUNDS["validate"]}/
+`-- {_SOUNDS["test"]}/
+"""
+
+    def clips(self, root: Path, split: str | None = None) -> Collection:
+        """Clips whose sound is there, and their labels."""
+        if not root.is_dir():
+            raise DataError(f"{root}: no such folder")
+        if split is not None and split not in self.splits:
+            raise unknown_name("split", split, self.splits)
+        tables = {part: _read_split(root, part) for part in (self.splits if split is None else (split,))}
+        sounds = sounds_by_stem(root)
+        clips: list[Clip] = []
+        for part, table in tables.items():
+            stems = {name: name.removesuffix(".wav") for name in table.filenames}
+            found = {name: sounds.get(f"Y{stem}") or sounds.get(stem) for name, stem in stems.items()}
+            clips += [Clip(name, (Source(path),), part) for name, path in found.items() if path is not None]
+            lost = [name for name, path in found.items() if path is None]
+            if lost:
+                report_missing(
+                    f"{root}: {len(lost)} of {len(found)} clips of {part} have no sound file and are left out: "
+                    f"{first_few(lost)}"
+                )
+        if not clips:
+            raise DataError(f"{root}: no sound file of any labelled clip; expected YID_START_END.wav, anywhere below")
+        unlisted = sounds.keys() - {clip.sources[0].path.stem for clip in clips}
+        if split is None and unlisted:
+            report_missing(
+                f"{root}: {len(unlisted)} sound files are in no label file and are left out: "
+                f"{first_few(sorted(unlisted))}"
+            )
+        return Collection(tuple(clips), LabelTable.joined(tables.values()).select(clip.filename for clip in clips))
+
+    def write_example(self, root: Path, *, seed: int = 0) -> None:
+        """Nine clips of 4 s under invented names, one of them with a class whose times nobody found."""
+        rng = np.random.default_rng(seed)
+        new_folder(root)
+        letters = np.asarray(list("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"))
+        for split, n in (("train", 5), ("validate", 2), ("test", 2)):
+            lines = []
+            for i in range(n):
+                name = f"{''.join(rng.choice(letters, 11))}_30.000_34.000.wav"
+                rows = draw_scene(name, self.classes, rng, duration=4.0)
+                write_scene(root / _SOUNDS[split] / f"Y{name}", rows, self.classes, rng, duration=4.0, rate=22050)
+                for k, row in enumerate(rows):
+                    nowhere = split == "validate" and i == k == 0
+                    times = (
+                        "30.000\t34.000" if split == "train" else "0\t0" if nowhere else f"{row.onset}\t{row.offset}"
+                    )
+                    lines.append(f"{name}\t{times}\t{row.label}\n")
+            with written_whole(make_folder(root / "groundtruth_release") / _LABELS[split]) as draft:
+                draft.write_text("".join(lines), encoding="utf-8")
+
+
+def _read_split(root: Path, split: str) -> LabelTable:
+    # a clone of the organisers' repository has some files twice; those in groundtruth_release are the later ones
+    found = sorted(root.rglob(_LABELS[split]), key=lambda path: (path.parent.name != "groundtruth_release", path))
+    if not found:
+        raise DataError(f"{root}: the organisers' label file {_LABELS[split]} is not there, nor anywhere below")
+    table = FORMATS.create("dcase2017").read(found[0])
+    return LabelTable(table, classes=CLASSES, splits=dict.fromkeys(table.filenames, split))

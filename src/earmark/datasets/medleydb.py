@@ -1,0 +1,489 @@
+"""MedleyDB: songs as stems, and all their mixes with one instrument left out.
+
+The rules are those by which the paper's authors made their data, read off what they published and tested against it:
+
+* A song has a full mix, `SONG---`, and one mix without each instrument of `LEFT_OUT` that it has, `SONG---INSTRUMENT`.
+  All stems of that instrument go, and nothing is made where nothing would remain. Every mix, the full one too, is the
+  sum of stems by the song's mixing coefficients.
+* Labels are the names of stems' instruments, word for word: "vocalists" are no "female singer".
+* A stem sounds from its first frame with confidence 0.5 or more to the next frame with less; what still sounds in the
+  last frame ends there. No event is too short. Two stems of an instrument give two events, which may overlap. A stem
+  without confidences has no events.
+* In each of ten splits a fifth of the artists is for testing and a fifth of the other mixes for validation, so that a
+  song may be trained and validated on in different mixes. Mixes with an instrument left out are in all three.
+
+The 122 songs make 122 full mixes and 410 others. The paper counts 531: its authors lost the full mix of
+AmarLal_SpringDay1, which has one instrument, by accident, and with their split files it is left out here too. Where one
+stem remains they took it as it is; here it has its coefficient.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import yaml
+from scipy.optimize import nnls
+
+from earmark import audio
+from earmark.annotations import Label, LabelTable
+from earmark.datasets.base import DATASETS, Clip, Collection, Dataset, Source
+from earmark.datasets.examples import new_folder
+from earmark.datasets.matching import first_few, report_missing
+from earmark.errors import ArgumentError, DataError, unknown_name
+from earmark.files import make_folder, written_whole
+
+__all__ = [
+    "LEFT_OUT",
+    "MedleyDB",
+    "Stem",
+    "Track",
+    "activations_to_events",
+    "mixing_coefficients",
+    "read_activations",
+    "read_track",
+]
+
+Array = npt.NDArray[np.float64]
+
+CLASSES = (
+    "acoustic guitar",
+    "clean electric guitar",
+    "distorted electric guitar",
+    "drum set",
+    "electric bass",
+    "female singer",
+    "male singer",
+    "piano",
+)
+LEFT_OUT = (*CLASSES, "auxiliary percussion", "cello", "double bass", "flute", "violin", "vocalists")
+"""Instruments that mixes are made without: the most frequent ones but synthesizer and effects."""
+
+_METADATA, _ACTIVATIONS, _STEM = "_METADATA.yaml", "_ACTIVATION_CONF.lab", "_STEM_"
+_COEFFICIENTS, _ARTISTS = "mixing_coefficients.yaml", "medley_artist_index.json"
+_YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # yaml.safe_load, in C where libyaml is there
+
+
+@dataclass(frozen=True)
+class Stem:
+    """One recording of a multitrack; MedleyDB 2 sometimes names several instruments in it."""
+
+    number: int
+    filename: str
+    instruments: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Track:
+    """A multitrack, as its metadata tell. `has_bleed`: microphones heard other instruments too."""
+
+    name: str
+    artist: str
+    mix: str
+    stems: tuple[Stem, ...]
+    has_bleed: bool = False
+    is_excerpt: bool = False
+
+    def mixes(self) -> dict[str, tuple[Stem, ...]]:
+        """Stems of the full mix and of every mix with an instrument left out, by name.
+
+        >>> bass, drums = Stem(1, "1.wav", ("electric bass",)), Stem(2, "2.wav", ("drum set",))
+        >>> list(Track("Song", "Artist", "mix.wav", (bass, drums)).mixes())
+        ['Song---', 'Song---drum set', 'Song---electric bass']
+        """
+        found = {"": self.stems}
+        for instrument in LEFT_OUT:
+            rest = tuple(stem for stem in self.stems if instrument not in stem.instruments)
+            if rest and len(rest) < len(self.stems):
+                found[instrument] = rest
+        return {f"{self.name}---{instrument}": stems for instrument, stems in found.items()}
+
+
+def read_track(path: Path) -> Track:
+    """Read `SONG_METADATA.yaml`."""
+    data = _load_yaml(path)
+    listed = data.get("stems") if isinstance(data, dict) else None
+    if not isinstance(listed, dict) or not listed:
+        raise DataError(f"{path}: no stems; metadata of a MedleyDB track have a mapping 'stems'")
+    name = path.name.removesuffix(_METADATA)
+    return Track(
+        name=name,
+        artist=str(data.get("artist") or name.partition("_")[0]),
+        mix=str(data.get("mix_filename") or f"{name}_MIX.wav"),
+        stems=tuple(_stem(path, str(key), listed[key]) for key in sorted(listed, key=str)),
+        has_bleed=data.get("has_bleed") in ("yes", True),
+        is_excerpt=data.get("excerpt") in ("yes", True),
+    )
+
+
+def _stem(path: Path, key: str, data: Any) -> Stem:
+    number = re.fullmatch(r"S(\d+)", key)
+    if not number:
+        raise DataError(f"{path}: stems are called S01, S02, ..., found {key!r}")
+    filename, instrument = (data.get(field) if isinstance(data, dict) else None for field in ("filename", "instrument"))
+    if not filename or not instrument:
+        raise DataError(f"{path}: stem {key} needs 'filename' and 'instrument', found {filename!r} and {instrument!r}")
+    instruments = instrument if isinstance(instrument, list) else [instrument]
+    return Stem(int(number[1]), str(filename), tuple(map(str, instruments)))
+
+
+def read_activations(path: Path) -> tuple[Array, dict[int, Array]]:
+    """Read `SONG_ACTIVATION_CONF.lab`: times of frames, and for each stem by number how surely it sounds in them."""
+    lines = _text(path).splitlines()
+    header = [cell.strip() for cell in lines[0].split(",")] if lines else []
+    if header[:1] != ["time"] or len(header) < 2 or not all(re.fullmatch(r"S\d+", cell) for cell in header[1:]):
+        raise DataError(f"{path}:1: columns time,S01,S02,... expected, found {','.join(header)[:60]!r}")
+    numbered = [(number, line) for number, line in enumerate(lines[1:], start=2) if line.strip()]
+    if not numbered:
+        raise DataError(f"{path}: no frames after the header")
+    values = np.array([_numbers(path, number, line, len(header)) for number, line in numbered])
+    for wrong, reason in (
+        (~((values[:, 1:] >= 0) & (values[:, 1:] <= 1)).all(axis=1), "confidences must be in [0, 1]"),
+        (~(np.diff(values[:, 0], prepend=-math.inf) > 0), "times must increase"),
+    ):
+        if wrong.any():
+            number, line = numbered[int(np.argmax(wrong))]
+            raise DataError(f"{path}:{number}: {reason}, found {line[:60]!r}")
+    return values[:, 0], {int(cell[1:]): values[:, c] for c, cell in enumerate(header) if c}
+
+
+def _numbers(path: Path, number: int, line: str, columns: int) -> list[float]:
+    cells = line.split(",")
+    if len(cells) != columns:
+        raise DataError(f"{path}:{number}: {columns} columns expected, {len(cells)} found: {line[:60]!r}")
+    try:
+        return [float(cell) for cell in cells]
+    except ValueError:
+        raise DataError(f"{path}:{number}: numbers expected, found {line[:60]!r}") from None
+
+
+def activations_to_events(times: Array, confidence: Array, threshold: float = 0.5) -> list[tuple[float, float]]:
+    """Onsets and offsets of what reaches the threshold.
+
+    >>> activations_to_events(np.arange(6) / 10, np.array([0.1, 0.5, 0.9, 0.2, 0.7, 0.8]))
+    [(0.1, 0.3), (0.4, 0.5)]
+    """
+    active = np.concatenate([[False], confidence >= threshold, [False]])
+    edges = np.flatnonzero(active[1:] != active[:-1]).reshape(-1, 2)
+    ends = np.append(times, times[-1])
+    return [(float(times[first]), float(ends[last])) for first, last in edges]
+
+
+def mixing_coefficients(mix: Path, stems: Sequence[Path], *, seconds: float = 60.0, seed: int = 0) -> list[float]:
+    """Gains, none negative, with which the sum of stems comes nearest to the mix: least squares of the waveforms.
+
+    What is compared are excerpts of five seconds, spread at random over the song, `seconds` in all; songs shorter than
+    that are compared whole. A stem that is silent there tells nothing and gets 1.
+    """
+    rate = audio.info(mix).rate
+    duration = min(audio.info(path).duration for path in (mix, *stems))
+    n = len(stems)
+    gram = np.zeros((n + 1, n + 1))
+    for onset, offset in _excerpts(duration, seconds, np.random.default_rng(seed)):
+        heard = [audio.read(path, rate=rate, onset=onset, offset=offset) for path in (*stems, mix)]
+        length = min(map(len, heard))
+        block = np.stack([samples[:length] for samples in heard]).astype(np.float64)
+        gram += block @ block.T
+    energy = np.diag(gram)[:n]
+    if not energy.any():
+        return [1.0] * n
+    # |stems x - mix|^2 depends on the sound only through the Gram matrix, whose root is as good as the waveforms
+    values, vectors = np.linalg.eigh(gram[:n, :n])
+    kept = values > values.max() * 1e-12
+    root = np.sqrt(values[kept])
+    gains, _ = nnls(root[:, None] * vectors[:, kept].T, vectors[:, kept].T @ gram[:n, n] / root)
+    return [float(gain) if heard_at_all else 1.0 for gain, heard_at_all in zip(gains, energy > 0, strict=True)]
+
+
+def _excerpts(duration: float, seconds: float, rng: np.random.Generator) -> Iterator[tuple[float, float]]:
+    """One excerpt of five seconds in each of as many equal parts of the song as are needed."""
+    length = 5.0
+    parts = math.ceil(min(duration, seconds) / length)
+    for k in range(parts):
+        part = duration / parts
+        onset = k * part + (rng.uniform(0, part - length) if part > length else 0.0)
+        yield onset, onset + min(length, part)
+
+
+@DATASETS.register("medleydb", "songs as stems, each instrument left out in turn: 8 instruments, 10 splits by artist")
+class MedleyDB(Dataset):
+    """MedleyDB as the paper uses it. The rules are on the door of this file.
+
+    Files are known by their names, wherever below the root they lie; of two with one name the one nearer to the root
+    counts. So the audio download, a clone of the annotations' repository and the authors' split files may lie side by
+    side. With `medley_artist_index.json` only the songs that it lists are used (it lists the 122 of MedleyDB 1) and
+    artists are its; else all songs that have sound, by the artists of their metadata.
+
+    Labels follow the authors also where a mixing coefficient is 0, so that a stem is labelled but not heard.
+
+    Parameters
+    ----------
+    fold
+        Which of the ten splits: the authors' where their files are there, else one drawn with `fold` as seed.
+    """
+
+    classes = CLASSES
+    licence = "CC BY-NC-SA 4.0"
+    citation = (
+        "R. M. Bittner, J. Salamon, M. Tierney, M. Mauch, C. Cannam, J. P. Bello: MedleyDB: A multitrack dataset for "
+        "annotation-intensive MIR research. 15th International Society for Music Information Retrieval Conference "
+        "(ISMIR), 2014"
+    )
+    layout = """\
+MedleyDB/
+|-- Audio/
+|   `-- SONG/
+|       |-- SONG_METADATA.yaml                  (or in Metadata/)
+|       |-- SONG_MIX.wav
+|       `-- SONG_STEMS/
+|           |-- SONG_STEM_01.wav
+|           `-- ...
+|-- Annotations/
+|   `-- Instrument_Activations/
+|       `-- ACTIVATION_CONF/                    (or Activation_Confidence/)
+|           `-- SONG_ACTIVATION_CONF.lab
+|-- mixing_coefficients.yaml                    optional, of the Python package medleydb; else estimated from the sound
+|-- medley_artist_index.json                    optional, of the authors' repository milsed
+`-- index_{train,validate,test}{00..09}.json    optional, likewise; else drawn
+"""
+
+    def __init__(self, *, fold: int = 0) -> None:
+        if fold not in range(10):
+            raise ArgumentError(f"fold must be a whole number from 0 to 9, found {fold!r}")
+        self.fold = int(fold)
+
+    def clips(self, root: Path, split: str | None = None) -> Collection:
+        """Mixes below `root` and when their instruments sound."""
+        if split is not None and split not in self.splits:
+            raise unknown_name("split", split, self.splits)
+        wanted = self.splits if split is None else (split,)
+        files = _files_by_name(root)
+        artists = _load_artists(files)
+        tracks = _find_tracks(root, files, artists)
+        artist_of = {mix: artists.get(track.name, track.artist) for track in tracks for mix in track.mixes()}
+        splits = _read_splits(files, self.fold)
+        if splits is None:
+            splits = _draw_splits(root, artist_of, self.fold)
+        coefficients = _load_yaml(files[_COEFFICIENTS]) if _COEFFICIENTS in files else None
+        clips: list[Clip] = []
+        rows: list[Label] = []
+        for track in tracks:
+            chosen = {mix: stems for mix, stems in track.mixes().items() if splits.get(mix) in wanted}
+            if not chosen:
+                continue
+            sources = _sources(track, files, coefficients)
+            events = self._events(track, files)
+            for mix, stems in chosen.items():
+                clips.append(Clip(mix, tuple(sources[stem.number] for stem in stems), splits[mix]))
+                own = (event for stem in stems for event in events[stem.number])
+                rows += [Label(mix, *event) for event in sorted(own)]
+        if not clips:
+            raise DataError(f"{root}: no mix of the songs there is in {' or '.join(wanted)}")
+        chosen_splits = {clip.filename: clip.split for clip in clips}
+        return Collection(
+            tuple(clips), LabelTable(rows, filenames=chosen_splits, classes=self.classes, splits=chosen_splits)
+        )
+
+    def _events(self, track: Track, files: Mapping[str, Path]) -> dict[int, list[tuple[float, float, str]]]:
+        """Onset, offset and class of what each stem plays."""
+        name = track.name + _ACTIVATIONS
+        if name not in files:
+            raise DataError(f"{track.name}: {name} is missing; it comes with MedleyDB's annotations")
+        times, confidences = read_activations(files[name])
+        return {
+            stem.number: [
+                (onset, offset, label)
+                for label in self.classes
+                if label in stem.instruments and stem.number in confidences
+                for onset, offset in activations_to_events(times, confidences[stem.number])
+            ]
+            for stem in track.stems
+        }
+
+    def write_example(self, root: Path, *, seed: int = 0) -> None:
+        """Write seven songs of six bands: tones and noise, with metadata, confidences and mixing coefficients."""
+        rng = np.random.default_rng(seed)
+        new_folder(root)
+        coefficients = {song: _write_song(root, song, instruments, rng) for song, instruments in _SONGS.items()}
+        with written_whole(root / _COEFFICIENTS) as draft:
+            draft.write_text(yaml.safe_dump(coefficients), encoding="utf-8")
+
+
+def _files_by_name(root: Path) -> dict[str, Path]:
+    if not root.is_dir():
+        raise DataError(f"{root}: no such folder")
+    found = [path for path in root.rglob("[!.]*") if path.suffix in (".wav", ".yaml", ".lab", ".json")]
+    return {path.name: path for path in sorted(found, key=lambda path: (-len(path.parts), path))}
+
+
+def _find_tracks(root: Path, files: Mapping[str, Path], artists: Mapping[str, str]) -> list[Track]:
+    """Tracks that have metadata and sound, and are in the artists' index if there is one."""
+    with_sound = {name.partition(_STEM)[0] for name in files if _STEM in name and name.endswith(".wav")}
+    known = {name.removesuffix(_METADATA) for name in files if name.endswith(_METADATA)}
+    wanted = set(artists) or known | with_sound
+    names = sorted(wanted & known & with_sound)
+    if not names:
+        raise DataError(
+            f"{root}: no song with both SONG{_METADATA} and SONG{_STEM}01.wav among {len(known)} with metadata and "
+            f"{len(with_sound)} with sound below it"
+        )
+    absent = sorted(wanted - set(names))
+    if absent:
+        report_missing(
+            f"{root}: {len(absent)} of {len(wanted)} songs lack sound or metadata and are left out: {first_few(absent)}"
+        )
+    return [read_track(files[name + _METADATA]) for name in names]
+
+
+def _sources(track: Track, files: Mapping[str, Path], coefficients: Any) -> dict[int, Source]:
+    """The sound of each stem, with the gain it has in the mix."""
+    absent = [name for name in (track.mix, *(stem.filename for stem in track.stems)) if name not in files]
+    if absent:
+        raise DataError(f"{track.name}: {len(absent)} of its sounds are missing: {first_few(absent)}")
+    paths = [files[stem.filename] for stem in track.stems]
+    if coefficients is None:
+        gains = mixing_coefficients(files[track.mix], paths)
+    else:
+        where, given = files[_COEFFICIENTS], coefficients.get(track.name) if isinstance(coefficients, dict) else None
+        if not isinstance(given, dict):
+            raise DataError(f"{where}: no coefficients of {track.name}; without this file they are estimated")
+        gains = [_gain(where, track.name, stem.number, given.get(stem.number)) for stem in track.stems]
+    return {stem.number: Source(path, gain) for stem, path, gain in zip(track.stems, paths, gains, strict=True)}
+
+
+def _gain(where: Path, track: str, number: int, value: Any) -> float:
+    if not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise DataError(f"{where}: {track}: coefficient of stem {number} must be a number from 0 up, found {value!r}")
+    return float(value)
+
+
+def _load_artists(files: Mapping[str, Path]) -> dict[str, str]:
+    if _ARTISTS not in files:
+        return {}
+    artists = _load_json(files[_ARTISTS])
+    if not isinstance(artists, dict) or not all(isinstance(artist, str) for artist in artists.values()):
+        raise DataError(f"{files[_ARTISTS]}: an object with an artist for each song expected")
+    return artists
+
+
+def _read_splits(files: Mapping[str, Path], fold: int) -> dict[str, str] | None:
+    """The authors' split of each mix, if their files are there."""
+    names = {split: f"index_{split}{fold:02d}.json" for split in MedleyDB.splits}
+    absent = [name for name in names.values() if name not in files]
+    if len(absent) == len(names):
+        return None
+    if absent:
+        raise DataError(f"split {fold} is incomplete: {', '.join(absent)} is missing beside the others")
+    splits: dict[str, str] = {}
+    for split, name in names.items():
+        data = _load_json(files[name])
+        mixes = data.get("id") if isinstance(data, dict) else None
+        if not isinstance(mixes, list) or not all(isinstance(mix, str) for mix in mixes):
+            raise DataError(f"{files[name]}: an object with a list 'id' of mixes expected")
+        twice = [mix for mix in mixes if mix in splits]
+        if twice:
+            raise DataError(f"{files[name]}: {twice[0]!r} is in split {splits[twice[0]]!r} already")
+        splits.update(dict.fromkeys(mixes, split))
+    return splits
+
+
+def _draw_splits(root: Path, artist_of: Mapping[str, str], seed: int) -> dict[str, str]:
+    rng = np.random.default_rng(seed)
+    artists = sorted(set(artist_of.values()))
+    if len(artists) < 2:
+        raise DataError(f"{root}: all songs are by {artists[0]!r}; a split by artist needs at least two")
+    tested = _fifth(artists, rng)
+    rest = sorted(mix for mix, artist in artist_of.items() if artist not in tested)
+    validated = _fifth(rest, rng)
+    return {
+        mix: "test" if artist in tested else "validate" if mix in validated else "train"
+        for mix, artist in artist_of.items()
+    }
+
+
+def _fifth(names: Sequence[str], rng: np.random.Generator) -> set[str]:
+    return {names[i] for i in rng.permutation(len(names))[: math.ceil(len(names) / 5)]}
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not text in UTF-8: {error.reason}") from error
+
+
+def _load_yaml(path: Path) -> Any:
+    try:
+        return yaml.load(_text(path), Loader=_YAML)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{path}:{mark.line + 1}" if mark else f"{path}"
+        raise DataError(f"{where}: not YAML: {getattr(error, 'problem', None) or error}") from error
+
+
+def _load_json(path: Path) -> Any:
+    try:
+        return json.loads(_text(path))
+    except json.JSONDecodeError as error:
+        raise DataError(f"{path}:{error.lineno}: not JSON: {error.msg}") from error
+
+
+_RATE, _HOP_SAMPLES = 22050, 1024  # a frame lasts as long as MedleyDB's, 2048 samples at 44.1 kHz
+_SONGS = {
+    "Ada_Anthem": ("drum set", "electric bass", "male singer", "synthesizer"),
+    "Ada_Ballad": ("piano", "female singer", "vocalists"),
+    "Bo_Crossroads": ("acoustic guitar", "male singer"),
+    "Cy_Drive": ("distorted electric guitar", "distorted electric guitar", "drum set", "electric bass"),
+    "Di_Evening": ("clean electric guitar", "piano", "double bass"),
+    "Ed_Fields": ("female singer", "female singer"),
+    "Flo_Groove": ("drum set", "acoustic guitar", "clean electric guitar", "female singer"),
+}
+_TONES = sorted({instrument for song in _SONGS.values() for instrument in song} - {"drum set"})
+
+
+def _write_song(root: Path, name: str, instruments: Iterable[str], rng: np.random.Generator) -> dict[int, float]:
+    """Write all files of a song and tell its mixing coefficients."""
+    folder = make_folder(root / "Audio" / name / f"{name}_STEMS").parent
+    annotations = make_folder(root / "Annotations" / "Instrument_Activations" / "ACTIVATION_CONF")
+    frames = int(rng.integers(90, 150))
+    mix = np.zeros(frames * _HOP_SAMPLES)
+    coefficients, stems, columns = dict[int, float](), dict[str, Any](), [np.arange(frames) * _HOP_SAMPLES / _RATE]
+    for number, instrument in enumerate(instruments, start=1):
+        key, file = f"S{number:02d}", f"{name}_STEM_{number:02d}.wav"
+        active = np.zeros(frames, dtype=bool)
+        active[rng.integers(0, frames // 4) : rng.integers(frames // 2, frames + 1)] = True
+        sound = 0.25 * _play(instrument, frames * _HOP_SAMPLES, rng) * np.repeat(active, _HOP_SAMPLES)
+        coefficients[number] = round(float(rng.uniform(0.4, 1.0)), 3)
+        mix += coefficients[number] * sound
+        columns.append(np.where(active, 0.97, 0.03))
+        stems[key] = {"filename": file, "instrument": instrument, "component": "", "raw": {}}
+        audio.write(folder / f"{name}_STEMS" / file, sound.astype(np.float32), _RATE)
+    audio.write(folder / f"{name}_MIX.wav", mix.astype(np.float32), _RATE)
+    band, _, title = name.partition("_")
+    metadata = {"artist": band, "title": title, "has_bleed": "no", "excerpt": "yes", "stems": stems}
+    metadata |= {"mix_filename": f"{name}_MIX.wav", "stem_dir": f"{name}_STEMS"}
+    with written_whole(folder / f"{name}{_METADATA}") as draft:
+        draft.write_text(yaml.safe_dump(metadata), encoding="utf-8")
+    with written_whole(annotations / f"{name}{_ACTIVATIONS}") as draft:
+        np.savetxt(draft, np.stack(columns, axis=1), "%.4f", ",", header="time," + ",".join(stems), comments="")
+    return coefficients
+
+
+def _play(instrument: str, samples: int, rng: np.random.Generator) -> Array:
+    """Notes of a quarter of a second in [-1, 1], of a register and a timbre for each instrument; drums are noise."""
+    time = np.arange(samples) / _RATE
+    since = time % 0.25
+    if instrument not in _TONES:
+        return np.asarray(rng.uniform(-1, 1, samples) * np.exp(-20 * since))
+    rank = _TONES.index(instrument)
+    pitch = 55 * 2 ** (rank / 3 + rng.integers(0, 12, 4 * samples // _RATE + 1) / 12)
+    phase = 2 * np.pi * pitch[(4 * time).astype(int)] * since
+    tone = sum(np.sin(k * phase) / k for k in range(1, rank + 2)) * np.exp(-since * (rank % 4))
+    return np.asarray(tone / np.abs(tone).max())

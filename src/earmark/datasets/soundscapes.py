@@ -1,0 +1,85 @@
+"""What `earmark synth` writes: soundscapes, their specifications as JAMS, and one table with the labels of all.
+
+The table lists every soundscape, also those without events, and is what is read here. `urban-sed` reads the same
+folders by their specifications.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from earmark import audio
+from earmark.annotations import Label, LabelTable
+from earmark.datasets.base import DATASETS, Clip, Collection, Dataset, Source
+from earmark.datasets.examples import draw_scene, new_folder, write_scene
+from earmark.datasets.matching import first_few, name_to_key, names_below, normal_split
+from earmark.errors import DataError
+from earmark.files import make_folder
+from earmark.formats import FORMATS
+
+__all__ = ["Soundscapes"]
+
+
+@DATASETS.register("soundscapes", "what `earmark synth` writes: soundscapes with exact times")
+class Soundscapes(Dataset):
+    """Synthetic soundscapes. Clips are called by their path: `audio/train/NAME.flac`."""
+
+    licence = "that of the sounds they were made from"
+    citation = "none needed for soundscapes; cite the sound bank if you used one"
+    layout = """\
+OUT/
+|-- labels.tsv       filename, onset, offset, label, split
+|-- audio/
+|   |-- train/       NAME.flac
+|   |-- validate/
+|   `-- test/
+`-- annotations/
+    |-- train/       NAME.jams
+    |-- validate/
+    `-- test/
+"""
+
+    def clips(self, root: Path, split: str | None = None) -> Collection:
+        """Clips and strong labels; a row without its sound, or a sound that nothing speaks of, is an error."""
+        path = root / "labels.tsv"
+        if not path.is_file():
+            raise DataError(f"{path}: no such file; `earmark synth` writes it last: call it again if it was stopped")
+        table = FORMATS.create("tsv").read(path)
+        table = table.renamed({name: name_to_key(name) for name in table.filenames})
+        sounds = {name_to_key(name): sound for name, sound in names_below(audio.find(root / "audio"), root).items()}
+        listed = set(table.filenames)
+        silent = sorted(listed - sounds.keys())
+        if silent:
+            raise DataError(f"{path}: {len(silent)} of {len(listed)} files are not there: {first_few(silent)}")
+        unknown = [name for name in sounds if name not in listed]
+        if unknown:
+            raise DataError(
+                f"{path}: {len(unknown)} of {len(sounds)} soundscapes in audio have no row: {first_few(unknown)}; "
+                "take them away, or make the soundscapes again"
+            )
+        splits = {name: normal_split(table.splits.get(name) or Path(name).parts[1], str(path)) for name in sounds}
+        labels = LabelTable(table, filenames=sounds, classes=table.classes, splits=splits)
+        clips = tuple(Clip(name, (Source(sound),), splits[name]) for name, sound in sounds.items())
+        return Collection(clips, labels) if split is None else Collection(clips, labels).split(split)
+
+    def write_example(self, root: Path, *, seed: int = 0) -> None:
+        """Ten soundscapes of 4 s, the last one without events."""
+        rng = np.random.default_rng(seed)
+        new_folder(root)
+        classes = ("dog_bark", "siren", "jackhammer")
+        rows: list[Label] = []
+        splits: dict[str, str] = {}
+        for split, n in (("train", 6), ("validate", 2), ("test", 2)):
+            for i in range(n):
+                name = f"audio/{split}/{split}{i:04d}.flac"
+                own = draw_scene(name, classes, rng, duration=4.0, events=0 if (split, i) == ("test", 1) else 2)
+                write_scene(root / name, own, classes, rng, duration=4.0, rate=22050)
+                FORMATS.create("jams").write(
+                    LabelTable(own, filenames=[name]),
+                    make_folder(root / "annotations" / split) / f"{split}{i:04d}.jams",
+                )
+                splits[name] = split
+                rows += own
+        FORMATS.create("tsv").write(LabelTable(rows, filenames=splits, splits=splits), root / "labels.tsv")

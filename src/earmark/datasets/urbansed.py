@@ -1,0 +1,126 @@
+"""URBAN-SED: soundscapes of city sounds with exact times, releases 1.0 and 2.0.
+
+Both releases have the same folders. Annotations come twice, as TXT (Audacity labels) and as JAMS; they agree, and TXT
+is read where it is there, being the quicker of the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from earmark.annotations import Label, LabelTable
+from earmark.datasets.base import DATASETS, Clip, Collection, Dataset, Source
+from earmark.datasets.examples import draw_scene, new_folder, write_scene
+from earmark.datasets.matching import first_few, names_below, sounds_by_stem
+from earmark.errors import DataError, unknown_name
+from earmark.files import make_folder
+from earmark.formats import FORMATS
+
+__all__ = ["UrbanSED", "read_annotations"]
+
+
+@DATASETS.register("urban-sed", "10,000 soundscapes of 10 s, ten city sounds, strong labels")
+class UrbanSED(Dataset):
+    """URBAN-SED as published, or rendered again as flac. Clips are called by their path: `audio/train/NAME.wav`."""
+
+    classes = (
+        "air_conditioner",
+        "car_horn",
+        "children_playing",
+        "dog_bark",
+        "drilling",
+        "engine_idling",
+        "gun_shot",
+        "jackhammer",
+        "siren",
+        "street_music",
+    )
+    licence = "CC BY 4.0"
+    citation = (
+        "J. Salamon, D. MacConnell, M. Cartwright, P. Li and J. P. Bello. Scaper: a library for soundscape synthesis "
+        "and augmentation. IEEE Workshop on Applications of Signal Processing to Audio and Acoustics, 2017."
+    )
+    layout = """\
+URBAN-SED/
+|-- audio/
+|   |-- train/       NAME.wav (or .flac), 6,000 of them
+|   |-- validate/    2,000
+|   `-- test/        2,000
+`-- annotations/
+    |-- train/       NAME.txt or NAME.jams, or both, one for each sound file
+    |-- validate/
+    `-- test/
+"""
+
+    def clips(self, root: Path, split: str | None = None) -> Collection:
+        """Clips and strong labels. A sound file without annotation, or the other way round, is an error."""
+        if not root.is_dir():
+            raise DataError(f"{root}: no such folder")
+        if split is not None and split not in self.splits:
+            raise unknown_name("split", split, self.splits)
+        clips: list[Clip] = []
+        rows: list[Label] = []
+        for part in self.splits if split is None else (split,):
+            if split is None and not any((root / kind / part).is_dir() for kind in ("audio", "annotations")):
+                continue
+            folder = root / "audio" / part
+            if not folder.is_dir():
+                raise DataError(f"{folder}: no such folder; URBAN-SED keeps its sound there")
+            sounds, labels = sounds_by_stem(folder), read_annotations(root, part)
+            _check_pairs(root, part, sounds.keys(), labels.keys())
+            for name, path in names_below(sounds.values(), root).items():
+                clips.append(Clip(name, (Source(path),), part))
+                rows += [row._replace(filename=name) for row in labels[path.stem]]
+        if not clips:
+            raise DataError(f"{root}: no sound files in audio/train, audio/validate or audio/test")
+        names = [clip.filename for clip in clips]
+        splits = {clip.filename: clip.split for clip in clips}
+        return Collection(tuple(clips), LabelTable(rows, filenames=names, classes=self.classes, splits=splits))
+
+    def write_example(self, root: Path, *, seed: int = 0) -> None:
+        """Nine soundscapes of 4 s: train has both kinds of annotation, validate only TXT, test only JAMS."""
+        rng = np.random.default_rng(seed)
+        new_folder(root)
+        kinds = {"train": ("audacity", "jams"), "validate": ("audacity",), "test": ("jams",)}
+        for split, n in (("train", 5), ("validate", 2), ("test", 2)):
+            folder = make_folder(root / "annotations" / split)
+            for i in range(n):
+                name = f"soundscape_{split}_uniform{i}"
+                rows = draw_scene(name, self.classes, rng, duration=4.0)
+                write_scene(root / "audio" / split / f"{name}.wav", rows, self.classes, rng, duration=4.0, rate=22050)
+                for kind in kinds[split]:
+                    suffix = ".txt" if kind == "audacity" else ".jams"
+                    FORMATS.create(kind).write(LabelTable(rows), folder / (name + suffix))
+
+
+def read_annotations(root: Path, split: str) -> dict[str, list[Label]]:
+    """Events of each soundscape of a split, by its name without suffix."""
+    folder = root / "annotations" / split
+    if not folder.is_dir():
+        raise DataError(f"{folder}: no such folder; URBAN-SED keeps its annotations there, as NAME.txt or NAME.jams")
+    files = sorted(folder.iterdir())
+    chosen = {path.stem: path for suffix in (".jams", ".txt") for path in files if path.suffix.lower() == suffix}
+    readers = {".jams": FORMATS.create("jams"), ".txt": FORMATS.create("audacity")}
+    known = set(UrbanSED.classes)
+    found: dict[str, list[Label]] = {}
+    for stem, path in chosen.items():
+        found[stem] = list(readers[path.suffix.lower()].read(path))
+        for row in found[stem]:
+            if row.label not in known:
+                raise DataError(f"{path}: {unknown_name('label', row.label, UrbanSED.classes)}")
+    return found
+
+
+def _check_pairs(root: Path, split: str, sounds: Iterable[str], labels: Iterable[str]) -> None:
+    silent, mute = sorted(set(labels) - set(sounds)), sorted(set(sounds) - set(labels))
+    if silent:
+        raise DataError(
+            f"{root}: {len(silent)} annotations of {split} without sound in audio/{split}: {first_few(silent)}"
+        )
+    if mute:
+        raise DataError(
+            f"{root}: {len(mute)} sound files of {split} without annotation in annotations/{split}: {first_few(mute)}"
+        )

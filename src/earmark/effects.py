@@ -1,0 +1,294 @@
+"""What is done to sound: pitch and time, loudness, fades, compression.
+
+Every effect takes mono samples (float32, full scale at +-1) and their rate, and gives new ones; none changes its input,
+none clips. `loudness` measures instead. All are deterministic: the same samples give the same bytes, in any process.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import python_stretch
+import soxr
+from scipy.signal import sosfilt
+
+from earmark.errors import ArgumentError, DataError, unknown_name
+from earmark.timing import time_to_sample
+
+__all__ = ["PRESETS", "Compressor", "change_pitch_and_time", "compress", "fade", "loudness"]
+
+Samples = npt.NDArray[np.float32]
+Curve = npt.NDArray[np.float64]
+
+_LONGEST_BLOCK = 0.07  # seconds; resolves partials 60 Hz apart, spreads a click over a few ms
+_OVERLAP = 2.5  # blocks over each sample, going in and coming out; below it, tones lose level and clicks are missed
+_SEMITONES = 12.0
+_STRETCHES = (0.5, 2.0)
+
+_GATE_HOPS = 4  # of 0.1 s, in a gate block
+_SHORTEST = 0.5  # seconds that loudness is measured over; a shorter sound is repeated
+
+
+def change_pitch_and_time(samples: Samples, rate: int, *, semitones: float = 0.0, stretch: float = 1.0) -> Samples:
+    """Move the pitch up by `semitones` and make the sound `stretch` times as long.
+
+    What happens at time t comes out at t * stretch, and round(len(samples) * stretch) samples come out. The sound is
+    resampled, which moves pitch and time together, and then stretched by Signalsmith's phase vocoder to the length
+    wanted. So pitch is exact (the vocoder's own transposition is off by up to a third of a semitone at 60 Hz, says
+    `benchmarks/augment.py`), and each change alone or both together cost one pass. The cost goes with the rate: change
+    a sound before resampling it up. Within 3 semitones and a fifth of the length, tones keep their level.
+
+    Parameters
+    ----------
+    semitones
+        In [-12, 12].
+    stretch
+        In [0.5, 2].
+
+    Examples
+    --------
+    >>> tone = np.sin(2 * np.pi * 440 * np.arange(44100) / 44100).astype(np.float32)
+    >>> change_pitch_and_time(tone, 44100, semitones=-2, stretch=1.1).shape
+    (48510,)
+    """
+    samples = _checked(samples, rate)
+    if not abs(semitones) <= _SEMITONES:
+        raise ArgumentError(f"semitones must be in [-{_SEMITONES:g}, {_SEMITONES:g}], found {semitones}")
+    if not _STRETCHES[0] <= stretch <= _STRETCHES[1]:
+        raise ArgumentError(f"stretch must be in [{_STRETCHES[0]:g}, {_STRETCHES[1]:g}], found {stretch}")
+    length = round(len(samples) * stretch)
+    if semitones == 0 and stretch == 1:
+        return samples.copy()
+    if not samples.any():
+        return np.zeros(length, np.float32)
+
+    block = _block(rate)
+    ratio = 2 ** (semitones / 12)
+    factor = ratio * stretch
+    # Silence behind the end: the vocoder's last blocks would otherwise fade away before it.
+    padded = np.concatenate([samples, np.zeros(math.ceil(block * max(ratio, 1 / stretch)), np.float32)])
+    if ratio != 1:
+        padded = np.asarray(soxr.resample(padded, ratio, 1.0), dtype=np.float32)
+    vocoder = python_stretch.Signalsmith.Stretch(0)  # the seed of its random phases
+    vocoder.configure(1, block, round(block / _OVERLAP * min(1.0, factor)))
+    vocoder.setTimeFactor(1 / factor)
+    return np.array(vocoder.process(padded[np.newaxis]), dtype=np.float32)[0, :length]
+
+
+def _block(rate: int) -> int:
+    """Samples in a block of the vocoder: 2^k or 3 * 2^k, where its Fourier transform is fastest."""
+    power = 1 << int(math.log2(max(_LONGEST_BLOCK * rate, 16)))
+    return power * 3 // 2 if power * 1.5 <= _LONGEST_BLOCK * rate else power
+
+
+def loudness(samples: Samples, rate: int) -> float:
+    """Integrated loudness in LUFS, by ITU-R BS.1770-4: K-weighted mean square of the blocks that pass both gates.
+
+    Blocks of 0.4 s begin every 0.1 s; an incomplete one at the end is left out. A sound shorter than 0.5 s is repeated
+    until it is that long, as Scaper does. Where no block passes the gate at -70 LUFS the loudness is -inf: silence has
+    none.
+
+    Examples
+    --------
+    >>> tone = np.sin(2 * np.pi * 997 * np.arange(480000) / 48000).astype(np.float32)
+    >>> round(loudness(tone, 48000), 2), loudness(np.zeros(48000, np.float32), 48000)
+    (-3.01, -inf)
+    """
+    samples = _checked(samples, rate)
+    if not samples.any():
+        return -math.inf
+    if len(samples) < _SHORTEST * rate:
+        samples = np.tile(samples, math.ceil(_SHORTEST * rate / len(samples)))
+    weighted = sosfilt(_k_weighting(rate), samples.astype(np.float64))
+    np.square(weighted, out=weighted)
+    hops = len(samples) * 10 // rate
+    edges = np.array([time_to_sample(k / 10, rate) for k in range(hops + 1)])
+    energy = np.add.reduceat(weighted, edges[:-1])
+    energy[-1] = weighted[edges[-2] : edges[-1]].sum()  # reduceat's last sum runs to the end of the sound
+    power = np.convolve(energy, np.ones(_GATE_HOPS), "valid") / (edges[_GATE_HOPS:] - edges[:-_GATE_HOPS])
+
+    power = power[power > _lufs_to_power(-70.0)]
+    if not len(power):
+        return -math.inf
+    # A tenth of the mean is 10 LU below it.
+    return float(_power_to_lufs(power[power > power.mean() / 10].mean()))
+
+
+def fade(samples: Samples, rate: int, fade_in: float = 0.01, fade_out: float = 0.01) -> Samples:
+    """Fade in from silence and out to it, over so many seconds, along a quarter of a sine.
+
+    The shape and the 10 ms are Scaper's, which has them from sox: silence is at the first sample, and one sample behind
+    the last. A fade longer than the sound is cut to it.
+
+    Examples
+    --------
+    >>> fade(np.ones(6, np.float32), 10, fade_in=0.3, fade_out=0.3).round(2)
+    array([0.  , 0.5 , 0.87, 1.  , 0.87, 0.5 ], dtype=float32)
+    """
+    samples = _checked(samples, rate).copy()
+    for name, seconds in (("fade_in", fade_in), ("fade_out", fade_out)):
+        if not seconds >= 0:
+            raise ArgumentError(f"{name} must be 0 or more seconds, found {seconds}")
+    for view, seconds, first in ((samples, fade_in, 0), (samples[::-1], fade_out, 1)):
+        n = min(time_to_sample(seconds, rate), len(samples))
+        view[:n] *= np.sin(np.arange(first, first + n) * (np.pi / 2 / max(n, 1)))
+    return samples
+
+
+class Compressor(NamedTuple):
+    """Settings of a compressor: how it follows the level of a sound, and which level it makes of it.
+
+    Parameters
+    ----------
+    attack, decay
+        Time constants in seconds with which the level follows a sound that gets louder, or softer.
+    points
+        Level in, level out (dB below full scale), joined by straight lines. Below the first point and above the last
+        the gain stays as it is there.
+    gain
+        Added to every level, dB.
+    lookahead
+        Seconds by which the gain runs ahead of the sound.
+    """
+
+    attack: float
+    decay: float
+    points: tuple[tuple[float, float], ...]
+    gain: float = 0.0
+    lookahead: float = 0.0
+
+
+PRESETS = {
+    "radio": Compressor(0.01, 1.0, ((-90, -90), (-70, -70), (-60, -20), (0, 0)), gain=-5.0),
+    "film standard": Compressor(
+        0.1, 0.3, ((-90, -90), (-70, -64), (-43, -37), (-31, -31), (-21, -21), (0, -20)), lookahead=0.1
+    ),
+    "film light": Compressor(
+        0.1, 0.3, ((-90, -90), (-70, -64), (-53, -47), (-41, -41), (-21, -21), (0, -20)), lookahead=0.1
+    ),
+    "music standard": Compressor(
+        0.1, 0.3, ((-90, -90), (-70, -58), (-55, -43), (-31, -31), (-21, -21), (0, -20)), lookahead=0.1
+    ),
+    "music light": Compressor(
+        0.1, 0.3, ((-90, -90), (-70, -58), (-65, -53), (-41, -41), (-21, -21), (0, -11)), lookahead=0.1
+    ),
+    "speech": Compressor(
+        0.1, 0.3, ((-90, -90), (-70, -55), (-50, -35), (-31, -31), (-21, -21), (0, -20)), lookahead=0.1
+    ),
+}
+"""muda's compressors. The paper's authors tried four: radio, film standard, music standard and speech."""
+
+
+def compress(samples: Samples, rate: int, preset: str | Compressor) -> Samples:
+    """Compress the dynamic range, by the rules of sox's `compand`.
+
+    The level v follows |x|: v[n] = v[n-1] + c (|x[n]| - v[n-1]) from v[-1] = 1, with c = 1 - exp(-1 / (rate * attack))
+    where |x[n]| is above v[n-1], and the same with `decay` where it is below. The gain in dB is a piecewise linear
+    function of v in dB; sample n is multiplied by the gain at n + lookahead, and behind the end by the last one.
+
+    Parameters
+    ----------
+    preset
+        A name in `PRESETS`, or settings of your own.
+
+    Examples
+    --------
+    >>> quiet = np.full(4 * 44100, 0.001, np.float32)  # -60 dB
+    >>> round(20 * np.log10(compress(quiet, 44100, "speech")[-1]))  # 15 dB up
+    -45
+    """
+    samples = _checked(samples, rate)
+    if isinstance(preset, str):
+        if preset not in PRESETS:
+            raise unknown_name("preset", preset, PRESETS)
+        preset = PRESETS[preset]
+    if not 0 < preset.attack <= preset.decay:
+        raise ArgumentError(f"0 < attack <= decay expected, found attack {preset.attack}, decay {preset.decay}")
+    level = _follow(np.abs(samples.astype(np.float64)), rate, preset.attack, preset.decay)
+    level_in, level_out = np.array(preset.points, dtype=np.float64).T
+    gain_db = np.interp(20 * np.log10(np.maximum(level, 1e-20)), level_in, level_out - level_in + preset.gain)
+    gain = np.exp(gain_db * (math.log(10) / 20))
+    ahead = min(int(preset.lookahead * rate), max(len(gain) - 1, 0))
+    gain = np.concatenate([gain[ahead:], np.repeat(gain[-1:], ahead)])
+    compressed: Samples = (samples * gain).astype(np.float32)
+    return compressed
+
+
+def _follow(s: Curve, rate: int, attack: float, decay: float) -> Curve:
+    """Level of `compress`, exact up to rounding, without a loop over samples.
+
+    Since attack <= decay, a step is the larger of two straight lines in v, one for rising and one for falling. Guess
+    which of them every step takes; solve that linear recursion in closed form; where its solution disagrees with the
+    guess, correct the guess; repeat. This is policy iteration: every round's solution is at least the one before and at
+    most the level sought, and the rounds end, after a handful.
+    """
+    keep_rising, keep_falling = (math.exp(-1 / (rate * seconds)) for seconds in (attack, decay))
+    out = np.empty_like(s)
+    v = 1.0
+    # In the closed form each sample is divided by the product of all factors before it, which must not underflow.
+    chunk = max(1, min(16384, int(400 / -math.log(keep_rising))))
+    for start in range(0, len(s), chunk):
+        part = s[start : start + chunk]
+        rising = np.zeros(len(part), bool)
+        while True:
+            keep = np.where(rising, keep_rising, keep_falling)
+            product = np.cumprod(keep)
+            level = product * (v + np.cumsum((1 - keep) * part / product))
+            before = np.concatenate([[v], level[:-1]])
+            # A tie takes either line; the margin keeps rounding from turning it to and fro.
+            again = np.where(rising, part > before * (1 - 1e-12), part > before * (1 + 1e-12))
+            if np.array_equal(again, rising):
+                break
+            rising = again
+        out[start : start + chunk] = level
+        v = float(level[-1])
+    return out
+
+
+@lru_cache(maxsize=16)
+def _k_weighting(rate: int) -> Curve:
+    """Second-order sections of BS.1770's two filters at any rate: a high shelf and a high pass.
+
+    The standard tabulates them at 48 kHz. They are bilinear transforms of analogue filters, whose frequency, quality
+    and gain follow from the table; transformed anew, they fit any rate and give the table at 48 kHz.
+    """
+    gain = 10 ** (3.999843853973347 / 20)
+    middle = gain**0.4996667741545416
+    k, damping, poles = _poles(1681.974450955533, 0.7071752369554196, rate)
+    shelf = [gain + middle * damping + k * k, 2 * (k * k - gain), gain - middle * damping + k * k, *poles]
+    _, _, low_poles = _poles(38.13547087602444, 0.5003270373238773, rate)
+    high_pass = [low_poles[0], -2 * low_poles[0], low_poles[0], *low_poles]
+    return np.array([np.divide(shelf, poles[0]), np.divide(high_pass, low_poles[0])])
+
+
+def _poles(frequency: float, quality: float, rate: int) -> tuple[float, float, tuple[float, float, float]]:
+    """Of a second-order filter after the bilinear transform: warped frequency, damping, denominator."""
+    k = math.tan(math.pi * frequency / rate)
+    damping = k / quality
+    return k, damping, (1 + damping + k * k, 2 * (k * k - 1), 1 - damping + k * k)
+
+
+def _power_to_lufs(power: float) -> float:
+    return -0.691 + 10 * math.log10(power)
+
+
+def _lufs_to_power(lufs: float) -> float:
+    return float(10 ** ((lufs + 0.691) / 10))
+
+
+def _checked(samples: Samples, rate: int) -> Samples:
+    """The samples as float32, if they are mono and finite."""
+    samples = np.asarray(samples, dtype=np.float32)
+    if samples.ndim != 1:
+        raise ArgumentError(
+            f"mono samples expected, of shape (samples,), found {samples.shape}; take the mean of channels"
+        )
+    if not rate > 0:
+        raise ArgumentError(f"rate must be positive, found {rate}")
+    if not np.isfinite(samples).all():
+        raise DataError(f"sample {int(np.argmin(np.isfinite(samples)))} is NaN or infinite")
+    return samples

@@ -1,0 +1,272 @@
+"""How sound becomes frames: the settings, and the mel filters that follow from them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from earmark.errors import ArgumentError, DataError, unknown_name
+
+__all__ = ["FeatureConfig", "finite", "mel_matrix"]
+
+_SCALINGS = ("clip", "fixed")
+_NORMS = ("slaney", None)
+_WINDOWS = ("hann", "hamming", "blackman", "blackmanharris", "nuttall", "bartlett", "cosine", "boxcar")
+
+
+@dataclass(frozen=True)
+class FeatureConfig:
+    """How sound becomes frames. The defaults are the paper's.
+
+    Impossible settings are refused. So are bands so narrow that no FFT bin falls into one (librosa warns and leaves
+    them empty): such a band would be the same number in every frame.
+
+    Parameters
+    ----------
+    rate
+        Samples per second of the sound.
+    n_fft, win_samples, window
+        Length of the Fourier transform, of the window in its middle (by default the same), and the window's name.
+    hop_samples
+        Samples from one frame to the next.
+    center
+        Whether frame k is centred on sample k * hop_samples, with zeros beyond both ends of the sound. If not, it
+        begins there, and sound after the last whole frame is left out.
+    n_bands, fmin, fmax
+        Mel bands, and the frequencies in Hz between which they lie; fmax by default is half the rate.
+    htk, norm
+        HTK's mel scale instead of Slaney's; "slaney" for filters of equal area, None for filters of equal height.
+    power
+        Of the magnitude, before the bands are summed: 2 for energy.
+    scaling
+        "clip" or "fixed": see `earmark.features`.
+    range_db
+        Values more than this below the reference are cut there.
+    reference_db
+        For "fixed": the level that becomes 0 dB. The default is about the loudest band and frame of an ordinary
+        recording at the default settings: over 2,985 slices of UrbanSound8K, the loudest is at 18 dB in the median, and
+        lies between 2 and 33 dB in nine of ten (`benchmarks/features.py --sounds FOLDER`). So values cover about
+        the range that "clip" gives; loud sounds go above 0. Other n_fft, windows, norms and powers move all levels.
+    amin
+        Smallest power told from zero.
+
+    Examples
+    --------
+    >>> config = FeatureConfig(rate=22050, n_bands=64)
+    >>> round(config.hop, 4), config.frames(220500)
+    (0.0464, 216)
+    >>> FeatureConfig.from_dict(config.to_dict()) == config
+    True
+    >>> FeatureConfig.from_dict({"n_mels": 64})
+    Traceback (most recent call last):
+    earmark.errors.ArgumentError: feature setting='n_mels' is not known; did you mean 'n_bands'? Choose from: ...
+    """
+
+    rate: int = 44100
+    n_fft: int = 2048
+    hop_samples: int = 1024
+    win_samples: int | None = None
+    window: str = "hann"
+    center: bool = True
+    n_bands: int = 128
+    fmin: float = 0.0
+    fmax: float | None = None
+    htk: bool = False
+    norm: str | None = "slaney"
+    power: float = 2.0
+    scaling: str = "clip"
+    range_db: float = 80.0
+    reference_db: float = 20.0
+    amin: float = 1e-10
+
+    def __post_init__(self) -> None:
+        for name, low in (("rate", 1), ("n_fft", 2), ("hop_samples", 1), ("n_bands", 1), ("win_samples", 1)):
+            if not (name == "win_samples" and self.win_samples is None):
+                self._become(name, _whole(name, getattr(self, name), low))
+        for name in ("fmin", "fmax", "power", "range_db", "reference_db", "amin"):
+            if not (name == "fmax" and self.fmax is None):
+                self._become(name, finite(name, getattr(self, name)))
+        for name in ("center", "htk"):
+            if not isinstance(getattr(self, name), (bool, np.bool_)):
+                raise ArgumentError(f"{name} must be true or false, found {getattr(self, name)!r}")
+            self._become(name, bool(getattr(self, name)))
+        if self.scaling not in _SCALINGS:
+            raise unknown_name("scaling", self.scaling, _SCALINGS)
+        if self.window not in _WINDOWS:
+            raise unknown_name("window", self.window, _WINDOWS)
+        if self.norm not in _NORMS:
+            raise ArgumentError(f"norm must be 'slaney' or None, found {self.norm!r}")
+        for name in ("power", "range_db", "amin"):
+            if getattr(self, name) <= 0:
+                raise ArgumentError(f"{name} must be above 0, found {getattr(self, name):g}")
+        if self.window_length > self.n_fft:
+            raise ArgumentError(f"a window of {self.win_samples} samples does not fit into n_fft {self.n_fft}")
+        if self.top > self.rate / 2:
+            raise ArgumentError(
+                f"fmax {self.top:g} Hz is above half the rate: sound at {self.rate} samples per second ends at "
+                f"{self.rate / 2:g} Hz"
+            )
+        if not 0 <= self.fmin < self.top:
+            raise ArgumentError(f"fmin must be at least 0 and below fmax, found fmin {self.fmin:g}, fmax {self.top:g}")
+        if _empty_bands(self):
+            self._refuseempty_bands()
+
+    def _become(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+
+    def _refuseempty_bands(self) -> None:
+        doublings = [self.n_fft << i for i in range(1, 7)]
+        longer = [f"n_fft {n}" for n in doublings if not _empty_bands(self, n_fft=n)][:1]
+        fewer = [f"n_bands {n}" for n in range(self.n_bands, 0, -1) if not _empty_bands(self, n_bands=n)][:1]
+        raise ArgumentError(
+            f"{_empty_bands(self)} of {self.n_bands} bands lie between two bins of the FFT and would always be "
+            f"empty; choose {' or '.join(longer + fewer) or 'fmin and fmax farther apart'}"
+        )
+
+    @property
+    def window_length(self) -> int:
+        """Samples under the window."""
+        return self.n_fft if self.win_samples is None else self.win_samples
+
+    @property
+    def top(self) -> float:
+        """Upper end of the highest band, in Hz."""
+        return self.rate / 2 if self.fmax is None else self.fmax
+
+    @property
+    def hop(self) -> float:
+        """Seconds from one frame to the next."""
+        return self.hop_samples / self.rate
+
+    @property
+    def padding(self) -> int:
+        """Zeros before the first sample, and after the last."""
+        return self.n_fft // 2 if self.center else 0
+
+    def frames(self, n_samples: int) -> int:
+        """Frames of a sound with that many samples."""
+        if n_samples < 1:
+            raise DataError("a sound without samples has no frames")
+        if n_samples + 2 * self.padding < self.n_fft:
+            raise DataError(
+                f"a sound of {n_samples} samples is shorter than one frame of n_fft {self.n_fft}; "
+                "pad it, or choose center=True"
+            )
+        return 1 + (n_samples + 2 * self.padding - self.n_fft) // self.hop_samples
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every setting, as plain values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, settings: Mapping[str, Any]) -> FeatureConfig:
+        """The configuration with these settings, and defaults for the others."""
+        known = [field.name for field in fields(cls)]
+        for name in settings:
+            if name not in known:
+                raise unknown_name("feature setting", name, known)
+        return cls(**settings)
+
+    def fingerprint(self) -> str:
+        """16 hexadecimal digits, the same wherever the features are the same settings' work.
+
+        A default spelled out changes nothing, nor does the reference of "fixed" where the scaling is "clip".
+
+        >>> FeatureConfig().fingerprint() == FeatureConfig(fmax=22050, win_samples=2048).fingerprint()
+        True
+        """
+        settings = self.to_dict() | {"fmax": self.top, "win_samples": self.window_length, "kind": "log-mel 1"}
+        if self.scaling == "clip":
+            del settings["reference_db"]
+        return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _whole(name: str, value: object, low: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < low:
+        raise ArgumentError(f"{name} must be a whole number of at least {low}, found {value!r}")
+    return int(value)
+
+
+def finite(name: str, value: object) -> float:
+    """The value of a setting, if it is a finite number."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not math.isfinite(value):
+        raise ArgumentError(f"{name} must be a finite number, found {value!r}")
+    return float(value)
+
+
+def mel_matrix(config: FeatureConfig, semitones: float = 0.0) -> npt.NDArray[np.float32]:
+    """Triangular filters: (bands, bins), equal to `librosa.filters.mel`.
+
+    With `semitones`, filters see the spectrum as if the sound had been shifted by so much, upwards if positive. Energy
+    at frequency f moves to r f, r = 2^(semitones / 12), so band b of the shifted sound weighs energy at f with
+    M_b(r f): its corners are divided by r and its height stays. Then a tone has in its new band the level that it would
+    have had, and noise, spread over r times the bandwidth, has 1 / r of its density: a sound keeps its energy, as one
+    that is shifted in earnest does. Up to two semitones, peaks of tones are right to within 0.6 dB at the default
+    settings; with larger shifts the FFT's own width, which is not shifted, shows in the lowest bands.
+
+    Nothing is known beyond half the rate. Bands that a downward shift fills from there see what is below it, if
+    anything; without anything they hold the floor. That is what a shifted recording has there.
+    """
+    ratio = 2.0 ** (semitones / 12)
+    if empty := _empty_bands(config, ratio=ratio):
+        raise ArgumentError(
+            f"shifted by {semitones:g} semitones, {empty} of {config.n_bands} bands lie between two bins of the FFT; "
+            "choose a smaller shift, a longer n_fft or fewer bands"
+        )
+    corners = _corners(config, config.n_bands)
+    bins = _bins(config, config.n_fft)
+    weights = _triangles(bins * ratio, corners, config.norm)
+    if semitones:
+        # The lowest filters are three bins wide, and by chance a moved one catches almost a decibel more or less noise
+        # than the original. So its sum is made what it should be, unless a part of it lies beyond the last bin.
+        caught, due = weights.sum(axis=1), _triangles(bins, corners, config.norm).sum(axis=1) / ratio
+        is_inside = corners[2:] <= ratio * config.rate / 2
+        weights *= np.divide(due, caught, out=np.ones_like(due), where=is_inside)[:, None]
+    return np.asarray(weights, np.float32)
+
+
+def _triangles(
+    frequencies: npt.NDArray[np.float64], corners: npt.NDArray[np.float64], norm: str | None
+) -> npt.NDArray[np.float64]:
+    low, middle, high = (c[:, None] for c in (corners[:-2], corners[1:-1], corners[2:]))
+    sides = np.minimum((frequencies - low) / (middle - low), (high - frequencies) / (high - middle))
+    heights = 2.0 / (high - low) if norm == "slaney" else np.ones_like(high)
+    return np.asarray(np.maximum(0.0, sides) * heights, np.float64)
+
+
+def _bins(config: FeatureConfig, n_fft: int) -> npt.NDArray[np.float64]:
+    return np.asarray(np.arange(n_fft // 2 + 1) * (config.rate / n_fft), np.float64)
+
+
+def _corners(config: FeatureConfig, n_bands: int) -> npt.NDArray[np.float64]:
+    """Frequencies at which filters begin, peak and end, in Hz: (bands + 2,), evenly spaced in mel."""
+    if config.htk:
+        low, high = (2595.0 * math.log10(1.0 + f / 700.0) for f in (config.fmin, config.top))
+        return 700.0 * (10.0 ** (np.linspace(low, high, n_bands + 2) / 2595.0) - 1.0)
+    mel = np.linspace(_slaney_mel(config.fmin), _slaney_mel(config.top), n_bands + 2)
+    hertz = np.where(mel < 15, mel * 200 / 3, 1000.0 * np.exp((mel - 15) * _SLANEY_STEP))
+    return np.asarray(hertz, np.float64)
+
+
+_SLANEY_STEP = math.log(6.4) / 27  # above 1 kHz, 27 mel are a factor of 6.4; below, a mel is 200/3 Hz
+
+
+def _slaney_mel(frequency: float) -> float:
+    return frequency * 3 / 200 if frequency < 1000 else 15 + math.log(frequency / 1000) / _SLANEY_STEP
+
+
+def _empty_bands(
+    config: FeatureConfig, *, n_fft: int | None = None, n_bands: int | None = None, ratio: float = 1.0
+) -> int:
+    """How many bands hold no bin, except those whose sound would come from beyond half the rate."""
+    corners = _corners(config, n_bands or config.n_bands) / ratio
+    bins = _bins(config, n_fft or config.n_fft)
+    covered = np.searchsorted(bins, corners[2:], "left") - np.searchsorted(bins, corners[:-2], "right")
+    return int(np.count_nonzero((covered < 1) & (corners[2:] <= config.rate / 2)))

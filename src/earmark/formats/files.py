@@ -1,0 +1,141 @@
+"""Label files and folders of them, in whatever format: the room's doors."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from earmark.annotations import LabelTable
+from earmark.errors import ArgumentError, DataError
+from earmark.files import make_folder
+from earmark.formats.base import FORMATS, Format
+from earmark.formats.rows import Rows
+from earmark.formats.text import read_text, stem_of, without_sound_suffix
+
+__all__ = ["guess_format", "read_labels", "write_labels"]
+
+_HEAD = 8192
+_GENERAL = ("csv", "tsv")  # asked last: they would take the particular ones for theirs
+_SUFFIXES = (".txt", ".tsv", ".csv", ".jams", ".json", ".jsonl")
+
+
+def read_labels(path: str | os.PathLike[str], format: str | Format | None = None) -> LabelTable:
+    """Labels in a file, zipped or not, or in a folder of them.
+
+    In a folder, label files without file names inside are called after their place in it, without the suffix, and all
+    files are of one format. Files that do not end like labels (.txt, .tsv, .csv, .jams, .json, .jsonl) are passed over.
+
+    Parameters
+    ----------
+    format
+        Name of a format, or a format made with options; by default it is guessed from what the file holds.
+
+    Examples
+    --------
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = (Path(folder) / "night.txt").write_text("0.5\\t2.0\\tdog\\n")
+    ...     list(read_labels(folder))
+    [Label(filename='night', onset=0.5, offset=2.0, label='dog', present=True, confidence=None)]
+    """
+    place = Path(path)
+    if not place.is_dir():
+        return _format(format or guess_format(place)).read(place)
+    files = _label_files(place, format)
+    if not files:
+        raise DataError(f"{place}: no label files in this folder (they end in {', '.join(_SUFFIXES)})")
+    return _joined(place, files, _format(format or _guess_folder(place, files)))
+
+
+def write_labels(table: LabelTable, path: str | os.PathLike[str], format: str | Format) -> list[Path]:
+    """Write a table, whole or not at all: one file, or, in a format per recording, a folder with one for each.
+
+    Returns the files written. Folders in file names are kept; two recordings that would share a label file (`a.wav` and
+    `a.flac`) are an error.
+    """
+    place, chosen = Path(path), _format(format)
+    if not chosen.per_recording:
+        chosen.write(table, place)
+        return [place]
+    targets: dict[str, str] = {}
+    for name in table.filenames:
+        target = _target(name, chosen.suffix)
+        if target in targets:
+            raise DataError(f"{targets[target]!r} and {name!r} would both have their labels in {target!r}; rename one")
+        targets[target] = name
+    if not targets:
+        raise DataError("a table without files has nothing to write")
+    if place.exists() and not place.is_dir():
+        raise ArgumentError(f"{place} is a file; {chosen.name} needs a folder, with a file for each recording")
+    with tempfile.TemporaryDirectory(dir=make_folder(place.parent), prefix=".labels-") as draft:
+        for target, name in targets.items():
+            chosen.write(table.select([name]), Path(draft) / target)
+        for target in targets:
+            make_folder((place / target).parent)
+            os.replace(Path(draft) / target, place / target)
+    return [place / target for target in targets]
+
+
+def guess_format(path: Path) -> str:
+    """Name of the format that a label file is in, by what it holds and what it is called."""
+    head = read_text(path)[:_HEAD]
+    if not head.strip():
+        raise DataError(f"{path}: is empty: holds no labels")
+    for entry in sorted(FORMATS, key=lambda entry: entry.name in _GENERAL):
+        if entry.cls().recognises(path, head):
+            return entry.name
+    names = ", ".join(entry.name for entry in FORMATS)
+    raise DataError(f"{path}: not labels in a format that is known; if it is one of these, say which: {names}")
+
+
+def _format(format: str | Format) -> Format:
+    return format if isinstance(format, Format) else FORMATS.create(format)
+
+
+def _guess_folder(folder: Path, files: Sequence[Path]) -> str:
+    """The one format of a folder's files; empty ones go with the others: recordings without events."""
+    guesses = Counter(guess_format(path) for path in files if path.stat().st_size)
+    if len(guesses) != 1:
+        found = ", ".join(f"{name} ({count} files)" for name, count in guesses.items()) or "only empty files"
+        raise DataError(f"{folder}: label files of one format expected, found {found}; say which format to read")
+    return next(iter(guesses))
+
+
+def _label_files(folder: Path, format: str | Format | None) -> list[Path]:
+    """Label files below a folder; of a format that is named, only those that end as it writes them, if any do."""
+    below = (
+        p for p in folder.rglob("*") if p.is_file() and not any(s.startswith(".") for s in p.relative_to(folder).parts)
+    )
+    files = sorted(path for path in below if path.name.lower().removesuffix(".gz").endswith(_SUFFIXES))
+    if format is None:
+        return files
+    suffix = _format(format).suffix
+    return [path for path in files if path.name.removesuffix(".gz").endswith(suffix)] or [
+        path for path in files if path.name.removesuffix(".gz").endswith(".txt")
+    ]
+
+
+def _joined(folder: Path, files: Sequence[Path], format: Format) -> LabelTable:
+    rows = Rows(folder)
+    for path in files:
+        table = format.read(path)
+        names = {name: name for name in table.filenames}
+        if format.per_recording or table.filenames == (stem_of(path),):
+            names = {name: (path.parent / name).relative_to(folder).as_posix() for name in table.filenames}
+        rows.complete = rows.complete and table.complete
+        for name in table.filenames:
+            rows.mention(names[name], table.splits.get(name, ""))
+        for row in table:
+            rows.add(names[row.filename], *row[1:])
+        if table.classes != tuple(sorted({row.label for row in table})):  # the format has its own idea of them
+            rows.classes = tuple(dict.fromkeys((*(rows.classes or ()), *table.classes)))
+    return rows.table()
+
+
+def _target(filename: str, suffix: str) -> str:
+    parts = filename.split("/")
+    if not parts[-1] or ".." in parts or filename.startswith("/"):
+        raise DataError(f"{filename!r} is not a path below a folder, so that its label file has no place")
+    return without_sound_suffix(filename) + suffix

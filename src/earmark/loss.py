@@ -1,0 +1,106 @@
+"""Losses: what a detector's probabilities cost, given labels of any strength.
+
+Targets are 1 (present), 0 (absent) or NaN (unknown). Unknown ones cost nothing and teach nothing. Averages are over the
+known targets, so that a batch with few labels weighs as much as one with many.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from earmark.detector import Output
+from earmark.errors import ArgumentError
+
+__all__ = ["SUPERVISION", "bag_loss", "detector_loss", "frame_loss", "reduce_targets"]
+
+SUPERVISION = ("weak", "strong", "mixed")
+
+
+def bag_loss(P: Tensor, targets: Tensor) -> Tensor:
+    """Binary cross-entropy of bags, Eq. (4).
+
+    Parameters
+    ----------
+    P : (bags, classes), in (0, 1)
+    targets : (bags, classes)
+
+    >>> bag_loss(torch.tensor([[0.5, 0.9]]), torch.tensor([[1.0, torch.nan]]))
+    tensor(0.6931)
+    """
+    known = ~targets.isnan()
+    eps = torch.finfo(P.dtype).eps
+    # By hand, not F.binary_cross_entropy: at 0 and 1 that one has a gradient of 1e12.
+    t = targets.nan_to_num()
+    cost = -(t * P.clamp(min=eps).log() + (1 - t) * (1 - P).clamp(min=eps).log())
+    return _mean(cost, known)
+
+
+def frame_loss(logits: Tensor, targets: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Binary cross-entropy of frames: the paper's strong supervision.
+
+    Parameters
+    ----------
+    logits, targets : (bags, frames', classes)
+    mask : (bags, frames')
+    """
+    known = ~targets.isnan()
+    if mask is not None:
+        known = known & mask[..., None]
+    cost = F.binary_cross_entropy_with_logits(logits, targets.nan_to_num(), reduction="none")
+    return _mean(cost, known)
+
+
+def reduce_targets(targets: Tensor, reduction: int) -> Tensor:
+    """Targets of output frames: a class is present in one if it is in any of its feature frames.
+
+    Otherwise unknown if it is unknown in any, otherwise absent. (bags, frames, classes) -> (bags, frames', classes)
+
+    >>> reduce_targets(torch.tensor([0.0, 1.0, 0.0, torch.nan, 0.0, 0.0])[None, :, None], 2).flatten()
+    tensor([1., nan, 0.])
+    """
+    frames = targets.shape[1] // reduction
+    grouped = targets[:, : frames * reduction].reshape(len(targets), frames, reduction, -1)
+    return torch.where((grouped == 1).any(2), 1.0, grouped.sum(2) * 0)  # a sum with NaN in it is NaN
+
+
+def detector_loss(
+    output: Output,
+    targets: Tensor,
+    frame_targets: Tensor | None = None,
+    *,
+    supervision: str = "weak",
+    reduction: int = 1,
+) -> Tensor:
+    """What a detector's output costs.
+
+    Parameters
+    ----------
+    output
+        Of the detector.
+    targets : (bags, classes)
+    frame_targets : (bags, frames, classes) on the grid of the features
+    supervision
+        "weak" looks at bags only. "strong" looks at frames only. "mixed" looks at the frames of every bag and class
+        whose frames are known, and at the bag where they are not.
+    reduction
+        Feature frames per output frame.
+    """
+    if supervision not in SUPERVISION:
+        raise ArgumentError(f"supervision={supervision!r} is not known. Choose from: {', '.join(SUPERVISION)}")
+    if supervision == "weak":
+        return bag_loss(output.static, targets)
+    if frame_targets is None:
+        raise ArgumentError(f"supervision={supervision!r} needs targets of frames")
+    frames = reduce_targets(frame_targets, reduction)
+    strong = frame_loss(output.logits, frames, output.mask)
+    if supervision == "strong":
+        return strong
+    unknown = frames.isnan() if output.mask is None else frames.isnan() & output.mask[..., None]
+    weak_only = unknown.any(1)
+    return strong + bag_loss(output.static, targets.masked_fill(~weak_only, torch.nan))
+
+
+def _mean(cost: Tensor, known: Tensor) -> Tensor:
+    return torch.where(known, cost, 0.0).sum() / known.sum().clamp(min=1)

@@ -1,0 +1,202 @@
+"""Networks: from log-mel frames to an embedding per output frame.
+
+Every one is a module (bags, bands, frames) -> (bags, frames', embedding) with the attributes `embedding` (its size) and
+`reduction` (input frames per output frame: frames' = frames // reduction). That is the whole contract: any module that
+keeps it can take their place in a detector. `forward` may take a `mask` (bags, frames) of padded bags.
+
+Axes inside are (bags, channels, bands, frames).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from earmark.errors import ArgumentError
+from earmark.registry import Registry
+
+__all__ = ["CNN", "CRNN", "NETWORKS", "Network", "create_network", "reduce_mask"]
+
+
+def reduce_mask(mask: Tensor, reduction: int) -> Tensor:
+    """Which output frames of padded bags are real: those whose input frames all are. (bags, frames) -> (bags, frames').
+
+    >>> import torch
+    >>> reduce_mask(torch.arange(8) < torch.tensor([[8], [5]]), 4)
+    tensor([[ True,  True],
+            [ True, False]])
+    """
+    if reduction == 1:
+        return mask
+    frames = mask.shape[1] // reduction
+    return mask[:, : frames * reduction].reshape(-1, frames, reduction).all(-1)
+
+
+class Network(nn.Module):
+    """Base of the networks that come with earmark.
+
+    Parameters
+    ----------
+    n_bands
+        Of the features.
+    reduction
+        Input frames per output frame: 16 is the paper's; 8, 4, 2, 1 are finer.
+    """
+
+    name: ClassVar[str]
+    embedding: int
+
+    def __init__(self, n_bands: int, reduction: int) -> None:
+        super().__init__()
+        if reduction not in (1, 2, 4, 8, 16):
+            raise ArgumentError(f"reduction must be 1, 2, 4, 8 or 16, got {reduction}")
+        if n_bands < 16:
+            raise ArgumentError(f"the network halves the bands four times and needs at least 16, got {n_bands}")
+        self.n_bands = n_bands
+        self.reduction = reduction
+
+
+NETWORKS: Registry[Network] = Registry("network")
+
+
+def create_network(name: str, n_bands: int, **options: object) -> Network:
+    """The network called `name`.
+
+    >>> import torch
+    >>> create_network("cnn", 128)(torch.zeros(2, 128, 431)).shape  # ten seconds of the paper's features
+    torch.Size([2, 26, 256])
+    """
+    return NETWORKS.create(name, n_bands, **options)
+
+
+class _ConvBlock(nn.Module):
+    """Two 3x3 convolutions, each with ReLU and then batch normalisation, and 2x2 max-pooling (or 2x1: bands only)."""
+
+    def __init__(self, inputs: int, outputs: int, halve_time: bool, momentum: float) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, padding=1)
+        self.norm1 = _norm(outputs, momentum)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1)
+        self.norm2 = _norm(outputs, momentum)
+        self.pool = nn.MaxPool2d((2, 2 if halve_time else 1))
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        x = _hide(self.norm1(self.conv1(x).relu()), mask)
+        return self.pool(self.norm2(self.conv2(x).relu()))  # type: ignore[no-any-return]
+
+
+@NETWORKS.register(
+    "cnn", "the paper's dynamic predictor: four blocks of two 3x3 convolutions, then 256 full-height filters"
+)
+class CNN(Network):
+    """The paper's convolutional network (IV.B), without its output layer, which is the detector's.
+
+    Batch normalisation of the input; four blocks of two 3x3 convolutions with 16, 32, 64, 128 filters and 2x2
+    max-pooling; 256 filters over all remaining bands. Convolution, ReLU, batch normalisation, in this order; weights
+    drawn by He's rule, biases zero.
+
+    A padded bag gives, in evaluation, the same real frames as alone: padding is zero wherever a convolution could look
+    at it. While training, statistics of batches include the padding.
+
+    Parameters
+    ----------
+    width
+        Factor on the number of filters.
+    norm_momentum
+        Weight of the newest batch in the running statistics of batch normalisation; 0.01 is what Keras calls 0.99.
+        Short runs want more.
+    """
+
+    def __init__(
+        self, n_bands: int = 128, *, reduction: int = 16, width: float = 1.0, norm_momentum: float = 0.01
+    ) -> None:
+        super().__init__(n_bands, reduction)
+        channels = [max(1, round(width * c)) for c in (16, 32, 64, 128, 256)]
+        halvings = int(math.log2(reduction))
+        self.norm0 = _norm(1, norm_momentum)
+        self.blocks = nn.ModuleList(
+            _ConvBlock(i, o, b < halvings, norm_momentum)
+            for b, (i, o) in enumerate(zip([1, *channels[:3]], channels[:4], strict=True))
+        )
+        self.squeeze = nn.Conv2d(channels[3], channels[4], (n_bands // 16, 1))
+        self.norm_out = _norm(channels[4], norm_momentum)
+        self.embedding = channels[4]
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                _he_normal(module)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """(bags, bands, frames) -> (bags, frames // reduction, embedding)"""
+        _check(x, self.n_bands, self.reduction)
+        x = _hide(self.norm0(x[:, None]), mask)
+        for block in self.blocks:
+            x = block(x, mask)
+            if mask is not None and mask.shape[1] != x.shape[-1]:
+                mask = reduce_mask(mask, 2)
+            x = _hide(x, mask)
+        x = self.norm_out(self.squeeze(x).relu())
+        return x[:, :, 0].transpose(1, 2)
+
+
+@NETWORKS.register(
+    "crnn", "the same convolutions and three bidirectional recurrent layers of 128 (the authors' repository)"
+)
+class CRNN(Network):
+    """The convolutional network with three bidirectional GRU layers on top, as in the authors' repository.
+
+    Parameters
+    ----------
+    hidden
+        Units of each direction.
+    """
+
+    def __init__(
+        self,
+        n_bands: int = 128,
+        *,
+        reduction: int = 16,
+        width: float = 1.0,
+        norm_momentum: float = 0.01,
+        hidden: int = 128,
+        layers: int = 3,
+    ) -> None:
+        super().__init__(n_bands, reduction)
+        self.cnn = CNN(n_bands, reduction=reduction, width=width, norm_momentum=norm_momentum)
+        self.rnn = nn.GRU(self.cnn.embedding, hidden, layers, batch_first=True, bidirectional=True)
+        self.embedding = 2 * hidden
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """(bags, bands, frames) -> (bags, frames // reduction, embedding)"""
+        x = self.cnn(x, mask)
+        if mask is None:
+            return self.rnn(x)[0]  # type: ignore[no-any-return]
+        lengths = reduce_mask(mask, self.reduction).sum(1).clamp(min=1).cpu()
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        y, _ = nn.utils.rnn.pad_packed_sequence(self.rnn(packed)[0], batch_first=True, total_length=x.shape[1])
+        return y
+
+
+def _norm(channels: int, momentum: float) -> nn.BatchNorm2d:
+    return nn.BatchNorm2d(channels, eps=1e-3, momentum=momentum)  # Keras' epsilon
+
+
+def _he_normal(module: nn.Conv2d) -> None:
+    """He's initialisation as in Keras: a normal distribution cut at two deviations, rescaled to the right variance."""
+    fan_in = module.weight[0].numel()
+    deviation = math.sqrt(2 / fan_in) / 0.87962566103423978
+    nn.init.trunc_normal_(module.weight, std=deviation, a=-2 * deviation, b=2 * deviation)
+    assert module.bias is not None
+    nn.init.zeros_(module.bias)
+
+
+def _hide(x: Tensor, mask: Tensor | None) -> Tensor:
+    return x if mask is None else x * mask[:, None, None]
+
+
+def _check(x: Tensor, n_bands: int, reduction: int) -> None:
+    if x.ndim != 3 or x.shape[1] != n_bands:
+        raise ArgumentError(f"features must be (bags, {n_bands}, frames), got {tuple(x.shape)}")
+    if x.shape[2] < reduction:
+        raise ArgumentError(f"at least {reduction} frames are needed for one output frame, got {x.shape[2]}")

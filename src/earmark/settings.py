@@ -1,0 +1,233 @@
+"""Settings of a training run: recipes, changes to them, and the file that a run folder keeps.
+
+A recipe is a TOML file with sections `features`, `network`, `pool`, `augment` and `training`. What a recipe leaves out
+has the default written here. A change names a knob by section and name, `training.epochs`, or by name alone where that
+is clear. Anything unknown is refused, with the nearest name that is known.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from earmark.errors import ArgumentError, DataError, unknown_name
+from earmark.features import FeatureConfig
+from earmark.networks import NETWORKS
+from earmark.pooling import POOLS
+
+__all__ = ["Augmentation", "Settings", "Training", "load_recipe", "recipes"]
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """What is done to training features."""
+
+    semitones: tuple[float, ...] = ()
+    """Pitch variants beside the clip as it is."""
+    band_mask: int = 0
+    """Widest mask over bands, in bands."""
+    frame_mask: int = 0
+    """Widest mask over time, in feature frames."""
+    mixup: float = 0.0
+    """Share of bags that get another one mixed in."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """The schedule. The paper's numbers are in the recipe `paper`."""
+
+    supervision: str = "weak"
+    patch: float = 10.0
+    batch_size: int = 16
+    steps: int = 512
+    epochs: int = 150
+    learning_rate: float = 1e-3
+    plateau_epochs: int = 10
+    plateau_factor: float = 0.1
+    stop_epochs: int = 30
+    monitor: str = "accuracy"
+    bias_penalty: float = 0.01
+    balanced: bool = False
+    min_share: float = 0.1
+    freeze_norm: bool = False
+    """Whether batch normalisation uses, and leaves alone, its running statistics."""
+    seed: int = 0
+    precision: str = "auto"
+    """"32", "bf16", or "auto": bf16 on a GPU that has it, 32 elsewhere."""
+    compile: str = "auto"
+    """"yes", "no", or "auto": on a GPU when the run is long enough to pay for it."""
+    save_minutes: float = 5.0
+    """How often `last.ckpt` is written within an epoch; at the end of every epoch it is written anyway."""
+
+    def __post_init__(self) -> None:
+        for name in ("patch", "batch_size", "steps", "epochs", "learning_rate", "plateau_epochs", "stop_epochs"):
+            if not getattr(self, name) > 0:
+                raise ArgumentError(f"training.{name} must be positive, got {getattr(self, name)}")
+        choices = {
+            "supervision": ("weak", "strong", "mixed"),
+            "monitor": ("accuracy", "f1", "loss"),
+            "precision": ("auto", "32", "bf16"),
+            "compile": ("auto", "yes", "no"),
+        }
+        for name, known in choices.items():
+            if getattr(self, name) not in known:
+                raise unknown_name(f"training.{name}", getattr(self, name), known)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything a run was told.
+
+    Examples
+    --------
+    >>> settings = load_recipe("paper").changed({"epochs": "3", "pool.penalty": "1e-3"})
+    >>> settings.training.epochs, settings.pool
+    (3, {'name': 'rap', 'penalty': 0.001})
+    >>> settings.changed({"epoch": "3"})
+    Traceback (most recent call last):
+    earmark.errors.ArgumentError: setting='epoch' is not known; did you mean 'epochs'? ...
+    """
+
+    features: FeatureConfig = field(default_factory=FeatureConfig)
+    network: dict[str, Any] = field(default_factory=lambda: {"name": "cnn"})
+    pool: dict[str, Any] = field(default_factory=lambda: {"name": "rap"})
+    augment: Augmentation = field(default_factory=Augmentation)
+    training: Training = field(default_factory=Training)
+
+    @classmethod
+    def from_dict(cls, sections: Mapping[str, Mapping[str, Any]]) -> Settings:
+        """Settings from the sections of a TOML file."""
+        known = [f.name for f in dataclasses.fields(cls)]
+        for name, section in sections.items():
+            if name not in known:
+                raise unknown_name("section", name, known)
+            if not isinstance(section, Mapping):
+                raise ArgumentError(f"{name} must be a section, got {section!r}")
+        return cls(
+            features=FeatureConfig.from_dict(sections.get("features", {})),
+            network=_named("network", NETWORKS, {"name": "cnn", **sections.get("network", {})}),
+            pool=_named("pool", POOLS, {"name": "rap", **sections.get("pool", {})}),
+            augment=_build(Augmentation, "augment", sections.get("augment", {})),
+            training=_build(Training, "training", sections.get("training", {})),
+        )
+
+    def to_dict(self) -> dict[str, dict[str, Any]]:
+        """Sections and their knobs, all of them."""
+        return {
+            "features": self.features.to_dict(),
+            "network": dict(self.network),
+            "pool": dict(self.pool),
+            "augment": {**dataclasses.asdict(self.augment), "semitones": list(self.augment.semitones)},
+            "training": dataclasses.asdict(self.training),
+        }
+
+    def changed(self, changes: Mapping[str, str]) -> Settings:
+        """The same with some knobs set otherwise; values as in TOML, where quotes around words may be left out."""
+        sections = self.to_dict()
+        for key, text in changes.items():
+            section, name = _resolve(key, self._knobs(sections))
+            if (section, name) in (("pool", "name"), ("network", "name")):
+                sections[section] = {}  # options of another kind mean nothing
+            sections[section][name] = _value(text)
+        return Settings.from_dict(sections)
+
+    def to_toml(self) -> str:
+        """The text of `config.toml`."""
+        return "\n".join(
+            f"[{section}]\n" + "".join(f"{k} = {_literal(v)}\n" for k, v in knobs.items() if v is not None)
+            for section, knobs in self.to_dict().items()
+        )
+
+    def _knobs(self, sections: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
+        knobs = {section: list(own) for section, own in sections.items()}
+        knobs["network"] = ["name", *NETWORKS[sections["network"]["name"]].options()]
+        knobs["pool"] = ["name", *POOLS[sections["pool"]["name"]].options()]
+        return knobs
+
+
+def recipes() -> dict[str, str]:
+    """Recipes that come with earmark, by name, with the first line of their text."""
+    folder = resources.files("earmark") / "recipes"
+    texts = {Path(entry.name).stem: entry.read_text() for entry in folder.iterdir() if entry.name.endswith(".toml")}
+    return {name: texts[name].splitlines()[0].lstrip("# ") for name in sorted(texts)}
+
+
+def load_recipe(recipe: str | Path) -> Settings:
+    """A recipe by name, or from a TOML file."""
+    path = Path(recipe)
+    if path.suffix == ".toml":
+        try:
+            text = path.read_text()
+        except OSError as error:
+            raise DataError(f"{path}: {error.strerror}") from error
+    elif str(recipe) in recipes():
+        text = (resources.files("earmark") / "recipes" / f"{recipe}.toml").read_text()
+    else:
+        raise unknown_name("recipe", recipe, recipes())
+    try:
+        return Settings.from_dict(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise DataError(f"{path}: not TOML: {error}") from error
+
+
+def _build(cls: type[Any], section: str, values: Mapping[str, Any]) -> Any:
+    kinds = get_type_hints(cls)
+    checked = {}
+    for name, value in values.items():
+        if name not in kinds:
+            raise unknown_name(f"{section} setting", name, kinds)
+        checked[name] = _as_kind(f"{section}.{name}", value, kinds[name])
+    return cls(**checked)
+
+
+def _as_kind(name: str, value: Any, kind: Any) -> Any:
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if kind == tuple[float, ...] and isinstance(value, list) and all(isinstance(v, int | float) for v in value):
+        return tuple(float(v) for v in value)
+    if inspect.isclass(kind) and type(value) is kind:
+        return value
+    if kind is str and isinstance(value, int):  # precision = 32
+        return str(value)
+    said = "a list of numbers" if kind == tuple[float, ...] else kind.__name__
+    raise ArgumentError(f"{name} must be {said}, got {value!r}")
+
+
+def _named(section: str, family: Any, values: dict[str, Any]) -> dict[str, Any]:
+    known = family[values["name"]].options()
+    for option in values:
+        if option != "name" and option not in known:
+            raise unknown_name(f"{section} {values['name']!r}: option", option, known or ["(none)"])
+    return values
+
+
+def _resolve(key: str, knobs: Mapping[str, list[str]]) -> tuple[str, str]:
+    if key in ("pool", "network"):
+        return key, "name"
+    section, _, name = key.rpartition(".")
+    places = [s for s in knobs if name in knobs[s] and section in ("", s)]
+    if len(places) == 1:
+        return places[0], name
+    if places:
+        raise ArgumentError(f"setting {key!r} could be any of: {', '.join(f'{s}.{name}' for s in places)}")
+    if section:
+        raise unknown_name("setting", key, [f"{s}.{n}" for s in knobs for n in knobs[s]])
+    raise unknown_name("setting", key, dict.fromkeys(n for s in knobs for n in knobs[s]))
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"x = {text}")["x"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _literal(value: Any) -> str:
+    return json.dumps(value)  # numbers, booleans, strings and lists of them are written alike in JSON and TOML

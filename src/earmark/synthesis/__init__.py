@@ -1,0 +1,45 @@
+"""Soundscapes with known truth.
+
+    from earmark.synthesis import synthesise
+    synthesise("urban-sed", "soundscapes", clips=200)
+
+`synthesise` takes the name of a recipe, a recipe of your own (TOML), a table of events or Scaper's JAMS files, and
+writes sound, annotations and a label table. Its parts can be had one by one.
+
+Files of this room, each importing only those before it: `timbres`, `machines`, `voices` and `bank` (the embedded sound
+bank), `distributions`, `specification` (what a soundscape is), `scaper` (JAMS), `sources` (sound banks), `sampling`
+(recipes), `render` (one soundscape), `job` (many of them).
+"""
+
+from earmark.synthesis.bank import CLASSES, make_sound
+from earmark.synthesis.distributions import Distribution, parse_distribution
+from earmark.synthesis.job import Summary, plan_from, synthesise
+from earmark.synthesis.render import Rendered, render
+from earmark.synthesis.sampling import Recipe, read_recipe, recipe_names
+from earmark.synthesis.scaper import read_jams, write_jams
+from earmark.synthesis.sources import Bank, FolderBank, ProceduralBank, open_bank
+from earmark.synthesis.specification import Event, Soundscape, read_events
+
+__all__ = [
+    "CLASSES",
+    "Bank",
+    "Distribution",
+    "Event",
+    "FolderBank",
+    "ProceduralBank",
+    "Recipe",
+    "Rendered",
+    "Soundscape",
+    "Summary",
+    "make_sound",
+    "open_bank",
+    "parse_distribution",
+    "plan_from",
+    "read_events",
+    "read_jams",
+    "read_recipe",
+    "recipe_names",
+    "render",
+    "synthesise",
+    "write_jams",
+]

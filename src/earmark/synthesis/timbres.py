@@ -1,0 +1,250 @@
+"""What the sounds of the bank are made of: tones, noises, strikes, envelopes and the place they are heard in.
+
+A *colour* is a function from frequencies in Hz to gains; tones and noises are both painted with it. A `Canvas` is a
+stretch of time with a random generator: it draws numbers and makes arrays of its own length. Times are seconds,
+frequencies Hz, levels dB.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import fft, signal
+
+__all__ = ["Canvas", "Colour", "Signal", "Span", "band", "blend", "both", "gain", "peaks", "ring", "tilt"]
+
+Signal: TypeAlias = NDArray[np.float64]
+Colour: TypeAlias = Callable[[Signal], Signal]
+Span: TypeAlias = tuple[float, float]
+
+_TABLE = 8192  # samples of one period: harmonic 200 is still interpolated to -50 dB
+_GRID = np.geomspace(10.0, 30000.0, 300)  # where colours of noise are evaluated; in between they are interpolated
+
+
+def gain(level: float) -> float:
+    """The factor that a level in dB stands for.
+
+    >>> gain(-20.0)
+    0.1
+    """
+    return math.pow(10.0, level / 20.0)
+
+
+def tilt(slope: float) -> Colour:
+    """A spectrum that falls (or rises) by `slope` dB per octave; 0 dB at 1 kHz, flat below 30 Hz."""
+    power = slope / (20.0 * math.log10(2.0))
+    return lambda hertz: (np.maximum(hertz, 30.0) / 1000.0) ** power
+
+
+def band(low: float, high: float, steep: int = 2) -> Colour:
+    """What lies between two frequencies passes; `steep` is the order of both edges."""
+    return lambda hertz: ((1.0 + (low / np.maximum(hertz, 1.0)) ** 4) * (1.0 + (hertz / high) ** 4)) ** (-steep / 4.0)
+
+
+def peaks(centres: ArrayLike, widths: ArrayLike, levels: ArrayLike = 0.0, floor: float = -40.0) -> Colour:
+    """Resonances over a floor in dB: the formants of a voice, the body of a machine."""
+    c, w, g = np.broadcast_arrays(*np.atleast_1d(centres, widths, np.power(10.0, np.divide(levels, 20.0))))
+    return lambda hertz: gain(floor) + (g / (1.0 + ((hertz[:, None] - c) / (w / 2.0)) ** 2)).sum(1)
+
+
+def both(*colours: Colour) -> Colour:
+    """One colour behind another."""
+    return lambda hertz: math.prod((colour(hertz) for colour in colours), start=np.ones(len(hertz)))
+
+
+def ring(strikes: Signal, rate: int, centres: Iterable[float], decays: Iterable[float]) -> Signal:
+    """Struck bodies: each mode rings at its frequency and falls by 60 dB in its decay time."""
+    sound = np.zeros_like(strikes)
+    for centre, decay in zip(centres, decays, strict=True):
+        if centre < 0.45 * rate:
+            radius = 10.0 ** (-3.0 / (decay * rate))
+            angle = 2.0 * math.pi * centre / rate
+            poles = [1.0, -2.0 * radius * math.cos(angle), radius * radius]
+            sound += signal.lfilter([math.sqrt(1.0 - radius) * math.sin(angle)], poles, strikes)
+    return sound
+
+
+def blend(*parts: tuple[Signal, float]) -> Signal:
+    """Mix sounds, each brought to its level in dB (root mean square) first; silence stays silent."""
+    sound = np.zeros_like(parts[0][0])
+    for part, level in parts:
+        power = float(np.mean(part * part))
+        if power > 0.0:
+            sound += part * (gain(level) / math.sqrt(power))
+    return sound
+
+
+@dataclass(frozen=True)
+class Canvas:
+    """A stretch of time to be filled with sound.
+
+    Parameters
+    ----------
+    rng
+        Where every random number comes from.
+    rate
+        Samples per second.
+    samples
+        Length.
+
+    >>> canvas = Canvas(np.random.default_rng(0), 8000, 4000)
+    >>> canvas.tone(440.0, tilt(-6.0)).shape, canvas.noise(tilt(-3.0)).shape
+    ((4000,), (4000,))
+    """
+
+    rng: np.random.Generator
+    rate: int
+    samples: int
+
+    @property
+    def seconds(self) -> float:
+        """Length in seconds."""
+        return self.samples / self.rate
+
+    @cached_property
+    def time(self) -> Signal:
+        """The time of every sample."""
+        return np.arange(self.samples) / self.rate
+
+    def part(self, seconds: float) -> Canvas:
+        """A canvas of another length that goes on with the same random numbers."""
+        return Canvas(self.rng, self.rate, max(16, round(seconds * self.rate)))
+
+    def between(self, low: float, high: float) -> float:
+        """A number between two others, all equally likely."""
+        return float(self.rng.uniform(low, high))
+
+    def octaves(self, low: float, high: float) -> float:
+        """A number between two others, all octaves equally likely."""
+        return float(np.exp(self.rng.uniform(math.log(low), math.log(high))))
+
+    def chance(self, probability: float) -> bool:
+        """True that often."""
+        return bool(self.rng.random() < probability)
+
+    def pick(self, choices: Sequence[float]) -> float:
+        """One of a few numbers."""
+        return choices[int(self.rng.integers(len(choices)))]
+
+    def several(self, count: int, low: float, high: float) -> Signal:
+        """Sorted numbers, all octaves equally likely: where the resonances of something lie."""
+        return np.sort(np.exp(self.rng.uniform(math.log(low), math.log(high), count)))
+
+    def through(self, *points: tuple[float, float]) -> Signal:
+        """A curve through points (time, value), straight in between and constant outside."""
+        times, values = zip(*points, strict=True)
+        return np.asarray(np.interp(self.time, times, values))
+
+    def wander(self, speed: float, depth: float) -> Signal:
+        """A smooth random curve around 0: `speed` turns per second, standard deviation `depth`."""
+        knots = max(2, math.ceil(self.seconds * speed * 2.0) + 1)
+        values = self.rng.normal(0.0, depth, knots)
+        return np.interp(self.time, np.linspace(0.0, self.seconds, knots), values)
+
+    def swing(self, speed: float) -> Signal:
+        """A sine between -1 and 1 with a random phase."""
+        turns = speed * self.time + self.rng.random()
+        return np.sin((2.0 * math.pi * turns).astype(np.float32)).astype(np.float64)  # float32: five times as fast
+
+    def tone(self, pitch: float | Signal, colour: Colour, *, rough: float = 0.0, pulsed: bool = False) -> Signal:
+        """All harmonics of a pitch that may glide.
+
+        Parameters
+        ----------
+        colour
+            Gain of a harmonic by its mean frequency. Harmonics that would come near half the rate are left out.
+        rough
+            Standard deviation, in dB, of what each harmonic deviates from the colour.
+        pulsed
+            Harmonics start in phase, as from glottis or exhaust, rather than anyhow.
+        """
+        curve: Signal = np.broadcast_to(np.asarray(pitch, dtype=np.float64), (self.samples,))
+        count = min(int(0.45 * self.rate / curve.max()), _TABLE // 8)
+        if count < 1:
+            return np.zeros(self.samples)
+        gains = colour(np.arange(1, count + 1, dtype=np.float64) * curve.mean(dtype=np.float64))
+        gains = gains * np.power(10.0, self.rng.normal(0.0, rough / 20.0, count))
+        turns = np.zeros(count) if pulsed else self.rng.random(count)
+        harmonics = np.zeros(_TABLE // 2 + 1, dtype=complex)
+        harmonics[1 : count + 1] = gains * np.exp(2j * math.pi * turns)
+        table = fft.irfft(harmonics, _TABLE) * (_TABLE / 2.0)
+        table = np.append(table, table[0])
+        place = np.cumsum(curve) * (_TABLE / self.rate)
+        below = place.astype(np.int64)
+        place -= below
+        below &= _TABLE - 1
+        low = table[below]
+        return low + place * (table[below + 1] - low)
+
+    def noise(self, colour: Colour) -> Signal:
+        """Gaussian noise of a colour, about as loud as its gains are at their mean."""
+        length = fft.next_fast_len(self.samples, real=True)
+        hertz = fft.rfftfreq(length, 1.0 / self.rate)
+        gains = np.interp(hertz, _GRID, colour(_GRID) * math.sqrt(length / 2.0), left=0.0).astype(np.float32)
+        draws = self.rng.standard_normal(2 * len(hertz), dtype=np.float32).view(np.complex64)
+        draws *= gains
+        return np.asarray(fft.irfft(draws, length)[: self.samples], dtype=np.float64)
+
+    def onsets(self, gap: float, jitter: float = 0.0) -> Signal:
+        """Times from the start on, `gap` apart, each gap varied by the fraction `jitter` (standard deviation)."""
+        count = math.ceil(self.seconds / gap * (1.0 + 2.0 * jitter)) + 8
+        gaps = gap * np.clip(1.0 + jitter * self.rng.standard_normal(count), 0.3, 1.7)
+        times: Signal = np.cumsum(gaps) - gaps[0]
+        return times[: int(np.searchsorted(times, self.seconds))]
+
+    def strikes(self, times: ArrayLike, strengths: ArrayLike = 1.0) -> Signal:
+        """Single samples at the given times; those after the end are left out."""
+        where = (np.asarray(times) * self.rate).astype(np.int64)
+        weights = np.broadcast_to(np.asarray(strengths, dtype=np.float64), where.shape)
+        return np.bincount(where, weights, self.samples)[: self.samples].astype(np.float64)
+
+    def fading(self, strikes: Signal, decay: float) -> Signal:
+        """The envelope of strikes, each falling by 60 dB in its decay time."""
+        return np.asarray(signal.lfilter([1.0], [1.0, -(10.0 ** (-3.0 / (decay * self.rate)))], strikes))
+
+    def runs(self, on: Span, off: Span) -> list[Span]:
+        """Spans of activity from the start to the end, their lengths and pauses drawn from two ranges."""
+        spans, start = [], 0.0
+        while start < self.seconds:
+            stop = start + self.octaves(*on)
+            spans.append((start, stop))
+            start = stop + self.between(*off)
+        return spans
+
+    def gate(self, spans: Iterable[Span], attack: float, release: float) -> Signal:
+        """1 within the spans and 0 between them, with slopes inside."""
+        points: list[tuple[float, float]] = []
+        for start, stop in spans:
+            rise, fall = min(attack, (stop - start) / 3.0), min(release, (stop - start) / 3.0)
+            points += [(start, 0.0), (start + rise, 1.0), (stop - fall, 1.0), (stop, 0.0)]
+        return self.through(*points)
+
+    def place(self, grains: Iterable[tuple[float, Signal]]) -> Signal:
+        """Short sounds put at their times; what sticks out at the end is cut."""
+        sound = np.zeros(self.samples)
+        for time, grain in grains:
+            first = round(time * self.rate)
+            if first < self.samples:
+                kept = grain[: self.samples - first]
+                sound[first : first + len(kept)] += kept
+        return sound
+
+    def heard(self, sound: Signal) -> Signal:
+        """The sound as a microphone in a street gets it: from a distance, with echoes and a tail, over a murmur."""
+        tail = self.octaves(0.06, 0.5)
+        echo = self.part(tail)
+        reverb = echo.noise(band(150.0, 5000.0, 1)) * np.exp(-6.9 * echo.time / tail)
+        reverb *= gain(self.between(-26.0, -4.0)) / math.sqrt(float(np.sum(reverb * reverb)))
+        response = reverb + echo.strikes(self.rng.uniform(0.002, 0.03, 4), self.rng.normal(0.0, 0.15, 4))
+        response[0] += 1.0
+        edges = [self.octaves(20.0, 120.0), min(self.octaves(3000.0, 18000.0), 0.45 * self.rate)]
+        response = signal.lfilter(*signal.butter(1, edges, "bandpass", fs=self.rate), response)
+        wet = signal.oaconvolve(sound, response)[: self.samples]
+        murmur = self.noise(both(tilt(self.between(-9.0, -3.0)), band(30.0, 9000.0, 1)))
+        return blend((wet, 0.0), (murmur, self.between(-60.0, -24.0)))

@@ -1,0 +1,47 @@
+"""Seconds, samples and frames.
+
+Bare times are seconds. Frame k of a grid with `hop` seconds between frames stands for the time from k * hop up to, not
+including, (k + 1) * hop, whatever stretch of sound its analysis window saw. An event makes every frame active that it
+touches: the rule by which the paper's authors trained and scored.
+"""
+
+from __future__ import annotations
+
+import math
+
+__all__ = ["frames_to_time", "span_to_frames", "time_to_frame", "time_to_sample"]
+
+_SLACK = 1e-6  # of a frame: 0.3 / 0.1 is 2.9999999999999996, and means 3
+
+
+def time_to_sample(time: float, rate: int) -> int:
+    """The sample nearest to a time.
+
+    >>> time_to_sample(0.5, 44100)
+    22050
+    """
+    return math.floor(time * rate + 0.5)
+
+
+def time_to_frame(time: float, hop: float) -> int:
+    """The frame that a time falls into.
+
+    >>> time_to_frame(0.3, 0.1), time_to_frame(0.29, 0.1)
+    (3, 2)
+    """
+    return math.floor(time / hop + _SLACK)
+
+
+def frames_to_time(frames: int, hop: float) -> float:
+    """When a frame begins; so also how long that many frames last."""
+    return frames * hop
+
+
+def span_to_frames(onset: float, offset: float, hop: float) -> tuple[int, int]:
+    """Frames touched by a span of time, as first and one past the last. A span of no length touches one frame.
+
+    >>> span_to_frames(0.25, 0.9, 0.5), span_to_frames(0.5, 1.0, 0.5), span_to_frames(0.7, 0.7, 0.5)
+    ((0, 2), (1, 2), (1, 2))
+    """
+    first = time_to_frame(onset, hop)
+    return first, max(first + 1, math.ceil(offset / hop - _SLACK))

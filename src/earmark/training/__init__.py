@@ -1,0 +1,15 @@
+"""Training: a detector learns from bags.
+
+Files, each importing only those before it: `schedule` (when to learn slower, when to stop), `memory` (what a run
+remembers, and where), `steps` (one step, fast), `validation` (how good it is), `watch` (how long it takes), `loop` (all
+of them, safely).
+"""
+
+from __future__ import annotations
+
+from earmark.training.loop import Result, create_detector, train
+from earmark.training.schedule import Schedule
+from earmark.training.validation import validate
+from earmark.training.watch import Progress
+
+__all__ = ["Progress", "Result", "Schedule", "create_detector", "train", "validate"]

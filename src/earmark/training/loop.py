@@ -1,0 +1,242 @@
+"""The training loop.
+
+A run folder holds `config.toml`, `model.safetensors` (the best weights so far), `last.ckpt` (to go on from) and
+`log.jsonl` (a line per epoch). Every file is written whole or not at all, in an order that lets a process be killed at
+any moment: what `last.ckpt` says is done is done, and whatever came after it is done again, identically, since a batch
+depends on nothing but the seed, the epoch and the step.
+
+With several processes, each takes its share of every batch and gradients are averaged; one process writes. Batch
+normalisation then sees each process's own share, and the first process's running statistics are kept. `freeze_norm`
+takes it out of the picture.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from earmark.bags import Bags
+from earmark.checkpoint import save_detector
+from earmark.detector import Detector
+from earmark.errors import TrainingError
+from earmark.networks import create_network
+from earmark.pooling import create_pool
+from earmark.settings import Settings
+from earmark.training.memory import Memory, begin, log, resume, save
+from earmark.training.schedule import Schedule
+from earmark.training.steps import Step, make_optimizer
+from earmark.training.validation import validate
+from earmark.training.watch import Progress, Watch
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+__all__ = ["Result", "create_detector", "train"]
+
+_LOOK_EVERY = 50  # steps between looks at the loss: on a GPU a look is a wait
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a run ended."""
+
+    epochs: int
+    best_epoch: int
+    scores: dict[str, float]
+    """Of the best epoch, on the validation clips."""
+    is_finished: bool
+    """False if it was interrupted and can be resumed."""
+
+
+def create_detector(settings: Settings, classes: tuple[str, ...]) -> Detector:
+    """A detector as the settings say, freshly initialised from their seed."""
+    network, pool = dict(settings.network), dict(settings.pool)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(settings.training.seed)
+        return Detector(
+            classes,
+            settings.features,
+            create_network(network.pop("name"), settings.features.n_bands, **network),
+            create_pool(pool.pop("name"), len(classes), **pool),
+        )
+
+
+def train(
+    training: Bags,
+    validation: Bags,
+    settings: Settings,
+    out: Path,
+    *,
+    fabric: Fabric,
+    go_on: bool = False,
+    provenance: dict[str, Any] | None = None,
+    hook: Callable[[Progress], None] | None = None,
+) -> Result:
+    """Train a detector.
+
+    Parameters
+    ----------
+    training, validation
+        Bags to learn from, and bags to decide by.
+    settings
+        Of the run.
+    out
+        The run folder.
+    fabric
+        The device or devices, and the precision.
+    go_on
+        Whether to resume from `out/last.ckpt`.
+    provenance
+        What the model file is to say about where it came from.
+    hook
+        Told about progress now and then.
+    """
+    knobs = settings.training
+    detector = create_detector(settings, training.classes).to(fabric.device)
+    optimizer = make_optimizer(detector, knobs.learning_rate, fabric.device)
+    memory = Memory(Schedule(knobs.learning_rate, knobs.plateau_epochs, knobs.plateau_factor, knobs.stop_epochs))
+    if go_on:
+        memory = resume(out, settings, detector, optimizer)
+    elif fabric.is_global_zero:
+        begin(out, settings)
+    module, wrapped = fabric.setup(detector, optimizer)
+    step = Step(fabric, module, detector, wrapped, settings, compiled=_pays_to_compile(fabric, settings))
+    watch = Watch(knobs.epochs, knobs.steps, knobs.batch_size, hook)
+
+    def keep() -> None:
+        if fabric.is_global_zero:
+            save(out, memory, settings, detector, optimizer)
+
+    with _interruptible() as interrupted:
+        while memory.epoch < knobs.epochs and not memory.schedule.is_over:
+            _set_learning_rate(optimizer, memory.schedule.learning_rate)
+            _set_mode(detector, knobs.freeze_norm)
+            for loss in _steps(step, training, settings, memory, fabric):
+                watch.stepped(memory.epoch, memory.step)
+                if not _look_is_due(memory.step, knobs.steps) and not interrupted():
+                    continue
+                memory.loss += _finite(loss(), memory, out)
+                watch.looked(memory.loss / memory.step)
+                stop = _agreed(interrupted(), fabric) and memory.step < knobs.steps
+                if stop or watch.since_saving > 60 * knobs.save_minutes:
+                    keep()
+                    watch.saved()
+                if stop:
+                    return Result(memory.epoch, memory.best_epoch, memory.best_scores, is_finished=False)
+            scores = validate(module, detector, validation, knobs.supervision, fabric)
+            rate = memory.schedule.learning_rate
+            is_best = memory.judge(scores, knobs.monitor)
+            if fabric.is_global_zero:
+                if is_best:
+                    about = {**(provenance or {}), "epoch": memory.epoch + 1, "scores": scores, "seed": knobs.seed}
+                    path = out / "model.safetensors"
+                    save_detector(path, detector, network=settings.network, pool=settings.pool, provenance=about)
+                log(out, memory, scores, rate, detector, is_best, watch.clips_per_second)
+            watch.validated(scores[knobs.monitor])
+            memory.next_epoch()
+            keep()
+            watch.saved()
+    return Result(memory.epoch, memory.best_epoch, memory.best_scores, is_finished=True)
+
+
+def _steps(
+    step: Step, training: Bags, settings: Settings, memory: Memory, fabric: Fabric
+) -> Iterator[Callable[[], float]]:
+    """Do the steps of an epoch that are still to do; each yields what sums the losses since last asked."""
+    knobs = settings.training
+    batches = training.draw(
+        knobs.steps,
+        knobs.batch_size,
+        patch=knobs.patch,
+        seed=knobs.seed,
+        epoch=memory.epoch,
+        first=memory.step,
+        balanced=knobs.balanced,
+        min_share=knobs.min_share,
+        part=(fabric.global_rank, fabric.world_size),
+    )
+    total = torch.zeros((), device=fabric.device, dtype=torch.float64)
+
+    def take() -> float:
+        value = float(total)
+        total.zero_()
+        return value
+
+    for batch in batches:
+        total += step(batch)
+        memory.step += 1
+        yield take
+
+
+def _look_is_due(step: int, steps: int) -> bool:
+    return step % _LOOK_EVERY == 0 or step == steps
+
+
+def _finite(loss: float, memory: Memory, out: Path) -> float:
+    if not math.isfinite(loss):
+        raise TrainingError(
+            f"the loss became {loss} in epoch {memory.epoch + 1} before step {memory.step}; {out} keeps the state "
+            "before that. Try a smaller learning_rate"
+        )
+    return loss
+
+
+def _set_mode(detector: Detector, freeze_norm: bool) -> None:
+    detector.train()
+    if freeze_norm:
+        for module in detector.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.eval()
+
+
+def _set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)  # in place: a recorded graph points to it
+        else:
+            group["lr"] = rate
+
+
+def _pays_to_compile(fabric: Fabric, settings: Settings) -> bool:
+    """Compiling takes about a minute and saves about a third of a GPU's time per step."""
+    knobs = settings.training
+    if knobs.compile != "auto":
+        return knobs.compile == "yes"
+    return fabric.device.type == "cuda" and knobs.epochs * knobs.steps * knobs.batch_size > 500_000
+
+
+def _agreed(stop: bool, fabric: Fabric) -> bool:
+    """Whether any process was asked to stop; then all do."""
+    if fabric.world_size == 1:
+        return stop
+    flag = torch.tensor(float(stop), device=fabric.device)
+    return bool(fabric.all_reduce(flag, reduce_op="sum"))
+
+
+@contextmanager
+def _interruptible() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C ends the run after the step; a second one at once."""
+    asked = False
+
+    def ask(number: int, frame: object) -> None:
+        nonlocal asked
+        asked = True
+        signal.signal(signal.SIGINT, before)
+
+    try:
+        before = signal.signal(signal.SIGINT, ask)
+    except ValueError:  # not the main thread: nobody presses Ctrl-C there
+        yield lambda: False
+        return
+    try:
+        yield lambda: asked
+    finally:
+        signal.signal(signal.SIGINT, before)

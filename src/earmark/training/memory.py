@@ -1,0 +1,132 @@
+"""What a run remembers, and the files it keeps that in."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from earmark.checkpoint import read_tensors, write_tensors
+from earmark.detector import Detector
+from earmark.errors import ArgumentError
+from earmark.files import make_folder, written_whole
+from earmark.settings import Settings
+from earmark.training.schedule import Schedule
+
+__all__ = ["Memory", "begin", "log", "resume", "save"]
+
+_MAY_CHANGE = {"epochs", "stop_epochs", "save_minutes", "precision", "compile"}
+
+
+@dataclass
+class Memory:
+    """What a run remembers from step to step, beside weights and moments."""
+
+    schedule: Schedule
+    epoch: int = 0
+    step: int = 0
+    loss: float = 0.0
+    """Sum over the steps of this epoch."""
+    best_epoch: int = -1
+    best_scores: dict[str, float] = field(default_factory=dict)
+
+    def judge(self, scores: dict[str, float], monitor: str) -> bool:
+        """Take in the scores of the epoch; whether they are the best."""
+        is_best = self.schedule.is_best(-scores["loss"] if monitor == "loss" else scores[monitor])
+        if is_best:
+            self.best_epoch, self.best_scores = self.epoch, scores
+        return is_best
+
+    def next_epoch(self) -> None:
+        """Turn the page."""
+        self.epoch, self.step, self.loss = self.epoch + 1, 0, 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON can say it."""
+        return {**vars(self), "schedule": self.schedule.state()}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Memory:
+        """Remember again."""
+        return cls(**{**values, "schedule": Schedule(**values["schedule"])})
+
+
+def begin(out: Path, settings: Settings) -> None:
+    """Make a run folder, unless it holds a run already."""
+    make_folder(out)
+    if (out / "last.ckpt").exists():
+        raise ArgumentError(f"{out} holds a run already; go on with it by --resume, or choose another folder")
+    (out / "log.jsonl").unlink(missing_ok=True)
+    with written_whole(out / "config.toml") as draft:
+        draft.write_text(settings.to_toml())
+
+
+def save(out: Path, memory: Memory, settings: Settings, detector: Detector, optimizer: torch.optim.Optimizer) -> None:
+    """Write `last.ckpt`."""
+    tensors = {f"detector.{name}": tensor for name, tensor in detector.state_dict().items()}
+    for i, p in enumerate(detector.parameters()):
+        tensors |= {f"adam.{i}.{key}": value for key, value in optimizer.state.get(p, {}).items()}
+    about = {"memory": memory.to_dict(), "settings": settings.to_dict(), "classes": list(detector.classes)}
+    write_tensors(out / "last.ckpt", "training state", tensors, about)
+
+
+def resume(out: Path, settings: Settings, detector: Detector, optimizer: torch.optim.Optimizer) -> Memory:
+    """Weights, moments and memory of an interrupted run; the log is cut back to what they know."""
+    if not (out / "last.ckpt").exists():
+        raise ArgumentError(f"{out} holds no last.ckpt to resume from")
+    tensors, about = read_tensors(out / "last.ckpt", "training state")
+    _check_same(out, about["settings"], settings)
+    if tuple(about["classes"]) != detector.classes:
+        raise ArgumentError(f"{out} was trained on other classes: {', '.join(about['classes'])}")
+    detector.load_state_dict({k.removeprefix("detector."): v for k, v in tensors.items() if k.startswith("detector.")})
+    for i, p in enumerate(detector.parameters()):
+        for name, value in tensors.items():
+            if name.startswith(f"adam.{i}."):
+                optimizer.state[p][name.split(".", 2)[2]] = value.to(p.device)
+    memory = Memory.from_dict(about["memory"])
+    path = out / "log.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    with written_whole(path) as draft:
+        draft.write_text("".join(line + "\n" for line in lines[: memory.epoch]))
+    return memory
+
+
+def log(
+    out: Path,
+    memory: Memory,
+    scores: dict[str, float],
+    learning_rate: float,
+    detector: Detector,
+    is_best: bool,
+    clips_per_second: float,
+) -> None:
+    """Add the epoch's line to `log.jsonl`."""
+    alpha = getattr(detector.pool, "alpha", None)
+    line = {
+        "epoch": memory.epoch + 1,
+        "loss": memory.loss / max(memory.step, 1),
+        "validation": scores,
+        "learning_rate": learning_rate,
+        "best": is_best,
+        "alpha": alpha.tolist() if isinstance(alpha, Tensor) else None,
+        "clips_per_second": round(clips_per_second, 1),
+    }
+    path = out / "log.jsonl"
+    before = path.read_text() if path.exists() else ""
+    with written_whole(path) as draft:
+        draft.write_text(before + json.dumps(line) + "\n")
+
+
+def _check_same(out: Path, before: dict[str, Any], settings: Settings) -> None:
+    for section, knobs in settings.to_dict().items():
+        for key, value in knobs.items():
+            old = before.get(section, {}).get(key)
+            if json.dumps(old) != json.dumps(value) and key not in _MAY_CHANGE:
+                raise ArgumentError(
+                    f"{out} was begun with {section}.{key} = {old}, now {value}; resume with the same settings, "
+                    "or begin anew in another folder"
+                )

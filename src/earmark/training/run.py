@@ -1,0 +1,175 @@
+"""A run from data to model: features, bags, training, and what there is to say about it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from earmark.bags import Bags, FeatureStore, build_store
+from earmark.datasets import Collection
+from earmark.errors import DataError
+from earmark.features import FeatureConfig
+from earmark.settings import Settings
+from earmark.training.loop import Result, train
+from earmark.training.watch import Progress
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+__all__ = ["Report", "data_fingerprint", "make_fabric", "run"]
+
+_HELD_OUT = 10  # one in so many training clips decides, where a data set names no validation clips
+
+
+@dataclass(frozen=True)
+class Report:
+    """How a run went."""
+
+    result: Result
+    notes: tuple[str, ...]
+    """What the user should know about the data, a line each."""
+
+
+def make_fabric(settings: Settings, *, devices: int | None = None, nodes: int = 1) -> Fabric:
+    """The machine, or machines, as Lightning Fabric sees them.
+
+    One device unless told otherwise. Started by torchrun or SLURM, it takes its place among the processes there are.
+    """
+    import os
+
+    from lightning_fabric import Fabric
+
+    on_gpu = torch.cuda.is_available()
+    count = devices or int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    has_bf16 = on_gpu and torch.cuda.is_bf16_supported()
+    wanted = settings.training.precision
+    half = wanted == "bf16" or (wanted == "auto" and has_bf16)
+    fabric = Fabric(
+        accelerator="cuda" if on_gpu else "cpu",
+        devices=count,
+        num_nodes=nodes,
+        strategy="ddp" if count * nodes > 1 else "auto",
+        precision="bf16-mixed" if half else "32-true",
+    )
+    fabric.launch()
+    return fabric
+
+
+def run(
+    data: Collection,
+    settings: Settings,
+    out: Path,
+    *,
+    cache: Path,
+    fabric: Fabric,
+    go_on: bool = False,
+    provenance: dict[str, Any] | None = None,
+    hook: Callable[[Progress], None] | None = None,
+    features_hook: Callable[[int, int], None] | None = None,
+) -> Report:
+    """Train on the clips of split `train`, decide by those of `validate`.
+
+    Parameters
+    ----------
+    data
+        Clips and labels.
+    out
+        The run folder.
+    cache
+        Folder for features, which other runs on the same data can use again.
+    features_hook
+        Told how many clips have features, and how many there are.
+
+    See `train` for the rest.
+    """
+    training, validation, notes = _splits(data)
+    stores = {}
+    for name, part, semitones in (
+        ("train", training, settings.augment.semitones),
+        ("validate", validation, ()),
+    ):
+        folder = cache / f"{name}-{_key(settings.features, semitones)}"
+        with fabric.rank_zero_first():
+            stores[name] = build_store(
+                folder, part.clips, settings.features, semitones=semitones, progress=features_hook
+            )
+        notes += _skipped(stores[name])
+    learn = Bags(stores["train"], training.labels, device=fabric.device)
+    decide = Bags(stores["validate"], validation.labels, device=fabric.device)
+    notes += _unlearnable(learn)
+    about = {
+        **(provenance or {}),
+        "data": data_fingerprint(data),
+        "training_clips": len(learn),
+        "validation_clips": len(decide),
+        "versions": {name: version(name) for name in ("earmark", "torch", "numpy")}
+        | {"python": platform.python_version()},
+    }
+    result = train(learn, decide, settings, out, fabric=fabric, go_on=go_on, provenance=about, hook=hook)
+    return Report(result, tuple(notes))
+
+
+def data_fingerprint(data: Collection) -> str:
+    """A short print of clips and labels: two data sets with the same one are the same.
+
+    Names, splits and labels count; the sound itself does not.
+    """
+    text = json.dumps(
+        [
+            [(clip.filename, clip.split) for clip in data.clips],
+            [tuple(row) for row in data.labels],
+            data.classes,
+            data.labels.complete,
+        ]
+    )
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _key(config: FeatureConfig, semitones: tuple[float, ...]) -> str:
+    return hashlib.sha256(f"{config.fingerprint()} {semitones}".encode()).hexdigest()[:12]
+
+
+def _splits(data: Collection) -> tuple[Collection, Collection, list[str]]:
+    """Clips to learn from and clips to decide by."""
+    if "train" not in data.splits:
+        raise DataError(f"no clips to train on: the splits are {', '.join(data.splits)}, none is called train")
+    training = data.split("train")
+    if "validate" in data.splits:
+        return training, data.split("validate"), []
+    names = [clip.filename for clip in training.clips]
+    held = {name for name in names if int(hashlib.sha256(name.encode()).hexdigest(), 16) % _HELD_OUT == 0} or {
+        names[-1]
+    }
+    if len(names) < 2:
+        raise DataError("one clip cannot both teach and decide: at least two training clips are needed")
+    note = (
+        f"no clips are set aside to validate with: {len(held)} of {len(names)} training clips, chosen by name, are used"
+    )
+    kept, chosen = ([n for n in names if (n in held) is wanted] for wanted in (False, True))
+    return training.select(kept), training.select(chosen), [note]
+
+
+def _skipped(store: FeatureStore) -> list[str]:
+    if not store.skipped:
+        return []
+    first = next(iter(store.skipped.values()))
+    return [f"{len(store.skipped)} clips could not be read and are left out; the first: {first}"]
+
+
+def _unlearnable(bags: Bags) -> list[str]:
+    """A line for every class that the training clips say too little about."""
+    notes = []
+    for label, column in zip(bags.classes, bags.targets.T, strict=True):
+        if not (column == 1).any():
+            notes.append(f"class {label!r} is in no training clip: it cannot be learned")
+        elif not (column == 0).any():
+            notes.append(f"class {label!r} is in every training clip: there is nothing to tell it from")
+    return notes

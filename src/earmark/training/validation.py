@@ -1,0 +1,55 @@
+"""How good a detector is on the validation clips, between epochs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from earmark.bags import Bags, Batch
+from earmark.detector import Detector
+from earmark.errors import DataError
+from earmark.loss import bag_loss, frame_loss, reduce_targets
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+__all__ = ["validate"]
+
+_BATCH = 64
+
+
+@torch.no_grad()
+def validate(module: nn.Module, detector: Detector, bags: Bags, supervision: str, fabric: Fabric) -> dict[str, float]:
+    """Loss, accuracy and micro-averaged F1 of whole clips, by the pooled output at 0.5.
+
+    With strong supervision, which has no use for pooling, they are those of frames.
+    """
+    detector.eval()
+    sums = torch.zeros(6, dtype=torch.float64, device=fabric.device)
+    for batch in bags.whole(_BATCH, part=(fabric.global_rank, fabric.world_size)):
+        said, true, loss = _judged(module, detector, batch, supervision)
+        known, guess, truth = ~true.isnan(), said >= 0.5, true == 1
+        hits, false, missed = (guess & truth).sum(), (guess & ~truth & known).sum(), (~guess & truth).sum()
+        count = known.sum()
+        sums += torch.stack([loss * count, count, count - false - missed, hits, false, missed]).double()
+    loss, count, right, tp, fp, fn = fabric.all_reduce(sums, reduce_op="sum").tolist()  # type: ignore[union-attr]
+    if count == 0:
+        raise DataError("no validation clip has a known label, so nothing can be decided by them")
+    return {
+        "loss": loss / count,
+        "accuracy": right / count,
+        "f1": 2 * tp / (2 * tp + fp + fn) if tp + fp + fn else 1.0,
+    }
+
+
+def _judged(module: nn.Module, detector: Detector, batch: Batch, supervision: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Probabilities, targets and loss."""
+    output = module(batch.features, batch.mask)
+    if supervision != "strong":
+        return output.static, batch.targets, bag_loss(output.static, batch.targets)
+    true = reduce_targets(batch.frame_targets, detector.reduction)
+    if output.mask is not None:
+        true = true.masked_fill(~output.mask[..., None], torch.nan)
+    return output.dynamic, true, frame_loss(output.logits, true)

@@ -1,0 +1,211 @@
+"""Label tables: what is said, what silence means, and that unknown is never guessed."""
+
+import math
+
+import numpy as np
+import pytest
+
+from earmark.annotations import Label, LabelTable, checked
+from earmark.errors import ArgumentError, DataError
+
+NAN = math.nan
+
+
+def same(found, expected):
+    np.testing.assert_array_equal(found, np.array(expected, np.float32))
+    assert found.dtype == np.float32
+
+
+@pytest.fixture
+def table():
+    """Two files with events, one with a weak label, one without anything."""
+    return LabelTable(
+        [
+            ("a.wav", 0.5, 1.5, "dog"),
+            ("a.wav", 1.0, 2.0, "dog"),
+            ("a.wav", 3.0, 3.0, "cat"),
+            ("b.wav", None, None, "cat"),
+            ("b.wav", 1.0, 4.0, "bird", True, 0.7),
+        ],
+        filenames=["c.wav"],
+        splits={"a.wav": "train", "b.wav": "test"},
+    )
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (("", 0, 1, "dog"), "no file name"),
+        (("a", 0, 1, ""), "no label"),
+        (("a", 0, None, "dog"), "go together, found onset 0, offset None"),
+        (("a", None, 1, "dog"), "go together"),
+        (("a", 2, 1, "dog"), "ends before it begins: onset 2, offset 1"),
+        (("a", -0.1, 1, "dog"), "begins before the file: onset -0.1"),
+        (("a", NAN, 1, "dog"), "must be finite"),
+        (("a", 0, math.inf, "dog"), "must be finite"),
+        (("a", 0, 1, "dog", False), "'dog' is marked absent or unknown, so times mean nothing"),
+        (("a", 0, 1, "dog", None), "times mean nothing"),
+        (("a", 0, 1, "dog", True, 1.1), r"confidence must be in \[0, 1\], found 1.1"),
+        (("a", 0, 1, "dog", True, NAN), "confidence must be"),
+    ],
+)
+def test_rows_that_cannot_be_true(row, message):
+    with pytest.raises(DataError, match=message):
+        checked(Label(*row))
+    with pytest.raises(DataError, match=message):
+        LabelTable([row])
+
+
+def test_a_table_is_a_sequence_of_rows(table):
+    assert len(table) == 5
+    assert table[0] == Label("a.wav", 0.5, 1.5, "dog")
+    assert table[-2:] == tuple(table)[-2:]
+    assert [row.has_times for row in table] == [True, True, True, False, True]
+    assert repr(table) == "<LabelTable: 5 rows, 3 files, 3 classes>"
+    assert table.filenames == ("c.wav", "a.wav", "b.wav")
+    assert table.classes == ("bird", "cat", "dog")
+    assert table.of("c.wav") == ()
+    assert len(table.of("a.wav")) == 3
+    assert not table.is_strong
+    assert table.select(["a.wav"]).is_strong
+
+
+def test_tables_are_equal_in_everything_or_not_at_all(table):
+    def again(**changes):
+        same = {"filenames": ["c.wav"], "classes": table.classes, "complete": True, "splits": table.splits}
+        return LabelTable(table, **(same | changes))
+
+    assert again() == table
+    assert again(filenames=[]) != table
+    assert again(classes=["dog", "cat", "bird"]) != table
+    assert again(complete=False) != table
+    assert again(splits={}) != table
+    assert table != list(table)
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(table)
+
+
+def test_contradictions_and_strange_classes_are_refused():
+    for other in (False, None):
+        with pytest.raises(DataError, match=r"a.wav: 'dog' is said both to be there and not to be"):
+            LabelTable([("a.wav", 0, 1, "dog"), ("a.wav", None, None, "dog", other)])
+    with pytest.raises(ArgumentError, match=r"label='dgo' is not known; did you mean 'dog'\?"):
+        LabelTable([("a.wav", 0, 1, "dgo")], classes=["dog", "cat"])
+    with pytest.raises(ArgumentError, match="named twice in classes: dog, cat, dog"):
+        LabelTable(classes=["dog", "cat", "dog"])
+
+
+def test_a_file_that_the_table_does_not_know(table):
+    for ask in (table.of, lambda name: table.select([name]), lambda name: table.bag_targets([name])):
+        with pytest.raises(ArgumentError, match=r"'d.wav' is not among the 3 files of this table"):
+            ask("d.wav")
+
+
+def test_silence_means_absence_in_a_complete_table(table):
+    same(table.bag_targets(), [[0, 0, 0], [0, 1, 1], [1, 1, 0]])
+    same(table.bag_targets(["b.wav"]), [[1, 1, 0]])
+    assert table.presence("c.wav", "dog") is False
+
+
+def test_silence_means_nothing_in_an_incomplete_table():
+    rows = [("a", None, None, "dog"), ("a", None, None, "cat", False), ("b", None, None, "dog", None)]
+    table = LabelTable(rows, complete=False)
+    same(table.bag_targets(), [[0, 1], [NAN, NAN]])
+    assert [table.presence("a", c) for c in ("cat", "dog")] == [False, True]
+    assert [table.presence("b", c) for c in ("cat", "dog")] == [None, None]
+    same(LabelTable(rows).bag_targets(), [[0, 1], [0, NAN]])
+
+
+@pytest.mark.parametrize("order", [(False, None), (None, False)])
+@pytest.mark.parametrize("complete", [True, False])
+def test_unknown_outweighs_absent_in_whatever_order(order, complete):
+    table = LabelTable([("a", None, None, "dog", present) for present in order], complete=complete)
+    assert table.presence("a", "dog") is None
+    same(table.bag_targets(), [[NAN]])
+    assert [row.present for row in table.weak()] == [None]
+
+
+def test_frames(table):
+    same(
+        table.frame_targets("a.wav", 8, hop=0.5),  # bird, cat, dog
+        [[0, 0, 0], [0, 0, 1], [0, 0, 1], [0, 0, 1], [0, 0, 0], [0, 0, 0], [0, 1, 0], [0, 0, 0]],
+    )
+    same(table.frame_targets("b.wav", 2, hop=1.0), [[0, NAN, 0], [1, NAN, 0]])
+    same(table.frame_targets("c.wav", 1, hop=1.0), [[0, 0, 0]])
+
+
+def test_frames_of_a_class_with_and_without_times_follow_the_times():
+    table = LabelTable([("a", None, None, "dog"), ("a", 1.0, 2.0, "dog")])
+    same(table.frame_targets("a", 3, hop=1.0), [[0], [1], [0]])
+
+
+def test_frames_of_unknown_classes_are_unknown():
+    table = LabelTable([("a", 0.0, 1.0, "dog"), ("a", None, None, "cat", False)], classes=["dog", "cat", "bird"])
+    same(table.frame_targets("a", 2, hop=1.0), [[1, 0, 0], [0, 0, 0]])
+    incomplete = LabelTable(table, classes=table.classes, complete=False)
+    same(incomplete.frame_targets("a", 2, hop=1.0), [[1, 0, NAN], [0, 0, NAN]])
+
+
+def test_events_past_the_last_frame_do_no_harm():
+    table = LabelTable([("a", 0.5, 99.0, "dog"), ("a", 50.0, 60.0, "cat")])
+    same(table.frame_targets("a", 2, hop=1.0), [[0, 1], [0, 1]])
+
+
+def test_durations(table):
+    found = table.durations()
+    assert list(found) == ["bird", "cat", "dog"]
+    same(found["dog"], [1, 1])
+    same(found["cat"], [0])
+    same(found["bird"], [3])
+
+
+def test_weak_forgets_times(table):
+    weak = table.weak()
+    assert [tuple(row) for row in weak] == [
+        ("a.wav", None, None, "dog", True, None),
+        ("a.wav", None, None, "cat", True, None),
+        ("b.wav", None, None, "cat", True, None),
+        ("b.wav", None, None, "bird", True, None),
+    ]
+    same(weak.bag_targets(), table.bag_targets())
+    assert (weak.filenames, weak.splits) == (table.filenames, table.splits)
+
+
+def test_select_keeps_order_classes_and_splits(table):
+    part = table.select(["b.wav", "c.wav", "b.wav"])
+    assert part.filenames == ("b.wav", "c.wav")
+    assert len(part) == 2
+    assert part.classes == table.classes
+    assert part.splits == {"b.wav": "test"}
+
+
+def test_splits_of_other_files_are_left_out():
+    assert LabelTable(filenames=["a"], splits={"a": "train", "b": "test"}).splits == {"a": "train"}
+
+
+def test_renamed(table):
+    new = table.renamed({"a.wav": "x/a.wav"})
+    assert new.filenames == ("c.wav", "x/a.wav", "b.wav")
+    assert new.splits == {"x/a.wav": "train", "b.wav": "test"}
+    assert len(new.of("x/a.wav")) == 3
+    with pytest.raises(ArgumentError, match=r"two files would be called 'b.wav'"):
+        table.renamed({"a.wav": "b.wav"})
+
+
+def test_with_classes(table):
+    more = table.with_classes(["dog", "cat", "bird", "bat"])
+    same(more.bag_targets(["a.wav"]), [[1, 1, 0, 0]])
+    with pytest.raises(ArgumentError, match="label='bird' is not known"):
+        table.with_classes(["dog", "cat"])
+
+
+def test_joined(table):
+    other = LabelTable([("d.wav", 0, 1, "bat")], splits={"d.wav": "train"})
+    both = LabelTable.joined([table, other])
+    assert both.classes == ("bird", "cat", "dog", "bat")
+    assert both.filenames == (*table.filenames, "d.wav")
+    assert len(both) == 6
+    assert both.splits == table.splits | other.splits
+    assert LabelTable.joined([]) == LabelTable()
+    with pytest.raises(ArgumentError, match="silence means absence cannot be joined"):
+        LabelTable.joined([table, LabelTable(complete=False)])

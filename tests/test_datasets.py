@@ -1,0 +1,637 @@
+"""Data sets: every registered one keeps the contract; each layout is read as it is published."""
+
+import shutil
+import unicodedata
+
+import numpy as np
+import pytest
+
+from earmark import audio
+from earmark.annotations import Label, LabelTable
+from earmark.datasets import DATASETS, MissingDataWarning, open_data
+from earmark.datasets.dcase2017 import DCASE2017
+from earmark.datasets.examples import draw_scene
+from earmark.datasets.matching import first_few, match_names, name_to_key, split_by_hash
+from earmark.datasets.urbansed import UrbanSED, read_annotations
+from earmark.errors import ArgumentError, DataError
+from earmark.formats import FORMATS
+from earmark.synthesis import synthesise
+
+RAVEN = "Selection\tBegin Time (s)\tEnd Time (s)\tSpecies\n1\t0.5\t1.5\towl\n"
+
+NAMES = [entry.name for entry in DATASETS]
+
+
+@pytest.fixture(scope="session")
+def examples(tmp_path_factory):
+    """The example of every data set, written once, by name; for reading only."""
+    root = tmp_path_factory.mktemp("examples")
+    for entry in DATASETS:
+        entry.cls().write_example(root / entry.name)
+    return root
+
+
+@pytest.fixture
+def dataset(request):
+    return DATASETS.create(request.param)
+
+
+def put(folder, *names):
+    """Files that are there and hold nothing: enough for what only looks at names."""
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+
+
+def write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def files_below(folder):
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+# the contract, for every data set
+
+
+@pytest.mark.parametrize("dataset", NAMES, indirect=True)
+def test_an_example_is_read_back_whole(dataset, examples):
+    data = dataset.clips(examples / dataset.name)
+    assert set(data.splits) == set(dataset.splits)
+    assert set(data.labels.filenames) == {clip.filename for clip in data.clips}
+    if dataset.classes:
+        assert data.classes == dataset.classes
+    assert any(row.present for row in data.labels)
+    for clip in data.clips:
+        for source in clip.sources:
+            assert source.path.is_file()
+            assert 1 <= audio.info(source.path).duration <= 10
+        sound = clip.read(16000)
+        assert sound.dtype == np.float32
+        assert np.abs(sound).max() > 0
+        for row in data.labels.of(clip.filename):
+            assert row.offset is None or row.offset <= len(sound) / 16000 + 0.1
+
+
+@pytest.mark.parametrize("dataset", NAMES, indirect=True)
+def test_a_split_is_the_same_alone_and_out_of_the_whole(dataset, examples):
+    whole = dataset.clips(examples / dataset.name)
+    for split in dataset.splits:
+        part = dataset.clips(examples / dataset.name, split)
+        assert part.splits == (split,)
+        assert part.clips == whole.split(split).clips
+        assert list(part.labels) == list(whole.split(split).labels)
+        assert part.classes == whole.classes
+
+
+@pytest.mark.parametrize("dataset", NAMES, indirect=True)
+def test_an_unknown_split_is_refused_with_the_nearest(dataset, examples):
+    with pytest.raises(ArgumentError, match=r"split='tets' is not known; did you mean 'test'\?"):
+        dataset.clips(examples / dataset.name, "tets")
+
+
+@pytest.mark.parametrize("dataset", NAMES, indirect=True)
+def test_examples_follow_their_seed(dataset, examples, tmp_path):
+    dataset.write_example(tmp_path / "again", seed=0)
+    assert files_below(tmp_path / "again") == files_below(examples / dataset.name)
+    dataset.write_example(tmp_path / "other", seed=1)
+    assert files_below(tmp_path / "other") != files_below(examples / dataset.name)
+
+
+@pytest.mark.parametrize("dataset", NAMES, indirect=True)
+def test_an_example_is_not_mixed_with_other_files(dataset, tmp_path):
+    put(tmp_path, "mine.txt")
+    with pytest.raises(ArgumentError, match="is not empty; an example data set is written into a new folder"):
+        dataset.write_example(tmp_path)
+    assert list(files_below(tmp_path)) == ["mine.txt"]
+
+
+@pytest.mark.parametrize("dataset", NAMES, indirect=True)
+def test_what_people_must_know_is_said(dataset):
+    assert dataset.licence
+    assert dataset.citation
+    assert "|--" in dataset.layout
+    assert all(len(line) <= 120 for line in dataset.layout.splitlines())
+    assert DATASETS[dataset.name].summary
+
+
+@pytest.mark.parametrize("dataset", NAMES, indirect=True)
+def test_a_folder_that_is_not_there_is_named(dataset, tmp_path):
+    with pytest.raises(DataError, match="nowhere"):
+        dataset.clips(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("dataset", NAMES, indirect=True)
+def test_an_empty_folder_is_refused(dataset, tmp_path):
+    with pytest.raises(DataError, match=str(tmp_path)):
+        dataset.clips(tmp_path)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_example_opens_by_name(name, examples):
+    assert open_data(f"{name}:{examples / name}").clips == DATASETS.create(name).clips(examples / name).clips
+
+
+# which data set a word means
+
+
+def test_plain_paths_are_folders_or_what_synth_made(examples):
+    made = open_data(examples / "soundscapes", "test")
+    assert [clip.filename for clip in made.clips] == ["audio/test/test0000.flac", "audio/test/test0001.flac"]
+    mine = open_data(str(examples / "folder"))
+    assert mine.clips == open_data(examples / "folder" / "labels.tsv").clips
+    assert mine.clips[0].filename == "south/night00.flac"
+
+
+def test_unknown_data_sets_are_refused_with_the_nearest():
+    with pytest.raises(ArgumentError, match=r"data set='urban-sde' is not known; did you mean 'urban-sed'\?"):
+        open_data("urban-sde:data")
+    with pytest.raises(ArgumentError, match=r"'urban-sed:': no path after the colon; NAME:PATH expected"):
+        open_data("urban-sed:")
+
+
+@pytest.mark.parametrize("path", ["C:\\sounds", "c:/sounds", "my/8:30", "~nobody-is-called-so/x"])
+def test_paths_with_a_colon_are_paths(path):
+    with pytest.raises(DataError, match="no such file or folder"):
+        open_data(path)
+
+
+def test_what_exists_is_a_path_whatever_it_is_called(tmp_path, monkeypatch):
+    put(tmp_path, "night:1/owl/a.wav", "night:1/wolf/b.wav", "night:1/wolf/c.wav")
+    monkeypatch.chdir(tmp_path)
+    assert len(open_data("night:1")) == 3
+
+
+# names of labels and of recordings
+
+
+def matched(names, recordings, tmp_path):
+    found = match_names(names, [tmp_path / recording for recording in recordings], tmp_path)
+    return {name: path.relative_to(tmp_path).as_posix() for name, path in found.items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "recordings", "expected"),
+    [
+        ("a.wav", ["a.wav", "sub/a.wav"], "a.wav"),
+        ("./sub\\a.wav", ["a.wav", "sub/a.wav"], "sub/a.wav"),
+        ("a.wav", ["deep/down/a.wav"], "deep/down/a.wav"),
+        ("/mnt/card/train/a.wav", ["audio/train/a.wav", "audio/test/a.wav"], "audio/train/a.wav"),
+        ("a", ["sub/a.flac"], "sub/a.flac"),
+        ("a.mp3", ["sub/a.flac"], "sub/a.flac"),
+        ("train/a.mp3", ["train/a.flac", "test/a.flac"], "train/a.flac"),
+        ("x_30.000_40.000", ["x_30.000_40.000.wav", "x_30.000_40.wav"], "x_30.000_40.000.wav"),
+        (unicodedata.normalize("NFC", "Käuzchen.wav"), [unicodedata.normalize("NFD", "Käuzchen.wav")], None),
+        ("b.wav", ["a.wav"], "nothing"),
+    ],
+)
+def test_a_name_means_the_recording_nearest_to_it(name, recordings, expected, tmp_path):
+    found = matched([name], recordings, tmp_path)
+    assert found == ({} if expected == "nothing" else {name: expected or recordings[0]})
+
+
+def test_what_is_taken_by_its_own_name_is_not_taken_by_another(tmp_path):
+    assert matched(["a.wav", "old/a.wav", "a.mp3"], ["a.wav"], tmp_path) == {"a.wav": "a.wav"}
+
+
+def test_a_name_for_two_recordings_and_two_names_for_one_are_refused(tmp_path):
+    with pytest.raises(
+        DataError, match=r"'a.wav' could be any of 2 recordings: x/a.wav, y/a.wav; label it by its path"
+    ):
+        matched(["a.wav"], ["x/a.wav", "y/a.wav"], tmp_path)
+    with pytest.raises(DataError, match=r"'p/a.wav' and 'q/a.wav' both mean .*x/a.wav; label it by one name"):
+        matched(["p/a.wav", "q/a.wav"], ["x/a.wav"], tmp_path)
+
+
+def test_names_without_partner_do_not_make_others_ambiguous(tmp_path):
+    names = ["x/a.wav", "y/a.wav", "z/a.wav"]
+    assert matched(names, ["x/a.wav", "y/a.wav"], tmp_path) == {"x/a.wav": "x/a.wav", "y/a.wav": "y/a.wav"}
+
+
+def test_splits_by_hash_are_80_10_10_and_stay():
+    names = [f"{i}.wav" for i in range(3000)]
+    splits = split_by_hash(names)
+    count = {split: list(splits.values()).count(split) for split in ("train", "validate", "test")}
+    assert count == pytest.approx({"train": 2400, "validate": 300, "test": 300}, rel=0.15)
+    assert {name: splits[name] for name in names[:1000]} == split_by_hash(reversed(names[:1000]))
+    assert split_by_hash(["0.wav", "1.wav"]) == {"0.wav": "train", "1.wav": "train"}
+
+
+@pytest.mark.parametrize("n", range(3, 40))
+def test_no_split_by_hash_is_empty(n):
+    assert set(split_by_hash(f"{n}-{i}.wav" for i in range(n)).values()) == {"train", "validate", "test"}
+
+
+def test_messages_are_cut_short():
+    assert first_few(["a"]) == "a"
+    assert first_few("abcd", 2) == "a, b, ..."
+    assert name_to_key("./a//b.wav") == "a/b.wav"
+
+
+# anybody's folder
+
+
+def folder(root, split=None):
+    return DATASETS.create("folder").clips(root, split)
+
+
+def test_sub_folders_are_classes(tmp_path):
+    put(tmp_path, "train/wolf/a.wav", "train/owl/2024/b.flac", "val/owl/c.wav", "eval/wolf/d.mp3")
+    data = folder(tmp_path)
+    assert data.classes == ("owl", "wolf")
+    assert {clip.filename: clip.split for clip in data.clips} == {
+        "eval/wolf/d.mp3": "test",
+        "train/owl/2024/b.flac": "train",
+        "train/wolf/a.wav": "train",
+        "val/owl/c.wav": "validate",
+    }
+    assert data.labels.presence("train/owl/2024/b.flac", "owl")
+    assert data.labels.presence("train/owl/2024/b.flac", "wolf") is False
+    assert data.labels.splits["val/owl/c.wav"] == "validate"
+
+
+def test_recordings_outside_the_classes_are_reported(tmp_path):
+    put(tmp_path, "wolf/a.wav", "owl/b.wav", "owl/c.wav", "d.wav")
+    with pytest.warns(MissingDataWarning, match=r"1 of 4 recordings have no labels and are left out: d.wav$"):
+        data = folder(tmp_path)
+    assert {clip.filename for clip in data.clips} == {"wolf/a.wav", "owl/b.wav", "owl/c.wav"}
+
+
+@pytest.mark.parametrize("recording", ["a.wav", "audio/a.wav"])
+def test_recordings_without_any_labels_are_refused(tmp_path, recording):
+    put(tmp_path, recording)
+    with pytest.raises(DataError, match=r"sound files but no labels: expected a table \(labels.tsv with columns"):
+        folder(tmp_path)
+
+
+def test_a_folder_without_sound_is_refused(tmp_path):
+    write(tmp_path / "labels.tsv", "a.wav\towl\n")
+    with pytest.raises(DataError, match=r"no sound files, here or below; looked for .*\.flac"):
+        folder(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["labels.tsv", "Tags.csv", "annotations.txt", "anything.csv"])
+def test_a_table_is_found_by_its_name_or_by_being_the_only_one(tmp_path, name):
+    put(tmp_path, "x/a.wav", "x/b.wav", "x/c.wav")
+    gap = "," if name.endswith("csv") else "\t"
+    rows = [("filename", "label"), ("a.wav", "owl"), ("b.wav", "wolf"), ("c.wav", "owl")]
+    write(tmp_path / name, "".join(gap.join(row) + "\n" for row in rows))
+    write(tmp_path / "README.txt", "recorded in May\n")
+    data = folder(tmp_path)
+    assert list(data.labels.of("b.wav")) == [Label("b.wav", None, None, "wolf")]
+    assert data.clips == folder(tmp_path / name).clips
+    assert data.clips[0].sources[0].path == tmp_path / "x" / "a.wav"
+
+
+def test_two_tables_are_refused_but_one_can_be_named(tmp_path):
+    put(tmp_path, "a.wav")
+    for name in ("labels.tsv", "labels.csv"):
+        write(tmp_path / name, "filename,label\na.wav,owl\n".replace(",", "\t" if name.endswith("tsv") else ","))
+    with pytest.raises(DataError, match=r"2 label tables: labels.csv, labels.tsv; name the one that is meant"):
+        folder(tmp_path)
+    assert len(folder(tmp_path / "labels.csv")) == 1
+
+
+def test_labels_and_recordings_without_partner_are_counted_and_named(tmp_path):
+    put(tmp_path, "a.wav", "b.wav", "x.wav")
+    write(tmp_path / "labels.tsv", "a.wav\towl\nb.wav\twolf\nc.wav\towl\nd.wav\tlynx\n")
+    with pytest.warns(MissingDataWarning) as caught:
+        data = folder(tmp_path)
+    assert [str(warning.message).split(": ", 1)[1] for warning in caught] == [
+        "2 of 4 labelled files have no recording and are left out: c.wav, d.wav",
+        "1 of 3 recordings have no labels and are left out: x.wav",
+    ]
+    assert [clip.filename for clip in data.clips] == ["a.wav", "b.wav"]
+    assert data.classes == ("lynx", "owl", "wolf")
+
+
+def test_a_table_about_other_recordings_is_refused(tmp_path):
+    put(tmp_path, "x.wav")
+    write(tmp_path / "labels.tsv", "a.wav\towl\nb.wav\twolf\n")
+    with pytest.raises(DataError, match=r"none of the 2 labelled files is below .*: a.wav, b.wav; the 1 recordings"):
+        folder(tmp_path)
+
+
+def test_label_files_beside_recordings(tmp_path):
+    put(tmp_path, "s1/a.wav", "s2/a.wav", "s2/b.wav", "s2/c.wav")
+    write(tmp_path / "s1/a.txt", "0.5\t1.5\towl\n")
+    write(tmp_path / "s2/a.txt", "2\t3\twolf\n")
+    write(tmp_path / "s2/b.txt", "")
+    with pytest.warns(MissingDataWarning, match=r"1 of 4 recordings have no labels and are left out: s2/c.wav"):
+        data = folder(tmp_path)
+    assert list(data.labels) == [Label("s1/a.wav", 0.5, 1.5, "owl"), Label("s2/a.wav", 2.0, 3.0, "wolf")]
+    assert [clip.filename for clip in data.clips] == ["s1/a.wav", "s2/a.wav", "s2/b.wav"]
+
+
+def test_label_files_whose_recording_is_gone_are_reported(tmp_path):
+    put(tmp_path, "a.wav", ".trash/b.txt")
+    write(tmp_path / "a.txt", "0.5\t1.5\towl\n")
+    write(tmp_path / "deep/gone.txt", "0.5\t1.5\twolf\n")
+    write(tmp_path / "deep/notes.txt", "windy\n")
+    put(tmp_path, "deep/empty.txt")
+    with pytest.warns(
+        MissingDataWarning, match=r"1 of 2 labelled files have no recording and are left out: deep/gone$"
+    ):
+        data = folder(tmp_path)
+    assert [clip.filename for clip in data.clips] == ["a.wav"]
+
+
+def test_label_files_need_not_be_beside_their_recordings(tmp_path):
+    put(tmp_path, "audio/night 1/a.WAV", "audio/night 2/a.WAV")
+    write(tmp_path / "raven/night 1/a.Table.1.selections.txt", RAVEN)
+    write(tmp_path / "raven/night 2/a.Table.1.selections.txt", RAVEN.replace("owl", "wolf"))
+    data = folder(tmp_path)
+    assert [(row.filename, row.label) for row in data.labels] == [
+        ("audio/night 1/a.WAV", "owl"),
+        ("audio/night 2/a.WAV", "wolf"),
+    ]
+
+
+def test_a_table_in_a_sub_folder_is_not_passed_over(tmp_path):
+    put(tmp_path, "owl/a.wav", "wolf/b.wav")
+    write(tmp_path / "wolf/labels.tsv", "b.wav\tlynx\n")
+    with pytest.raises(
+        DataError, match=r"wolf/labels.tsv: a label table in a sub-folder; name it instead of the folder"
+    ):
+        folder(tmp_path)
+
+
+def test_a_table_without_labels_is_refused(tmp_path):
+    put(tmp_path, "a.wav")
+    write(tmp_path / "labels.tsv", "filename\tlabel\na.wav\t\n")
+    with pytest.raises(DataError, match=r"labels.tsv: names 1 files and labels none of them"):
+        folder(tmp_path)
+
+
+def test_the_current_folder_is_a_folder(tmp_path, monkeypatch):
+    put(tmp_path, "owl/a.wav", "owl/b.wav", "wolf/c.wav")
+    monkeypatch.chdir(tmp_path)
+    data = open_data(".")
+    assert [clip.filename for clip in data.clips] == ["owl/a.wav", "owl/b.wav", "wolf/c.wav"]
+
+
+def test_two_label_files_for_one_recording_are_refused(tmp_path):
+    put(tmp_path, "a.wav")
+    write(tmp_path / "a.txt", "0.5\t1.5\towl\n")
+    FORMATS.create("jams").write(LabelTable([("a.wav", 0.5, 1.5, "owl")]), tmp_path / "a.jams")
+    with pytest.raises(DataError, match=r"a.jams and .*a.txt both label a; keep one of them"):
+        folder(tmp_path)
+
+
+def test_splits_from_the_column(tmp_path):
+    put(tmp_path, "train/a.wav", "train/b.wav")
+    write(tmp_path / "labels.csv", "filename,label,split\na.wav,owl,training\nb.wav,wolf,Eval\n")
+    data = folder(tmp_path)
+    assert data.labels.splits == {"a.wav": "train", "b.wav": "test"}
+    assert [clip.split for clip in data.clips] == ["train", "test"]
+    assert [clip.filename for clip in folder(tmp_path, "test").clips] == ["b.wav"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("split.csv", "filename,split\na.wav,dev\nx/b,test\n"), ("splits.tsv", "a.wav\tvalidation\n\nx/b.wav\ttest\n")],
+)
+def test_splits_from_a_file(tmp_path, name, text):
+    put(tmp_path, "x/a.wav", "x/b.wav")
+    write(tmp_path / "labels.tsv", "a.wav\towl\nb.wav\twolf\n")
+    write(tmp_path / name, text)
+    assert [clip.split for clip in folder(tmp_path).clips] == ["validate", "test"]
+
+
+def test_splits_that_mean_nothing_are_refused(tmp_path):
+    put(tmp_path, "test/a.wav", "more/b.wav")
+    write(tmp_path / "labels.tsv", "a.wav\towl\nb.wav\twolf\n")
+    with pytest.raises(DataError, match=r"1 of 2 recordings have no split while the others have: b.wav"):
+        folder(tmp_path)
+    write(tmp_path / "split.csv", "a.wav,test\nb.wav,fold3\n")
+    with pytest.raises(DataError, match=r"split.csv:2: split 'fold3' is not known; use train, validate or test"):
+        folder(tmp_path)
+    write(tmp_path / "split.csv", "a.wav,test\nb.wav,train\n")
+    write(tmp_path / "splits.tsv", "a.wav\ttest\nb.wav\ttrain\n")
+    with pytest.raises(DataError, match=r"2 files of splits: split.csv, splits.tsv; keep one of them"):
+        folder(tmp_path)
+    (tmp_path / "splits.tsv").unlink()
+    write(tmp_path / "split.csv", "a.wav,test\nb.wav,3,test\n")
+    with pytest.raises(DataError, match=r"split.csv:2: 2 columns expected \(filename, split\), 3 found"):
+        folder(tmp_path)
+
+
+def test_without_splits_names_decide(tmp_path):
+    put(tmp_path, *(f"{kind}/{i}.wav" for kind in ("owl", "wolf") for i in range(10)))
+    data = folder(tmp_path)
+    assert {clip.filename: clip.split for clip in data.clips} == split_by_hash(data.labels.filenames)
+    assert set(data.splits) == {"train", "validate", "test"}
+
+
+def test_what_nobody_knows_stays_unknown(tmp_path):
+    put(tmp_path, "a.wav", "b.wav")
+    write(tmp_path / "labels.csv", "filename,label,present\na.wav,owl,1\nb.wav,owl,?\n")
+    data = folder(tmp_path)
+    assert data.labels.presence("b.wav", "owl") is None
+
+
+# what synth made
+
+
+def soundscapes(examples, tmp_path):
+    """A copy of the example to spoil."""
+    return shutil.copytree(examples / "soundscapes", tmp_path / "made")
+
+
+def test_a_soundscape_without_events_is_known_to_have_none(examples):
+    data = DATASETS.create("soundscapes").clips(examples / "soundscapes", "test")
+    assert data.labels.of("audio/test/test0001.flac") == ()
+    assert data.labels.complete
+
+
+def test_soundscapes_that_the_table_does_not_list_are_an_error(examples, tmp_path):
+    root = soundscapes(examples, tmp_path)
+    put(root, "audio/test/new.flac")
+    with pytest.raises(DataError, match=r"labels.tsv: 1 of 11 soundscapes in audio have no row: audio/test/new.flac"):
+        DATASETS.create("soundscapes").clips(root)
+
+
+def test_soundscapes_that_vanished_are_an_error(examples, tmp_path):
+    root = soundscapes(examples, tmp_path)
+    (root / "audio/train/train0002.flac").unlink()
+    with pytest.raises(DataError, match=r"labels.tsv: 1 of 10 files are not there: audio/train/train0002.flac"):
+        DATASETS.create("soundscapes").clips(root)
+    (root / "labels.tsv").unlink()
+    with pytest.raises(DataError, match=r"labels.tsv: no such file; `earmark synth` writes it last: call it again"):
+        DATASETS.create("soundscapes").clips(root)
+
+
+def test_what_synth_makes_is_read_by_its_table_and_by_its_specifications(tmp_path):
+    synthesise("urban-sed", tmp_path / "made", clips=5, seed=1, rate=16000, workers=1)
+    by_table, by_jams = open_data(tmp_path / "made"), open_data(f"urban-sed:{tmp_path / 'made'}")
+    assert len(by_table) == 5
+    assert {clip.filename for clip in by_table.clips} == {clip.filename for clip in by_jams.clips}
+    for clip in by_table.clips:
+        ours, theirs = (sorted(data.labels.of(clip.filename)) for data in (by_table, by_jams))
+        assert [row.label for row in ours] == [row.label for row in theirs]
+        assert [row.onset for row in ours] == pytest.approx([row.onset for row in theirs])
+        assert [row.offset for row in ours] == pytest.approx([row.offset for row in theirs])
+
+
+# URBAN-SED
+
+
+def urban_sed(root, split="train", names=("a", "b")):
+    put(root, *(f"audio/{split}/{name}.wav" for name in names))
+    for name in names:
+        write(root / "annotations" / split / f"{name}.txt", "0.5\t1.5\tsiren\n")
+    return root
+
+
+def test_urban_sed_has_clips_named_by_path_and_strong_labels(examples):
+    data = open_data(f"urban-sed:{examples / 'urban-sed'}")
+    assert [len(data.split(split)) for split in UrbanSED.splits] == [5, 2, 2]
+    assert data.labels.is_strong
+    assert data.clips[0].filename == "audio/train/soundscape_train_uniform0.wav"
+
+
+def test_urban_sed_may_be_there_in_part_and_as_flac(tmp_path):
+    urban_sed(tmp_path, "test")
+    (tmp_path / "audio/test/a.wav").rename(tmp_path / "audio/test/a.flac")
+    data = UrbanSED().clips(tmp_path)
+    assert data.splits == ("test",)
+    assert data.clips[0].filename == "audio/test/a.flac"
+    with pytest.raises(DataError, match=r"audio/train: no such folder; URBAN-SED keeps its sound there"):
+        UrbanSED().clips(tmp_path, "train")
+
+
+def test_urban_sed_wants_sound_and_annotation_in_pairs(tmp_path):
+    urban_sed(tmp_path)
+    (tmp_path / "annotations/train/a.txt").unlink()
+    with pytest.raises(DataError, match=r"1 sound files of train without annotation in annotations/train: a$"):
+        UrbanSED().clips(tmp_path)
+    urban_sed(tmp_path)
+    (tmp_path / "audio/train/b.wav").unlink()
+    with pytest.raises(DataError, match=r"1 annotations of train without sound in audio/train: b$"):
+        UrbanSED().clips(tmp_path)
+    put(tmp_path, "audio/train/b.wav", "audio/train/b.flac")
+    with pytest.raises(DataError, match=r"b.flac and .*b.wav go by one name; keep one of them"):
+        UrbanSED().clips(tmp_path)
+
+
+def test_urban_sed_without_annotations_or_with_unknown_labels_is_refused(tmp_path):
+    put(tmp_path, "audio/train/a.wav")
+    with pytest.raises(DataError, match=r"annotations/train: no such folder; URBAN-SED keeps its annotations there"):
+        UrbanSED().clips(tmp_path)
+    write(tmp_path / "annotations/train/a.txt", "0\t1\tsirene\n")
+    with pytest.raises(DataError, match=r"a.txt: label='sirene' is not known; did you mean 'siren'\?"):
+        UrbanSED().clips(tmp_path)
+    with pytest.raises(DataError, match=r"no sound files in audio/train, audio/validate or audio/test"):
+        UrbanSED().clips(tmp_path / "audio")
+
+
+def test_urban_sed_s_two_kinds_of_annotation_agree(shared):
+    for release in ("original", "original_v2"):
+        for split in ("train", "validate", "test"):
+            folder = shared / "urbansed" / release / "annotations" / split
+            for path in sorted(folder.glob("*.txt")):
+                text = FORMATS.create("audacity").read(path)
+                jams = FORMATS.create("jams").read(path.with_suffix(".jams"))
+                assert len(text) == len(jams) > 0
+                for a, b in zip(sorted(text), sorted(jams), strict=True):
+                    assert a.label == b.label
+                    assert (a.onset, a.offset) == pytest.approx((b.onset, b.offset), abs=1e-6)
+
+
+def test_urban_sed_s_own_annotations_are_read(shared):
+    for split in UrbanSED.splits:
+        found = read_annotations(shared / "urbansed" / "original", split)
+        assert len(found) == 8
+        assert all(1 <= len(rows) <= 9 for rows in found.values())
+    data = open_data(f"urban-sed:{shared / 'urbansed' / 'original_v2'}")
+    assert len(data) == 1
+    assert len(data.labels) == 6
+
+
+# DCASE 2017
+
+
+def test_dcase_drops_times_that_say_nothing(examples):
+    data = DCASE2017().clips(examples / "dcase2017")
+    assert not any(row.has_times for row in data.split("train").labels)
+    assert data.split("test").labels.is_strong
+    assert [row.has_times for row in data.split("validate").labels].count(False) == 1
+    assert data.clips[0].sources[0].path.name == f"Y{data.clips[0].filename}"
+
+
+def dcase(root, rows, sounds):
+    for kind, own in rows.items():
+        write(root / f"groundtruth_{kind}_set.csv", "".join("\t".join(row) + "\n" for row in own))
+    put(root, *sounds)
+    return root
+
+
+def test_dcase_reports_clips_whose_videos_vanished(tmp_path):
+    names = [f"{i:011d}_0.000_10.000.wav" for i in range(6)]
+    rows = {
+        "weak_label_training": [(name, "0.000", "10.000", "Air horn, truck horn") for name in names[:4]],
+        "strong_label_testing": [(names[4], "0.5", "2.25", "Car")],
+        "strong_label_evaluation": [(names[5], "0", "0", "Bus")],
+    }
+    root = dcase(
+        tmp_path, rows, [f"any/Y{names[0]}", f"where/{names[1]}", *(f"Y{name}" for name in names[4:]), "else.wav"]
+    )
+    with pytest.warns(MissingDataWarning) as caught:
+        data = DCASE2017().clips(root)
+    assert [str(warning.message).split(": ", 1)[1] for warning in caught] == [
+        f"2 of 4 clips of train have no sound file and are left out: {names[2]}, {names[3]}",
+        "1 sound files are in no label file and are left out: else",
+    ]
+    assert [(clip.filename, clip.split) for clip in data.clips] == [
+        (names[0], "train"),
+        (names[1], "train"),
+        (names[4], "validate"),
+        (names[5], "test"),
+    ]
+    assert list(data.labels) == [
+        Label(names[0], None, None, "Air horn, truck horn"),
+        Label(names[1], None, None, "Air horn, truck horn"),
+        Label(names[4], 0.5, 2.25, "Car"),
+        Label(names[5], None, None, "Bus"),
+    ]
+    assert data.labels.splits[names[4]] == "validate"
+
+
+def test_dcase_without_sound_or_labels_is_refused(tmp_path):
+    rows = {"weak_label_training": [("00000000000_0.000_10.000.wav", "0.000", "10.000", "Car")]}
+    dcase(tmp_path, rows, [])
+    with (
+        pytest.warns(MissingDataWarning, match="1 of 1 clips of train"),
+        pytest.raises(DataError, match=r"no sound file of any labelled clip; expected YID_START_END.wav"),
+    ):
+        DCASE2017().clips(tmp_path, "train")
+    with pytest.raises(
+        DataError, match=r"label file groundtruth_strong_label_testing_set.csv is not there, nor anywhere"
+    ):
+        DCASE2017().clips(tmp_path, "validate")
+
+
+def test_dcase_s_own_label_files_have_the_paper_s_numbers(shared, monkeypatch):
+    root = shared / "dcase2017_task4"
+    names = {line.split("\t")[0] for path in root.glob("ground*") for line in path.read_text().splitlines()}
+    sounds = {f"Y{name.removesuffix('.wav')}": root / f"Y{name}" for name in names}
+    monkeypatch.setattr("earmark.datasets.dcase2017.sounds_by_stem", lambda folder: sounds)
+    data = DCASE2017().clips(root)
+    for split, clips, rows, without_times in (
+        ("train", 51172, 56131, 56131),
+        ("validate", 488, 688, 36),
+        ("test", 1103, 1706, 150),
+    ):
+        part = data.split(split)
+        assert (len(part), len(part.labels)) == (clips, rows)
+        assert sum(not row.has_times for row in part.labels) == without_times
+        assert {row.label for row in part.labels} == set(DCASE2017.classes)
+        assert all(row.offset is None or 0 < row.offset <= 10 for row in part.labels)
+
+
+def test_scenes_fit_their_clip(rng):
+    for _ in range(50):
+        for row in draw_scene("a.wav", ("x", "y", "z"), rng, duration=3.0, events=5):
+            assert 0 <= row.onset < row.offset <= 3.0

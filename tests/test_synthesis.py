@@ -1,0 +1,672 @@
+"""Soundscapes: distributions, specifications, sound banks, rendering, and jobs that can be stopped."""
+
+import csv
+import gzip
+import hashlib
+import json
+import math
+import subprocess
+import sys
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyloudnorm
+import pytest
+import soundfile
+from scipy import signal, stats
+
+from earmark.errors import ArgumentError, DataError
+from earmark.formats.tsv import TSV
+from earmark.synthesis import (
+    CLASSES,
+    Event,
+    FolderBank,
+    ProceduralBank,
+    Soundscape,
+    parse_distribution,
+    plan_from,
+    read_events,
+    read_jams,
+    read_recipe,
+    recipe_names,
+    render,
+    synthesise,
+    write_jams,
+)
+from earmark.synthesis.render import make_noise
+from earmark.synthesis.sources import split_folds
+from earmark.synthesis.specification import SPLITS, noise, shares, spread
+
+RATE = 8000
+RECIPE = """
+duration = 2.0
+[splits]
+train = 3
+validate = 1
+test = 1
+[events]
+count = ["choose", [1, 2]]
+time = ["uniform", 0, 2]
+duration = ["uniform", 0.3, 0.6]
+snr = ["uniform", 10, 20]
+pitch_shift = ["uniform", -2, 2]
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    path = tmp_path / "small.toml"
+    path.write_text(RECIPE)
+    return path
+
+
+def make_bank(root, names, seconds=1.0, rate=RATE):
+    """Tones, each of its own pitch."""
+    for k, name in enumerate(names):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        time = np.arange(round(seconds * rate)) / rate
+        soundfile.write(root / name, 0.3 * np.sin(2 * np.pi * (300 + 50 * k) * time), rate)
+    return root
+
+
+def tone(label="tone", source="tone/a.wav", **changes):
+    return Event(label, source, **{"event_time": 0.5, "event_duration": 0.8, "snr": 20.0, **changes})
+
+
+@pytest.mark.parametrize(
+    ("written", "reference"),
+    [
+        (["uniform", 0.5, 4], stats.uniform(0.5, 3.5)),
+        (["normal", 1, 2], stats.norm(1, 2)),
+        (["truncnorm", 3, 2, 0, 10], stats.truncnorm(-1.5, 3.5, 3, 2)),
+    ],
+)
+def test_distributions_are_what_they_are_called(written, reference, rng):
+    drawn = [parse_distribution(written).sample(rng) for _ in range(2000)]
+    assert stats.kstest(drawn, reference.cdf).pvalue > 1e-3
+
+
+def test_constants_and_choices(rng):
+    assert parse_distribution(["const", 3]).sample(rng) == 3
+    assert parse_distribution(2.5).sample(rng) == 2.5
+    assert {parse_distribution(["choose", [1, 5]]).sample(rng) for _ in range(50)} == {1, 5}
+    assert parse_distribution(["truncnorm", 0, 1, 20, 21]).sample(rng) == pytest.approx(20.5, abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        ("uniform", r'x: a list such as \["uniform", 0.5, 4\] or a number expected, found \'uniform\''),
+        ([], "or a number expected"),
+        (True, "or a number expected, found True"),
+        (["unifrom", 1, 2], "did you mean 'uniform'"),
+        (["uniform", 1], r"'uniform' takes 2 parameters \(low, high\), found 1"),
+        (["uniform", 2, 1], "wants low <= high, found low 2, high 1"),
+        (["uniform", "a", 1], "takes finite numbers, found 'a'"),
+        (["const", math.nan], "takes finite numbers, found nan"),
+        (["choose", []], "takes a list with something in it"),
+        (["normal", 0, 0], "wants a deviation above 0, found 0"),
+        (["truncnorm", 0, 1, 2, 2], "wants low < high, found both 2"),
+    ],
+)
+def test_a_bad_distribution_says_what_is_wrong(written, message):
+    with pytest.raises(ValueError, match=message):
+        parse_distribution(written, "x")
+
+
+def test_the_truth_is_cut_off_at_the_end():
+    soundscape = Soundscape("a", (tone(event_time=9.5, time_stretch=1.5), tone(event_time=1.0)))
+    assert [tuple(row)[1:4] for row in soundscape.labels()] == [(1.0, 1.8, "tone"), (9.5, 10.0, "tone")]
+    assert soundscape.labels()[0].filename == "audio/train/a.flac"
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: tone(snr=math.nan), "tone: numbers must be finite"),
+        (lambda: tone(event_time=-1.0), "times must not be negative, found event_time -1.0"),
+        (lambda: tone(event_duration=0.0), "event_duration must be above 0, found 0.0"),
+        (lambda: tone(time_stretch=0.0), "time_stretch must be above 0, found 0.0"),
+        (lambda: Soundscape("../a", ()), "name becomes a file's; '../a' cannot"),
+        (lambda: Soundscape("a", (), "dev"), "split 'dev' is none of train, validate, test"),
+        (lambda: Soundscape("a", (), duration=0.0), "duration must be above 0"),
+        (lambda: Soundscape("a", (), reverb=2.0), r"reverb must be in \[0, 1\], found 2.0"),
+        (lambda: Soundscape("a", (tone(event_time=11.0),)), "tone begins at 11.0, after the end of 10.0 s"),
+    ],
+)
+def test_an_impossible_specification_is_refused(make, message):
+    with pytest.raises(DataError, match=message):
+        make()
+
+
+def test_a_table_of_events_is_read(tmp_path):
+    path = tmp_path / "events.csv"
+    path.write_text(
+        "split,clip,label,src,time,snr,edur,pitch,stretch\n"
+        "test,a,siren,x.wav,1.5,10,2,-1,1.2\ntrain,b,dog,,0,6,1,,\ntest,a,dog,y.wav,3,7,1,,\n"
+    )
+    a, b = read_events(path, seed=3)
+    assert a == Soundscape(
+        "a",
+        (
+            Event("siren", "x.wav", 1.5, 2.0, 10.0, pitch_shift=-1.0, time_stretch=1.2),
+            Event("dog", "y.wav", 3.0, 1.0, 7.0),
+        ),
+        "test",
+        background=noise("brownian", 10.0),
+        seed=3,
+    )
+    assert (b.name, b.split, b.events[0].source_file, b.events[0].pitch_shift) == ("b", "train", "", None)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("split,clip\n", r"events.csv:1: no column label, src, time, snr, edur; found: split, clip"),
+        ("split,clip,label,src,time,snr,edur\n", "events.csv: no events"),
+        ("split,clip,label,src,time,snr,edur\ntest,a,dog,x,zero,1,1\n", "events.csv:2: could not convert"),
+        ("split,clip,label,src,time,snr,edur\ntest,a,dog,x,1\n", "events.csv:2: "),
+        ("split,clip,label,src,time,snr,edur\ntest,a,dog,x,1,1,-1\n", "events.csv:2: dog: event_duration must be"),
+        ("split,clip,label,src,time,snr,edur\ndev,a,dog,x,1,1,1\n", "events.csv: a: split 'dev' is none of"),
+    ],
+)
+def test_a_bad_table_names_file_and_line(tmp_path, text, message):
+    path = tmp_path / "events.csv"
+    path.write_text(text)
+    with pytest.raises(DataError, match=message):
+        read_events(path)
+
+
+def test_a_damaged_table_is_one_clear_line(tmp_path):
+    path = tmp_path / "events.csv.gz"
+    path.write_bytes(gzip.compress(b"split,clip\n" * 1000)[:30])
+    with pytest.raises(DataError, match="cannot be read as a table of events"):
+        read_events(path)
+    with pytest.raises(DataError, match="cannot be read as a table of events"):
+        plan_from(tmp_path / "none.csv")
+
+
+def test_jams_survive_a_round_trip_and_satisfy_the_jams_package(tmp_path):
+    jams = pytest.importorskip("jams")
+    event = tone(pitch_shift=1.5, time_stretch=0.9, source_time=0.1)
+    before = Soundscape("a", (event,), "test", 5.0, -40.0, reverb=0.1, background=noise("pink", 5.0), seed=9)
+    (tmp_path / "test").mkdir()
+    write_jams(before, tmp_path / "test" / "a.jams", notes={"bank": "mine"})
+    assert read_jams(tmp_path / "test" / "a.jams") == before
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the package's own, about pandas
+        loaded = jams.load(str(tmp_path / "test" / "a.jams"), validate=True, strict=True)
+    (annotation,) = loaded.annotations.search(namespace="scaper")
+    assert annotation.sandbox.scaper["ref_db"] == -40.0
+    observed = [o for o in annotation.data if o.value["role"] == "foreground"]
+    assert [(o.time, o.time + o.duration) for o in observed] == [pytest.approx((0.5, 0.5 + 0.72))]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "a.jams: cannot be read as JAMS"),
+        ("[]", "a.jams: not as Scaper writes JAMS: TypeError"),
+        ('{"annotations": []}', "a.jams: no annotation by Scaper"),
+        (
+            '{"annotations": [{"namespace": "scaper", "sandbox": {"scaper": {}}, "data": []}]}',
+            "a.jams: not as Scaper writes JAMS: KeyError 'duration'",
+        ),
+    ],
+)
+def test_bad_jams_are_one_clear_line(tmp_path, text, message):
+    (tmp_path / "a.jams").write_text(text)
+    with pytest.raises(DataError, match=message):
+        read_jams(tmp_path / "a.jams")
+
+
+def test_two_backgrounds_are_refused(tmp_path):
+    path = tmp_path / "a.jams"
+    write_jams(Soundscape("a", (), background=noise("pink", 10.0)), path)
+    root = json.loads(path.read_text())
+    root["annotations"][0]["data"] *= 2
+    path.write_text(json.dumps(root))
+    with pytest.raises(DataError, match="one background expected, found 2"):
+        read_jams(path)
+
+
+def test_clips_are_spread_over_splits():
+    plan = [Soundscape(f"{split}{i}", (), split) for split in SPLITS for i in range({"train": 6}.get(split, 2))]
+    assert [s.name for s in spread(plan, 5)] == ["train0", "train1", "train2", "validate0", "test0"]
+    assert shares({"train": 6000, "validate": 2000, "test": 2000}, 200) == {"train": 120, "validate": 40, "test": 40}
+    with pytest.raises(DataError, match="clips=11 asked for, 10 there are"):
+        spread(plan, 11)
+    with pytest.raises(DataError, match="clips=0: at least 1 expected"):
+        spread(plan, 0)
+
+
+@pytest.mark.parametrize("name", sorted(recipe_names()))
+def test_embedded_recipes_have_a_summary_and_keep_their_promises(name):
+    recipe = read_recipe(name)
+    assert recipe.summary
+    plan = recipe.plan(ProceduralBank(), clips=60)
+    assert {split: sum(s.split == split for s in plan) for split in SPLITS} == {"train": 36, "validate": 12, "test": 12}
+    assert len({s.name for s in plan}) == 60
+    for soundscape in plan:
+        for event in soundscape.events:
+            assert event.event_time >= 0
+            assert event.event_time + event.duration <= soundscape.duration + 1e-9
+    sources = {split: {e.source_file for s in plan if s.split == split for e in s.events} for split in SPLITS}
+    assert not sources["train"] & sources["test"]
+    assert recipe.plan(ProceduralBank(), clips=60) == plan
+    assert recipe.plan(ProceduralBank(), clips=60, seed=1) != plan
+
+
+def test_urban_sed_is_drawn_as_published():
+    plan = plan_from("urban-sed", clips=300)
+    events = [event for soundscape in plan for event in soundscape.events]
+    assert {len(soundscape.events) for soundscape in plan} == set(range(1, 10))
+    assert {event.label for event in events} == set(CLASSES)
+    assert stats.kstest([e.event_duration for e in events], stats.uniform(0.5, 3.5).cdf).pvalue > 1e-3
+    assert stats.kstest([e.snr for e in events], stats.uniform(6, 24).cdf).pvalue > 1e-3
+    assert {s.name.split("_")[2].rstrip("0123456789") for s in plan} == {"bimodal", "uniform", "unimodal"}
+    assert (plan[0].ref_db, plan[0].reverb, plan[0].fade_in, plan[0].background.source_file) == (
+        -50.0,
+        0.1,
+        0.01,
+        "brownian",
+    )
+
+
+def test_durations_differ_by_class():
+    events = [event for soundscape in plan_from("durations", clips=200) for event in soundscape.events]
+    mean = {label: np.mean([e.duration for e in events if e.label == label]) for label in CLASSES}
+    assert mean["gun_shot"] < 0.5
+    assert mean["engine_idling"] > 6
+
+
+def test_an_event_is_shortened_to_its_source_or_the_source_repeated(tmp_path, recipe):
+    bank = FolderBank(make_bank(tmp_path / "bank", [f"{s}/tone/{s}.wav" for s in SPLITS], seconds=0.2))
+    assert {e.event_duration for s in plan_from(recipe, bank=bank) for e in s.events} == {0.2}
+    recipe.write_text('too_short = "repeat"\n' + RECIPE)
+    assert all(e.event_duration > 0.29 for s in plan_from(recipe, bank=bank) for e in s.events)
+
+
+def test_no_source_twice_while_there_are_others(tmp_path, recipe):
+    bank = FolderBank(make_bank(tmp_path / "bank", [f"{s}/tone/{s}{k}.wav" for s in SPLITS for k in range(4)]))
+    recipe.write_text(RECIPE.replace("[1, 2]", "[4]"))
+    for soundscape in plan_from(recipe, bank=bank):
+        assert len({event.source_file for event in soundscape.events}) == 4
+    recipe.write_text(RECIPE.replace("[1, 2]", "[5]"))
+    assert all(len(soundscape.events) == 5 for soundscape in plan_from(recipe, bank=bank))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("duration = 2.0", "durration = 2.0", "small.toml: setting='durration' is not known; did you mean 'duration'"),
+        ("duration = 2.0", 'duration = "2"', "small.toml: duration: float expected, found '2'"),
+        ("duration = 2.0", "duration = 0", "duration must be above 0"),
+        ("duration = 2.0", "duration = ", "small.toml: cannot be read as a recipe"),
+        ("duration = 2.0", 'too_short = "cut"', "too_short: one of shorten, repeat expected, found 'cut'"),
+        ("train = 3", "dev = 3", "splits: train, validate, test with a number of clips each expected, found dev = 3"),
+        ("snr =", "sn =", "events='sn' is not known; did you mean 'snr'"),
+        ("snr =", "pitch_shift = 0 #", "events: snr is missing"),
+        ('["uniform", 10, 20]', '["uniform", 20, 10]', "small.toml: events.snr: 'uniform' wants low <= high"),
+        ("[events]", "[event]", "setting='event' is not known"),
+    ],
+)
+def test_a_bad_recipe_says_what_is_wrong(recipe, old, new, message):
+    text = RECIPE.replace('\npitch_shift = ["uniform", -2, 2]', "")
+    recipe.write_text(text.replace(old, new, 1))
+    with pytest.raises(ValueError, match=message):
+        read_recipe(recipe)
+
+
+def test_recipes_that_lack_something(tmp_path):
+    with pytest.raises(ArgumentError, match="recipe='urban_sed' is not known; did you mean 'urban-sed'"):
+        read_recipe("urban_sed")
+    with pytest.raises(DataError, match=r"none.toml: cannot be read as a recipe"):
+        read_recipe(tmp_path / "none.toml")
+    (tmp_path / "a.toml").write_text("duration = 1\n")
+    with pytest.raises(DataError, match=r"no table \[splits\]"):
+        read_recipe(tmp_path / "a.toml")
+    bank = FolderBank(make_bank(tmp_path / "bank", ["tone/a.wav"]))
+    with pytest.raises(DataError, match="recipe durations: says no duration for any class of the bank: tone"):
+        plan_from("durations", bank=bank)
+
+
+def test_folds_go_to_their_published_splits_and_missing_ones_are_made_up():
+    assert split_folds([1, 7, 9]) == {"train": (1,), "validate": (7,), "test": (9,)}
+    assert split_folds([1, 2, 3, 4, 5]) == {"train": (1, 2, 3), "validate": (5,), "test": (4,)}
+    assert split_folds([8, 9, 10, 12]) == {"train": (12,), "validate": (8,), "test": (9, 10)}
+
+
+def test_layouts_of_banks(tmp_path):
+    folds = FolderBank(make_bank(tmp_path / "a", [f"fold{k}/dog/{k}.wav" for k in (1, 2, 3, 10)]))
+    assert folds.sources("dog", "train") == ["fold1/dog/1.wav", "fold2/dog/2.wav"]
+    assert folds.sources("dog", "validate") == ["fold3/dog/3.wav"]
+    published = FolderBank(make_bank(tmp_path / "b", [f"audio/fold{k}/{k}-3-0-0.wav" for k in (1, 7, 9)]))
+    assert published.sources("dog_bark", "test") == ["audio/fold9/9-3-0-0.wav"]
+    split = FolderBank(make_bank(tmp_path / "c", ["train/dog/a.wav", "test/dog/b.wav"]))
+    assert split.sources("dog", "test") == ["test/dog/b.wav"]
+    plain = FolderBank(make_bank(tmp_path / "d", [f"dog/{k}.wav" for k in range(10)]))
+    assert [len(plain.sources("dog", split)) for split in SPLITS] == [6, 2, 2]
+    with pytest.raises(DataError, match="no sound of class 'dog' for split 'validate'; there are 2 of that class"):
+        split.sources("dog", "validate")
+
+
+def test_banks_that_are_none(tmp_path):
+    with pytest.raises(ArgumentError, match="none: no such folder of sounds"):
+        FolderBank(tmp_path / "none")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="empty: no sounds in this folder"):
+        FolderBank(tmp_path / "empty")
+    with pytest.raises(DataError, match="a sound bank has its sounds in folders named after their classes"):
+        FolderBank(make_bank(tmp_path / "flat", ["a.wav"]))
+    with pytest.raises(DataError, match="the embedded bank has no class 'owl'"):
+        synthesise([Soundscape("a", (tone("owl"),))], tmp_path / "out")
+
+
+def test_a_missing_source_is_replaced_by_one_of_its_class_and_split(tmp_path):
+    root = make_bank(tmp_path / "bank", [f"{s}/dog/{s}{k}.wav" for s in SPLITS for k in range(5)], seconds=0.5)
+    make_bank(root, ["test/dog/long.wav"], seconds=2.0)
+    make_bank(root, ["test/cat/test1.wav"])
+    bank = FolderBank(root)
+
+    def found(source, split, duration=0.4, name="clip"):
+        event = tone("dog", source, event_duration=duration)
+        return bank.resolved(Soundscape(name, (event,), split)).events[0].source_file
+
+    assert found("/somebodys/disk/test1.wav", "test") == "test/dog/test1.wav"
+    assert found("test/cat/test1.wav", "test") == "test/dog/test1.wav"
+    others = {found("test1.wav", "train", name=f"clip{k}") for k in range(40)}
+    assert others == {f"train/dog/train{k}.wav" for k in range(5)}
+    assert found("gone.wav", "test", 1.9) == "test/dog/long.wav"
+    assert found("gone.wav", "test", 3.0) == "test/dog/long.wav"
+    assert found("gone.wav", "train") == found("gone.wav", "train")
+
+
+def test_long_sources_are_read_in_excerpts(tmp_path):
+    root = make_bank(tmp_path / "bank", ["train/dog/a.wav"], seconds=31.0)
+    event = tone("dog", "train/dog/a.wav", source_time=30.5, event_duration=1.0)
+    samples, rate = FolderBank(root).read(event, 44100)
+    assert (len(samples), rate) == (RATE // 2, RATE)
+
+
+def test_the_cache_of_sources_is_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr("earmark.synthesis.sources._CACHE_BYTES", round(3 * 0.8 * RATE) * 4)
+    bank = FolderBank(make_bank(tmp_path / "bank", [f"train/dog/{k}.wav" for k in range(5)]))
+    for k in (0, 1, 2, 0, 3):
+        bank.read(tone("dog", f"train/dog/{k}.wav"), RATE)
+    assert [name for name, _ in bank._cache._kept] == ["train/dog/2.wav", "train/dog/0.wav", "train/dog/3.wav"]
+    short, long = (tone("dog", "train/dog/3.wav", source_time=0.1, event_duration=d) for d in (0.2, 0.7))
+    bank.read(short, RATE)
+    heard, _ = bank.read(long, RATE)
+    np.testing.assert_array_equal(heard, soundfile.read(bank.root / long.source_file, dtype="float32")[0][800:6400])
+
+
+@pytest.fixture
+def tones(tmp_path):
+    return FolderBank(make_bank(tmp_path / "tones", ["train/tone/a.wav"], seconds=3.0, rate=44100))
+
+
+def test_levels_are_those_of_the_specification(tones):
+    meter = pyloudnorm.Meter(44100)
+    event = tone(source="train/tone/a.wav", event_time=2.0, event_duration=3.0, snr=20.0)
+    quiet = Soundscape("a", (), background=noise("brownian", 10.0), duration=10.0)
+    assert meter.integrated_loudness(render(quiet, tones).samples.astype(float)) == pytest.approx(-50, abs=0.05)
+    only = Soundscape("a", (event,), duration=10.0)
+    sound = render(only, tones).samples
+    assert meter.integrated_loudness(sound[88200 : 5 * 44100].astype(float)) == pytest.approx(-30, abs=0.05)
+    both = replace(only, background=quiet.background)
+    np.testing.assert_allclose(render(both, tones).samples, sound + render(quiet, tones).samples, atol=1e-6)
+
+
+@pytest.mark.parametrize("changes", [{}, {"pitch_shift": 2.0}, {"time_stretch": 1.2}, {"source_time": 0.5}])
+def test_an_event_sounds_from_its_onset_to_its_offset_and_nowhere_else(tones, changes):
+    event = tone(source="train/tone/a.wav", event_time=1.2345, event_duration=1.1, **changes)
+    sound = render(Soundscape("a", (event,), duration=4.0), tones).samples
+    onset, offset = (round(time * 44100) for time in event.span(4.0))
+    assert not sound[:onset].any()
+    assert not sound[offset:].any()
+    heard = np.abs(sound[onset:offset])
+    full = heard.max()
+    assert heard[441:1000].max() > 0.5 * full
+    assert heard[-1000:-441].max() > 0.5 * full
+
+
+def test_pitch_goes_where_it_is_sent(tones):
+    event = tone(source="train/tone/a.wav", event_time=0.0, event_duration=2.5, pitch_shift=12.0)
+    sound = render(Soundscape("a", (event,), duration=2.5), tones).samples
+    frequencies, power = signal.periodogram(sound, 44100)
+    assert frequencies[power.argmax()] == pytest.approx(600, rel=0.01)
+
+
+def test_a_short_source_is_repeated_until_the_event_ends(tmp_path):
+    bank = FolderBank(make_bank(tmp_path / "bank", ["train/tone/a.wav"], seconds=0.3))
+    event = tone(source="train/tone/a.wav", event_time=0.0, event_duration=2.0)
+    sound = render(Soundscape("a", (event,), duration=2.0, fade_in=0.0, fade_out=0.0), bank, RATE).samples
+    level = np.sqrt(np.convolve(sound**2, np.ones(200) / 200, "valid"))
+    assert level.min() > 0.5 * level.max()
+
+
+def test_sources_of_another_rate(tmp_path):
+    bank = FolderBank(make_bank(tmp_path / "bank", ["train/tone/a.wav"], seconds=2.0, rate=48000))
+    event = tone(source="train/tone/a.wav", event_time=0.0, event_duration=2.0)
+    sound = render(Soundscape("a", (event,), duration=2.0), bank, RATE).samples
+    frequencies, power = signal.periodogram(sound, RATE)
+    assert frequencies[power.argmax()] == pytest.approx(300, abs=1)
+
+
+def test_a_sum_beyond_full_scale_is_turned_down_and_said_to_be(tones, tmp_path):
+    loud = Soundscape("a", (tone(source="train/tone/a.wav", snr=60.0),), duration=2.0, background=noise("white", 2.0))
+    made = render(loud, tones)
+    assert np.abs(made.samples).max() == pytest.approx(1.0, abs=1e-4)
+    assert made.gain_db < -5
+    summary = synthesise([loud], tmp_path / "out", bank=tones, workers=1)
+    assert summary.turned_down == 1
+    assert read_jams(tmp_path / "out/annotations/train/a.jams").ref_db == pytest.approx(-50 + made.gain_db)
+
+
+def test_silence_stays_silent_and_is_counted(tmp_path):
+    root = tmp_path / "bank"
+    (root / "train/tone").mkdir(parents=True)
+    soundfile.write(root / "train/tone/a.wav", np.zeros(RATE), RATE)
+    made = render(Soundscape("a", (tone(source="train/tone/a.wav"),), duration=2.0), FolderBank(root), RATE)
+    assert made.silent == 1
+    assert not made.samples.any()
+
+
+def test_an_event_that_begins_after_its_source_ends(tones):
+    event = tone(source="train/tone/a.wav", source_time=5.0)
+    with pytest.raises(DataError, match=r"train/tone/a.wav: ends before source_time, 5.0 s"):
+        render(Soundscape("a", (event,)), tones)
+
+
+@pytest.mark.parametrize(("colour", "slope"), [("white", 0.0), ("pink", -3.0), ("brownian", -6.0)])
+def test_noise_falls_as_its_colour_says(colour, slope, rng):
+    frequencies, power = signal.welch(make_noise(colour, 441000, rng), 44100, nperseg=8192)
+    used = (frequencies > 100) & (frequencies < 5000)
+    fitted = np.polyfit(np.log2(frequencies[used]), 10 * np.log10(power[used]), 1)[0]
+    assert fitted == pytest.approx(slope, abs=0.2)
+
+
+def test_brownian_noise_at_the_reference_level_is_as_strong_as_urban_seds(tones):
+    made = render(Soundscape("a", (), background=noise("brownian", 10.0)), tones)
+    assert 20 * np.log10(made.samples.std()) == pytest.approx(-43, abs=1)
+
+
+def test_a_recorded_background_is_repeated_and_levelled(tmp_path, tones):
+    make_bank(tmp_path, ["park.wav"], seconds=1.5)
+    background = Event("park", str(tmp_path / "park.wav"), 0.0, 4.0, 0.0, role="background")
+    made = render(Soundscape("a", (), duration=4.0, background=background), tones, RATE)
+    level = np.sqrt(np.convolve(made.samples**2, np.ones(400) / 400, "valid"))
+    assert level.min() > 0.5 * level.max()
+    missing = replace(background, source_file="gone.wav")
+    with pytest.raises(
+        DataError, match=r"gone.wav: no such background; give a file of sound, or one of brownian, pink"
+    ):
+        render(Soundscape("a", (), background=missing), tones, RATE)
+
+
+def test_reverberation_is_what_sox_makes_of_it(tones):
+    event = tone(source="train/tone/a.wav", event_time=0.0, event_duration=1.0, snr=40.0)
+    dry = Soundscape("a", (event,), duration=2.0)
+    tail = render(replace(dry, reverb=0.1), tones).samples - render(dry, tones).samples
+    energy = tail**2
+    assert energy[round(1.4 * 44100) :].sum() < 1e-6 * energy.sum()
+    hiss = Soundscape("a", (), duration=2.0, background=noise("white", 2.0))
+    dry, wet = (render(replace(hiss, reverb=amount), tones).samples for amount in (None, 0.1))
+    assert 10 * np.log10(np.sum((wet - dry) ** 2) / np.sum(dry**2)) == pytest.approx(-26, abs=1)
+
+
+def prints(folder):
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def test_the_same_request_gives_the_same_bytes_with_any_number_of_workers(tmp_path, recipe):
+    one = synthesise(recipe, tmp_path / "one", rate=RATE, workers=1)
+    two = synthesise(recipe, tmp_path / "two", rate=RATE, workers=2)
+    assert one.clips == two.clips == {"train": 3, "validate": 1, "test": 1}
+    assert prints(tmp_path / "one") == prints(tmp_path / "two")
+    assert len(prints(tmp_path / "one")) == 5 + 5 + 2
+    synthesise(recipe, tmp_path / "other", rate=RATE, workers=1, seed=1)
+    assert prints(tmp_path / "one") != prints(tmp_path / "other")
+
+
+def test_labels_say_what_the_annotations_say(tmp_path, recipe):
+    summary = synthesise(recipe, tmp_path / "out", rate=RATE, workers=1)
+    table = TSV().read(tmp_path / "out" / "labels.tsv")
+    assert summary.events == len(table)
+    assert table.splits["audio/test/soundscape_test_0.flac"] == "test"
+    for name in table.filenames:
+        samples, rate = soundfile.read(tmp_path / "out" / name)
+        assert (len(samples), rate) == (2 * RATE, RATE)
+        soundscape = read_jams(tmp_path / "out" / name.replace("audio", "annotations").replace(".flac", ".jams"))
+        assert [tuple(row)[1:4] for row in table.of(name)] == [tuple(row)[1:4] for row in soundscape.labels()]
+
+
+def test_what_earmark_wrote_can_be_made_again_from_its_annotations(tmp_path, recipe):
+    synthesise(recipe, tmp_path / "one", rate=RATE, workers=1)
+    again = synthesise(tmp_path / "one" / "annotations", tmp_path / "two", rate=RATE, workers=1)
+    assert again.substituted == 0
+    for path in (tmp_path / "one").rglob("*.flac"):
+        assert path.read_bytes() == (tmp_path / "two" / path.relative_to(tmp_path / "one")).read_bytes()
+
+
+def test_a_stopped_job_goes_on(tmp_path, recipe):
+    whole = tmp_path / "whole"
+    synthesise(recipe, whole, rate=RATE, workers=1)
+
+    class StopError(Exception):
+        pass
+
+    def stop(done, total):
+        assert total == 5
+        if done == 2:
+            raise StopError
+
+    with pytest.raises(StopError):
+        synthesise(recipe, tmp_path / "part", rate=RATE, workers=1, progress=stop)
+    assert not (tmp_path / "part" / "labels.tsv").exists()
+    seen = []
+    summary = synthesise(recipe, tmp_path / "part", rate=RATE, workers=1, progress=lambda *a: seen.append(a))
+    assert summary.kept == 2
+    assert seen[-1] == (5, 5)
+    assert prints(tmp_path / "part") == prints(whole)
+
+
+def test_a_folder_with_anything_else_in_it_is_refused(tmp_path, recipe):
+    out = tmp_path / "out"
+    synthesise(recipe, out, rate=RATE, workers=1)
+    with pytest.raises(ArgumentError, match=r"out holds other soundscapes \(plan '\w+', now '\w+'\); choose another"):
+        synthesise(recipe, out, rate=RATE, workers=1, seed=1)
+    with pytest.raises(ArgumentError, match="rate 8000, now 16000"):
+        synthesise(recipe, out, rate=16000, workers=1)
+    with pytest.raises(ArgumentError, match="holds other things; choose a new or an empty folder"):
+        synthesise(recipe, tmp_path, rate=RATE)
+    (out / "soundscapes.json").write_text("{")
+    with pytest.raises(DataError, match=r"soundscapes.json: cannot be read"):
+        synthesise(recipe, out, rate=RATE)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_bad_source_stops_the_job_with_its_name_and_loses_nothing(tmp_path, workers):
+    root = make_bank(tmp_path / "bank", ["train/tone/good.wav"])
+    (root / "train/tone/bad.wav").write_bytes(b"RIFF, but no more")
+    plan = [Soundscape(name, (tone(source=f"train/tone/{name}.wav"),), duration=2.0) for name in ("good", "bad")]
+    with pytest.raises(DataError, match=r"bad\.wav"):
+        synthesise(plan, tmp_path / "out", bank=root, rate=RATE, workers=workers)
+    make_bank(root, ["train/tone/bad.wav"])
+    assert synthesise(plan, tmp_path / "out", bank=root, rate=RATE, workers=1).clips == {"train": 2}
+
+
+def test_calls_that_mean_nothing(tmp_path):
+    with pytest.raises(ArgumentError, match="workers=0: at least 1 expected"):
+        synthesise("urban-sed", tmp_path / "out", workers=0)
+    with pytest.raises(ArgumentError, match="no soundscapes to make"):
+        synthesise([], tmp_path / "out")
+    with pytest.raises(DataError, match="two soundscapes of split train are called a"):
+        synthesise([Soundscape("a", ()), Soundscape("a", ())], tmp_path / "out")
+    with pytest.raises(DataError, match="no JAMS files in this folder"):
+        plan_from(tmp_path)
+
+
+def test_processes_that_render_do_not_load_torch():
+    code = "import sys, earmark.synthesis; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_every_original_annotation_is_read_to_the_microsecond(shared):
+    found = sorted((shared / "urbansed").glob("original*/annotations/*/*.jams"))
+    assert len(found) >= 25
+    for path in found:
+        rows = [line.split("\t") for line in path.with_suffix(".txt").read_text().splitlines()]
+        published = sorted((float(onset), float(offset), label) for onset, offset, label in rows)
+        soundscape = read_jams(path)
+        assert soundscape.split == path.parent.name
+        assert (soundscape.reverb, soundscape.ref_db, soundscape.background.source_file[-12:]) == (
+            0.1,
+            -50,
+            "brownian.wav",
+        )
+        truth = [tuple(row)[1:4] for row in soundscape.labels()]
+        assert [row[2] for row in truth] == [row[2] for row in published]
+        np.testing.assert_allclose([r[:2] for r in truth], [r[:2] for r in published], atol=2e-6)
+
+
+def test_the_table_of_events_holds_the_published_truth_to_the_millisecond(shared):
+    path = shared / "urbansed" / "events.csv.gz"
+    plan = {soundscape.name: soundscape for soundscape in plan_from(path)}
+    assert len(plan) == 10_000
+    truth = {name: [tuple(row)[1:4] for row in soundscape.labels()] for name, soundscape in plan.items()}
+    with gzip.open(path, "rt") as file:
+        rows = list(csv.DictReader(file))
+    assert sum(map(len, truth.values())) == len(rows) == 49_831
+    for row in rows:
+        onset, offset = float(row["time"]), float(row["time"]) + float(row["dur"])
+        assert any(
+            abs(onset - a) < 1e-3 and abs(offset - b) < 1e-3 and row["label"] == c for a, b, c in truth[row["clip"]]
+        )
+    for original in (shared / "urbansed" / "original" / "annotations").glob("*/*.jams"):
+        mine = [r[:2] for r in truth[original.stem]]
+        np.testing.assert_allclose(mine, [tuple(r)[1:3] for r in read_jams(original).labels()], atol=1e-3)
+
+
+def test_real_soundscapes_use_real_sources_and_never_cross_splits(shared, tmp_path):
+    root = shared / "urbansed"
+    bank = FolderBank(root / "soundbank")
+    plan = [bank.resolved(soundscape) for soundscape in plan_from(root / "events.csv.gz", clips=300)]
+    folds = {
+        split: {e.source_file.split("/")[0] for s in plan if s.split == split for e in s.events} for split in SPLITS
+    }
+    assert folds == {"train": {"fold1", "fold2"}, "validate": {"fold3"}, "test": {"fold10"}}
+    for soundscape in plan:
+        for event in soundscape.events:
+            assert event.source_file.split("/")[1] == event.label
+    summary = synthesise(root / "events.csv.gz", tmp_path / "out", bank=bank, clips=5, workers=1)
+    assert summary.clips == {"train": 3, "validate": 1, "test": 1}
+    for path in Path(tmp_path / "out").rglob("*.flac"):
+        assert soundfile.info(path).frames == 441_000
