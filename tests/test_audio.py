@@ -18,7 +18,15 @@ from hypothesis import strategies as st
 from earmark import audio
 from earmark.errors import ArgumentError, DataError
 
-KINDS = [(".wav", 44100), (".flac", 22050), (".ogg", 44100), (".opus", 16000), (".opus", 48000), (".mp3", 44100)]
+KINDS = [
+    (".wav", 44100),
+    (".aiff", 44100),
+    (".flac", 22050),
+    (".ogg", 44100),
+    (".opus", 16000),
+    (".opus", 48000),
+    (".mp3", 44100),
+]
 kinds = pytest.mark.parametrize(("suffix", "rate"), KINDS)
 librosas_own_warnings = pytest.mark.filterwarnings("ignore:.*deprecated:DeprecationWarning")
 
@@ -79,7 +87,7 @@ def test_info_says_what_read_gives(make, suffix, rate):
     assert (about.path, about.rate, about.channels) == (path, rate, 2)
     assert about.samples == round(1.2345 * rate) == len(audio.read(path))
     assert about.duration == about.samples / rate
-    assert about.format.split()[0] in ("WAV", "FLAC", "OGG", "MP3")
+    assert about.format.split()[0] in ("WAV", "AIFF", "FLAC", "OGG", "MP3")
     assert about.samples_at(44100) == math.ceil(about.samples * 44100 / rate) == len(audio.read(path, rate=44100))
 
 
@@ -287,7 +295,7 @@ def test_files_without_samples(tmp_path, suffix):
     ("content", "holds"),
     [
         (b"not a sound\n" * 50, "text"),
-        (b"FORM" + bytes(60), "AIFF"),
+        (b"FORM" + bytes(60), "nothing known"),
         (bytes(4) + b"ftypM4A " + bytes(60), "MP4"),
         (b"\x1aE\xdf\xa3" + bytes(60), "Matroska or WebM"),
         (bytes(500), "nothing known, or is damaged at its beginning"),
@@ -298,7 +306,7 @@ def test_files_without_samples(tmp_path, suffix):
 @pytest.mark.parametrize("suffix", audio.SUFFIXES)
 def test_what_is_no_sound_is_named(tmp_path, content, holds, suffix):
     (tmp_path / f"a{suffix}").write_bytes(content)
-    refused(tmp_path / f"a{suffix}", rf"holds {holds}.*; earmark reads flac, mp3, ogg, opus and wav")
+    refused(tmp_path / f"a{suffix}", rf"holds {holds}.*; earmark reads aiff, flac, mp3, ogg, opus and wav")
 
 
 @kinds
@@ -579,7 +587,9 @@ def test_what_exceeds_full_scale_is_clipped(tmp_path):
 
 
 def test_what_cannot_be_written_leaves_nothing_behind(tmp_path):
-    with pytest.raises(ArgumentError, match=r"a\.xyz: sound is written to files ending in one of \.flac, \.mp3"):
+    with pytest.raises(
+        ArgumentError, match=r"a\.xyz: sound is written to files ending in one of \.aif, \.aiff, \.flac"
+    ):
         audio.write(tmp_path / "a.xyz", [0.0], 8000)
     with pytest.raises(ArgumentError, match=r"subtype='PCM_7' is nothing that \.wav files hold\. Choose from: PCM_16"):
         audio.write(tmp_path / "a.wav", [0.0], 8000, subtype="PCM_7")
