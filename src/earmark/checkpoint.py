@@ -7,6 +7,7 @@ Files are written whole or not at all.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from importlib.metadata import version
 from pathlib import Path
@@ -18,7 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from earmark.detector import Detector
-from earmark.errors import EarmarkError, ModelFileError
+from earmark.errors import ArgumentError, EarmarkError, ModelFileError
 from earmark.features import FeatureConfig
 from earmark.files import written_whole
 from earmark.networks import create_network
@@ -32,7 +33,9 @@ _VERSION = 1
 def write_tensors(path: Path, kind: str, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
     """Write tensors and what is to be known about them."""
     plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    header = {"earmark": json.dumps({"kind": kind, "version": _VERSION, "written_by": version("earmark"), **about})}
+    own = {"kind": kind, "version": _VERSION, "written_by": version("earmark"), "tensors": _fingerprint(plain)}
+    text = json.dumps({**about, **own})
+    header = {"earmark": text, "sha256": hashlib.sha256(text.encode()).hexdigest()}
     with written_whole(path) as draft:
         try:
             save_file(plain, draft, metadata=header)
@@ -43,23 +46,42 @@ def write_tensors(path: Path, kind: str, tensors: dict[str, Tensor], about: dict
 def read_tensors(path: Path, kind: str, *, only_about: bool = False) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read what `write_tensors` wrote; anything else is refused with the reason."""
     if not path.is_file():
-        raise ModelFileError(f"{path}: no such file")
+        raise ModelFileError(f"{path}: {'a folder, not a file' if path.is_dir() else 'no such file'}")
     try:
         with safe_open(path, "pt") as file:
-            header = (file.metadata() or {}).get("earmark")
-            tensors = {} if only_about or header is None else {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        about = None if header is None else json.loads(header)
-    except (SafetensorError, OSError, ValueError) as error:
+            about = _read_about(path, kind, file.metadata() or {})
+            if only_about:
+                return {}, about
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, json.JSONDecodeError, LookupError, TypeError) as error:
         raise ModelFileError(f"{path}: damaged, cut short, or not a model file at all: {error}") from error
-    if not isinstance(about, dict) or "kind" not in about or not isinstance(about.get("version"), int):
+    if _fingerprint(tensors) != about.get("tensors"):
+        raise ModelFileError(f"{path}: damaged: its weights are not those that were written")
+    return tensors, about
+
+
+def _read_about(path: Path, kind: str, header: dict[str, str]) -> dict[str, Any]:
+    if not {"earmark", "sha256"} <= header.keys():
         raise ModelFileError(f"{path}: a file of weights that earmark did not write")
+    if hashlib.sha256(header["earmark"].encode()).hexdigest() != header["sha256"]:
+        raise ModelFileError(f"{path}: damaged: what it says about itself is not what was written")
+    about: dict[str, Any] = json.loads(header["earmark"])
     if about["version"] > _VERSION:
         raise ModelFileError(
-            f"{path}: written by a newer earmark ({about.get('written_by')}); this one is {version('earmark')}"
+            f"{path}: written by a newer earmark ({about['written_by']}); this one is {version('earmark')}"
         )
     if about["kind"] != kind:
         raise ModelFileError(f"{path}: holds a {about['kind']}, not a {kind}")
-    return tensors, about
+    return about
+
+
+def _fingerprint(tensors: dict[str, Tensor]) -> str:
+    """Of names, kinds, shapes and bytes; the format itself would not notice a wrong bit."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def save_detector(
@@ -104,14 +126,28 @@ def load_detector(path: str | Path, *, network: nn.Module | None = None) -> Dete
     """
     tensors, about = read_tensors(Path(path), "model")
     try:
-        features = FeatureConfig.from_dict(about["features"])
-        kinds = {kind: dict(about[kind]) for kind in ("network", "pool")}
-        if network is None:
-            network = create_network(kinds["network"].pop("name"), features.n_bands, **kinds["network"])
-        pool = create_pool(kinds["pool"].pop("name"), len(about["classes"]), **kinds["pool"])
-        detector = Detector(about["classes"], features, network, pool)
-        with torch.no_grad():
-            detector.load_state_dict(tensors)
-    except (EarmarkError, KeyError, TypeError, RuntimeError) as error:
-        raise ModelFileError(f"{path}: its parts do not fit together: {error}") from error
+        with torch.random.fork_rng(devices=[]):  # first weights are drawn at random, and that is nobody's business
+            detector = _build(about, network, tensors)
+        detector.load_state_dict(tensors)
+    except (EarmarkError, AttributeError, LookupError, TypeError, ValueError, RuntimeError) as error:
+        what = f"{error} is missing" if isinstance(error, KeyError) else " ".join(str(error).split())
+        raise ModelFileError(f"{path}: its parts do not fit together: {what}") from error
     return detector.eval()
+
+
+def _build(about: dict[str, Any], network: nn.Module | None, tensors: dict[str, Tensor]) -> Detector:
+    features = FeatureConfig.from_dict(about["features"])
+    classes = about["classes"]
+    if network is None:
+        options = dict(about["network"])
+        name = options.pop("name")
+        with torch.device("meta"):  # takes no memory, however large the file says the network is
+            sizes = create_network(name, features.n_bands, **options).state_dict()
+        for key, like in sizes.items():
+            found = tuple(tensors[f"network.{key}"].shape)
+            if found != tuple(like.shape):
+                raise ArgumentError(f"network.{key} is {found}, expected {tuple(like.shape)}")
+        network = create_network(name, features.n_bands, **options)
+    options = dict(about["pool"])
+    pool = create_pool(options.pop("name"), len(classes), **options)
+    return Detector(classes, features, network, pool)

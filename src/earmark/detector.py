@@ -5,19 +5,21 @@ Features of bags in, probabilities out: one per frame and class (dynamic), one p
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from earmark.errors import ArgumentError
 from earmark.features import FeatureConfig
 from earmark.networks import reduce_mask
 from earmark.pooling import Pool
 
 __all__ = ["Detector", "Output"]
 
-_LIMIT = 15.0  # of logits on their way to the pool: sigmoid(15) is 1 - 3e-7, the last float32 that is not yet 1
+_LIMIT = 15.0  # of logits on their way to the pool: sigmoid(15) is 1 - 3e-7, well told from 1 in float32
 
 
 class Output(NamedTuple):
@@ -47,7 +49,9 @@ class Detector(nn.Module):
     features
         The features it wants. It does not compute them; it knows which.
     network
-        (bags, bands, frames) -> (bags, frames', embedding), with attributes `embedding` and `reduction`.
+        (bags, bands, frames) -> (bags, frames', embedding), with attributes `embedding` and `reduction`. If its
+        `forward` has a parameter `mask`, it gets the mask of padded bags; if not, it sees padding as it sees sound, and
+        only the pool knows better.
     pool
         For as many classes.
 
@@ -64,12 +68,22 @@ class Detector(nn.Module):
     def __init__(self, classes: Sequence[str], features: FeatureConfig, network: nn.Module, pool: Pool) -> None:
         super().__init__()
         self.classes = tuple(classes)
+        if not self.classes or len(set(self.classes)) < len(self.classes):
+            raise ArgumentError(f"classes must be one or more names, each once, got {list(self.classes)}")
+        if pool.n_classes != len(self.classes):
+            raise ArgumentError(f"the pool is for {pool.n_classes} classes, and there are {len(self.classes)}")
+        for name in ("embedding", "reduction"):
+            if not isinstance(getattr(network, name, None), int):
+                raise ArgumentError(f"the network needs an attribute {name!r}, a whole number; see earmark.networks")
         self.features = features
         self.network = network
+        plain = getattr(network, "_orig_mod", network)  # of a compiled one
+        self._takes_mask = "mask" in inspect.signature(plain.forward).parameters
         self.head = nn.Linear(int(network.embedding), len(self.classes))  # type: ignore[arg-type]
         nn.init.xavier_uniform_(self.head.weight)  # Keras' default for a dense layer
         nn.init.zeros_(self.head.bias)
         self.pool = pool
+        pool.check_values = False  # what it gets here are sigmoids; a NaN would show in the loss
 
     @property
     def reduction(self) -> int:
@@ -83,14 +97,22 @@ class Detector(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Output:
         """Features (bags, bands, frames) and their mask (bags, frames) to probabilities."""
-        embedding = self.network(x) if mask is None else self.network(x, mask)
+        embedding = self.network(x, mask=mask) if self._takes_mask and mask is not None else self.network(x)
+        self._check(x, embedding)
         reduced = None if mask is None else reduce_mask(mask, self.reduction)
         with torch.autocast(x.device.type, enabled=False):
-            embedding = embedding.float()
+            embedding = embedding.to(self.head.weight.dtype)
             logits = self.head(embedding)
             dynamic = _alive_sigmoid(logits)
             static = self.pool(dynamic, reduced, embedding=embedding if self.pool.uses_embedding else None)
         return Output(dynamic, static, logits, reduced)
+
+    def _check(self, x: Tensor, embedding: Tensor) -> None:
+        if torch.compiler.is_compiling():  # lengths can be symbols there, and comparing them would fix them
+            return
+        due = (len(x), x.shape[-1] // self.reduction, self.head.in_features)
+        if embedding.shape != due:
+            raise ArgumentError(f"the network must give (bags, frames', embedding) = {due}, got {(*embedding.shape,)}")
 
 
 def _alive_sigmoid(logits: Tensor) -> Tensor:
@@ -98,5 +120,5 @@ def _alive_sigmoid(logits: Tensor) -> Tensor:
 
     A float32 sigmoid is exactly 1 from about 17 on; there the gradient of any bag loss would be 0 for ever.
     """
-    cut = logits + (logits.clamp(-_LIMIT, _LIMIT) - logits).detach()
-    return cut.sigmoid()
+    still = logits.detach()
+    return (still.clamp(-_LIMIT, _LIMIT) + (logits - still)).sigmoid()

@@ -29,12 +29,10 @@ def bag_loss(P: Tensor, targets: Tensor) -> Tensor:
     >>> bag_loss(torch.tensor([[0.5, 0.9]]), torch.tensor([[1.0, torch.nan]]))
     tensor(0.6931)
     """
-    known = ~targets.isnan()
-    eps = torch.finfo(P.dtype).eps
-    # By hand, not F.binary_cross_entropy: at 0 and 1 that one has a gradient of 1e12.
-    t = targets.nan_to_num()
-    cost = -(t * P.clamp(min=eps).log() + (1 - t) * (1 - P).clamp(min=eps).log())
-    return _mean(cost, known)
+    known, t = _known("P", P, targets)
+    # By hand: at 0 and 1 F.binary_cross_entropy has a gradient of 1e12, and a clamp has none.
+    p = torch.where(known, P if P.dtype == torch.float64 else P.float(), 0.5)
+    return _mean(-(t * _floored(p).log() + (1 - t) * _floored(1 - p).log()), known)
 
 
 def frame_loss(logits: Tensor, targets: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -45,10 +43,11 @@ def frame_loss(logits: Tensor, targets: Tensor, mask: Tensor | None = None) -> T
     logits, targets : (bags, frames', classes)
     mask : (bags, frames')
     """
-    known = ~targets.isnan()
+    known, t = _known("logits", logits, targets)
     if mask is not None:
         known = known & mask[..., None]
-    cost = F.binary_cross_entropy_with_logits(logits, targets.nan_to_num(), reduction="none")
+    # Selected before the arithmetic: whatever lies behind the mask, even NaN, is in no gradient.
+    cost = F.binary_cross_entropy_with_logits(torch.where(known, logits, 0.0), t, reduction="none")
     return _mean(cost, known)
 
 
@@ -61,7 +60,7 @@ def reduce_targets(targets: Tensor, reduction: int) -> Tensor:
     tensor([1., nan, 0.])
     """
     frames = targets.shape[1] // reduction
-    grouped = targets[:, : frames * reduction].reshape(len(targets), frames, reduction, -1)
+    grouped = targets[:, : frames * reduction].reshape(len(targets), frames, reduction, targets.shape[2])
     return torch.where((grouped == 1).any(2), 1.0, grouped.sum(2) * 0)  # a sum with NaN in it is NaN
 
 
@@ -100,6 +99,20 @@ def detector_loss(
     unknown = frames.isnan() if output.mask is None else frames.isnan() & output.mask[..., None]
     weak_only = unknown.any(1)
     return strong + bag_loss(output.static, targets.masked_fill(~weak_only, torch.nan))
+
+
+def _known(name: str, said: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Where targets are known, and the targets with 0 elsewhere."""
+    if said.shape != targets.shape:
+        raise ArgumentError(f"{name} {tuple(said.shape)} and targets {tuple(targets.shape)} must have the same shape")
+    t = targets.to(said.dtype if said.dtype == torch.float64 else torch.float32)
+    return ~t.isnan(), t.nan_to_num()
+
+
+def _floored(p: Tensor) -> Tensor:
+    """p, but at least the dtype's resolution; the gradient passes as if there were no floor."""
+    still = p.detach()
+    return still.clamp(min=torch.finfo(p.dtype).eps) + (p - still)
 
 
 def _mean(cost: Tensor, known: Tensor) -> Tensor:

@@ -2,7 +2,8 @@
 
 Every one is a module (bags, bands, frames) -> (bags, frames', embedding) with the attributes `embedding` (its size) and
 `reduction` (input frames per output frame: frames' = frames // reduction). That is the whole contract: any module that
-keeps it can take their place in a detector. `forward` may take a `mask` (bags, frames) of padded bags.
+keeps it can take their place in a detector. `forward` may take a `mask` (bags, frames), True where a frame is real; a
+bag's padding comes after its real frames.
 
 Axes inside are (bags, channels, bands, frames).
 """
@@ -10,8 +11,10 @@ Axes inside are (bags, channels, bands, frames).
 from __future__ import annotations
 
 import math
+from numbers import Real
 from typing import ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from earmark.errors import ArgumentError
@@ -23,15 +26,20 @@ __all__ = ["CNN", "CRNN", "NETWORKS", "Network", "create_network", "reduce_mask"
 def reduce_mask(mask: Tensor, reduction: int) -> Tensor:
     """Which output frames of padded bags are real: those whose input frames all are. (bags, frames) -> (bags, frames').
 
-    >>> import torch
-    >>> reduce_mask(torch.arange(8) < torch.tensor([[8], [5]]), 4)
+    The first one is real also in a bag too short to fill it; so no bag with any sound is empty.
+
+    >>> reduce_mask(torch.arange(8) < torch.tensor([[8], [5], [1], [0]]), 4)
     tensor([[ True,  True],
-            [ True, False]])
+            [ True, False],
+            [ True, False],
+            [False, False]])
     """
+    mask = mask != 0
     if reduction == 1:
         return mask
     frames = mask.shape[1] // reduction
-    return mask[:, : frames * reduction].reshape(-1, frames, reduction).all(-1)
+    is_first = torch.arange(frames, device=mask.device) == 0
+    return mask[:, : frames * reduction].reshape(len(mask), frames, reduction).all(-1) | (is_first & mask[:, :1])
 
 
 class Network(nn.Module):
@@ -50,8 +58,8 @@ class Network(nn.Module):
 
     def __init__(self, n_bands: int, reduction: int) -> None:
         super().__init__()
-        if reduction not in (1, 2, 4, 8, 16):
-            raise ArgumentError(f"reduction must be 1, 2, 4, 8 or 16, got {reduction}")
+        if type(reduction) is not int or reduction not in (1, 2, 4, 8, 16):
+            raise ArgumentError(f"reduction must be 1, 2, 4, 8 or 16, got {reduction!r}")
         if n_bands < 16:
             raise ArgumentError(f"the network halves the bands four times and needs at least 16, got {n_bands}")
         self.n_bands = n_bands
@@ -64,7 +72,6 @@ NETWORKS: Registry[Network] = Registry("network")
 def create_network(name: str, n_bands: int, **options: object) -> Network:
     """The network called `name`.
 
-    >>> import torch
     >>> create_network("cnn", 128)(torch.zeros(2, 128, 431)).shape  # ten seconds of the paper's features
     torch.Size([2, 26, 256])
     """
@@ -81,6 +88,7 @@ class _ConvBlock(nn.Module):
         self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1)
         self.norm2 = _norm(outputs, momentum)
         self.pool = nn.MaxPool2d((2, 2 if halve_time else 1))
+        self.halve_time = halve_time
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         x = _hide(self.norm1(self.conv1(x).relu()), mask)
@@ -98,7 +106,7 @@ class CNN(Network):
     drawn by He's rule, biases zero.
 
     A padded bag gives, in evaluation, the same real frames as alone: padding is zero wherever a convolution could look
-    at it. While training, statistics of batches include the padding.
+    at it. While training, statistics of batches include the padding, which therefore should look like silence.
 
     Parameters
     ----------
@@ -113,6 +121,10 @@ class CNN(Network):
         self, n_bands: int = 128, *, reduction: int = 16, width: float = 1.0, norm_momentum: float = 0.01
     ) -> None:
         super().__init__(n_bands, reduction)
+        if not (_is_number(width) and 0 < width < math.inf):
+            raise ArgumentError(f"width must be a positive number, got {width!r}")
+        if not (_is_number(norm_momentum) and 0 < norm_momentum <= 1):
+            raise ArgumentError(f"norm_momentum must be above 0 and at most 1, got {norm_momentum!r}")
         channels = [max(1, round(width * c)) for c in (16, 32, 64, 128, 256)]
         halvings = int(math.log2(reduction))
         self.norm0 = _norm(1, norm_momentum)
@@ -129,11 +141,11 @@ class CNN(Network):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """(bags, bands, frames) -> (bags, frames // reduction, embedding)"""
-        _check(x, self.n_bands, self.reduction)
+        _check(x, mask, self.n_bands, self.reduction)
         x = _hide(self.norm0(x[:, None]), mask)
         for block in self.blocks:
             x = block(x, mask)
-            if mask is not None and mask.shape[1] != x.shape[-1]:
+            if mask is not None and block.halve_time:
                 mask = reduce_mask(mask, 2)
             x = _hide(x, mask)
         x = self.norm_out(self.squeeze(x).relu())
@@ -148,8 +160,12 @@ class CRNN(Network):
 
     Parameters
     ----------
+    width, norm_momentum
+        As in `CNN`.
     hidden
         Units of each direction.
+    layers
+        How many.
     """
 
     def __init__(
@@ -163,19 +179,37 @@ class CRNN(Network):
         layers: int = 3,
     ) -> None:
         super().__init__(n_bands, reduction)
+        for name, value in (("hidden", hidden), ("layers", layers)):
+            if type(value) is not int or value < 1:
+                raise ArgumentError(f"{name} must be a whole number of at least 1, got {value!r}")
         self.cnn = CNN(n_bands, reduction=reduction, width=width, norm_momentum=norm_momentum)
-        self.rnn = nn.GRU(self.cnn.embedding, hidden, layers, batch_first=True, bidirectional=True)
         self.embedding = 2 * hidden
+        inputs = [self.cnn.embedding] + [self.embedding] * (layers - 1)
+        self.forth = nn.ModuleList(nn.GRU(n, hidden, batch_first=True) for n in inputs)
+        self.back = nn.ModuleList(nn.GRU(n, hidden, batch_first=True) for n in inputs)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """(bags, bands, frames) -> (bags, frames // reduction, embedding)"""
         x = self.cnn(x, mask)
-        if mask is None:
-            return self.rnn(x)[0]  # type: ignore[no-any-return]
-        lengths = reduce_mask(mask, self.reduction).sum(1).clamp(min=1).cpu()
-        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
-        y, _ = nn.utils.rnn.pad_packed_sequence(self.rnn(packed)[0], batch_first=True, total_length=x.shape[1])
-        return y
+        # Packed sequences would do the same, but need the lengths on the CPU, which a CUDA graph cannot wait for.
+        order = _backwards(x, None if mask is None else reduce_mask(mask, self.reduction))
+        for forth, back in zip(self.forth, self.back, strict=True):
+            y = back(_sorted(x, order))[0]
+            x = torch.cat([forth(x)[0], _sorted(y, order)], -1)
+        return x
+
+
+def _backwards(x: Tensor, mask: Tensor | None) -> Tensor:
+    """The order of frames that turns the real ones round and leaves padding behind them: (bags, frames)."""
+    frames = torch.arange(x.shape[1], device=x.device).expand(len(x), -1)
+    if mask is None:
+        return frames.flip(1)
+    lengths = mask.sum(1, keepdim=True)
+    return torch.where(frames < lengths, lengths - 1 - frames, frames)
+
+
+def _sorted(x: Tensor, order: Tensor) -> Tensor:
+    return x.gather(1, order[..., None].expand(-1, -1, x.shape[2]))
 
 
 def _norm(channels: int, momentum: float) -> nn.BatchNorm2d:
@@ -192,11 +226,17 @@ def _he_normal(module: nn.Conv2d) -> None:
 
 
 def _hide(x: Tensor, mask: Tensor | None) -> Tensor:
-    return x if mask is None else x * mask[:, None, None]
+    return x if mask is None else torch.where((mask != 0)[:, None, None], x, 0.0)  # not a product: NaN * 0 is NaN
 
 
-def _check(x: Tensor, n_bands: int, reduction: int) -> None:
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _check(x: Tensor, mask: Tensor | None, n_bands: int, reduction: int) -> None:
     if x.ndim != 3 or x.shape[1] != n_bands:
         raise ArgumentError(f"features must be (bags, {n_bands}, frames), got {tuple(x.shape)}")
     if x.shape[2] < reduction:
         raise ArgumentError(f"at least {reduction} frames are needed for one output frame, got {x.shape[2]}")
+    if mask is not None and mask.shape != (len(x), x.shape[2]):
+        raise ArgumentError(f"mask must be (bags, frames) = {(len(x), x.shape[2])}, got {tuple(mask.shape)}")

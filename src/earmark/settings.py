@@ -2,7 +2,7 @@
 
 A recipe is a TOML file with sections `features`, `network`, `pool`, `augment` and `training`. What a recipe leaves out
 has the default written here. A change names a knob by section and name, `training.epochs`, or by name alone where that
-is clear. Anything unknown is refused, with the nearest name that is known.
+is clear. Anything unknown is refused, with the nearest name that is known. The word "none" stands for no value.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -21,6 +22,7 @@ from earmark.errors import ArgumentError, DataError, unknown_name
 from earmark.features import FeatureConfig
 from earmark.networks import NETWORKS
 from earmark.pooling import POOLS
+from earmark.registry import Registry
 
 __all__ = ["Augmentation", "Settings", "Training", "load_recipe", "recipes"]
 
@@ -37,6 +39,10 @@ class Augmentation:
     """Widest mask over time, in feature frames."""
     mixup: float = 0.0
     """Share of bags that get another one mixed in."""
+
+    def __post_init__(self) -> None:
+        _check_range(self, "augment", ("band_mask", "frame_mask"), 0)
+        _check_range(self, "augment", ("mixup",), 0, 1)
 
 
 @dataclass(frozen=True)
@@ -67,9 +73,14 @@ class Training:
     """How often `last.ckpt` is written within an epoch; at the end of every epoch it is written anyway."""
 
     def __post_init__(self) -> None:
-        for name in ("patch", "batch_size", "steps", "epochs", "learning_rate", "plateau_epochs", "stop_epochs"):
-            if not getattr(self, name) > 0:
+        for name in (
+            *("patch", "batch_size", "steps", "epochs"),
+            *("learning_rate", "plateau_epochs", "plateau_factor", "stop_epochs"),
+        ):
+            if not 0 < getattr(self, name) < math.inf:
                 raise ArgumentError(f"training.{name} must be positive, got {getattr(self, name)}")
+        _check_range(self, "training", ("plateau_factor", "min_share"), 0, 1)
+        _check_range(self, "training", ("bias_penalty", "seed", "save_minutes"), 0)
         choices = {
             "supervision": ("weak", "strong", "mixed"),
             "monitor": ("accuracy", "f1", "loss"),
@@ -110,12 +121,13 @@ class Settings:
                 raise unknown_name("section", name, known)
             if not isinstance(section, Mapping):
                 raise ArgumentError(f"{name} must be a section, got {section!r}")
+        said = {name: {k: None if v == "none" else v for k, v in own.items()} for name, own in sections.items()}
         return cls(
-            features=FeatureConfig.from_dict(sections.get("features", {})),
-            network=_named("network", NETWORKS, {"name": "cnn", **sections.get("network", {})}),
-            pool=_named("pool", POOLS, {"name": "rap", **sections.get("pool", {})}),
-            augment=_build(Augmentation, "augment", sections.get("augment", {})),
-            training=_build(Training, "training", sections.get("training", {})),
+            features=FeatureConfig.from_dict(said.get("features", {})),
+            network=_named("network", {"name": "cnn", **said.get("network", {})}),
+            pool=_named("pool", {"name": "rap", **said.get("pool", {})}),
+            augment=_build(Augmentation, "augment", said.get("augment", {})),
+            training=_build(Training, "training", said.get("training", {})),
         )
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
@@ -131,24 +143,31 @@ class Settings:
     def changed(self, changes: Mapping[str, str]) -> Settings:
         """The same with some knobs set otherwise; values as in TOML, where quotes around words may be left out."""
         sections = self.to_dict()
+        kinds = {"pool": "pool", "pool.name": "pool", "network": "network", "network.name": "network"}
+        for key in [k for k in changes if k in kinds]:  # first, since the other knobs depend on them
+            section, name = kinds[key], str(_value(changes[key]))
+            if name != sections[section]["name"]:
+                known = _FAMILIES[section][name].options()
+                # Networks mean the same by the same option. Pools do not.
+                kept = {k: v for k, v in sections[section].items() if section == "network" and k in known}
+                sections[section] = {"name": name, **kept}
         for key, text in changes.items():
-            section, name = _resolve(key, self._knobs(sections))
-            if (section, name) in (("pool", "name"), ("network", "name")):
-                sections[section] = {}  # options of another kind mean nothing
-            sections[section][name] = _value(text)
+            if key not in kinds:
+                section, name = _resolve(key, self._knobs(sections))
+                sections[section][name] = _value(text)
         return Settings.from_dict(sections)
 
     def to_toml(self) -> str:
         """The text of `config.toml`."""
         return "\n".join(
-            f"[{section}]\n" + "".join(f"{k} = {_literal(v)}\n" for k, v in knobs.items() if v is not None)
+            f"[{section}]\n" + "".join(f"{k} = {_literal(v)}\n" for k, v in knobs.items())
             for section, knobs in self.to_dict().items()
         )
 
     def _knobs(self, sections: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
         knobs = {section: list(own) for section, own in sections.items()}
-        knobs["network"] = ["name", *NETWORKS[sections["network"]["name"]].options()]
-        knobs["pool"] = ["name", *POOLS[sections["pool"]["name"]].options()]
+        for section, family in _FAMILIES.items():
+            knobs[section] = ["name", *family[sections[section]["name"]].options()]
         return knobs
 
 
@@ -164,17 +183,24 @@ def load_recipe(recipe: str | Path) -> Settings:
     path = Path(recipe)
     if path.suffix == ".toml":
         try:
-            text = path.read_text()
+            text = path.read_text(encoding="utf-8")
         except OSError as error:
             raise DataError(f"{path}: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise DataError(f"{path}: not TOML: {error}") from error
     elif str(recipe) in recipes():
-        text = (resources.files("earmark") / "recipes" / f"{recipe}.toml").read_text()
+        text = (resources.files("earmark") / "recipes" / f"{recipe}.toml").read_text(encoding="utf-8")
     else:
-        raise unknown_name("recipe", recipe, recipes())
+        raise unknown_name("recipe", str(recipe), [*recipes(), "or a file that ends in .toml"])
     try:
         return Settings.from_dict(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
         raise DataError(f"{path}: not TOML: {error}") from error
+    except ArgumentError as error:
+        raise ArgumentError(f"{path}: {error}") from error
+
+
+_FAMILIES: dict[str, Registry[Any]] = {"network": NETWORKS, "pool": POOLS}
 
 
 def _build(cls: type[Any], section: str, values: Mapping[str, Any]) -> Any:
@@ -190,18 +216,28 @@ def _build(cls: type[Any], section: str, values: Mapping[str, Any]) -> Any:
 def _as_kind(name: str, value: Any, kind: Any) -> Any:
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
-    if kind == tuple[float, ...] and isinstance(value, list) and all(isinstance(v, int | float) for v in value):
+    if kind == tuple[float, ...] and isinstance(value, list) and all(type(v) in (int, float) for v in value):
         return tuple(float(v) for v in value)
     if inspect.isclass(kind) and type(value) is kind:
         return value
-    if kind is str and isinstance(value, int):  # precision = 32
+    if kind is str and type(value) is int:  # precision = 32
         return str(value)
-    said = "a list of numbers" if kind == tuple[float, ...] else kind.__name__
-    raise ArgumentError(f"{name} must be {said}, got {value!r}")
+    said = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}.get(kind)
+    raise ArgumentError(f"{name} must be {said or 'a list of numbers'}, got {value!r}")
 
 
-def _named(section: str, family: Any, values: dict[str, Any]) -> dict[str, Any]:
-    known = family[values["name"]].options()
+def _check_range(settings: Any, section: str, names: Iterable[str], low: float, high: float = math.inf) -> None:
+    for name in names:
+        value = getattr(settings, name)
+        if not low <= value <= high:
+            limits = f"at least {low}" if high == math.inf else f"from {low} to {high}"
+            raise ArgumentError(f"{section}.{name} must be {limits}, got {value}")
+
+
+def _named(section: str, values: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(values["name"], str):
+        raise ArgumentError(f"{section}.name must be a word, got {values['name']!r}")
+    known = _FAMILIES[section][values["name"]].options()
     for option in values:
         if option != "name" and option not in known:
             raise unknown_name(f"{section} {values['name']!r}: option", option, known or ["(none)"])
@@ -209,8 +245,6 @@ def _named(section: str, family: Any, values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _resolve(key: str, knobs: Mapping[str, list[str]]) -> tuple[str, str]:
-    if key in ("pool", "network"):
-        return key, "name"
     section, _, name = key.rpartition(".")
     places = [s for s in knobs if name in knobs[s] and section in ("", s)]
     if len(places) == 1:
@@ -230,4 +264,8 @@ def _value(text: str) -> Any:
 
 
 def _literal(value: Any) -> str:
-    return json.dumps(value)  # numbers, booleans, strings and lists of them are written alike in JSON and TOML
+    if value is None:
+        return '"none"'
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return json.dumps(value, ensure_ascii=False)  # the rest is written alike in JSON and TOML

@@ -11,15 +11,16 @@ Zero division follows one of two conventions, chosen where scores are made:
     punished for a class that it never finds**. Rates have 2.2e-16 added to what they are divided by: without any
     reference an error rate is 0, or some 4.5e15 for each false alarm, and so is its macro average.
 `"plain"`
-    A ratio is NaN where its divisor is 0, and only there. F1 is 2 tp / (2 tp + fp + fn): 0 for a class that is there and
-    never found.
+    A ratio is NaN where its divisor is 0, and only there. F1 is 2 tp / (2 tp + fp + fn): 0 for a class that is there
+    and never found.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -39,7 +40,9 @@ __all__ = [
     "Scores",
     "Tally",
     "as_table",
+    "common_names",
     "compare_names",
+    "mean_known",
     "paired",
     "scores",
     "tally",
@@ -118,6 +121,37 @@ class Pair:
     known: npt.NDArray[np.bool_]
 
 
+def common_names(
+    reference: LabelTable,
+    estimate: LabelTable,
+    *,
+    classes: Iterable[str] | None = None,
+    filenames: Iterable[str] = (),
+    missing: str = "error",
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Clips and classes that are judged, in the order of the reference; arguments as for `paired`."""
+    if missing not in _MISSING:
+        raise unknown_name("missing", missing, _MISSING)
+    names = dict.fromkeys((*reference.filenames, *filenames))
+    labels = dict.fromkeys(reference.classes if classes is None else classes)
+    if missing == "empty":
+        names.update(dict.fromkeys(estimate.filenames))
+        if classes is None:
+            labels.update(dict.fromkeys(row.label for row in estimate))
+    elif unknown := _lacking(estimate.filenames, names):
+        raise DataError(
+            f"the estimate has {_some(unknown, 'file')} that the reference does not have; "
+            "rename them, list them as clips of the reference, or take these as empty with missing='empty'"
+        )
+    for side, table in (("reference", reference), ("estimate", estimate)):
+        if unknown := _lacking(table.classes, labels) and sorted({row.label for row in table}.difference(labels)):
+            raise DataError(
+                f"the {side} has {_some(unknown, 'label')} outside the classes judged ({', '.join(labels)}); "
+                "rename them, or name them in classes"
+            )
+    return tuple(names), tuple(labels)
+
+
 def paired(
     reference: Labels,
     estimate: Labels,
@@ -140,34 +174,20 @@ def paired(
         What happens to an estimate whose file or label the reference lacks. "error" says which; "empty" counts it,
         against a reference in which nothing is heard. Nothing is dropped.
     """
-    if missing not in _MISSING:
-        raise unknown_name("missing", missing, _MISSING)
     ours, theirs = as_table(reference), as_table(estimate)
-    names = dict.fromkeys((*ours.filenames, *filenames))
-    labels = dict.fromkeys(ours.classes if classes is None else classes)
-    if missing == "empty":
-        names.update(dict.fromkeys(theirs.filenames))
-        if classes is None:
-            labels.update(dict.fromkeys(theirs.classes))
-    elif unknown := _lacking(theirs.filenames, names):
-        raise DataError(
-            f"the estimate has {_some(unknown, 'file')} that the reference does not have; "
-            "rename them, list them as clips of the reference, or take these as empty with missing='empty'"
-        )
-    column = {name: c for c, name in enumerate(labels)}
-    for side, table in (("reference", ours), ("estimate", theirs)):
-        if unknown := sorted({row.label for row in table}.difference(column)):
-            raise DataError(
-                f"the {side} has {_some(unknown, 'label')} outside the classes judged ({', '.join(labels)}); "
-                "rename them, or name them in classes"
-            )
-    clip = {name: c for c, name in enumerate(names)}
-    for row in theirs:
-        if row.onset is None and row.present is not False:
+    names, labels = common_names(ours, theirs, classes=classes, filenames=filenames, missing=missing)
+    clip, column = ({name: c for c, name in enumerate(part)} for part in (names, labels))
+    (truth, untimed), (said, unplaced) = (_events(table, clip, column) for table in (ours, theirs))
+    for row in unplaced:
+        if row.present is not False:
             raise DataError(f"the estimate says that {row.label!r} is in {row.filename!r}, but not when")
-    truth, said = _events(ours, clip, column), _events(theirs, clip, column)
-    known = _known(ours, truth, clip, column)
-    return Pair(tuple(names), tuple(labels), truth, _only(said, known), known)
+    known = np.full((len(names), len(labels)), ours.complete)
+    for row in sorted(untimed, key=lambda row: row.present is not False):  # unknown outweighs absent
+        known[clip[row.filename], column[row.label]] = row.present is False
+    known[truth.clip, truth.label] = True  # and times outweigh both
+    judged = known[said.clip, said.label]
+    said = Events(said.clip[judged], said.label[judged], said.onset[judged], said.offset[judged])
+    return Pair(names, labels, truth, said, known)
 
 
 @dataclass(frozen=True)
@@ -207,9 +227,9 @@ class Counts:
 
 @dataclass(frozen=True)
 class Ratios:
-    """One line of a table of results. NaN where a ratio has no meaning; `tn` and what needs it may be NaN throughout.
+    """One line of a table of results; NaN where a ratio has no meaning, as an accuracy without true negatives.
 
-    `accuracy` is (tp + tn) / all. `sensitivity` is recall, by sed_eval's convention 0 rather than NaN without reference;
+    `accuracy` is (tp + tn) / all. `sensitivity` is recall, but by sed_eval's convention 0, not NaN, without reference;
     `balanced_accuracy` is the mean of it and `specificity`. A single class has no substitutions: there every miss is a
     deletion and every false alarm an insertion. Counts of a macro average are NaN.
     """
@@ -272,10 +292,12 @@ def tally(counts: Counts, weights: npt.ArrayLike | None = None, *, convention: s
         w @ (np.full(counts.tp.shape, np.nan) if part is None else part.astype(np.float64))
         for part in (counts.tp, counts.fp, counts.fn, counts.tn)
     )
-    errors = [w @ part.astype(np.float64) for part in (counts.substitutions, counts.deletions, counts.insertions)]
+    subs, dels, ins = (
+        w @ part.astype(np.float64) for part in (counts.substitutions, counts.deletions, counts.insertions)
+    )
     per_class = _ratios(tp, fp, fn, tn, np.zeros_like(fn), fn, fp, convention)
-    overall = _ratios(tp.sum(-1), fp.sum(-1), fn.sum(-1), tn.sum(-1), *errors, convention)
-    macro = {name: _mean(value) for name, value in per_class.items() if name not in ("n_ref", "n_est")}
+    overall = _ratios(tp.sum(-1), fp.sum(-1), fn.sum(-1), tn.sum(-1), subs, dels, ins, convention)
+    macro = {name: mean_known(value) for name, value in per_class.items() if name not in ("n_ref", "n_est")}
     return Tally(overall, macro, per_class)
 
 
@@ -290,6 +312,13 @@ def scores(counts: Counts, *, convention: str = "sed_eval") -> Scores:
             for c, label in enumerate(counts.classes)
         },
     )
+
+
+def mean_known(values: Floats) -> Floats:
+    """Mean over the last axis of what is not NaN; NaN where everything is."""
+    there = ~np.isnan(values)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.where(there, values, 0.0).sum(-1) / there.sum(-1))
 
 
 def _ratios(
@@ -325,20 +354,32 @@ def _ratios(
 
 def _over(part: Floats, whole: Floats) -> Floats:
     """A ratio; NaN where the divisor is 0."""
-    return np.divide(part, np.where(whole == 0, np.nan, whole))
+    return np.asarray(part / np.where(whole == 0, np.nan, whole), np.float64)
 
 
-def _mean(values: Floats) -> Floats:
-    """Mean over the last axis of what is not NaN; NaN where all is."""
-    there = ~np.isnan(values)
-    with np.errstate(invalid="ignore"):
-        return np.asarray(np.where(there, values, 0.0).sum(-1) / there.sum(-1))
-
-
-def _events(table: LabelTable, clip: Mapping[str, int], column: Mapping[str, int]) -> Events:
-    """Rows with times, as columns."""
-    timed = [row for row in table if row.onset is not None]
-    names, onsets, offsets, labels = list(zip(*timed, strict=True))[:4] or ((), (), (), ())
+def _events(table: LabelTable, clip: Mapping[str, int], column: Mapping[str, int]) -> tuple[Events, list[Label]]:
+    """Rows with times, as columns, and rows without."""
+    timed, untimed = list(table), []
+    if None in map(itemgetter(1), timed):
+        untimed = [row for row in timed if row.onset is None]
+        timed = [row for row in timed if row.onset is not None]
+    names, onsets, offsets, labels = (map(itemgetter(k), timed) for k in range(4))
+    n = len(timed)
     return Events(
-        _looked_up(clip, names), _looked_up(column, labels), np.array(onsets, float), np.array(offsets, float)
-    )
+        np.fromiter(map(clip.__getitem__, names), np.int64, n),
+        np.fromiter(map(column.__getitem__, labels), np.int64, n),
+        np.fromiter(onsets, np.float64, n),
+        np.fromiter(offsets, np.float64, n),
+    ), untimed
+
+
+def _lacking(names: Iterable[str], others: Iterable[str]) -> list[str]:
+    """Names that are not among the others, in order."""
+    known = set(others)
+    return [name for name in names if name not in known]
+
+
+def _some(names: Sequence[str], what: str) -> str:
+    """How many, and the first of them: 5 files (..., ..., ...)."""
+    shown = ", ".join(map(repr, names[:3])) + (", ..." if len(names) > 3 else "")
+    return f"{len(names)} {what}{'s' if len(names) > 1 else ''} ({shown})"

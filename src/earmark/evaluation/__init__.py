@@ -1,0 +1,14 @@
+"""Judging: clips, segments and events, with counts first and ratios last.
+
+    from earmark.evaluation import segment
+    scores = segment.evaluate(reference, estimate, segment=1.0)     label tables, rows, or files of them
+    counts = segment.counts(reference, estimate, segment=1.0)       what they are made of, clip by clip
+
+Always reference first, estimate second. Files, each importing only those before it: `base` (labels as columns, counts,
+scores), `authors` (the reference that the paper's Table I was scored against), `clip` (static scores), `segment`
+(dynamic scores), `event` (whole events), `curves` (segments at every threshold), `psds` (events at every threshold).
+"""
+
+from earmark.evaluation import authors, base, clip, curves, event, psds, segment
+
+__all__ = ["authors", "base", "clip", "curves", "event", "psds", "segment"]

@@ -1,0 +1,371 @@
+"""Polyphonic sound detection score: events judged by how much they overlap, at every threshold (Bilen et al. 2020).
+
+At a threshold, frames with a score at or above it make detections. A detection is *relevant* if reference events of its
+class cover at least a share `dtc` of it; otherwise it is a false positive, and a *cross trigger* of every other class
+whose events cover a share `cttc` of it. A reference event is found if relevant detections cover a share `gtc` of it.
+Found events over false positives per hour, plus `alpha_ct` times cross triggers per hour of the other classes' events,
+is a curve for each class. The score is the area under the mean of these curves less `alpha_st` times their deviation,
+up to `max_efpr`, as a share of the whole.
+
+    evaluate(reference, estimate, hop=..., scenario=SCENARIO_1)     the score, and that of each class
+    counts(reference, estimate, hop=..., scenario=SCENARIO_1)       what changes at which threshold, clip by clip
+    scores(counts, weights=...)                                     the score of clips that count so often each
+
+Every distinct score is a threshold, so the result is exact (Ebbers et al. 2022). As the threshold falls, detections
+appear, grow and merge: a frame column of n scores makes at most n different ones over all thresholds, found in one
+pass. The score is no sum over clips, so a resampled one is computed anew from `counts`, by `scores` with weights; only
+the overlaps need not be measured again.
+
+How frame scores come is said in `earmark.evaluation.curves.frame_scores`.
+
+Differences from `sed_scores_eval.intersection_based.psds`, which the tests hold everything else against:
+
+1. A class without a reference event, or unknown in every clip, has no rate of found events: it is left out of mean,
+   deviation and cross triggers, and its own score is NaN. There it is an error.
+2. Reference events of one class that overlap or touch are joined: no detection could tell them apart. There they are an
+   error.
+3. A class that the reference does not know, or knows without times, is left out of that clip, whose duration then does
+   not count for it either. There is no such thing there.
+4. A single class has no cross triggers. There its score is NaN where `alpha_ct` is not 0.
+
+The package psds_eval gives the same if every distinct score is one of its operating points, except that it compares
+shares without rounding: a detection covered by exactly 0.3 can fall on either side there. Here times are compared to
+the microsecond, as in sed_scores_eval.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from earmark.errors import ArgumentError, DataError
+from earmark.evaluation.base import Labels, Pair, as_table, paired
+from earmark.evaluation.curves import DECIMALS, frame_scores
+
+__all__ = ["PSDS", "SCENARIO_1", "SCENARIO_2", "PSDSCounts", "Roc", "Scenario", "Steps", "counts", "evaluate", "scores"]
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+_HOUR = 3600.0
+
+Number = TypeVar("Number", np.int64, np.float64)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What a score stresses.
+
+    Attributes
+    ----------
+    dtc, gtc
+        Share of a detection that reference events must cover, and of a reference event that detections must; in (0, 1].
+    cttc
+        Share of a false positive that makes it a cross trigger; in (0, 1], or None not to look.
+    alpha_ct, alpha_st
+        Weights of cross triggers, and of the deviation between classes.
+    max_efpr
+        False positives per hour up to which the curve counts.
+    """
+
+    dtc: float
+    gtc: float
+    cttc: float | None = None
+    alpha_ct: float = 0.0
+    alpha_st: float = 0.0
+    max_efpr: float = 100.0
+
+    def __post_init__(self) -> None:
+        for name in ("dtc", "gtc", "cttc"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value <= 1:
+                raise ArgumentError(f"{name}={value!r} must be a share in (0, 1]")
+        if not (0 <= self.alpha_ct < math.inf and 0 <= self.alpha_st < math.inf):
+            raise ArgumentError(f"weights must not be negative, got alpha_ct={self.alpha_ct}, alpha_st={self.alpha_st}")
+        if (self.cttc is None) != (self.alpha_ct == 0):
+            raise ArgumentError(f"cttc and alpha_ct go together, got cttc={self.cttc}, alpha_ct={self.alpha_ct}")
+        if not 0 < self.max_efpr < math.inf:
+            raise ArgumentError(f"max_efpr={self.max_efpr!r} must be positive and finite")
+
+
+SCENARIO_1 = Scenario(dtc=0.7, gtc=0.7, alpha_st=1.0)
+"""DCASE's first: react in time."""
+
+SCENARIO_2 = Scenario(dtc=0.1, gtc=0.1, cttc=0.3, alpha_ct=0.5, alpha_st=1.0)
+"""DCASE's second: do not confuse classes."""
+
+
+class Steps(NamedTuple):
+    """How the counts of one class change as the threshold falls to a level: rows by falling level, then clip.
+
+    `level`, `clip`, `tp` and `fp` are (steps,); `ct` is (steps, classes), or (steps, 0) where nobody looks.
+    """
+
+    level: Floats
+    clip: Integers
+    tp: Integers
+    fp: Integers
+    ct: Integers
+
+
+@dataclass(frozen=True)
+class PSDSCounts:
+    """What scores are made of, clip by clip.
+
+    Attributes
+    ----------
+    n_ref, t_ref
+        (clips, classes) reference events and their seconds.
+    seconds
+        (clips, classes) duration, 0 where the reference does not know the class.
+    steps
+        One per class.
+    """
+
+    filenames: tuple[str, ...]
+    classes: tuple[str, ...]
+    scenario: Scenario
+    n_ref: Integers
+    t_ref: Floats
+    seconds: Floats
+    steps: tuple[Steps, ...]
+
+
+class Roc(NamedTuple):
+    """Found events over effective false positives per hour: a staircase, `tpr[i]` from `efpr[i]` on."""
+
+    efpr: Floats
+    tpr: Floats
+
+
+@dataclass(frozen=True)
+class PSDS:
+    """The score, in [0, 1], and what it is the area of; the same for each class, NaN and None without reference."""
+
+    value: float
+    roc: Roc
+    per_class: dict[str, float]
+    rocs: dict[str, Roc | None]
+
+
+def evaluate(
+    reference: Labels,
+    estimate: Mapping[str, npt.ArrayLike],
+    *,
+    scenario: Scenario = SCENARIO_1,
+    hop: float | None = None,
+    edges: Mapping[str, npt.ArrayLike] | None = None,
+    durations: Mapping[str, float] | None = None,
+    classes: Sequence[str] | None = None,
+) -> PSDS:
+    """The score of frame scores; arguments as in `earmark.evaluation.curves.frame_scores`.
+
+    Examples
+    --------
+    >>> reference = [("a.wav", 1.0, 3.0, "dog"), ("a.wav", 6.0, 7.0, "dog")]
+    >>> dog = [0.1, 0.9, 0.8, 0.1, 0.7, 0.2, 0.3, 0.1]
+    >>> up_to_900 = Scenario(dtc=0.7, gtc=0.7, max_efpr=900.0)
+    >>> result = evaluate(reference, {"a.wav": [[p] for p in dog]}, hop=1.0, scenario=up_to_900)
+    >>> result.roc  # half of the events at once, all of them with one false positive in 8 s
+    Roc(efpr=array([  0., 450.]), tpr=array([0.5, 1. ]))
+    >>> result.value
+    0.75
+    """
+    return scores(
+        counts(reference, estimate, scenario=scenario, hop=hop, edges=edges, durations=durations, classes=classes)
+    )
+
+
+def counts(
+    reference: Labels,
+    estimate: Mapping[str, npt.ArrayLike],
+    *,
+    scenario: Scenario = SCENARIO_1,
+    hop: float | None = None,
+    edges: Mapping[str, npt.ArrayLike] | None = None,
+    durations: Mapping[str, float] | None = None,
+    classes: Sequence[str] | None = None,
+) -> PSDSCounts:
+    """What changes at which threshold, clip by clip; arguments as for `evaluate`."""
+    table = as_table(reference)
+    frames = frame_scores(table, estimate, hop=hop, edges=edges, durations=durations, classes=classes)
+    pair = paired(table, (), classes=frames.classes, filenames=frames.filenames)
+    events = _joined(pair)
+    found: list[list[Steps]] = [[] for _ in frames.classes]
+    for clip, (values, times) in enumerate(zip(frames.values, frames.edges, strict=True)):
+        covered = np.stack([_covered(own, times) for own in events[clip]])
+        for c in np.flatnonzero(pair.known[clip]).tolist():
+            spans = _spans(values[:, c])
+            found[c].append(_steps(spans, times, covered, events[clip][c], c, clip, scenario))
+    return PSDSCounts(
+        frames.filenames,
+        frames.classes,
+        scenario,
+        np.array([[len(own) for own in clip] for clip in events]),
+        np.array([[np.diff(own).sum() for own in clip] for clip in events]),
+        np.where(pair.known, frames.durations[:, None], 0.0),
+        tuple(_together(parts, len(frames.classes) if scenario.cttc is not None else 0) for parts in found),
+    )
+
+
+def _joined(pair: Pair) -> list[list[Floats]]:
+    """Reference events by clip and class, (events, 2), in order; those that overlap or touch are one."""
+    joined: list[list[list[list[float]]]] = [[[] for _ in pair.classes] for _ in pair.filenames]
+    true = pair.reference
+    order = np.argsort(true.onset, kind="stable")
+    for clip, label, onset, offset in zip(*(part[order].tolist() for part in true), strict=True):
+        if onset == offset:
+            raise DataError(f"{pair.filenames[clip]}: {pair.classes[label]!r} at {onset} s has no length to be covered")
+        own = joined[clip][label]
+        if own and onset <= own[-1][1]:
+            own[-1][1] = max(own[-1][1], offset)
+        else:
+            own.append([onset, offset])
+    return [[np.array(own, np.float64).reshape(-1, 2) for own in clip] for clip in joined]
+
+
+def _covered(events: Floats, times: Floats) -> Floats:
+    """Seconds of events before each time; events in order, apart from each other."""
+    if not len(events):
+        return np.zeros(len(times))
+    total = np.cumsum(events[:, 1] - events[:, 0])
+    at_edges = np.stack((np.append(0.0, total[:-1]), total), axis=1)
+    return np.asarray(np.interp(times, events.ravel(), at_edges.ravel()), np.float64)
+
+
+class _Spans(NamedTuple):
+    """Detections of all thresholds: frames from `first` up to `last`, for thresholds above `outside` up to `inside`."""
+
+    first: Integers
+    last: Integers
+    inside: Floats
+    outside: Floats
+
+
+def _spans(values: Floats) -> _Spans:
+    """Every detection that some threshold makes of a column of scores, in one pass.
+
+    The stack holds the detections still open at the current frame, each higher and later than the one below it.
+    """
+    starts, levels = [0], [-math.inf]
+    first, last, inside, outside = [], [], [], []
+    for frame, value in enumerate([*values.tolist(), -math.inf]):
+        start = frame
+        while levels[-1] > value:
+            start = starts.pop()
+            first.append(start)
+            last.append(frame)
+            inside.append(levels.pop())
+            outside.append(value if value > levels[-1] else levels[-1])
+        if value > levels[-1]:
+            starts.append(start)
+            levels.append(value)
+    return _Spans(np.array(first, np.int64), np.array(last, np.int64), np.array(inside), np.array(outside))
+
+
+def _steps(
+    spans: _Spans, times: Floats, covered: Floats, events: Floats, own: int, clip: int, scenario: Scenario
+) -> Steps:
+    """Changes of one class in one clip; `covered` is (classes, times), `events` are those of the class."""
+    length = times[spans.last] - times[spans.first]
+    overlap = np.round(covered[:, spans.last] - covered[:, spans.first], DECIMALS)
+    relevant = overlap[own] >= np.round(scenario.dtc * length, DECIMALS)
+    fp = (~relevant).astype(np.int64)[:, None]
+    if scenario.cttc is None:
+        ct = np.empty((len(length), 0), np.int64)
+    else:
+        ct = (overlap >= np.round(scenario.cttc * length, DECIMALS)).T * fp
+        ct[:, own] = 0
+    change = np.concatenate((np.zeros_like(fp), fp, ct), axis=1)
+    level, rows = [spans.inside, spans.outside], [change, -change]
+    for event in events:
+        where, found = _found(event, spans, times, relevant, scenario.gtc)
+        level.append(where)
+        rows.append(np.pad(found[:, None], ((0, 0), (0, change.shape[1] - 1))))
+    levels, total = _summed(np.concatenate(level), np.concatenate(rows))
+    keep = total.any(1) & (levels > -math.inf)
+    total = total[keep]
+    return Steps(levels[keep], np.full(len(total), clip), total[:, 0], total[:, 1], total[:, 2:])
+
+
+def _summed(level: Floats, rows: npt.NDArray[Number]) -> tuple[Floats, npt.NDArray[Number]]:
+    """Distinct levels, falling, and the sum of the rows at each."""
+    order = np.argsort(-level)
+    level = level[order]
+    first = np.flatnonzero(np.append(True, level[1:] != level[:-1]))[: len(level)]
+    return level[first], np.add.reduceat(rows[order], first)
+
+
+def _found(event: Floats, spans: _Spans, times: Floats, relevant: Bools, gtc: float) -> tuple[Floats, Integers]:
+    """At which levels one reference event comes to be found (1), or is lost again (-1) as detections outgrow it."""
+    overlap = np.minimum(times[spans.last], event[1]) - np.maximum(times[spans.first], event[0])
+    near = relevant & (overlap > 0)
+    part = overlap[near]
+    level, change = _summed(np.concatenate((spans.inside[near], spans.outside[near])), np.concatenate((part, -part)))
+    found = np.round(np.cumsum(change), DECIMALS) >= np.round(gtc * (event[1] - event[0]), DECIMALS)
+    return level, np.diff(found.astype(np.int64), prepend=0)
+
+
+def _together(parts: Sequence[Steps], others: int) -> Steps:
+    """Changes of all clips, by falling level."""
+    if not parts:
+        none = np.empty(0, np.int64)
+        return Steps(np.empty(0), none, none, none, np.empty((0, others), np.int64))
+    level, clip, tp, fp, ct = (np.concatenate(part) for part in zip(*parts, strict=True))
+    order = np.argsort(-level, kind="stable")
+    return Steps(level[order], clip[order], tp[order], fp[order], ct[order])
+
+
+def scores(counts: PSDSCounts, *, weights: npt.ArrayLike | None = None) -> PSDS:
+    """The score of counts.
+
+    Parameters
+    ----------
+    weights : (clips,)
+        How often each clip counts; by default once.
+    """
+    clips = len(counts.filenames)
+    weight = np.ones(clips) if weights is None else np.asarray(weights, np.float64)
+    if weight.shape != (clips,):
+        raise ArgumentError(f"weights must be one per clip, ({clips},), got shape {weight.shape}")
+    n_ref = weight @ counts.n_ref
+    rocs = {label: _roc(counts, c, weight) if n_ref[c] > 0 else None for c, label in enumerate(counts.classes)}
+    there = [roc for roc in rocs.values() if roc is not None]
+    limit = counts.scenario.max_efpr
+    per_class = {label: math.nan if roc is None else _area(roc, limit) for label, roc in rocs.items()}
+    if not there:
+        return PSDS(math.nan, Roc(np.empty(0), np.empty(0)), per_class, rocs)
+    efpr = np.unique(np.concatenate([roc.efpr for roc in there]))
+    tpr = np.stack([roc.tpr[np.searchsorted(roc.efpr, efpr, side="right") - 1] for roc in there])
+    mean = Roc(efpr, np.maximum(tpr.mean(0) - counts.scenario.alpha_st * tpr.std(0), 0.0))
+    return PSDS(_area(mean, limit), mean, per_class, rocs)
+
+
+def _roc(counts: PSDSCounts, c: int, weight: Floats) -> Roc:
+    """The staircase of one class: the most events found with at most so many false positives."""
+    level, clip, tp, fp, ct = counts.steps[c]
+    each = weight[clip]
+    rate = each * fp / (weight @ counts.seconds[:, c])
+    t_ref = weight @ counts.t_ref
+    others = [other for other in np.flatnonzero(t_ref > 0).tolist() if other != c]
+    if counts.scenario.alpha_ct and others:
+        rate += counts.scenario.alpha_ct * each * (ct[:, others] @ (1 / t_ref[others])) / len(others)
+    last = np.append(level[1:] != level[:-1], True)[: len(level)]
+    efpr = np.append(0.0, _HOUR * np.cumsum(rate)[last])
+    tpr = np.append(0.0, np.cumsum(each * tp)[last] / (weight @ counts.n_ref)[c])
+    order = np.lexsort((tpr, efpr))
+    efpr, tpr = efpr[order], np.maximum.accumulate(tpr[order])
+    keep = np.append(efpr[1:] != efpr[:-1], True) & (efpr <= counts.scenario.max_efpr)
+    efpr, tpr = efpr[keep], tpr[keep]
+    rises = np.diff(tpr, prepend=-1.0) > 0
+    return Roc(efpr[rises], tpr[rises])
+
+
+def _area(roc: Roc, limit: float) -> float:
+    return float(np.sum(roc.tpr * np.diff(roc.efpr, append=limit)) / limit)

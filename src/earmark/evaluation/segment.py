@@ -1,0 +1,191 @@
+"""Segments: time is cut into equal parts, and each class is there or not in each part (Mesaros et al. 2016).
+
+    scores = evaluate(reference, estimate, segment=1.0)
+    scores.overall.f1, scores.overall.error_rate, scores.macro.f1, scores.per_class["dog"].recall
+
+The dynamic scores of the paper are these, with segments of one second. An event makes every segment active that it
+touches; in each segment and class, reference and estimate agree (tp, tn) or do not (fp, fn). Within a segment as many
+misses as possible are paired with false alarms, as substitutions; what is left are deletions or insertions.
+
+Results equal those of `sed_eval.sound_event.SegmentBasedMetrics` to the last digit, also where these surprise:
+
+- A clip lasts until the last offset in reference or estimate, unless `durations` says how long; a clip without events
+  then has no segments. Given durations cut what goes past them.
+- An event of no length is in one segment, but in none if it lies on a boundary.
+- Times are divided by the length of the segment and taken as they come out: with segments of 0.1 s, an offset of
+  0.30000000000000004 s reaches into the fourth, and an event from 0.7 s on, which is 6.999999999999999 of them, begins
+  in the seventh. With segments of whole or half seconds there is no such noise.
+- Ratios without a divisor: see `earmark.evaluation.base`, and `convention`.
+
+Differences from sed_eval:
+
+1. It judges the files that it is handed, one by one, so that a file which the caller forgets is not judged. Here all
+   files of reference and durations are judged, and an estimate for another one is an error; `missing="empty"` judges it
+   against an empty reference, which is what sed_eval gives if handed the file.
+2. A label outside `classes` is an error there too, without a name in it. Without `classes` they are those of the
+   reference; with `missing="empty"` also those of the estimate.
+3. It leaves out rows without times. Here a class that the reference says is somewhere in the clip, or does not know of,
+   is left out of that clip altogether: neither hits nor false alarms nor true negatives. In an estimate such a row is
+   an error.
+4. Negative times are an error (`earmark.annotations.checked`); there they count from the end of the clip.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from earmark.errors import ArgumentError
+from earmark.evaluation.base import Counts, Events, Labels, Pair, Scores, paired, scores
+
+__all__ = ["counts", "evaluate", "scores"]
+
+Integers = npt.NDArray[np.int64]
+
+
+class _Spans(NamedTuple):
+    """Active stretches, as first segment and one past the last, that do not overlap.
+
+    They lie on one axis, which has the segments of all clips for the first class, then for the second, and so on: the
+    work is that of sorting the events, however short the segments and long the clips.
+    """
+
+    first: Integers
+    last: Integers
+
+
+def evaluate(
+    reference: Labels,
+    estimate: Labels,
+    *,
+    segment: float = 1.0,
+    classes: Iterable[str] | None = None,
+    durations: Mapping[str, float] | None = None,
+    missing: str = "error",
+    convention: str = "sed_eval",
+) -> Scores:
+    """Precision, recall, F1, error rate and accuracy of segments: micro, macro and per class.
+
+    Parameters
+    ----------
+    reference, estimate
+        Label tables, rows (filename, onset, offset, label), or files or folders of them.
+    segment
+        Length of a segment, in seconds.
+    classes
+        Classes that are judged; by default those of the reference.
+    durations
+        Length of each clip, in seconds, by file name: with it, all of a clip is judged, and clips without a row in the
+        reference are judged as ones in which nothing is heard. By default a clip lasts until its last offset.
+    missing
+        "error" or "empty": what happens to an estimate whose file or label the reference lacks.
+    convention
+        "sed_eval" or "plain": what happens on division by zero.
+
+    Examples
+    --------
+    >>> reference = [("a.wav", 0.0, 2.5, "dog"), ("a.wav", 4.0, 5.0, "cat")]
+    >>> estimate = [("a.wav", 1.2, 2.0, "dog"), ("a.wav", 4.0, 5.0, "dog")]
+    >>> result = evaluate(reference, estimate)
+    >>> result.overall.precision, result.overall.recall, result.overall.error_rate  # 1 substitution, 2 deletions of 4
+    (0.5, 0.25, 0.75)
+    """
+    found = counts(reference, estimate, segment=segment, classes=classes, durations=durations, missing=missing)
+    return scores(found, convention=convention)
+
+
+def counts(
+    reference: Labels,
+    estimate: Labels,
+    *,
+    segment: float = 1.0,
+    classes: Iterable[str] | None = None,
+    durations: Mapping[str, float] | None = None,
+    missing: str = "error",
+) -> Counts:
+    """Segments that are right and wrong, clip by clip; arguments as for `evaluate`."""
+    if not (math.isfinite(segment) and segment > 0):
+        raise ArgumentError(f"segment={segment!r} must be a length in seconds above 0")
+    pair = paired(reference, estimate, classes=classes, filenames=durations or (), missing=missing)
+    lengths = np.ceil(_seconds(pair, durations) / segment).astype(np.int64)
+    starts = np.concatenate([[0], np.cumsum(lengths)])  # clips one after another, on one axis of segments
+    shape = pair.known.shape
+    ours, theirs = (_spans(events, segment, starts) for events in (pair.reference, pair.estimate))
+    both = _common(ours, theirs)
+    tp, n_ref, n_est = (_total(part, starts, shape) for part in (both, ours, theirs))
+    tn = np.where(pair.known, lengths[:, None] - (n_ref + n_est - tp), 0)
+    errors = _errors((ours, theirs, both), starts)
+    return Counts(pair.filenames, pair.classes, tp, n_est - tp, n_ref - tp, tn, *errors)
+
+
+def _seconds(pair: Pair, durations: Mapping[str, float] | None) -> npt.NDArray[np.float64]:
+    """Length of each clip: (clips,)."""
+    if durations is None:
+        seconds = np.zeros(len(pair.filenames))
+        for events in (pair.reference, pair.estimate):
+            np.maximum.at(seconds, events.clip, events.offset)
+        return seconds
+    if lacking := [name for name in pair.filenames if name not in durations]:
+        raise ArgumentError(f"durations lack {len(lacking)} of {len(pair.filenames)} clips, the first {lacking[0]!r}")
+    for name in pair.filenames:
+        if not (math.isfinite(durations[name]) and durations[name] >= 0):
+            raise ArgumentError(f"{name!r} cannot last {durations[name]!r} seconds")
+    return np.array([durations[name] for name in pair.filenames], np.float64)
+
+
+def _spans(events: Events, segment: float, starts: Integers) -> _Spans:
+    """Segments that events touch, cut at the ends of clips; `starts` are the first segments of clips, and their sum."""
+    ends = np.diff(starts)[events.clip]
+    begin = starts[events.clip] + events.label * starts[-1]
+    first = begin + np.minimum(np.floor(events.onset / segment), ends).astype(np.int64)
+    last = begin + np.minimum(np.ceil(events.offset / segment), ends).astype(np.int64)
+    order = np.argsort(first)
+    order = order[last[order] > first[order]]
+    first, reach = first[order], np.maximum.accumulate(last[order])
+    is_new = np.ones(len(order), bool)
+    is_new[1:] = first[1:] >= reach[:-1]  # not those that only touch: they may be of two clips
+    return _Spans(first[is_new], reach[np.roll(is_new, -1)])
+
+
+def _common(a: _Spans, b: _Spans) -> _Spans:
+    """Where both are active."""
+    points = np.concatenate([a.first, b.first, a.last, b.last])
+    order = np.argsort(points)
+    depth = np.cumsum(np.where(order < len(a.first) + len(b.first), 1, -1))
+    points = points[order]
+    inside = np.flatnonzero((depth[:-1] == 2) & (points[1:] > points[:-1]))
+    return _Spans(points[inside], points[inside + 1])
+
+
+def _total(spans: _Spans, starts: Integers, shape: tuple[int, int]) -> Integers:
+    """Active segments: (clips, classes)."""
+    label, at = np.divmod(spans.first, max(1, starts[-1]))
+    cell = _clip(at, starts) * shape[1] + label
+    sums = np.bincount(cell, spans.last - spans.first, minlength=shape[0] * shape[1])
+    return sums.astype(np.int64).reshape(shape)
+
+
+def _errors(families: Sequence[_Spans], starts: Integers) -> list[Integers]:
+    """Substitutions, deletions and insertions, (clips,), from the spans of reference, estimate and both."""
+    firsts = [spans.first % max(1, starts[-1]) for spans in families]  # all classes on top of each other
+    lasts = [first + (spans.last - spans.first) for first, spans in zip(firsts, families, strict=True)]
+    points = np.concatenate([*firsts, *lasts])
+    family = np.repeat([0, 1, 2, 0, 1, 2], [len(part) for part in (*firsts, *lasts)])
+    step = np.repeat([1, -1], len(points) // 2)
+    order = np.argsort(points)
+    depth = np.cumsum((family[order] == np.arange(3)[:, None]) * step[order], axis=1)
+    points = points[order]
+    pieces = np.flatnonzero(np.diff(points))
+    length, clip = points[pieces + 1] - points[pieces], _clip(points[pieces], starts)
+    n_ref, n_est, tp = depth[:, pieces]
+    each = [np.minimum(n_ref, n_est) - tp, np.maximum(n_ref - n_est, 0), np.maximum(n_est - n_ref, 0)]
+    return [np.bincount(clip, part * length, minlength=len(starts) - 1).astype(np.int64) for part in each]
+
+
+def _clip(at: Integers, starts: Integers) -> Integers:
+    """The clip that a segment is of."""
+    return np.searchsorted(starts, at, side="right") - 1

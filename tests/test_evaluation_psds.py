@@ -1,0 +1,363 @@
+"""Frame scores judged at every threshold: PSDS and curves of segments, equal to sed_scores_eval, psds_eval and more."""
+
+import csv
+import itertools
+import math
+import warnings
+
+import numpy as np
+import pytest
+
+from earmark.annotations import Label, LabelTable
+from earmark.errors import ArgumentError, DataError
+from earmark.evaluation import curves, psds
+from earmark.formats import read_labels
+
+SCENARIOS = [
+    psds.SCENARIO_1,
+    psds.SCENARIO_2,
+    psds.Scenario(0.5, 0.5, cttc=0.3, alpha_ct=1.0, max_efpr=5000.0),
+    psds.Scenario(0.5, 0.3, alpha_st=1.0, max_efpr=20000.0),
+]
+
+
+@pytest.fixture(scope="module")
+def oracle():
+    return pytest.importorskip("sed_scores_eval")
+
+
+def noisy(table, filename, frames, hop, rng):
+    """Scores that know the truth, more or less, and waver: (frames, classes)."""
+    truth = table.frame_targets(filename, frames, hop)
+    walk = rng.normal(size=truth.shape).cumsum(0) * 0.15 + rng.normal(size=(1, truth.shape[1]))
+    return 1 / (1 + np.exp(4 - 6 * truth * rng.random() - walk - 0.3 * rng.normal(size=truth.shape)))
+
+
+def random_case(rng):
+    """A reference and scores of a few short clips, some with few distinct scores, and the times of their frames."""
+    labels = ("cat", "dog", "eel", "owl")[: rng.integers(2, 5)]
+    hop = float(rng.choice([0.1, 0.064, 0.25, 0.02322]))
+    lengths = {f"{i}.wav": int(rng.integers(4, 60)) for i in range(rng.integers(1, 5))}
+    rows = []
+    for i, (name, frames) in enumerate(lengths.items()):
+        for label in labels:
+            n = 2 * int(rng.integers(0 if i else 1, 4))
+            grid = np.arange(1, 40) * frames * hop / 40
+            times = rng.choice(grid, n, replace=False) if rng.random() < 0.5 else rng.uniform(0, frames * hop, n)
+            rows += [(name, *pair, label) for pair in np.round(np.sort(times), 6).reshape(-1, 2).tolist()]
+    table = LabelTable(rows, filenames=lengths, classes=labels)
+    scores = {name: noisy(table, name, frames, hop, rng) for name, frames in lengths.items()}
+    steps = rng.choice([4.0, 100.0, 1e9])
+    return table, {name: np.round(own * steps) / steps for name, own in scores.items()}, hop
+
+
+def for_oracle(oracle, table, scores, hop):
+    """Scores, truth and durations as sed_scores_eval wants them."""
+    make = oracle.base_modules.scores.create_score_dataframe
+    frames = {name: make(own, np.arange(len(own) + 1) * hop, list(table.classes)) for name, own in scores.items()}
+    truth = {name: [(row.onset, row.offset, row.label) for row in table.of(name)] for name in scores}
+    return frames, truth, {name: len(own) * hop for name, own in scores.items()}
+
+
+def assert_psds_equal(oracle, table, scores, hop, scenario):
+    ours = psds.evaluate(table, scores, hop=hop, scenario=scenario)
+    value, per_class, _, _ = oracle.intersection_based.psds(
+        *for_oracle(oracle, table, scores, hop),
+        dtc_threshold=scenario.dtc,
+        gtc_threshold=scenario.gtc,
+        cttc_threshold=scenario.cttc,
+        alpha_ct=scenario.alpha_ct,
+        alpha_st=scenario.alpha_st,
+        max_efpr=scenario.max_efpr,
+    )
+    assert ours.value == pytest.approx(value, abs=1e-9)
+    assert ours.per_class == pytest.approx(per_class, abs=1e-9)
+    return ours
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=["first", "second", "crossed", "plain"])
+def test_psds_of_random_cases_equals_sed_scores_eval(scenario, oracle, rng):
+    values = [assert_psds_equal(oracle, *random_case(rng), scenario).value for _ in range(60)]
+    assert len(set(values)) > 5
+
+
+def desed(shared, rng, clips):
+    folder = shared / "metrics" / "desed_student"
+    with (folder / "validation_durations.tsv").open() as file:
+        names = [row["filename"] for row in csv.DictReader(file, delimiter="\t")][:clips]
+    whole = read_labels(folder / "validation.tsv")
+    rows = [row for row in whole if row.filename in set(names)]
+    joined = []  # sed_scores_eval refuses events that touch
+    for row in sorted(rows, key=lambda row: (row.filename, row.label, row.onset)):
+        if joined and joined[-1][::3] == row[:4:3] and row.onset <= joined[-1][2]:
+            joined[-1] = (*joined[-1][:2], max(row.offset, joined[-1][2]), row.label)
+        else:
+            joined.append(row[:4])
+    table = LabelTable(joined, filenames=names, classes=whole.classes)
+    return table, {name: noisy(table, name, 156, 0.064, rng) for name in names}
+
+
+def test_psds_of_desed_with_made_up_scores_equals_sed_scores_eval(shared, oracle, rng):
+    table, scores = desed(shared, rng, 150)
+    for scenario in (psds.SCENARIO_1, psds.SCENARIO_2):
+        assert 0.05 < assert_psds_equal(oracle, table, scores, 0.064, scenario).value < 1
+
+
+@pytest.mark.filterwarnings("ignore:DataFrame.fillna with 'method' is deprecated:FutureWarning")  # psds_eval does
+@pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0 to a scalar:DeprecationWarning")  # both
+def test_psds_equals_psds_eval_with_every_threshold_as_operating_point(rng):
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "pkg_resources is deprecated", UserWarning)
+        package = pytest.importorskip("psds_eval")
+    pandas = pytest.importorskip("pandas")
+    columns = ["filename", "onset", "offset", "event_label"]
+    hop, frames, names = 0.25, 40, [f"{i}.wav" for i in range(5)]
+    rows = [
+        (name, *pair, label)
+        for name, label in itertools.product(names, ("cat", "dog", "owl"))
+        for pair in np.sort(rng.uniform(0, frames * hop, 4)).reshape(2, 2).tolist()
+    ]
+    table = LabelTable(rows)
+    scores = {name: np.round(8 * noisy(table, name, frames, hop, rng)) / 8 for name in names}
+    for scenario in (psds.SCENARIO_2, SCENARIOS[2]):
+        other = package.PSDSEval(
+            scenario.dtc,
+            scenario.gtc,
+            scenario.cttc,
+            ground_truth=pandas.DataFrame(rows, columns=columns),
+            metadata=pandas.DataFrame([(name, frames * hop) for name in names], columns=["filename", "duration"]),
+        )
+        for threshold in np.unique(np.concatenate(list(scores.values()))):
+            found = []
+            for name, c in itertools.product(names, range(3)):
+                edges = np.flatnonzero(np.diff(scores[name][:, c] >= threshold, prepend=False, append=False))
+                found += [(name, a * hop, b * hop, table.classes[c]) for a, b in edges.reshape(-1, 2)]
+            other.add_operating_point(pandas.DataFrame(found, columns=columns))
+        theirs = other.psds(scenario.alpha_ct, scenario.alpha_st, scenario.max_efpr).value
+        assert psds.evaluate(table, scores, hop=hop, scenario=scenario).value == pytest.approx(theirs, abs=1e-9)
+
+
+def test_clips_drawn_twice_are_clips_that_are_there_twice(rng):
+    table, scores, hop = random_case(rng)
+    while len(scores) < 3:
+        table, scores, hop = random_case(rng)
+    drawn = [2, 0, 1] + [1] * (len(scores) - 3)
+    names = [(name, f"{copy}-{name}") for name, n in zip(table.filenames, drawn, strict=True) for copy in range(n)]
+    again = LabelTable(
+        [row._replace(filename=new) for old, new in names for row in table.of(old)],
+        filenames=[new for _, new in names],
+        classes=table.classes,
+    )
+    copies = {new: scores[old] for old, new in names}
+    for scenario in SCENARIOS:
+        found = psds.counts(table, scores, hop=hop, scenario=scenario)
+        resampled = psds.scores(found, weights=drawn)
+        anew = psds.evaluate(again, copies, hop=hop, scenario=scenario)
+        assert resampled.value == pytest.approx(anew.value, abs=1e-12, nan_ok=True)
+        assert resampled.per_class == pytest.approx(anew.per_class, abs=1e-12, nan_ok=True)
+    segments = curves.counts(table, scores, hop=hop)
+    ours, anew = curves.scores(segments, weights=drawn), curves.evaluate(again, copies, hop=hop)
+    np.testing.assert_allclose(ours.average_precision, anew.average_precision, rtol=1e-12)
+    assert ours.micro_f1 == pytest.approx(anew.micro_f1)
+
+
+def test_detections_grow_merge_and_lose_what_they_outgrow():
+    reference = [("a.wav", 0.0, 1.0, "dog"), ("a.wav", 2.0, 3.0, "dog")]
+    table = [[0.9], [0.2], [0.8], [0.1], [0.1], [0.1]]
+    (steps,) = psds.counts(reference, {"a.wav": table}, hop=1.0, scenario=psds.Scenario(0.6, 0.9)).steps
+    assert steps.level.tolist() == [0.9, 0.8, 0.1]  # at 0.2 both events are one detection, two thirds of it covered
+    assert steps.tp.tolist() == [1, 1, -2]
+    assert steps.fp.tolist() == [0, 0, 1]
+
+
+def test_frames_of_unequal_length_are_given_by_edges():
+    reference = [("a.wav", 1.0, 3.0, "dog")]
+    wide = {"a.wav": [[0.1], [0.9], [0.05]]}
+    narrow = {"a.wav": [[0.1], [0.9], [0.9], [0.05]]}
+    scenario = psds.Scenario(0.7, 0.7)
+    edges = {"a.wav": [0.0, 1.0, 3.0, 4.0]}
+    assert psds.evaluate(reference, wide, edges=edges, scenario=scenario).value == 1.0
+    assert psds.evaluate(reference, narrow, hop=1.0, scenario=scenario).value == 1.0
+    assert psds.evaluate(reference, wide, hop=1.0, scenario=scenario).value == 0.0
+    unequal, equal = curves.counts(reference, wide, edges=edges), curves.counts(reference, narrow, hop=1.0)
+    np.testing.assert_array_equal(unequal.score, equal.score)
+
+
+def test_touching_reference_events_are_one():
+    scores = {"a.wav": [[0.1], [0.9], [0.9], [0.1]]}
+    one = psds.counts([("a.wav", 1.0, 3.0, "dog")], scores, hop=1.0)
+    two = psds.counts([("a.wav", 2.0, 3.0, "dog"), ("a.wav", 1.0, 2.0, "dog")], scores, hop=1.0)
+    assert one.n_ref.tolist() == two.n_ref.tolist() == [[1]]
+    assert psds.scores(two).value == psds.scores(one).value == 1.0
+
+
+def test_classes_without_reference_are_left_out():
+    reference = LabelTable([("a.wav", 1.0, 3.0, "dog")], classes=["cat", "dog"], filenames=["b.wav"])
+    scores = {"a.wav": [[0.9, 0.1], [0.9, 0.9], [0.1, 0.9], [0.9, 0.1]], "b.wav": [[-math.inf, -math.inf]]}
+    for scenario in SCENARIOS:
+        result = psds.evaluate(reference, scores, hop=1.0, scenario=scenario)
+        assert result.value == result.per_class["dog"] == 1.0
+        assert math.isnan(result.per_class["cat"])
+        assert result.rocs["cat"] is None
+    drawn = curves.evaluate(reference, scores, hop=1.0)
+    assert math.isnan(drawn.best[0].f1)
+    assert np.isnan([drawn.average_precision[0], *drawn.curves[0].recall, *drawn.curves[0].f1]).all()
+    assert (drawn.mean_average_precision, drawn.macro_f1, drawn.micro_f1) == (1.0, 1.0, 1.0)
+
+
+def test_nothing_to_find_is_no_score():
+    reference = LabelTable([], classes=["dog"], filenames=["a.wav"])
+    assert math.isnan(psds.evaluate(reference, {"a.wav": [[0.5]]}, hop=1.0).value)
+    result = curves.evaluate(reference, {"a.wav": [[0.5]]}, hop=1.0)
+    assert np.isnan([result.mean_average_precision, result.macro_f1, result.micro_f1]).all()
+
+
+def test_what_the_reference_does_not_know_is_left_out():
+    known = LabelTable([("a.wav", 1.0, 2.0, "dog"), ("b.wav", 0.0, 1.0, "cat")], classes=["cat", "dog"])
+    partly = LabelTable([*known, Label("b.wav", None, None, "dog")], classes=["cat", "dog"])
+    scores = {"a.wav": [[0.1, 0.1], [0.2, 0.9], [0.3, 0.3]], "b.wav": [[0.9, 0.95], [0.1, 0.95], [0.1, 0.95]]}
+    scenario = psds.Scenario(0.7, 0.7, max_efpr=3600.0)
+    assert psds.evaluate(known, scores, hop=1.0, scenario=scenario).per_class["dog"] < 1
+    found = psds.counts(partly, scores, hop=1.0, scenario=scenario)
+    assert psds.scores(found).per_class["dog"] == 1.0
+    assert found.seconds.tolist() == [[3.0, 3.0], [3.0, 0.0]]
+    assert curves.evaluate(known, scores, hop=1.0).average_precision[1] < 1
+    assert curves.evaluate(partly, scores, hop=1.0).average_precision[1] == 1
+
+
+def test_curves_of_random_cases_equal_sed_scores_eval(oracle, rng):
+    compared = 0
+    for _ in range(80):
+        table, scores, hop = random_case(rng)
+        segment = float(rng.choice([1.0, 0.5, 0.3]))
+        given = for_oracle(oracle, table, scores, hop)
+        if any(math.ceil(d / segment) != math.ceil(d / segment - 1e-6) for d in given[2].values()):
+            continue  # the first difference on the door
+        ours = curves.evaluate(table, scores, hop=hop, segment=segment)
+        f1, precision, recall, threshold, _ = oracle.segment_based.best_fscore(*given, segment_length=segment)
+        average, _ = oracle.segment_based.average_precision(*given, segment_length=segment)
+        every = oracle.segment_based.fscore_curve(*given, segment_length=segment)
+        np.testing.assert_allclose(ours.average_precision, [average[c] for c in table.classes], rtol=1e-12)
+        assert ours.mean_average_precision == pytest.approx(average["mean"], abs=1e-12)
+        assert ours.macro_f1 == pytest.approx(f1["macro_average"], abs=1e-12)
+        alone = [np.count_nonzero(one.f1 > one.f1.max() - 1e-12) == 1 for one in ours.curves]
+        for label, one, best, only in zip(table.classes, ours.curves, ours.best, alone, strict=True):
+            theirs = every[label]
+            np.testing.assert_array_equal(one.level[::-1], theirs[3])
+            for own, their in ((one.f1, theirs[0]), (one.precision, theirs[1]), (one.recall, theirs[2])):
+                np.testing.assert_allclose(own[::-1], their, rtol=1e-12)
+            assert best.f1 == pytest.approx(f1[label], abs=1e-12)
+            if only:
+                assert best[1:4] == pytest.approx((precision[label], recall[label], threshold[label]), abs=1e-12)
+                compared += 1
+        if all(alone):
+            assert ours.micro_f1 == pytest.approx(f1["micro_average"], abs=1e-12)
+    assert compared > 50
+
+
+def test_one_threshold_for_all_classes_equals_sed_scores_eval(oracle, rng):
+    for _ in range(10):
+        table, scores, hop = random_case(rng)
+        given = for_oracle(oracle, table, scores, hop)
+        counts = curves.counts(table, scores, hop=hop, segment=0.7)
+        for threshold in (0.123456, 0.3, 0.56789):
+            f1, *_ = oracle.segment_based.fscore(*given, threshold - 1e-9, segment_length=0.7)
+            pooled = curves.curve(counts)
+            assert pooled.f1[pooled.at(threshold)] == pytest.approx(f1["micro_average"], abs=1e-12)
+            for label in table.classes:
+                one = curves.curve(counts, label)
+                assert one.f1[one.at(threshold)] == pytest.approx(f1[label], abs=1e-12)
+
+
+def test_average_precision_equals_scikit_learn(rng):
+    metrics = pytest.importorskip("sklearn.metrics")
+    table, scores, hop = random_case(rng)
+    segments = curves.counts(table, scores, hop=hop, segment=0.2)
+    theirs = metrics.average_precision_score(segments.truth, segments.score, average=None)
+    np.testing.assert_allclose(curves.scores(segments).average_precision, theirs, rtol=1e-12)
+
+
+def test_segments_no_frame_reaches_are_never_called_active():
+    segments = curves.counts([("a.wav", 2.0, 3.0, "dog")], {"a.wav": [[0.5]]}, hop=1.0, durations={"a.wav": 3.0})
+    assert segments.score.tolist() == [[0.5], [-math.inf], [-math.inf]]
+    one = curves.curve(segments, "dog")
+    assert (one.level.tolist(), one.fp.tolist(), one.n_ref) == ([math.inf, 0.5], [0, 1], 1)
+    assert (one.best.f1, one.best.threshold) == (0, math.inf)
+
+
+def test_durations_that_divide_are_not_rounded_up():
+    segments = curves.counts([("a.wav", 0.0, 0.1, "dog")], {"a.wav": [[0.5]] * 11}, hop=0.1, segment=0.1)
+    assert len(segments.score) == 11
+
+
+REFERENCE = [("a.wav", 0.0, 1.0, "dog")]
+SCORES = {"a.wav": [[0.5], [0.1]]}
+
+
+@pytest.mark.parametrize("judge", [psds.evaluate, curves.evaluate])
+@pytest.mark.parametrize(
+    ("scores", "options", "error", "message"),
+    [
+        (SCORES, {}, ArgumentError, "say when the frames are once: by hop or by edges"),
+        (SCORES, {"hop": 1.0, "edges": {"a.wav": [0, 1, 2]}}, ArgumentError, "say when the frames are once"),
+        (SCORES, {"hop": 0}, ArgumentError, "hop must be positive and finite, got 0"),
+        (
+            SCORES,
+            {"hop": 1, "classes": ["dgo"]},
+            ArgumentError,
+            "reference label='dog' is not known; did you mean 'dgo'",
+        ),
+        ({}, {"hop": 1}, DataError, "there are no scores"),
+        ({"b.wav": [[0.5]]}, {"hop": 1}, DataError, "a.wav: in the reference but without scores"),
+        (SCORES, {"edges": {}}, DataError, "a.wav: has scores but no edges"),
+        (SCORES, {"hop": 1, "durations": {"b.wav": 1}}, DataError, "a.wav: has scores but no duration"),
+        (SCORES, {"hop": 1, "durations": {"a.wav": 0}}, DataError, "a.wav: a duration must be positive and finite"),
+        ({"a.wav": [0.5]}, {"hop": 1}, DataError, r"a.wav: scores must be \(frames, 1 classes\), found shape \(1,\)"),
+        ({"a.wav": [[math.nan]]}, {"hop": 1}, DataError, "a.wav: a score is NaN or infinite"),
+        ({"a.wav": [[math.inf]]}, {"hop": 1}, DataError, "a.wav: a score is NaN or infinite; only -inf may be"),
+        (SCORES, {"hop": 1, "classes": ["dog", "dog"]}, ArgumentError, "a class is named twice in classes: dog, dog"),
+        (SCORES, {"edges": {"a.wav": [0, 1]}}, DataError, r"a.wav: 2 frames have 3 edges, found shape \(2,\)"),
+        (SCORES, {"edges": {"a.wav": [0, 1, 1]}}, DataError, "a.wav: edges of frames must be finite, increasing"),
+    ],
+)
+def test_scores_that_do_not_fit(judge, scores, options, error, message):
+    with pytest.raises(error, match=message):
+        judge(REFERENCE, scores, **options)
+
+
+def test_no_classes_at_all():
+    with pytest.raises(DataError, match="the reference has no classes; name the columns"):
+        curves.evaluate([], {"a.wav": [[0.5]]}, hop=1.0)
+
+
+def test_events_without_length_cannot_be_covered():
+    with pytest.raises(DataError, match=r"a.wav: 'dog' at 0.5 s has no length to be covered"):
+        psds.evaluate([("a.wav", 0.5, 0.5, "dog")], SCORES, hop=1.0)
+
+
+def test_settings_that_mean_nothing():
+    with pytest.raises(ArgumentError, match="segment must be positive and finite, got 0"):
+        curves.evaluate(REFERENCE, SCORES, hop=1.0, segment=0)
+    segments = curves.counts(REFERENCE, SCORES, hop=1.0)
+    with pytest.raises(ArgumentError, match=r"label='dgo' is not known; did you mean 'dog'"):
+        curves.curve(segments, "dgo")
+    with pytest.raises(ArgumentError, match=r"weights must be one per clip, \(1,\), got shape \(2,\)"):
+        curves.curve(segments, weights=[1, 1])
+    with pytest.raises(ArgumentError, match=r"weights must be one per clip, \(1,\), got shape \(2,\)"):
+        psds.scores(psds.counts(REFERENCE, SCORES, hop=1.0), weights=[1, 1])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"dtc": 0.0}, r"dtc=0.0 must be a share in \(0, 1\]"),
+        ({"cttc": 70, "alpha_ct": 1.0}, r"cttc=70 must be a share"),
+        ({"alpha_st": -1.0}, "weights must not be negative, got alpha_ct=0.0, alpha_st=-1.0"),
+        ({"alpha_ct": 0.5}, "cttc and alpha_ct go together, got cttc=None, alpha_ct=0.5"),
+        ({"cttc": 0.3}, "cttc and alpha_ct go together, got cttc=0.3, alpha_ct=0.0"),
+        ({"max_efpr": 0.0}, "max_efpr=0.0 must be positive and finite"),
+    ],
+)
+def test_scenarios_that_mean_nothing(settings, message):
+    with pytest.raises(ArgumentError, match=message):
+        psds.Scenario(**{"dtc": 0.7, "gtc": 0.7, **settings})

@@ -1,0 +1,318 @@
+"""Segments judged: equal to sed_eval to the last digit, on its own data and on random cases of every odd kind."""
+
+import csv
+import gzip
+import math
+import re
+import warnings
+
+import numpy as np
+import pytest
+from reference import segment as slow
+
+from earmark.annotations import LabelTable
+from earmark.errors import ArgumentError, DataError
+from earmark.evaluation import base, segment
+from earmark.evaluation.authors import authors_reference
+from earmark.formats import read_labels, write_labels
+
+LABELS = ["siren", "dog", "car", "horn", "drill", "bird", "rain", "bell"]
+FIELDS = {
+    "f_measure": {"f1": "f_measure", "precision": "precision", "recall": "recall"},
+    "error_rate": {name: name for name in ("error_rate", "substitution_rate", "deletion_rate", "insertion_rate")},
+    "accuracy": {name: name for name in ("accuracy", "sensitivity", "specificity", "balanced_accuracy")},
+}
+
+
+@pytest.fixture(scope="module")
+def oracle():
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "pkg_resources is deprecated", UserWarning)
+        return pytest.importorskip("sed_eval").sound_event.SegmentBasedMetrics
+
+
+def judged_by(oracle, reference, estimate, classes, length, durations=None, filenames=None):
+    """What sed_eval says about rows, handed to it file by file."""
+    metrics = oracle(list(classes), time_resolution=float(length))
+    names = dict.fromkeys(row[0] for row in [*reference, *estimate]) if filenames is None else filenames
+    for name in names:
+        lists = [
+            [{"event_onset": row[1], "event_offset": row[2], "event_label": row[3]} for row in rows if row[0] == name]
+            for rows in (reference, estimate)
+        ]
+        metrics.evaluate(*lists, evaluated_length_seconds=None if durations is None else durations[name])
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Mean of empty slice", RuntimeWarning)
+        return metrics.results()
+
+
+def assert_equal(ours, theirs):
+    """The same numbers, NaN for NaN, to 1e-12 of their size (without reference some are 1e15)."""
+    lines = [(ours.overall, theirs["overall"]), (ours.macro, theirs["class_wise_average"])]
+    lines += [(ours.per_class[label], line) for label, line in theirs["class_wise"].items()]
+    for own, line in lines:
+        for group, names in FIELDS.items():
+            for name, their_name in names.items():
+                if their_name in line[group]:
+                    np.testing.assert_allclose(getattr(own, name), line[group][their_name], rtol=1e-12, atol=1e-12)
+    for label, line in theirs["class_wise"].items():
+        assert ours.per_class[label].n_ref == line["count"]["Nref"]
+        assert ours.per_class[label].n_est == line["count"]["Nsys"]
+
+
+def random_rows(rng, names, labels, n):
+    """Events in any order: overlapping, of no length, on the grid, beside it by float noise, or anywhere."""
+    rows = []
+    for _ in range(n):
+        times = rng.uniform(0, 4, 2)
+        kind = rng.integers(4)
+        if kind == 1:
+            times = rng.integers(0, 40, 2) * 0.1
+        elif kind == 2:
+            times = rng.integers(0, 8, 2) / 2
+        onset, offset = sorted(float(t) for t in times)
+        if rng.random() < 0.15:
+            offset = onset
+        elif kind == 3:
+            offset = onset + 0.1 * float(rng.integers(5))
+        rows.append((str(rng.choice(names)), onset, offset, str(rng.choice(labels))))
+    return rows
+
+
+def random_case(seed):
+    """Reference, estimate, file names, classes and durations (or None): each file in both, in one or in none."""
+    rng = np.random.default_rng(seed)
+    names = [f"{k}.wav" for k in range(rng.integers(1, 4))]
+    labels = LABELS[: rng.integers(1, 9)]
+    sides = [random_rows(rng, names[: rng.integers(1, 4)], labels, rng.integers(0, 7)) for _ in range(2)]
+    durations = {name: float(rng.choice([0.0, 0.3, 1.1, 2.5, 5.0])) for name in names} if rng.random() < 0.4 else None
+    return *sides, names, labels, durations
+
+
+@pytest.mark.parametrize("length", [0.1, 0.5, 1.0, 2.0])
+def test_random_cases_equal_sed_eval(length, oracle):
+    for seed in range(300):
+        reference, estimate, names, labels, durations = random_case(seed)
+        table = LabelTable(reference, filenames=names)
+        ours = segment.evaluate(table, estimate, segment=length, classes=labels, durations=durations)
+        assert_equal(ours, judged_by(oracle, reference, estimate, labels, length, durations, names))
+
+
+@pytest.mark.parametrize("length", [0.1, 0.3, 1.0, 7.0])
+def test_counts_of_every_clip_equal_the_slow_reference(length):
+    for seed in range(300):
+        reference, estimate, names, labels, durations = random_case(seed)
+        table = LabelTable(reference, filenames=names)
+        ours = segment.counts(table, estimate, segment=length, classes=labels, durations=durations)
+        clips = slow.counts(reference, estimate, ours.filenames, labels, length, durations)
+        for k, (*by_class, subs, dels, ins) in enumerate(clips):
+            for part, own in zip(by_class, (ours.tp, ours.fp, ours.fn, ours.tn), strict=True):
+                assert own[k].tolist() == list(part.values())
+            assert (ours.substitutions[k], ours.deletions[k], ours.insertions[k]) == (subs, dels, ins)
+
+
+def test_street_fold_1_has_the_published_scores(shared, oracle):
+    folder = shared / "metrics" / "sed_eval"
+    pair = [folder / f"street_fold1_{side}.txt" for side in ("reference", "detected")]
+    ours = segment.evaluate(*pair)
+    published = {"error_rate": 1.0616698, "f1": 0.3101482, "precision": 0.3885714, "recall": 0.2580645}
+    for name, value in published.items():
+        assert getattr(ours.overall, name) == pytest.approx(value, abs=5e-8)
+    assert ours.overall.accuracy == pytest.approx(0.8424479, abs=5e-8)
+    reference, estimate = map(read_labels, pair)
+    for length in (0.1, 0.5, 1.0, 2.0):
+        ours = segment.evaluate(*pair, segment=length)
+        assert_equal(ours, judged_by(oracle, reference, estimate, reference.classes, length))
+
+
+@pytest.mark.parametrize(
+    ("true", "said"),
+    [
+        ("office_snr0_high_v2", "office_snr0_high_v2_detected"),
+        ("mini_reference", "mini_detected_a"),
+        ("binary1", "binary1_detected"),
+    ],
+)
+def test_pairs_that_sed_eval_is_tested_with(true, said, shared, oracle):
+    folder = shared / "metrics" / "sed_eval"
+    reference = read_labels(folder / f"{true}.txt")
+    estimate = read_labels(folder / f"{said}.txt").renamed({said: true})
+    for length in (0.1, 1.0):
+        ours = segment.evaluate(reference, estimate, segment=length)
+        assert_equal(ours, judged_by(oracle, reference, estimate, reference.classes, length))
+
+
+def test_desed_has_the_scores_of_the_printed_report(shared, oracle):
+    folder = shared / "metrics" / "desed_student"
+    pair = folder / "validation.tsv", folder / "predictions0.5.csv"
+    ours = segment.evaluate(*pair)
+    report = (folder / "segment_f1.txt").read_text()
+    overall, macro = (
+        report.split("Class-wise average")[0],
+        report.split("Class-wise average")[1].split("Class-wise m")[0],
+    )
+    for own, text in ((ours.overall, overall), (ours.macro, macro)):
+        for name, said in (("f1", r"F-measure \(F1\)"), ("precision", "Precision"), ("accuracy", " Accuracy  ")):
+            assert f"{100 * getattr(own, name):.2f}" == re.search(rf"{said} *: ([\d.]+) %", text)[1]
+        assert f"{own.error_rate:.2f}" == re.search(r"Error rate \(ER\) *: ([\d.]+)", text)[1]
+    reference, estimate = map(read_labels, pair)
+    assert_equal(ours, judged_by(oracle, reference, estimate, reference.classes, 1.0, filenames=reference.filenames))
+
+
+def test_desed_with_durations_equals_sed_eval(shared, oracle):
+    folder = shared / "metrics" / "desed_student"
+    with (folder / "validation_durations.tsv").open() as file:
+        durations = {row["filename"]: float(row["duration"]) for row in csv.DictReader(file, delimiter="\t")}
+    reference, estimate = read_labels(folder / "validation.tsv"), read_labels(folder / "predictions0.5.csv")
+    ours = segment.evaluate(reference, estimate, durations=durations)
+    assert_equal(ours, judged_by(oracle, reference, estimate, reference.classes, 1.0, durations, durations))
+
+
+def test_float_noise_is_that_of_sed_eval():
+    noisy = 0.1 + 0.2  # 0.30000000000000004
+    found = segment.counts([("a", 0, noisy, "dog"), ("b", 0, 0.3, "dog"), ("c", 0.7, 0.8, "dog")], [], segment=0.1)
+    assert found.n_ref.ravel().tolist() == [4, 3, 2]
+
+
+def test_labels_may_be_in_files(tmp_path):
+    table = LabelTable([("a.wav", 0.0, 1.0, "dog"), ("b.wav", 1.0, 2.0, "cat")])
+    write_labels(table, tmp_path / "labels.tsv", "tsv")
+    assert segment.evaluate(tmp_path / "labels.tsv", str(tmp_path / "labels.tsv")) == segment.evaluate(table, table)
+
+
+def test_an_estimate_that_the_reference_knows_nothing_of_is_an_error_or_a_false_alarm():
+    reference = [("a.wav", 0, 1, "dog")]
+    with pytest.raises(DataError, match=r"the estimate has 4 files \('1', '2', '3', ...\) that the reference does not"):
+        segment.evaluate(reference, [(str(k), 0, 1, "dog") for k in range(1, 5)])
+    with pytest.raises(DataError, match=r"the estimate has 1 label \('dgo'\) outside the classes judged \(dog\)"):
+        segment.evaluate(reference, [("a.wav", 0, 1, "dgo")])
+    found = segment.counts(reference, [("b.wav", 0, 2, "dog"), ("a.wav", 0, 1, "cat")], missing="empty")
+    assert (found.filenames, found.classes) == (("a.wav", "b.wav"), ("dog", "cat"))
+    assert found.fp.tolist() == [[0, 1], [2, 0]]
+    assert found.fn.tolist() == [[1, 0], [0, 0]]
+
+
+def test_classes_that_are_named_are_all_there_is():
+    with pytest.raises(DataError, match=r"the reference has 1 label \('cat'\) outside the classes judged \(dog\)"):
+        segment.evaluate([("a.wav", 0, 1, "cat")], [], classes=["dog"])
+    assert list(segment.evaluate([], [], classes=["dog", "cat"]).per_class) == ["dog", "cat"]
+
+
+def test_clips_of_durations_are_judged_too():
+    found = segment.counts([("a", 0, 5, "dog")], [("b", 1, 2, "dog")], durations={"a": 3.0, "b": 2.5})
+    assert found.fn.tolist() == [[3], [0]]
+    assert found.fp.tolist() == [[0], [1]]
+    assert found.tn.tolist() == [[0], [2]]
+
+
+def test_what_nobody_knows_is_left_out():
+    rows = [
+        ("a", 0, 1, "dog"),
+        ("a", None, None, "cat"),
+        ("b", None, None, "dog", None),
+        ("b", None, None, "cat", False),
+    ]
+    estimate = [("a", 0, 2, "cat"), ("a", 0, 1, "dog"), ("b", 0, 3, "dog"), ("b", 0, 1, "cat")]
+    found = segment.counts(rows, estimate, durations={"a": 4, "b": 4})
+    assert found.classes == ("cat", "dog")
+    assert found.tp.tolist() == [[0, 1], [0, 0]]
+    assert found.fp.tolist() == [[0, 0], [1, 0]]
+    assert found.tn.tolist() == [[0, 3], [3, 0]]
+    assert found.insertions.tolist() == [0, 1]
+
+
+def test_silence_of_an_incomplete_reference_means_nothing():
+    reference = LabelTable([("a", 0, 1, "dog"), ("b", 0, 1, "cat")], complete=False)
+    found = segment.counts(reference, [("a", 0, 1, "cat"), ("b", 0, 2, "cat")])
+    assert found.fp.tolist() == [[0, 0], [1, 0]]
+    assert found.fn.tolist() == [[0, 1], [0, 0]]
+
+
+def test_a_day_in_short_segments():
+    day = 86400.0
+    found = segment.counts([("a", 0, day / 2, "dog")], [("a", day / 4, day, "dog")], segment=0.01)
+    assert found.tp.item() == 2_160_000
+    assert found.substitutions.item() == found.deletions.item() - 2_160_000 == found.insertions.item() - 4_320_000 == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"segment": 0}, r"segment=0 must be a length in seconds above 0"),
+        ({"segment": math.inf}, r"segment=inf must be a length"),
+        ({"durations": {"b": 1.0}}, r"durations lack 1 of 2 clips, the first 'a'"),
+        ({"durations": {"a": math.nan}}, r"'a' cannot last nan seconds"),
+        ({"missing": "drop"}, r"missing='drop' is not known. Choose from: error, empty"),
+        ({"convention": "sklearn"}, r"convention='sklearn' is not known. Choose from: sed_eval, plain"),
+    ],
+)
+def test_calls_that_mean_nothing(options, message):
+    with pytest.raises(ArgumentError, match=message):
+        segment.evaluate([("a", 0, 1, "dog")], [], **options)
+
+
+@pytest.mark.parametrize("present", [True, None])
+def test_an_estimate_must_say_when(present):
+    with pytest.raises(DataError, match="the estimate says that 'dog' is in 'a', but not when"):
+        segment.evaluate([("a", 0, 1, "dog")], [("a", None, None, "dog", present)])
+
+
+def test_names_that_do_not_match_are_found():
+    found = base.compare_names([("a", 0, 1, "dog"), ("c", 0, 1, "cat")], [("a", 0, 1, "dgo"), ("b", 0, 1, "cat")])
+    assert found == base.Differences(["c"], ["b"], ["dog"], ["dgo"])
+    table = LabelTable([("a", 0, 1, "dog")])
+    assert base.compare_names(table, table) == base.Differences([], [], [], [])
+
+
+def test_a_class_never_found_is_forgiven_by_sed_eval_and_not_by_the_plain_convention():
+    reference = [("a", 0, 1, "dog"), ("a", 0, 1, "cat")]
+    estimate = [("a", 0, 1, "dog"), ("a", 0, 1, "bird")]
+    theirs = segment.evaluate(reference, estimate, missing="empty")
+    plain = segment.evaluate(reference, estimate, missing="empty", convention="plain")
+    assert theirs.macro.f1 == 1.0
+    assert theirs.per_class["bird"].error_rate > 1e15
+    assert plain.macro.f1 == pytest.approx(1 / 3)
+    assert math.isnan(plain.per_class["bird"].error_rate)
+    assert plain.macro.error_rate == pytest.approx(1 / 2)
+    assert plain.overall.f1 == theirs.overall.f1 == 0.5
+
+
+def test_resampled_clips_are_weights():
+    reference, estimate, names, labels, _ = random_case(11)
+    counts = segment.counts(LabelTable(reference, filenames=names), estimate, classes=labels)
+    drawn = np.array([[0, 0, 2], [1, 2, 2]]) % len(names)
+    weights = np.stack([np.bincount(row, minlength=len(names)) for row in drawn])
+    tally = base.tally(counts, weights, convention="plain")
+    assert tally.per_class["f1"].shape == (2, len(labels))
+    for k, row in enumerate(drawn):
+        scores = base.scores(counts.select(row), convention="plain")
+        assert counts.select(row).filenames == tuple(names[i] for i in row)
+        for part in ("overall", "macro"):
+            np.testing.assert_equal(getattr(tally, part)["f1"][k], getattr(scores, part).f1)
+            np.testing.assert_equal(getattr(tally, part)["error_rate"][k], getattr(scores, part).error_rate)
+    with pytest.raises(ArgumentError, match=r"weights of shape \(..., \d\) expected, one per clip, found \(7,\)"):
+        base.tally(counts, np.ones(7))
+
+
+def test_scores_become_dictionaries():
+    plain = segment.evaluate([("a", 0, 1, "dog")], [("a", 0, 1, "dog")]).to_dict()
+    assert plain["per_class"]["dog"]["f1"] == plain["overall"]["f1"] == 1.0
+
+
+def test_the_reference_of_table_1_has_events_of_other_clips(shared):
+    with gzip.open(shared / "urbansed" / "events.csv.gz", "rt") as file:
+        clean = LabelTable(
+            (row["clip"], float(row["time"]), float(row["time"]) + float(row["dur"]), row["label"])
+            for row in csv.DictReader(file)
+            if row["split"] == "test"
+        )
+    theirs = authors_reference(clean)
+    assert theirs.filenames == clean.filenames
+    assert sum(theirs.of(name) != clean.of(name) for name in clean.filenames) == 198
+    perfect = segment.evaluate(theirs, clean, durations=dict.fromkeys(clean.filenames, 10.0))
+    lines = {label: (line.n_ref, line.n_est) for label, line in perfect.per_class.items()}
+    assert lines["air_conditioner"] == (3926, 2685)
+    assert lines["car_horn"] == (3315, 2144)
+    assert perfect.overall.precision == 1.0
+    assert perfect.overall.recall == pytest.approx(0.684, abs=5e-4)
+    assert perfect.overall.f1 == pytest.approx(0.812, abs=5e-4)

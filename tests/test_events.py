@@ -1,0 +1,335 @@
+"""From probabilities to events: the same whole, in pieces, and as the slow reference has it."""
+
+import json
+
+import numpy as np
+import pytest
+import scipy.interpolate
+import scipy.ndimage
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference import events as slow
+
+import earmark.events
+from earmark.annotations import LabelTable
+from earmark.errors import ArgumentError, DataError
+from earmark.events import Decoder, interpolate, tune_thresholds
+
+HOP = 1024 / 44100
+CLASSES = ("dog", "cat", "bird")
+
+
+def sorted_events(events):
+    return sorted(events, key=lambda e: (e.onset, e.offset, CLASSES.index(e.label)))
+
+
+def slowly(p, hop, decoder, duration=None):
+    """(label, onset, offset, confidence) of all classes, by the reference."""
+    found = []
+    for c, label in enumerate(CLASSES):
+        values = {}
+        for name in ("threshold", "low", "median", "min_duration", "min_gap"):
+            setting = getattr(decoder, name)
+            setting = decoder.threshold if name == "low" and setting is None else setting
+            values[name] = setting[c] if isinstance(setting, tuple) else setting
+        values |= {name: p.dtype.type(values[name]) for name in ("threshold", "low")}
+        found += [(label, *event) for event in slow.decode(p[:, c], hop, **values, duration=duration)]
+    return sorted(found)
+
+
+# Probabilities on a coarse grid, so that ties with thresholds happen.
+probabilities = st.integers(0, 60).flatmap(
+    lambda n: st.lists(st.lists(st.integers(0, 10), min_size=3, max_size=3), min_size=n, max_size=n)
+).map(lambda rows: np.array(rows, np.float64).reshape(-1, 3) / 10)  # fmt: skip
+
+
+@st.composite
+def decoders(draw):
+    def per_class(values):
+        return draw(st.one_of(values, st.tuples(values, values, values)))
+
+    tenths = st.integers(1, 10).map(lambda i: i / 10)
+    seconds = st.integers(0, 9).map(lambda i: i / 10)
+    threshold = per_class(tenths)
+    low = draw(st.sampled_from([None, 0.0, 0.1, 0.5]))
+    if low is not None and np.min(threshold) < low:
+        low = float(np.min(threshold))
+    return Decoder(threshold, low, per_class(seconds), per_class(seconds), per_class(seconds))
+
+
+@given(probabilities, decoders(), st.sampled_from([None, 0.0, 1.05, 3.0]), st.sampled_from([np.float32, np.float64]))
+@settings(max_examples=200, deadline=None)
+def test_events_are_those_of_the_slow_reference(p, decoder, duration, dtype):
+    p = p.astype(dtype)
+    events = decoder.decode(p, 0.1, CLASSES, "a.wav", duration)
+    assert sorted((e.label, e.onset, e.offset, e.confidence) for e in events) == slowly(p, 0.1, decoder, duration)
+    assert events == sorted_events(events)
+    assert all(e.filename == "a.wav" and e.present is True for e in events)
+    LabelTable(events, classes=CLASSES)  # refuses what cannot be true
+
+
+@given(probabilities, decoders(), st.data())
+@settings(max_examples=150, deadline=None)
+def test_events_do_not_depend_on_how_a_recording_is_cut(p, decoder, data):
+    stream = decoder.stream(0.1, CLASSES, "a.wav", 4.0)
+    events, at = [], 0
+    while at < len(p):
+        size = data.draw(st.integers(0, 12))
+        events += stream.update(p[at : at + size])
+        at += size
+    events += stream.finish()
+    assert sorted_events(events) == decoder.decode(p, 0.1, CLASSES, "a.wav", 4.0)
+
+
+def test_large_arrays_are_cut_inside_without_a_trace(rng, monkeypatch):
+    p = rng.random((4000, 3)) ** 2
+    decoder = Decoder((0.5, 0.6, 0.3), 0.2, median=0.5, min_duration=0.2, min_gap=(0.0, 0.3, 3.0))
+    monkeypatch.setattr(earmark.events, "_BLOCK", 1 << 20)
+    at_once = decoder.decode(p, 0.1, CLASSES, "a.wav")
+    for block in (1, 7, 1000):
+        monkeypatch.setattr(earmark.events, "_BLOCK", block)
+        assert decoder.decode(p, 0.1, CLASSES, "a.wav") == at_once
+    assert len(at_once) > 50
+    assert sorted((e.label, e.onset, e.offset, e.confidence) for e in at_once) == slowly(p, 0.1, decoder)
+
+
+def test_the_median_filter_takes_as_many_frames_as_fit_into_half_of_it(rng):
+    p = rng.random((500, 3))
+    for seconds, size in ((0.0, 1), (0.19, 1), (0.2, 3), (0.3, 3), (0.8, 9)):
+        smooth = scipy.ndimage.median_filter(p, size=(size, 1), mode="nearest")
+        filtered = Decoder(median=seconds).decode(p, 0.1, CLASSES, "a.wav")
+        plain = Decoder().decode(smooth, 0.1, CLASSES, "a.wav")
+        assert filtered == plain
+
+
+def test_a_stream_keeps_its_latency_and_its_memory_small(rng):
+    decoder = Decoder(0.5, 0.3, median=0.5, min_gap=0.4)
+    stream = decoder.stream(0.1, CLASSES, "a.wav")
+    assert stream.latency == pytest.approx(0.6)  # 2 frames of the filter, 4 of the gap
+    p = rng.random((500, 3)) ** 2
+    ends = [event.offset for event in decoder.decode(p, 0.1, CLASSES, "a.wav")]
+    given_out = []
+    for k in range(len(p)):
+        given_out += stream.update(p[k : k + 1])
+        due = sum(offset + stream.latency <= (k + 1) * 0.1 + 1e-6 for offset in ends)
+        assert len(given_out) >= due
+        assert len(stream._kept) <= 4
+        assert all(len(column) <= 3 for column in stream._open)
+    assert Decoder().stream(0.1, CLASSES, "a.wav").latency == pytest.approx(0.1)
+
+
+def test_confidence_is_the_largest_probability_within():
+    p = np.array([[0.2], [0.6], [0.95], [0.7], [0.2]])
+    (event,) = Decoder().decode(p, 0.5, ["dog"], "a.wav")
+    assert event.confidence == 0.95
+    for c in (0.95, 0.96):  # the event is what a threshold of its confidence just finds
+        assert len(Decoder(c).decode(p, 0.5, ["dog"], "a.wav")) == (c <= event.confidence)
+    (event,) = Decoder(median=1.0).decode(p, 0.5, ["dog"], "a.wav")  # a peak of one frame is not believed
+    assert event.confidence == 0.7
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_a_threshold_is_met_in_the_precision_of_the_probabilities(dtype):
+    for threshold in (0.1, 0.3, 0.7, 0.9):
+        p = np.full((2, 1), threshold, dtype)
+        expected = 1 if dtype != np.float16 else int(p[0, 0].astype(np.float32) >= np.float32(threshold))
+        assert len(Decoder(threshold).decode(p, 0.5, ["dog"], "a.wav")) == expected
+        assert len(Decoder((threshold,)).decode(p, 0.5, ["dog"], "a.wav")) == expected
+
+
+def test_gaps_are_closed_before_short_events_are_dropped():
+    p = np.array([[1.0], [0.0], [1.0]])
+    assert Decoder(min_duration=0.3).decode(p, 0.1, ["dog"], "a.wav") == []
+    (event,) = Decoder(min_duration=0.3, min_gap=0.2).decode(p, 0.1, ["dog"], "a.wav")
+    assert (event.onset, event.offset) == (0.0, pytest.approx(0.3))
+    assert len(Decoder(min_gap=0.1).decode(p, 0.1, ["dog"], "a.wav")) == 2  # a gap of just min_gap parts
+
+
+def test_events_end_with_the_clip():
+    p = np.ones((4, 1))
+    (event,) = Decoder().decode(p, 0.5, ["dog"], "a.wav", duration=1.7)
+    assert event.offset == 1.7
+    p[:3] = 0
+    assert Decoder().decode(p, 0.5, ["dog"], "a.wav", duration=1.5) == []
+
+
+def test_a_clip_without_frames_has_no_events():
+    assert Decoder(median=1.0).decode(np.zeros((0, 3)), 0.1, CLASSES, "a.wav") == []
+
+
+def test_interpolation_is_the_authors(rng):
+    """scipy's interp1d between k / n * duration, holding the last value: 26 output frames for 430."""
+    p = rng.random((26, 3))
+    line = scipy.interpolate.interp1d(np.arange(26) / 26 * 10, p.T, bounds_error=False, fill_value=p[-1])
+    expected = line(np.arange(430) / 430 * 10).T
+    np.testing.assert_allclose(interpolate(p, 430 / 26, 430), expected, atol=1e-12)
+    np.testing.assert_allclose(slow.interpolate(p, 430 / 26, 430), expected, atol=1e-12)
+    for factor, n in ((16, 431), (1, 26), (2.5, 40), (16, 0)):
+        np.testing.assert_allclose(interpolate(p, factor, n), slow.interpolate(p, factor, n), atol=1e-12)
+    assert interpolate(p.astype(np.float32), 16, 400).dtype == np.float32
+
+
+def test_the_authors_rule_gives_events_half_a_frame_early_and_the_middle_does_not():
+    p = np.array([[0.0], [0.0], [1.0], [1.0], [0.0], [0.0]])  # sound in feature frames 32 to 64
+    spans = {}
+    for align in ("start", "middle"):
+        (event,) = Decoder().decode(interpolate(p, 16, 96, align=align), 1.0, ["dog"], "a.wav")
+        spans[align] = (event.onset, event.offset)
+    assert spans == {"start": (24.0, 57.0), "middle": (32.0, 64.0)}
+
+
+def test_interpolation_between_one_frame_is_flat():
+    assert (interpolate([[0.3]], 16, 20) == 0.3).all()
+    assert (interpolate([[0.3]], 16, 20, align="middle") == 0.3).all()
+
+
+def test_interpolation_refuses_what_means_nothing():
+    with pytest.raises(DataError, match="no frames to interpolate between"):
+        interpolate(np.zeros((0, 2)), 16, 4)
+    with pytest.raises(ArgumentError, match="factor must be a positive number, found 0"):
+        interpolate([[0.5]], 0, 4)
+    with pytest.raises(ArgumentError, match="n_frames must be at least 0, found -1"):
+        interpolate([[0.5]], 16, -1)
+    with pytest.raises(ArgumentError, match="align='centre' is not known"):
+        interpolate([[0.5]], 16, 4, align="centre")
+
+
+def test_a_decoder_survives_a_file():
+    decoder = Decoder(np.array([0.3, 0.6]), low=[0.1, 0.2], median=0.5, min_gap=0.1, tuned_on="validate")
+    assert Decoder.from_dict(json.loads(json.dumps(decoder.to_dict()))) == decoder
+    assert Decoder.from_dict({}) == Decoder()
+    with pytest.raises(ArgumentError, match="decoder setting='treshold' is not known; did you mean 'threshold'"):
+        Decoder.from_dict({"treshold": 0.5})
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"threshold": 1.5}, r"threshold must be in \[0, 1\], or one such value per class, found 1.5"),
+        ({"threshold": float("nan")}, r"threshold must be in \[0, 1\]"),
+        ({"threshold": "0.5"}, r"threshold must be in \[0, 1\].*found '0.5'"),
+        ({"threshold": None}, r"threshold must be in \[0, 1\].*found None"),
+        ({"threshold": []}, r"threshold must be in \[0, 1\].*found \[\]"),
+        ({"threshold": [[0.5]]}, r"threshold must be in \[0, 1\]"),
+        ({"low": {"dog": 0.5}}, r"low must be in \[0, 1\]"),
+        ({"median": -1}, "median must be a number of seconds, or one such value per class, found -1"),
+        ({"min_gap": float("inf")}, "min_gap must be a number of seconds"),
+        ({"threshold": (0.5, 0.6), "median": (1, 2, 3)}, "found threshold for 2, median for 3"),
+        ({"low": 0.6}, "low must not be above threshold, found low 0.6, threshold 0.5"),
+        ({"threshold": (0.5, 0.3), "low": 0.4}, "low must not be above threshold, found low 0.4, threshold 0.3"),
+        ({"tuned_on": 7}, "tuned_on must be text, found 7"),
+    ],
+)
+def test_a_decoder_refuses_what_cannot_be_meant(setting, message):
+    with pytest.raises(ArgumentError, match=message):
+        Decoder(**setting)
+
+
+def test_decoding_refuses_what_means_nothing():
+    one = np.zeros((4, 1))
+    with pytest.raises(DataError, match=r"probabilities must be \(frames, 2\), found an array of shape \(4, 1\)"):
+        Decoder().decode(one, 0.1, ["dog", "cat"], "a.wav")
+    with pytest.raises(DataError, match=r"probabilities must be \(frames, 1\), found an array of shape \(4,\)"):
+        Decoder().decode(one[:, 0], 0.1, ["dog"], "a.wav")
+    for bad in (np.nan, 1.01, -0.01):
+        with pytest.raises(DataError, match=r"probabilities must be in \[0, 1\], and none NaN"):
+            Decoder().decode(one + bad, 0.1, ["dog"], "a.wav")
+    with pytest.raises(ArgumentError, match="hop must be a positive number of seconds, found 0"):
+        Decoder().decode(one, 0, ["dog"], "a.wav")
+    with pytest.raises(ArgumentError, match="duration must be a number of seconds, found -1"):
+        Decoder().decode(one, 0.1, ["dog"], "a.wav", duration=-1)
+    for classes in ([], ["dog", "dog"]):
+        with pytest.raises(ArgumentError, match="classes must be names, each given once"):
+            Decoder().decode(one, 0.1, classes, "a.wav")
+    with pytest.raises(ArgumentError, match="threshold is given for 2 classes, but there are 1"):
+        Decoder((0.5, 0.6)).decode(one, 0.1, ["dog"], "a.wav")
+
+
+def test_a_finished_stream_says_so():
+    stream = Decoder().stream(0.1, ["dog"], "a.wav")
+    stream.finish()
+    with pytest.raises(ArgumentError, match=r"this stream is finished; begin another with Decoder\.stream"):
+        stream.update([[0.5]])
+    with pytest.raises(ArgumentError, match="this stream is finished already"):
+        stream.finish()
+
+
+def validation_data(rng, n_clips=20):
+    """Clips of 10 s in which class 0 speaks up at 0.3 and class 1 only at 0.8; nobody ever hears class 2."""
+    rows, scores = [], {}
+    for i in range(n_clips):
+        name = f"{i}.wav"
+        p = rng.random((100, 3)) * np.array([0.22, 0.72, 0.4])
+        for c, level in ((0, 0.3), (1, 0.8)):
+            first = int(rng.integers(0, 60))
+            p[first : first + 30, c] = level
+            rows.append((name, first / 10, first / 10 + 3, CLASSES[c]))
+        scores[name] = p
+    return scores, LabelTable(rows, classes=CLASSES, splits=dict.fromkeys(scores, "validate"))
+
+
+def test_tuning_finds_the_thresholds_that_part(rng):
+    scores, reference = validation_data(rng)
+    tuned = tune_thresholds(scores, reference, 0.1, tuned_on="validate")
+    assert tuned.threshold == (0.3, 0.75, 0.5)  # nearest to 0.5 of those that part; the third is never heard
+    assert tuned.low is None
+    assert tuned.tuned_on.startswith("validate: 20 clips, labels ")
+    again = tune_thresholds(dict(reversed(scores.items())), reference, 0.1, tuned_on="validate")
+    assert again == tuned
+    fewer = tune_thresholds(dict(list(scores.items())[:5]), reference, 0.1, tuned_on="validate")
+    assert fewer.tuned_on != tuned.tuned_on
+    assert Decoder.from_dict(tuned.to_dict()) == tuned
+
+
+def test_tuning_keeps_the_other_settings_and_cuts_low(rng):
+    scores, reference = validation_data(rng)
+    base = Decoder(0.6, low=0.4, median=0.3, min_duration=0.2)
+    tuned = tune_thresholds(scores, reference, 0.1, tuned_on="v", decoder=base)
+    assert (tuned.median, tuned.min_duration) == (0.3, 0.2)
+    assert tuned.threshold[0] <= 0.3
+    assert tuned.low[0] == tuned.threshold[0]
+    assert tuned.low[1:] == (0.4, 0.4)
+
+
+def test_tuning_picks_the_best_candidate_by_the_slow_count(rng):
+    """On noise, where no threshold is right, with a class that is unknown in half of the clips."""
+    scores = {f"{i}.wav": np.round(rng.random((50, 3)), 2) for i in range(6)}
+    rows = [(f"{i}.wav", 0.5 * i, 0.5 * i + 1.7, CLASSES[i % 2]) for i in range(6)]
+    rows += [(f"{i}.wav", None, None, "bird") for i in range(3)]
+    rows += [(f"{i}.wav", 1.0, 3.0, "bird") for i in range(3, 6)]
+    reference = LabelTable(rows, classes=CLASSES)
+    candidates = (0.9, 0.95, 0.99)
+    tuned = tune_thresholds(scores, reference, 0.1, tuned_on="v", candidates=candidates)
+    for c, label in enumerate(CLASSES):
+        f1 = []
+        for threshold in candidates:
+            truth, guess = [], []
+            for name, p in scores.items():
+                if label == "bird" and name in ("0.wav", "1.wav", "2.wav"):
+                    continue
+                own = [(row.onset, row.offset) for row in reference.of(name) if row.label == label]
+                found = [e[:2] for e in slow.decode(p[:, c], 0.1, threshold, threshold, 0, 0, 0)]
+                for s in range(5):
+                    truth.append(any(on < s + 1 - 1e-9 and off > s + 1e-9 for on, off in own))
+                    guess.append(any(on < s + 1 - 1e-9 and off > s + 1e-9 for on, off in found))
+            f1.append(slow.segment_f1(truth, guess))
+        assert f1[candidates.index(tuned.threshold[c])] == max(f1) > 0
+
+
+def test_tuning_refuses_test_clips_and_what_means_nothing(rng):
+    scores, reference = validation_data(rng, 3)
+    reference.splits["1.wav"] = "test"
+    with pytest.raises(ArgumentError, match=r"'1\.wav' belongs to the test split; thresholds are tuned on validation"):
+        tune_thresholds(scores, reference, 0.1, tuned_on="validate")
+    reference.splits.clear()
+    with pytest.raises(ArgumentError, match="tuned_on must say what the thresholds are tuned on"):
+        tune_thresholds(scores, reference, 0.1, tuned_on="")
+    with pytest.raises(ArgumentError, match="segment must be a positive number of seconds, found 0"):
+        tune_thresholds(scores, reference, 0.1, tuned_on="v", segment=0)
+    with pytest.raises(ArgumentError, match="tuning needs at least one clip and one candidate"):
+        tune_thresholds({}, reference, 0.1, tuned_on="v")
+    weak = LabelTable([(name, None, None, label) for name in scores for label in CLASSES], classes=CLASSES)
+    with pytest.raises(DataError, match="says of no class when it is active; tuning needs strong labels"):
+        tune_thresholds(scores, weak, 0.1, tuned_on="v")
+    with pytest.raises(ArgumentError, match=r"'b.wav' is not among the 3 files"):
+        tune_thresholds({"b.wav": scores["0.wav"]}, reference, 0.1, tuned_on="v")

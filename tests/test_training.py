@@ -1,0 +1,329 @@
+"""Training: it learns, it survives being killed, several processes do what one does, and bad input gets one line."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from earmark import audio
+from earmark.annotations import LabelTable
+from earmark.bags import Bags, build_store
+from earmark.checkpoint import load_detector, read_model_info
+from earmark.datasets import open_data
+from earmark.errors import ArgumentError, DataError, TrainingError
+from earmark.settings import load_recipe
+from earmark.training import Schedule, create_detector, train, validate
+from earmark.training.run import data_fingerprint, make_fabric, run
+
+SMALL = {
+    "rate": "8000",
+    "n_fft": "256",
+    "hop_samples": "128",
+    "n_bands": "16",
+    "width": "0.25",
+    "patch": "2",
+    "batch_size": "8",
+    "steps": "6",
+    "epochs": "4",
+    "pool": "auto",
+    "stop_epochs": "99",
+}
+SETTINGS = load_recipe("quick").changed(SMALL)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A biologist's folder: forty recordings of two seconds, `labels.csv` with tags and splits."""
+    root = tmp_path_factory.mktemp("recordings")
+    rng = np.random.default_rng(1)
+    lines = ["filename,label,split"]
+    for i in range(40):
+        sound = 0.01 * rng.standard_normal(16000)
+        split = "validate" if i % 4 == 3 else "train"
+        tags = []
+        if rng.random() < 0.5:
+            at = rng.integers(0, 12000)
+            sound[at : at + 4000] += 0.3 * np.sin(2 * np.pi * 1000 * np.arange(4000) / 8000)
+            tags.append("beep")
+        if rng.random() < 0.5:
+            sound += 0.05 * rng.standard_normal(16000)
+            tags.append("rain")
+        audio.write(root / f"r{i}.wav", sound.astype(np.float32), 8000)
+        lines += [f"r{i}.wav,{tag},{split}" for tag in tags] or [f"r{i}.wav,,{split}"]
+    (root / "labels.csv").write_text("\n".join(lines) + "\n")
+    return root
+
+
+@pytest.fixture(scope="module")
+def bags(folder, tmp_path_factory):
+    data = open_data(folder)
+    store = build_store(tmp_path_factory.mktemp("store"), data.clips, SETTINGS.features)
+    return [Bags(store, data.split(name).labels) for name in ("train", "validate")]
+
+
+@pytest.fixture(scope="module")
+def fabric():
+    return make_fabric(SETTINGS)
+
+
+def log_of(out):
+    lines = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in line.items() if k != "clips_per_second"} for line in lines]
+
+
+def weights_of(path):
+    return load_file(path)
+
+
+def assert_same(a, b, **tolerance):
+    assert a.keys() == b.keys()
+    for name in a:
+        torch.testing.assert_close(a[name], b[name], **(tolerance or {"rtol": 0, "atol": 0}), msg=name)
+
+
+def test_it_learns_and_leaves_a_model_that_knows_itself(bags, fabric, tmp_path):
+    settings = SETTINGS.changed({"epochs": "12", "steps": "20"})
+    seen = []
+    result = train(
+        *bags, settings, tmp_path, fabric=fabric, provenance={"why": "test"}, hook=lambda p: seen.append(p.step)
+    )
+    assert result.is_finished
+    assert result.scores["f1"] > 0.9
+    assert result.epochs == 12
+    assert seen
+    info = read_model_info(tmp_path / "model.safetensors")
+    assert info["classes"] == ["beep", "rain"]
+    assert info["provenance"]["why"] == "test"
+    assert info["provenance"]["epoch"] == result.best_epoch + 1
+    detector = load_detector(tmp_path / "model.safetensors")
+    assert validate(detector, detector, bags[1], "weak", fabric) == pytest.approx(result.scores, abs=1e-6)
+    lines = log_of(tmp_path)
+    assert [line["epoch"] for line in lines] == list(range(1, 13))
+    assert lines[-1]["loss"] < 0.5 * lines[0]["loss"]
+    assert len(lines[0]["alpha"]) == 2
+    assert load_recipe(tmp_path / "config.toml") == settings
+
+
+def test_the_first_weights_depend_on_the_seed_alone():
+    a, b, c = (create_detector(SETTINGS.changed({"seed": seed}), ("x",)).state_dict() for seed in ("1", "1", "2"))
+    assert_same(a, b)
+    assert not torch.equal(a["head.weight"], c["head.weight"])
+
+
+@pytest.mark.parametrize("supervision", ["strong", "mixed"])
+def test_other_supervision(supervision, bags, fabric, tmp_path, folder):
+    """Rain is said to be everywhere, nobody says when it beeps."""
+    data = open_data(folder)
+    rows = [row._replace(onset=0.0, offset=2.0) if row.label == "rain" else row for row in data.labels]
+    table = LabelTable(rows, filenames=data.labels.filenames, classes=data.classes)
+    store = build_store(tmp_path / "store", data.clips, SETTINGS.features)
+    parts = [Bags(store, table, data.split(name).labels.filenames) for name in ("train", "validate")]
+    settings = SETTINGS.changed({"supervision": supervision, "epochs": "10", "steps": "15"})
+    result = train(*parts, settings, tmp_path / "run", fabric=fabric)
+    assert result.scores["accuracy"] > 0.9
+
+
+def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(bags, fabric, tmp_path):
+    train(*bags, SETTINGS, tmp_path / "whole", fabric=fabric)
+
+    pressed = []
+
+    def press_ctrl_c(progress):
+        if progress.epoch == 2 and not pressed:
+            pressed.append(progress)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    broken = train(*bags, SETTINGS, tmp_path / "parts", fabric=fabric, hook=press_ctrl_c)
+    assert not broken.is_finished
+    result = train(*bags, SETTINGS, tmp_path / "parts", fabric=fabric, go_on=True)
+    assert result.is_finished
+    for name in ("model.safetensors", "last.ckpt"):
+        assert_same(weights_of(tmp_path / "whole" / name), weights_of(tmp_path / "parts" / name))
+    assert log_of(tmp_path / "whole") == log_of(tmp_path / "parts")
+
+
+def command(folder, out, *more, cache):
+    options = [part for key, value in SMALL.items() if key != "pool" for part in ("--set", f"{key}={value}")]
+    call = ["train", str(folder), "--out", str(out), "--recipe", "quick", "--pool", "auto", "--cache", str(cache)]
+    return [sys.executable, "-m", "earmark.cli", *call, *options, *more]
+
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def test_a_killed_run_ends_with_the_same_bits(folder, tmp_path):
+    """Killed without warning while it trains, three times; then left to finish."""
+    more = ["--set", "epochs=30", "--set", "save_minutes=0.0001"]
+    cache = tmp_path / "cache"
+    whole = subprocess.run(
+        command(folder, tmp_path / "whole", *more, cache=cache),
+        capture_output=True,
+        text=True,
+        env=ENVIRONMENT,
+        check=True,
+    )
+    assert "Best of 30 epochs" in whole.stdout
+    out = tmp_path / "killed"
+    rng = np.random.default_rng(int.from_bytes(os.urandom(4), "little"))  # any moment must do
+    for attempt in range(3):
+        resume = ["--resume"] if attempt else []
+        with subprocess.Popen(
+            command(folder, out, *more, *resume, cache=cache), stdout=subprocess.PIPE, text=True, env=ENVIRONMENT
+        ) as process:
+            before = (out / "last.ckpt").stat().st_mtime_ns if (out / "last.ckpt").exists() else 0
+            while process.poll() is None and not (
+                (out / "last.ckpt").exists() and (out / "last.ckpt").stat().st_mtime_ns > before
+            ):
+                time.sleep(0.01)
+            time.sleep(float(rng.uniform(0, 0.5)))
+            process.kill()
+    subprocess.run(
+        command(folder, out, *more, "--resume", cache=cache),
+        capture_output=True,
+        text=True,
+        env=ENVIRONMENT,
+        check=True,
+    )
+    for name in ("model.safetensors", "last.ckpt"):
+        assert_same(weights_of(tmp_path / "whole" / name), weights_of(out / name))
+    assert log_of(tmp_path / "whole") == log_of(out)
+    assert sorted(p.name for p in out.iterdir() if not p.name.startswith(".")) == [
+        "config.toml",
+        "figures",
+        "last.ckpt",
+        "log.jsonl",
+        "model.safetensors",
+    ]
+
+
+TWO = """
+import sys
+from pathlib import Path
+from earmark.bags import Bags, FeatureStore
+from earmark.datasets import open_data
+from earmark.settings import load_recipe
+from earmark.training import train
+from earmark.training.run import make_fabric
+folder, store, out, *resume = sys.argv[1:]
+settings = load_recipe(Path(out).with_suffix(".toml"))
+fabric = make_fabric(settings)
+data = open_data(folder)
+bags = [Bags(FeatureStore(store), data.split(name).labels) for name in ("train", "validate")]
+result = train(*bags, settings, Path(out), fabric=fabric, go_on=bool(resume))
+print(fabric.global_rank, fabric.world_size, result.epochs)
+"""
+
+
+def test_two_processes_do_what_one_does(folder, bags, fabric, tmp_path):
+    """With batch normalisation frozen, up to rounding; and they write one set of files, and resume."""
+    settings = SETTINGS.changed({"freeze_norm": "true", "epochs": "3"})
+    train(*bags, settings, tmp_path / "one", fabric=fabric)
+    data = open_data(folder)
+    build_store(tmp_path / "store", data.clips, SETTINGS.features)
+    (tmp_path / "script.py").write_text(TWO)
+
+    def launch(epochs, *more):
+        (tmp_path / "two.toml").write_text(settings.changed({"epochs": epochs}).to_toml())
+        call = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=0", "--standalone"]
+        call += [str(tmp_path / "script.py"), str(folder), str(tmp_path / "store"), str(tmp_path / "two"), *more]
+        done = subprocess.run(call, capture_output=True, text=True, env=ENVIRONMENT)
+        assert done.returncode == 0, done.stderr[-2000:]
+        return sorted(re.findall(r"^\d \d \d$", done.stdout, re.M))
+
+    assert launch("2") == ["0 2 2", "1 2 2"]
+    assert launch("3", "resume") == ["0 2 3", "1 2 3"]
+    assert_same(
+        weights_of(tmp_path / "one" / "last.ckpt"), weights_of(tmp_path / "two" / "last.ckpt"), rtol=2e-3, atol=2e-5
+    )
+    assert len(log_of(tmp_path / "two")) == 3
+
+
+def test_a_folder_with_a_run_is_not_overwritten(bags, fabric, tmp_path):
+    train(*bags, SETTINGS.changed({"epochs": "1"}), tmp_path, fabric=fabric)
+    with pytest.raises(ArgumentError, match="holds a run already; go on with it by --resume"):
+        train(*bags, SETTINGS, tmp_path, fabric=fabric)
+    with pytest.raises(
+        ArgumentError, match=r"was begun with training.learning_rate = 0.003, now 0.5; resume with the same"
+    ):
+        train(*bags, SETTINGS.changed({"learning_rate": "0.5"}), tmp_path, fabric=fabric, go_on=True)
+    with pytest.raises(ArgumentError, match="holds no last"):
+        train(*bags, SETTINGS, tmp_path / "elsewhere", fabric=fabric, go_on=True)
+    longer = train(*bags, SETTINGS.changed({"epochs": "2"}), tmp_path, fabric=fabric, go_on=True)
+    assert longer.epochs == 2
+
+
+def test_a_loss_that_is_no_number_stops_the_run(bags, fabric, tmp_path):
+    with pytest.raises(
+        TrainingError, match=r"the loss became (nan|inf) in epoch 1 before step 6; .* smaller learning_rate"
+    ):
+        train(*bags, SETTINGS.changed({"learning_rate": "1e30"}), tmp_path, fabric=fabric)
+
+
+def test_validation_needs_a_label(bags, fabric, tmp_path, folder):
+    data = open_data(folder)
+    empty = LabelTable([], filenames=data.labels.filenames, classes=data.classes, complete=False)
+    store = build_store(tmp_path / "store", data.clips, SETTINGS.features)
+    with pytest.raises(DataError, match="no validation clip has a known label"):
+        train(bags[0], Bags(store, empty), SETTINGS.changed({"epochs": "1"}), tmp_path / "run", fabric=fabric)
+
+
+def test_what_the_data_lack_is_said(folder, fabric, tmp_path):
+    """A bad file, no validation split, a class without positives, one without negatives."""
+    data = open_data(folder)
+    training = data.split("train")
+    names = training.labels.filenames
+    rows = [*training.labels, *((name, None, None, "always") for name in names)]
+    labels = LabelTable(rows, filenames=names, classes=["always", "beep", "never", "rain"])
+    clips = list(training.clips)
+    broken = tmp_path / clips[0].filename
+    broken.write_bytes(b"")
+    clips[0] = type(clips[0])(clips[0].filename, (type(clips[0].sources[0])(broken),))
+    data = type(data)(tuple(clips), labels)
+    report = run(data, SETTINGS.changed({"epochs": "1"}), tmp_path / "run", cache=tmp_path / "cache", fabric=fabric)
+    said = "\n".join(report.notes)
+    assert re.search(r"no clips are set aside to validate with: \d of 30 training clips", said)
+    assert "1 clips could not be read and are left out; the first: " in said
+    assert "class 'never' is in no training clip" in said
+    assert "class 'always' is in every training clip" in said
+    with pytest.raises(DataError, match="no clips to train on: the splits are validate"):
+        run(open_data(folder).split("validate"), SETTINGS, tmp_path / "x", cache=tmp_path / "cache", fabric=fabric)
+
+
+def test_the_fingerprint_of_data_sees_names_splits_and_labels(folder):
+    data = open_data(folder)
+    assert data_fingerprint(data) == data_fingerprint(open_data(folder))
+    fewer = data.select([clip.filename for clip in data.clips[1:]])
+    assert data_fingerprint(fewer) != data_fingerprint(data)
+
+
+def test_the_schedule_cuts_the_rate_and_ends_as_keras_does():
+    """The counters of keras' callbacks, side by side."""
+    os.environ.setdefault("KERAS_BACKEND", "torch")
+    keras = pytest.importorskip("keras")
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        scores = np.cumsum(rng.normal(0.001, 0.01, 60)).round(3)
+        plateau = keras.callbacks.ReduceLROnPlateau(monitor="s", mode="max", factor=0.1, patience=3, min_lr=0)
+        stop = keras.callbacks.EarlyStopping(monitor="s", mode="max", patience=7)
+        model = keras.Sequential([keras.layers.Dense(1)])
+        model.compile(keras.optimizers.Adam(1e-3), "mse")
+        for callback in (plateau, stop):
+            callback.set_model(model)
+            callback.on_train_begin()
+        mine = Schedule(1e-3, plateau_epochs=3, plateau_factor=0.1, stop_epochs=7)
+        for epoch, score in enumerate(scores):
+            mine.is_best(float(score))
+            for callback in (plateau, stop):
+                callback.on_epoch_end(epoch, {"s": float(score)})
+            assert mine.learning_rate == pytest.approx(float(model.optimizer.learning_rate.numpy()), rel=1e-4)
+            assert mine.is_over == (stop.stopped_epoch > 0)
+            if mine.is_over:
+                break
