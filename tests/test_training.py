@@ -86,7 +86,7 @@ def weights_of(path):
 def assert_same(a, b, **tolerance):
     assert a.keys() == b.keys()
     for name in a:
-        torch.testing.assert_close(a[name], b[name], **(tolerance or {"rtol": 0, "atol": 0}), msg=name)
+        torch.testing.assert_close(a[name], b[name], **(tolerance or {"rtol": 0, "atol": 0}), msg=lambda text: f"{name}: {text}")
 
 
 def test_it_learns_and_leaves_a_model_that_knows_itself(bags, fabric, tmp_path):
@@ -104,7 +104,7 @@ def test_it_learns_and_leaves_a_model_that_knows_itself(bags, fabric, tmp_path):
     assert info["provenance"]["why"] == "test"
     assert info["provenance"]["epoch"] == result.best_epoch + 1
     detector = load_detector(tmp_path / "model.safetensors")
-    assert validate(detector, detector, bags[1], "weak", fabric) == pytest.approx(result.scores, abs=1e-6)
+    assert validate(detector, bags[1], "weak", fabric) == pytest.approx(result.scores, abs=1e-6)
     lines = log_of(tmp_path)
     assert [line["epoch"] for line in lines] == list(range(1, 13))
     assert lines[-1]["loss"] < 0.5 * lines[0]["loss"]
@@ -185,13 +185,10 @@ def test_a_killed_run_ends_with_the_same_bits(folder, tmp_path):
                 time.sleep(0.01)
             time.sleep(float(rng.uniform(0, 0.5)))
             process.kill()
-    subprocess.run(
-        command(folder, out, *more, "--resume", cache=cache),
-        capture_output=True,
-        text=True,
-        env=ENVIRONMENT,
-        check=True,
+    last = subprocess.run(
+        command(folder, out, *more, "--resume", cache=cache), capture_output=True, text=True, env=ENVIRONMENT
     )
+    assert last.returncode == 0, last.stderr
     for name in ("model.safetensors", "last.ckpt"):
         assert_same(weights_of(tmp_path / "whole" / name), weights_of(out / name))
     assert log_of(tmp_path / "whole") == log_of(out)
@@ -224,7 +221,7 @@ print(fabric.global_rank, fabric.world_size, result.epochs)
 
 def test_two_processes_do_what_one_does(folder, bags, fabric, tmp_path):
     """With batch normalisation frozen, up to rounding; and they write one set of files, and resume."""
-    settings = SETTINGS.changed({"freeze_norm": "true", "epochs": "3"})
+    settings = SETTINGS.changed({"freeze_norm": "true", "epochs": "3", "steps": "1"})
     train(*bags, settings, tmp_path / "one", fabric=fabric)
     data = open_data(folder)
     build_store(tmp_path / "store", data.clips, SETTINGS.features)
@@ -241,7 +238,7 @@ def test_two_processes_do_what_one_does(folder, bags, fabric, tmp_path):
     assert launch("2") == ["0 2 2", "1 2 2"]
     assert launch("3", "resume") == ["0 2 3", "1 2 3"]
     assert_same(
-        weights_of(tmp_path / "one" / "last.ckpt"), weights_of(tmp_path / "two" / "last.ckpt"), rtol=2e-3, atol=2e-5
+        weights_of(tmp_path / "one" / "last.ckpt"), weights_of(tmp_path / "two" / "last.ckpt"), rtol=1e-4, atol=1e-6
     )
     assert len(log_of(tmp_path / "two")) == 3
 
@@ -304,6 +301,7 @@ def test_the_fingerprint_of_data_sees_names_splits_and_labels(folder):
     assert data_fingerprint(fewer) != data_fingerprint(data)
 
 
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras' own
 def test_the_schedule_cuts_the_rate_and_ends_as_keras_does():
     """The counters of keras' callbacks, side by side."""
     os.environ.setdefault("KERAS_BACKEND", "torch")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -149,6 +150,8 @@ def _training_bar(quiet: bool) -> Iterator[Callable[[Where], None]]:
 
 
 def _duration(seconds: float) -> str:
+    if math.isnan(seconds):  # nothing has been timed yet
+        return "?"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s" if minutes else f"{rest} s"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from earmark.bags import Bags, Batch
 from earmark.detector import Detector
@@ -21,7 +21,7 @@ _BATCH = 64
 
 
 @torch.no_grad()
-def validate(module: nn.Module, detector: Detector, bags: Bags, supervision: str, fabric: Fabric) -> dict[str, float]:
+def validate(detector: Detector, bags: Bags, supervision: str, fabric: Fabric) -> dict[str, float]:
     """Loss, accuracy and micro-averaged F1 of whole clips, by the pooled output at 0.5.
 
     With strong supervision, which has no use for pooling, they are those of frames.
@@ -29,7 +29,8 @@ def validate(module: nn.Module, detector: Detector, bags: Bags, supervision: str
     detector.eval()
     sums = torch.zeros(6, dtype=torch.float64, device=fabric.device)
     for batch in bags.whole(_BATCH, part=(fabric.global_rank, fabric.world_size)):
-        said, true, loss = _judged(module, detector, batch, supervision)
+        with fabric.autocast():  # not the wrapped module: that one would wait for processes that have fewer batches
+            said, true, loss = _judged(detector, batch, supervision)
         known, guess, truth = ~true.isnan(), said >= 0.5, true == 1
         hits, false, missed = (guess & truth).sum(), (guess & ~truth & known).sum(), (~guess & truth).sum()
         count = known.sum()
@@ -44,9 +45,9 @@ def validate(module: nn.Module, detector: Detector, bags: Bags, supervision: str
     }
 
 
-def _judged(module: nn.Module, detector: Detector, batch: Batch, supervision: str) -> tuple[Tensor, Tensor, Tensor]:
+def _judged(detector: Detector, batch: Batch, supervision: str) -> tuple[Tensor, Tensor, Tensor]:
     """Probabilities, targets and loss."""
-    output = module(batch.features, batch.mask)
+    output = detector(batch.features, batch.mask)
     if supervision != "strong":
         return output.static, batch.targets, bag_loss(output.static, batch.targets)
     true = reduce_targets(batch.frame_targets, detector.reduction)
