@@ -61,12 +61,13 @@ def create_detector(settings: Settings, classes: tuple[str, ...]) -> Detector:
     network, pool = dict(settings.network), dict(settings.pool)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.training.seed)
-        return Detector(
+        detector = Detector(
             classes,
             settings.features,
             create_network(network.pop("name"), settings.features.n_bands, **network),
             create_pool(pool.pop("name"), len(classes), **pool),
         )
+    return detector.to(memory_format=torch.channels_last)  # the order that fast convolutions want
 
 
 def train(
