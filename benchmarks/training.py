@@ -33,6 +33,21 @@ from earmark.training.steps import Step, make_optimizer
 
 CLASSES = tuple(f"class {k}" for k in range(10))
 CLIP_MB = 34.0
+KERNELS = {  # words in the names of kernels, the first that fits
+    "dgrad": "convolution, gradient of its input",
+    "wgrad": "convolution, gradient of its weights",
+    "fprop": "convolution, forward",
+    "conv": "convolution, not said which",
+    "cudnn": "convolution, not said which",
+    "nchw": "change of layout",
+    "nhwc": "change of layout",
+    "adam": "Adam",
+    "max_pool": "max-pooling",
+    "triton": "fused: ReLU, normalisation, pooling, loss",
+    "gemm": "matrix product",
+    "memcpy": "copies",
+    "memset": "copies",
+}
 
 
 def main() -> None:
@@ -41,6 +56,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0, help="per variant")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--network", default="cnn")
+    parser.add_argument("--profile", action="store_true", help="also say which kernels take a GPU's time")
     arguments = parser.parse_args()
     on_gpu = torch.cuda.is_available()
     device = torch.cuda.get_device_name() if on_gpu else f"CPU, {torch.get_num_threads()} threads"
@@ -58,6 +74,8 @@ def main() -> None:
             variants["earmark"] = ours(settings, bags, batch, compiled=False)
             variants["earmark, compiled"] = ours(settings, bags, batch, compiled=True)
         table(variants, batch, arguments.rounds, arguments.seconds)
+        if arguments.profile and on_gpu:
+            profile(*list(variants.items())[-1])
 
 
 def make_bags(settings: Settings) -> Bags:
@@ -97,13 +115,17 @@ def ours(settings: Settings, bags: Bags, batch: int, *, compiled: bool) -> Calla
     detector.train()
     step = Step(fabric, module, detector, wrapped, settings, compiled=compiled)
     batches = endless(bags, batch)
-    return lambda: step(next(batches)) and None
+
+    def one() -> None:
+        step(next(batches))
+
+    return one
 
 
 def endless(bags: Bags, batch: int):  # type: ignore[no-untyped-def]
     epoch = 0
     while True:
-        yield from bags.draw(512, batch, patch=10.0, seed=0, epoch=epoch)
+        yield from bags.draw(512, batch, patch=10.0, seed=0, epoch=epoch, with_frames=False)
         epoch += 1
 
 
@@ -134,6 +156,24 @@ def table(variants: dict[str, Callable[[], None]], batch: int, rounds: int, seco
         rate = statistics.median(values)
         print(f"{name:30}{rate:9.0f}  {rate / base:7.2f}x  {rate * CLIP_MB / 1000:7.0f}")
     print()
+
+
+def profile(name: str, step: Callable[[], None], steps: int = 50) -> None:
+    """Where the GPU's time goes, by kind of kernel."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as record:
+        begin = time.perf_counter()
+        for _ in range(steps):
+            step()
+        wait()
+        taken = time.perf_counter() - begin
+    kinds: dict[str, float] = {}
+    for event in record.key_averages():
+        kind = next((k for word, k in KERNELS.items() if word in event.key.lower()), "other")
+        kinds[kind] = kinds.get(kind, 0.0) + event.self_device_time_total / 1e6
+    print(f"{name}: share of {1000 * taken / steps:.2f} ms per step")
+    for kind, used in sorted(kinds.items(), key=lambda pair: -pair[1]):
+        print(f"  {kind:40}{used / taken:7.1%}")
+    print(f"  {'no kernel running':40}{max(0.0, 1 - sum(kinds.values()) / taken):7.1%}\n")
 
 
 def wait() -> None:

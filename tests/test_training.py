@@ -19,8 +19,9 @@ from earmark.bags import Bags, build_store
 from earmark.checkpoint import load_detector, read_model_info
 from earmark.datasets import open_data
 from earmark.errors import ArgumentError, DataError, TrainingError
-from earmark.settings import load_recipe
+from earmark.settings import Augmentation, load_recipe
 from earmark.training import Schedule, create_detector, train, validate
+from earmark.training.augmentation import augmented
 from earmark.training.run import data_fingerprint, make_fabric, run
 
 SMALL = {
@@ -86,7 +87,9 @@ def weights_of(path):
 def assert_same(a, b, **tolerance):
     assert a.keys() == b.keys()
     for name in a:
-        torch.testing.assert_close(a[name], b[name], **(tolerance or {"rtol": 0, "atol": 0}), msg=lambda text: f"{name}: {text}")
+        torch.testing.assert_close(
+            a[name], b[name], **(tolerance or {"rtol": 0, "atol": 0}), msg=lambda text: f"{name}: {text}"
+        )
 
 
 def test_it_learns_and_leaves_a_model_that_knows_itself(bags, fabric, tmp_path):
@@ -206,7 +209,7 @@ import sys
 from pathlib import Path
 from earmark.bags import Bags, FeatureStore
 from earmark.datasets import open_data
-from earmark.settings import load_recipe
+from earmark.settings import Augmentation, load_recipe
 from earmark.training import train
 from earmark.training.run import make_fabric
 folder, store, out, *resume = sys.argv[1:]
@@ -325,3 +328,22 @@ def test_the_schedule_cuts_the_rate_and_ends_as_keras_does():
             assert mine.is_over == (stop.stopped_epoch > 0)
             if mine.is_over:
                 break
+
+
+def test_augmentation_depends_on_its_key_alone(bags):
+    batch = next(bags[0].draw(1, 8, patch=2.0, seed=0))
+    settings = Augmentation(mixup=0.5, band_mask=4, frame_mask=16)
+    a, b, c = (augmented(batch, settings, key) for key in ((0, 1, 2), (0, 1, 2), (0, 1, 3)))
+    assert torch.equal(a.features, b.features)
+    assert torch.equal(a.targets, b.targets)
+    assert not torch.equal(a.features, c.features)
+    assert (a.targets >= batch.targets).all()
+    assert augmented(batch, Augmentation(), (0,)) is batch
+
+
+def test_augmented_training_resumes_too(bags, fabric, tmp_path):
+    settings = SETTINGS.changed({"mixup": "0.5", "band_mask": "4", "frame_mask": "16", "epochs": "2"})
+    train(*bags, settings, tmp_path / "whole", fabric=fabric)
+    train(*bags, settings.changed({"epochs": "1"}), tmp_path / "parts", fabric=fabric)
+    train(*bags, settings, tmp_path / "parts", fabric=fabric, go_on=True)
+    assert_same(weights_of(tmp_path / "whole" / "last.ckpt"), weights_of(tmp_path / "parts" / "last.ckpt"))

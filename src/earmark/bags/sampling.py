@@ -41,14 +41,14 @@ class Batch:
     features : (bags, bands, frames), float32
     mask : (bags, frames), bool, True where there is sound; None where no bag is padded
     targets : (bags, classes)
-    frame_targets : (bags, frames, classes)
+    frame_targets : (bags, frames, classes); None where they were not asked for
     filenames : of the clips
     """
 
     features: Tensor
     mask: Tensor | None
     targets: Tensor
-    frame_targets: Tensor
+    frame_targets: Tensor | None
     filenames: tuple[str, ...]
 
 
@@ -99,6 +99,7 @@ class Bags:
         self.is_resident = resident
         self._rows: Any = store.rows
         self._lengths = np.array([entry.frames for entry in self._entries])
+        self._longest = int(self._lengths.max())
         if resident:
             own = np.concatenate([store[name] for name in self.filenames], axis=1)
             self._rows = torch.from_numpy(own).to(self.device)
@@ -126,6 +127,7 @@ class Bags:
         first: int = 0,
         balanced: bool = False,
         min_share: float = 0.1,
+        with_frames: bool = True,
         part: tuple[int, int] = (0, 1),
     ) -> Iterator[Batch]:
         """Random patches for training: steps `first` to `steps` of an epoch.
@@ -141,6 +143,8 @@ class Bags:
         balanced
             Whether every class is drawn equally often, and then a clip that has it. Otherwise clips pass by in shuffled
             order, all of them before any comes again; pitch variants count as clips of their own.
+        with_frames
+            Whether targets of frames are wanted.
         part
             (k, n): the k-th of n equal shares of every batch, for n processes. `batch_size` is that of all together.
         """
@@ -164,7 +168,9 @@ class Bags:
             return np.stack([clips, variants, offsets])[:, share]
 
         needs_mask = bool((lengths < length).any())
-        return self._ahead(self._batch(plan(step), length, needs_mask, min_share) for step in range(first, steps))
+        return self._ahead(
+            self._batch(plan(step), length, needs_mask, min_share, with_frames) for step in range(first, steps)
+        )
 
     def whole(self, batch_size: int, *, part: tuple[int, int] = (0, 1)) -> Iterator[Batch]:
         """Every clip once, whole and as it is: for validation. Clips of like length go together."""
@@ -175,7 +181,9 @@ class Bags:
         def batch(clips: npt.NDArray[np.int64]) -> Batch:
             longest, shortest = int(lengths[clips].max()), int(lengths[clips].min())
             none = np.zeros_like(clips)
-            return self._batch(np.stack([clips, none, none]), longest, shortest < longest, min_share=0.0)
+            return self._batch(
+                np.stack([clips, none, none]), longest, shortest < longest, min_share=0.0, with_frames=True
+            )
 
         return self._ahead(batch(clips) for clips in groups)
 
@@ -205,7 +213,7 @@ class Bags:
         clips = np.array([rng.choice(heard[c]) for c in rng.integers(0, len(heard), count)])
         return clips + len(self) * rng.integers(0, self._variants, count)
 
-    def _batch(self, plan: Plan, length: int, needs_mask: bool, min_share: float) -> Batch:
+    def _batch(self, plan: Plan, length: int, needs_mask: bool, min_share: float, with_frames: bool) -> Batch:
         clips, variants, offsets = torch.from_numpy(plan).to(self.device, non_blocking=True)  # one transfer
         frames = (self._frames[clips] - offsets).clamp(max=length)
         steps = torch.arange(length, device=self.device)
@@ -214,13 +222,18 @@ class Bags:
         rows = inside + self._starts[clips, None]
         x = self._rows[variants[:, None], rows] if isinstance(self._rows, Tensor) else self._from_disk(plan, length)
         x = x.transpose(1, 2).float()
-        activity = self._activity[rows]
-        cut = (frames < self._frames[clips])[:, None]
+        targets, frame_targets = self._targets[clips], None
+        if with_frames or self._longest > length:
+            activity = self._activity[rows]
+            cut = (frames < self._frames[clips])[:, None]
+            targets = torch.where(cut, _patch_targets(activity, mask, min_share), targets)
+            if with_frames:
+                frame_targets = activity.float().masked_fill(activity == _UNKNOWN, torch.nan)
         return Batch(
             features=x.masked_fill(~mask[:, None], -self.config.range_db) if needs_mask else x,
             mask=mask if needs_mask else None,
-            targets=torch.where(cut, _patch_targets(activity, mask, min_share), self._targets[clips]),
-            frame_targets=activity.float().masked_fill(activity == _UNKNOWN, torch.nan),
+            targets=targets,
+            frame_targets=frame_targets,
             filenames=tuple(self.filenames[c] for c in plan[0]),
         )
 

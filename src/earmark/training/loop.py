@@ -30,6 +30,7 @@ from earmark.errors import TrainingError
 from earmark.networks import create_network
 from earmark.pooling import create_pool
 from earmark.settings import Settings
+from earmark.training.augmentation import augmented
 from earmark.training.memory import Memory, begin, log, resume, save
 from earmark.training.schedule import Schedule
 from earmark.training.steps import Step, make_optimizer
@@ -67,7 +68,8 @@ def create_detector(settings: Settings, classes: tuple[str, ...]) -> Detector:
             create_network(network.pop("name"), settings.features.n_bands, **network),
             create_pool(pool.pop("name"), len(classes), **pool),
         )
-    return detector.to(memory_format=torch.channels_last)  # the order that fast convolutions want
+    detector.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # the order fast convolutions want
+    return detector
 
 
 def train(
@@ -162,6 +164,7 @@ def _steps(
         first=memory.step,
         balanced=knobs.balanced,
         min_share=knobs.min_share,
+        with_frames=knobs.supervision != "weak",
         part=(fabric.global_rank, fabric.world_size),
     )
     total = torch.zeros((), device=fabric.device, dtype=torch.float64)
@@ -172,7 +175,8 @@ def _steps(
         return value
 
     for batch in batches:
-        total += step(batch)
+        key = (knobs.seed, memory.epoch, memory.step, fabric.global_rank)
+        total += step(augmented(batch, settings.augment, key))
         memory.step += 1
         yield take
 

@@ -43,11 +43,15 @@ def make_fabric(settings: Settings, *, devices: int | None = None, nodes: int = 
 
     One device unless told otherwise. Started by torchrun or SLURM, it takes its place among the processes there are.
     """
+    import logging
     import os
 
     from lightning_fabric import Fabric
 
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it greets
     on_gpu = torch.cuda.is_available()
+    if on_gpu:
+        torch.set_float32_matmul_precision("high")
     count = devices or int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     has_bf16 = on_gpu and torch.cuda.is_bf16_supported()
     wanted = settings.training.precision

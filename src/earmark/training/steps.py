@@ -68,7 +68,7 @@ class Step:
         self._graph: torch.cuda.CUDAGraph | None = None
         self.is_recorded = fabric.device.type == "cuda" and fabric.world_size == 1
 
-    def loss(self, x: Tensor, mask: Tensor | None, targets: Tensor, frame_targets: Tensor) -> Tensor:
+    def loss(self, x: Tensor, mask: Tensor | None, targets: Tensor, frame_targets: Tensor | None) -> Tensor:
         """What a batch costs: Eq. (4) or its strong form, the operator's penalty, the penalty on output biases."""
         output = self.module(x, mask)
         cost = detector_loss(
@@ -78,8 +78,9 @@ class Step:
             supervision=self.settings.supervision,
             reduction=self.detector.reduction,
         )
-        bias = self.detector.head.bias.square().sum()
-        return cost + self.detector.pool.penalty().to(cost) + self.settings.bias_penalty * bias
+        cost = cost + self.settings.bias_penalty * self.detector.head.bias.square().sum()
+        penalty = self.detector.pool.penalty()
+        return cost + penalty if penalty.requires_grad else cost  # else it is a constant 0, perhaps of another device
 
     def __call__(self, batch: Batch) -> Tensor:
         """One step; the loss before it."""
@@ -95,7 +96,7 @@ class Step:
         self._graph.replay()
         return self._cost
 
-    def _plain(self, x: Tensor, mask: Tensor | None, targets: Tensor, frame_targets: Tensor) -> Tensor:
+    def _plain(self, x: Tensor, mask: Tensor | None, targets: Tensor, frame_targets: Tensor | None) -> Tensor:
         cost = self._loss(x, mask, targets, frame_targets)
         self.optimizer.zero_grad()
         self.fabric.backward(cost)

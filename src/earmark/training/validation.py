@@ -50,6 +50,7 @@ def _judged(detector: Detector, batch: Batch, supervision: str) -> tuple[Tensor,
     output = detector(batch.features, batch.mask)
     if supervision != "strong":
         return output.static, batch.targets, bag_loss(output.static, batch.targets)
+    assert batch.frame_targets is not None
     true = reduce_targets(batch.frame_targets, detector.reduction)
     if output.mask is not None:
         true = true.masked_fill(~output.mask[..., None], torch.nan)

@@ -1,0 +1,40 @@
+"""What is done to a batch before it is learned from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from earmark.augment import mask_bands, mask_frames, mixup
+from earmark.bags import Batch
+from earmark.settings import Augmentation
+
+__all__ = ["augmented"]
+
+
+def augmented(batch: Batch, settings: Augmentation, key: tuple[int, ...]) -> Batch:
+    """The batch with other bags mixed in and stripes hidden, as the settings say.
+
+    What is drawn depends on the key alone. Pitch variants are not made here; they are in the store.
+    """
+    if not (settings.mixup or settings.band_mask or settings.frame_mask):
+        return batch
+    generator = torch.Generator().manual_seed(int(np.random.SeedSequence(key).generate_state(1)[0]))
+    if settings.mixup:
+        mixed = mixup(
+            batch.features,
+            batch.targets,
+            batch.frame_targets,
+            mask=batch.mask,
+            probability=settings.mixup,
+            generator=generator,
+        )
+        batch = Batch(*mixed, filenames=batch.filenames)
+    x = batch.features
+    if settings.band_mask:
+        x = mask_bands(x, width=settings.band_mask, mask=batch.mask, generator=generator)
+    if settings.frame_mask:
+        x = mask_frames(x, width=settings.frame_mask, mask=batch.mask, generator=generator)
+    return replace(batch, features=x)
