@@ -88,7 +88,7 @@ def make_bags(settings: Settings) -> Bags:
     store = build_store(folder, [], settings.features)
     noise = np.clip(rng.normal(-40, 15, (len(names) * frames, settings.features.n_bands)), -80, 0).astype(np.float16)
     store.rows = noise
-    store._entries = {name: store_room.Entry(i * frames, frames, ()) for i, name in enumerate(names)}
+    store._entries = {name: store_room.Entry(i * frames, frames, frames * 1024, ()) for i, name in enumerate(names)}
     return Bags(store, labels, device="cuda" if torch.cuda.is_available() else "cpu")
 
 

@@ -88,7 +88,7 @@ def assert_same(a, b, **tolerance):
     assert a.keys() == b.keys()
     for name in a:
         torch.testing.assert_close(
-            a[name], b[name], **(tolerance or {"rtol": 0, "atol": 0}), msg=lambda text: f"{name}: {text}"
+            a[name], b[name], **(tolerance or {"rtol": 0, "atol": 0}), msg=lambda text, name=name: f"{name}: {text}"
         )
 
 

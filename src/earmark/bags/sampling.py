@@ -112,6 +112,12 @@ class Bags:
         return len(self.filenames)
 
     @property
+    def durations(self) -> dict[str, float]:
+        """Seconds, by file name."""
+        pairs = zip(self.filenames, self._entries, strict=True)
+        return {name: entry.samples / self.config.rate for name, entry in pairs}
+
+    @property
     def targets(self) -> Tensor:
         """Targets of whole clips: (clips, classes)."""
         return self._targets

@@ -51,6 +51,8 @@ class Entry:
 
     start: int
     frames: int
+    samples: int
+    """Of the sound, at the features' rate."""
     sources: tuple[tuple[str, int, int], ...]
     """Name, size and time of change (ns) of each file that the clip was made of."""
 
@@ -189,12 +191,12 @@ def _fill(
     log_mel = LogMel(config)
     warped = settings["semitones"] if variants > 1 else None
 
-    def work(clip: Clip) -> tuple[Array, tuple[tuple[str, int, int], ...]]:
+    def work(clip: Clip) -> tuple[Array, int, tuple[tuple[str, int, int], ...]]:
         stamps = _stamps(clip)  # before reading: a file that changes meanwhile is done again next time
         samples = torch.from_numpy(clip.read(config.rate))[None]
         with torch.inference_mode():
             x = log_mel(samples, semitones=warped) if warped else log_mel(samples)[:, None]
-        return x[0].transpose(1, 2).numpy().astype(number).reshape(-1, config.n_bands), stamps
+        return x[0].transpose(1, 2).numpy().astype(number).reshape(-1, config.n_bands), samples.shape[1], stamps
 
     end = max((e.start + e.frames * variants for e in entries.values()), default=0)
     total, done = len(clips), len(clips) - len(todo)
@@ -202,12 +204,12 @@ def _fill(
     with _appending(folder, end * row_bytes) as append, _one_torch_thread(), ThreadPoolExecutor(workers) as pool:
         for clip, result in _in_turn(pool, work, todo, ahead=4 * workers):
             try:
-                rows, stamps = result()
+                rows, samples, stamps = result()
             except DataError as error:
                 skipped[clip.filename] = str(error)
             else:
-                line = {"filename": clip.filename, "start": end, "frames": len(rows) // variants, "sources": stamps}
-                append(rows, line)
+                place = {"filename": clip.filename, "start": end, "frames": len(rows) // variants}
+                append(rows, {**place, "samples": samples, "sources": stamps})
                 end += len(rows)
             done += 1
             progress(done, total)
@@ -313,7 +315,7 @@ def _read_index(folder: Path, row_bytes: int, variants: int) -> Iterator[tuple[s
         try:
             line = json.loads(text)
             sources = tuple((str(p), int(s), int(t)) for p, s, t in line["sources"])
-            entry = Entry(int(line["start"]), int(line["frames"]), sources)
+            entry = Entry(int(line["start"]), int(line["frames"]), int(line["samples"]), sources)
             name = str(line["filename"])
         except (ValueError, KeyError, TypeError) as error:
             raise DataError(

@@ -21,7 +21,7 @@ from earmark.errors import ArgumentError
 if TYPE_CHECKING:
     from earmark.training import Progress as Where
 
-__all__ = ["train"]
+__all__ = ["default_cache", "train"]
 
 
 @app.command()
@@ -69,7 +69,7 @@ def train(
             collection,
             settings,
             out,
-            cache=cache or _default_cache(data),
+            cache=cache or default_cache(data),
             fabric=fabric,
             go_on=resume,
             provenance={"command": command, "data_source": data, "recipe": recipe},
@@ -106,7 +106,8 @@ def _changes(pool: str | None, texts: list[str]) -> dict[str, str]:
     return {"pool": pool, **changes} if pool else changes
 
 
-def _default_cache(data: str) -> Path:
+def default_cache(data: str) -> Path:
+    """Where features of a data set are kept: in the user's cache, or below EARMARK_CACHE."""
     import hashlib
 
     name, colon, path = data.partition(":")

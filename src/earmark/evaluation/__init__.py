@@ -5,10 +5,11 @@
     counts = segment.counts(reference, estimate, segment=1.0)       what they are made of, clip by clip
 
 Always reference first, estimate second. Files, each importing only those before it: `base` (labels as columns, counts,
-scores), `authors` (the reference that the paper's Table I was scored against), `clip` (static scores), `segment`
-(dynamic scores), `event` (whole events), `curves` (segments at every threshold), `psds` (events at every threshold).
+scores), `ranks` and `statistics` (intervals and tests), `authors` (the reference that the paper's Table I was scored
+against), `clip` (static scores), `segment` (dynamic scores), `event` (whole events), `curves` (segments at every
+threshold), `psds` (events at every threshold), `models` (a detector, judged).
 """
 
-from earmark.evaluation import authors, base, clip, curves, event, psds, segment
+from earmark.evaluation import authors, base, clip, curves, event, models, psds, ranks, segment, statistics
 
-__all__ = ["authors", "base", "clip", "curves", "event", "psds", "segment"]
+__all__ = ["authors", "base", "clip", "curves", "event", "models", "psds", "ranks", "segment", "statistics"]

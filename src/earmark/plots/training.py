@@ -1,0 +1,57 @@
+"""Figures of training: what a run's log shows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from earmark.plots.style import COLOURS, STYLE
+
+__all__ = ["learning_curves"]
+
+
+def learning_curves(log: Path, classes: Sequence[str]) -> Figure:
+    """Loss, validation scores, and alpha of each class if the operator has one, by epoch; from a run's `log.jsonl`."""
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    epochs = [line["epoch"] for line in lines]
+    alphas = np.array([line["alpha"] for line in lines]) if lines and lines[0]["alpha"] else None
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(7.0, 2.6) if alphas is None else (7.0, 4.6))
+        rows = figure.subplots(1 if alphas is None else 2, 2, squeeze=False)
+        loss, scores = rows[0]
+        loss.plot(epochs, [line["loss"] for line in lines], color=COLOURS["blue"], label="training")
+        loss.plot(epochs, [line["validation"]["loss"] for line in lines], color=COLOURS["orange"], label="validation")
+        for name, colour in (("accuracy", "green"), ("f1", "purple")):
+            scores.plot(epochs, [line["validation"][name] for line in lines], color=COLOURS[colour], label=name)
+        best = [line["epoch"] for line in lines if line["best"]]
+        for axes, title in ((loss, "loss"), (scores, "validation scores")):
+            if best:
+                axes.axvline(best[-1], color=COLOURS["grey"], linewidth=0.8, linestyle=":", label="best epoch")
+            axes.set(title=title, xlabel="epoch")
+            axes.legend()
+        scores.set_ylim(0, 1)
+        if alphas is not None:
+            _alpha_curves(rows[1], epochs, alphas, classes)
+    return figure
+
+
+def _alpha_curves(row: Sequence[Axes], epochs: Sequence[int], alphas: Any, classes: Sequence[str]) -> None:
+    """Alpha over time on the left, and where it ended on the right, in the same order and colours."""
+    over_time, at_end = row
+    order = np.argsort(alphas[-1])
+    shades = mpl.colormaps["viridis"](np.linspace(0, 0.9, len(classes)))
+    for shade, c in zip(shades, order, strict=True):
+        over_time.plot(epochs, alphas[:, c], color=shade, linewidth=1.1)
+    at_end.barh(range(len(classes)), alphas[-1][order], color=shades)
+    at_end.set_yticks(range(len(classes)), [classes[c] for c in order])
+    at_end.tick_params(axis="y", labelsize=7 if len(classes) <= 20 else 4)
+    at_end.grid(axis="y", visible=False)
+    over_time.set(title=r"$\alpha$ of each class", xlabel="epoch")
+    at_end.set(title=r"$\alpha$ after the last epoch")
