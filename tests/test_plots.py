@@ -1,9 +1,18 @@
-"""Figures: what they show is what the operators say, and they save as PNG and SVG."""
+"""Figures: what they show is what they were given or what the operators say; and they save as PNG and SVG."""
+
+import itertools
+import json
 
 import numpy as np
 import pytest
 
 from earmark import plots
+from earmark.annotations import Label, LabelTable
+from earmark.errors import ArgumentError, DataError
+from earmark.evaluation import curves
+from earmark.features import FeatureConfig, mel_matrix
+from earmark.formats import read_labels
+from earmark.plots.style import looks
 from earmark.pooling import weight_bounds
 
 
@@ -44,3 +53,294 @@ def test_save_writes_both_formats(tmp_path):
     assert files[0].read_bytes().startswith(b"\x89PNG")
     assert "<svg" in files[1].read_text()
     assert sorted(f.name for f in tmp_path.iterdir()) == ["a.png", "a.svg"]
+
+
+def test_words_in_an_svg_are_words_and_its_bytes_are_the_same_every_time(tmp_path):
+    first, second = (plots.save(plots.responsibilities(), tmp_path / name)[1].read_bytes() for name in "ab")
+    assert first == second
+    assert b">softmax</text>" in first
+
+
+def test_no_two_models_look_alike_and_systems_keep_their_looks():
+    nine = looks(["max", "mean", "soft-max", "RAP 1e-2", "RAP 1e-3", "RAP 1e-4", "CAP", "auto", "strong"])
+    assert len(set(nine.values())) == 9
+    assert looks(["cap"])["cap"] == nine["CAP"]
+    assert len({look.colour for look in looks("abcdefgh").values()}) == 8  # colours first, then markers
+    assert len(set(looks(map(str, range(40))).values())) == 40
+
+
+def rows_of(figure):
+    """Names of the rows, from top to bottom, of the first axes."""
+    names = [t.get_text() for t in figure.axes[0].get_yticklabels()]
+    low, high = figure.axes[0].get_ylim()
+    return names[::-1] if low < high else names
+
+
+def marks(axes):
+    """Coordinates of markers by the label of their line."""
+    return {line.get_label(): line.get_xydata() for line in axes.lines if line.get_label()[0] != "_"}
+
+
+def dots(axes):
+    return [line for line in axes.lines if line.get_marker() == "." and len(line.get_xdata())]
+
+
+SOUNDS = [
+    ("a.wav", 1.0, 3.0, "dog_bark"),
+    ("a.wav", 2.0, 4.0, "dog_bark"),  # together from 1 to 4
+    ("a.wav", 6.0, 7.0, "dog_bark"),
+    ("b.wav", 0.0, 2.0, "dog_bark"),
+    ("b.wav", 0.0, 9.0, "rain"),
+    ("b.wav", None, None, "wind"),
+]
+
+
+def test_a_point_of_durations_is_the_time_a_class_is_heard_in_a_clip():
+    figure = plots.event_durations(LabelTable(SOUNDS), clip_duration=10.0)
+    (axes,) = figure.axes
+    assert rows_of(figure) == ["rain", "dog bark", "wind"]
+    assert [sorted(line.get_xdata()) for line in dots(axes)] == [[2.0, 4.0], [9.0]]
+    assert [line.get_xdata()[0] for line in axes.lines if line.get_linewidth() == 2] == [3.0, 9.0]  # means
+    assert texts(axes) == ["0", "2", "1", "clips"]
+    assert marks(axes)["10 s"][:, 0].tolist() == [10.0, 10.0]
+    assert [t.get_text() for t in figure.legends[0].get_texts()] == ["one clip", "mean", "10 s"]
+
+
+def test_a_point_of_durations_may_be_an_event():
+    figure = plots.event_durations(LabelTable(SOUNDS), per="event")
+    assert [sorted(line.get_xdata()) for line in dots(figure.axes[0])] == [[1.0, 2.0, 2.0, 2.0], [9.0]]
+    assert "10 s" not in marks(figure.axes[0])
+
+
+def test_durations_may_be_on_a_logarithmic_scale():
+    assert plots.event_durations(LabelTable(SOUNDS), log=True).axes[0].get_xscale() == "log"
+
+
+def test_durations_of_the_real_data_sets(shared):
+    table = read_labels(shared / "dcase2017_task4" / "groundtruth_strong_label_evaluation_set.csv")
+    figure = plots.event_durations(table, clip_duration=10.0)
+    top = [name.replace("\n", " ") for name in rows_of(figure)]
+    assert len(top) == 17
+    assert top.index("Civil defense siren") < top.index("Screaming")
+    everything = np.concatenate([line.get_xdata() for line in dots(figure.axes[0])])
+    assert everything.max() <= 10.0
+    assert np.mean(everything > 9.9) > 0.3  # events often span the entire clip
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda t: plots.event_durations(t.weak()), DataError, "no row of the table says when"),
+        (lambda t: plots.event_durations(t, clip_duration=0), ArgumentError, "clip_duration must be above 0, found 0"),
+        (
+            lambda t: plots.event_durations(t, per="clips"),
+            ArgumentError,
+            "per='clips' is not known; did you mean 'clip'",
+        ),
+    ],
+)
+def test_durations_refuse_what_means_nothing(call, error, message):
+    with pytest.raises(error, match=message):
+        call(LabelTable(SOUNDS))
+
+
+F1 = {"max": {"siren": 0.5, "dog": 0.1}, "strong": {"siren": 0.7, "dog": 0.4}, "mean": {"siren": float("nan")}}
+
+
+def test_f1_by_class_has_a_dot_for_every_model_and_class():
+    figure = plots.f1_by_class(F1)
+    (axes,) = figure.axes
+    assert rows_of(figure) == ["siren", "dog"]
+    drawn = {name: points[:, 0].tolist() for name, points in marks(axes).items()}
+    assert drawn["max"] == [0.1, 0.5]
+    assert drawn["strong"] == [0.4, 0.7]
+    assert np.isnan(drawn["mean"]).all()  # NaN, and missing
+    for name, row in itertools.product(("max", "strong"), (0, 1)):
+        assert abs(marks(axes)[name][row, 1] - row) < 0.5  # inside its row
+    low, high = axes.get_xlim()
+    assert low < 0.1
+    assert high > 0.7
+
+
+def test_f1_by_class_draws_intervals_behind_their_dots():
+    figure = plots.f1_by_class(F1, {"max": {"dog": (0.05, 0.92)}})
+    (axes,) = figure.axes
+    (bar,) = [line for line in axes.lines if line.get_marker() == "None" and len(line.get_xdata()) == 2]
+    assert bar.get_xdata().tolist() == [0.05, 0.92]
+    assert bar.get_ydata().tolist() == [marks(axes)["max"][0, 1]] * 2
+    assert axes.get_xlim()[1] > 0.92
+
+
+def test_nine_models_and_seventeen_classes_fit_on_a_page(rng):
+    models = ["max", "mean", "soft-max", "RAP 1e-2", "RAP 1e-3", "RAP 1e-4", "CAP", "auto", "strong"]
+    f1 = {name: {f"a class with a long name {c}": rng.random() for c in range(17)} for name in models}
+    figure = plots.f1_by_class(f1)
+    width, height = figure.get_size_inches()
+    assert width <= 7.2
+    assert height <= 9.0
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    boxes = [t.get_window_extent() for t in axes.get_yticklabels()]
+    assert not any(a.overlaps(b) for a, b in itertools.pairwise(boxes))
+    lines = np.sort([marks(axes)[name][0, 1] for name in models])
+    pixels = axes.transData.transform(np.stack((np.zeros(9), lines), axis=1))[:, 1]
+    assert np.diff(pixels).min() * 72 / figure.dpi > 3  # points between lines of a row
+    assert figure.legends[0].get_window_extent().ymin > axes.get_window_extent().ymax
+
+
+ALPHA = {"auto": {"rain": -1.0, "shot": 6.0}, "CAP": {"rain": 0.2, "shot": 3.2}}
+
+
+def vertical(axes):
+    return [
+        line.get_xdata()[0] for line in axes.lines if len(line.get_ydata()) == 2 and list(line.get_ydata()) == [0, 1]
+    ]
+
+
+def test_learned_alpha_shows_every_class_and_the_bound_of_cap():
+    figure = plots.learned_alpha(ALPHA, {"CAP": 3.2})
+    (axes,) = figure.axes
+    assert rows_of(figure) == ["shot", "rain"]
+    assert marks(axes)["auto"][:, 0].tolist() == [-1.0, 6.0]
+    assert marks(axes)["CAP"][:, 0].tolist() == [0.2, 3.2]
+    assert vertical(axes) == [0, 1, 3.2]
+    assert texts(axes) == ["mean", "soft-max"]
+    assert [t.get_text() for t in figure.legends[0].get_texts()] == ["auto", "CAP", "bound of CAP"]
+    assert vertical(plots.learned_alpha(ALPHA).axes[0]) == [0, 1]
+
+
+def test_the_lower_bound_of_cap_is_drawn_where_alpha_comes_near_it():
+    far = {"auto": {"rain": -2.0, "shot": 6.0}, "CAP": {"rain": -1.9, "shot": 3.2}}
+    assert vertical(plots.learned_alpha(far, {"CAP": 3.2}).axes[0]) == [0, 1, 3.2, -3.2]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: plots.f1_by_class({}), "nothing to draw"),
+        (lambda: plots.f1_by_class({"max": {"dog": float("nan")}}), "nothing to draw"),
+        (lambda: plots.f1_by_class(F1, {"maxx": {}}), "model='maxx' is not known; did you mean 'max'"),
+        (lambda: plots.learned_alpha({"auto": {}}), "nothing to draw"),
+        (lambda: plots.learned_alpha(ALPHA, {"cap": 3.2}), "model='cap' is not known; did you mean 'CAP'"),
+        (lambda: plots.precision_recall({}), "no models to draw"),
+    ],
+)
+def test_figures_of_results_refuse_what_means_nothing(call, message):
+    with pytest.raises(ArgumentError, match=message):
+        call()
+
+
+def test_precision_and_recall_are_those_of_the_curve_with_a_mark_at_the_threshold():
+    reference = [("a.wav", 1.0, 3.0, "dog")]
+    curve = curves.curve(curves.counts(reference, {"a.wav": [[0.1], [0.9], [0.4], [0.7]]}, hop=1.0))
+    (axes,) = plots.precision_recall({"auto": curve}, threshold=0.5).axes
+    colour = looks(["auto"])["auto"].colour
+    line, mark = [line for line in axes.lines if line.get_color() == colour and len(line.get_xdata())]
+    np.testing.assert_array_equal(line.get_xydata(), np.stack((curve.recall, curve.precision), axis=1))
+    assert mark.get_xydata().tolist() == [[0.5, 0.5]]  # 0.9 and 0.7 are called, and one of two is found
+
+
+CLASSES = ("dog_bark", "rain", "wind")
+FEATURES = FeatureConfig(rate=16000, n_fft=1024, hop_samples=800, n_bands=40)  # a hop of 0.05 s
+CLIP = [row for row in SOUNDS if row[0] == "b.wav"]
+
+
+def a_clip(**options):
+    given = {"spectrogram": np.zeros((40, 200)), "features": FEATURES, "reference": CLIP, "classes": CLASSES}
+    given |= {"likelihoods": {"rap": np.tile([0.1, 0.9, 0.3], (200, 1))}}
+    return plots.clip_figure(**(given | options))
+
+
+def panels(figure):
+    """Axes that are no colour bars."""
+    return [axes for axes in figure.axes if axes.get_label() != "<colorbar>"]
+
+
+def test_a_clip_shows_spectrogram_reference_and_likelihoods_over_the_same_time():
+    p = np.tile([0.1, 0.9, 0.3], (200, 1))
+    sound, truth, rap, most = panels(a_clip(likelihoods={"rap": p, "max": p[:100]}))
+    assert {axes.get_xlim() for axes in (sound, truth, rap, most)} == {(0.0, 10.0)}
+    assert [axes.get_title("left") for axes in (truth, rap, most)] == ["reference", "rap", "max"]
+    assert most.get_xlabel() == "time (s)"
+    assert sound.images[0].get_array().shape == (40, 200)
+    np.testing.assert_array_equal(rap.images[0].get_array(), p.T)  # classes from top to bottom
+    assert rap.images[0].get_clim() == (0, 1)
+    assert most.images[0].get_extent()[:2] == [0, 5.0]  # frames keep their time
+    assert [t.get_text() for t in rap.get_yticklabels()] == ["dog bark", "rain", "wind"]
+    bars = [bar.get_paths()[0].get_extents() for bar in truth.collections]
+    assert [(bar.x0, bar.x1, round(bar.y0 + bar.y1) // 2) for bar in bars] == [(0, 2, 0), (0, 9, 1), (0, 10, 2)]
+    assert [bar.get_hatch() for bar in truth.collections] == [None, None, "////"]  # the last has no times
+
+
+def test_frequencies_stand_at_their_bands():
+    sound = panels(a_clip())[0]
+    places = dict(zip([t.get_text() for t in sound.get_yticklabels()], sound.get_yticks(), strict=True))
+    assert list(places) == ["4", "2", "1", "0.5", "0.1"]
+    tone = np.abs(np.fft.rfft(np.hanning(1024) * np.sin(2 * np.pi * 2000 * np.arange(1024) / 16000))) ** 2
+    assert abs(places["2"] - np.argmax(mel_matrix(FEATURES) @ tone)) <= 1
+
+
+def test_likelihoods_have_boxes_for_the_reference_and_lines_for_events():
+    events = [Label("b.wav", 1.0, 4.0, "rain", confidence=0.9)]
+    rap = panels(a_clip(events={"rap": events}))[2]
+    lines = [line.get_xydata().tolist() for line in rap.lines]
+    assert [[x for x, _ in line] for line in lines] == [[1.0, 4.0]]
+    assert 1 < lines[0][0][1] < 1.5  # at the foot of the row of rain
+    assert [t.get_text() for t in rap.get_legend().get_texts()] == ["reference", "events"]
+
+
+def test_a_detection_has_no_reference_and_may_show_some_classes_only():
+    _, rap = panels(a_clip(reference=None, only=["wind", "dog_bark"]))
+    np.testing.assert_array_equal(rap.images[0].get_array()[:, 0], [0.3, 0.1])
+    assert rap.get_legend() is None
+    assert len(panels(a_clip(only=["wind"]))[1].collections) == 1  # of the reference too
+
+
+def test_a_clip_without_models_shows_what_is_there():
+    assert [axes.get_title("left") for axes in panels(a_clip(likelihoods={}))] == ["", "reference"]
+
+
+def test_a_long_recording_is_thinned_without_losing_what_is_short():
+    p = np.zeros((20 * 3600 * 4, 3))
+    p[123_456, 1] = 0.8
+    spectrogram = np.full((40, len(p)), -80.0)
+    _, rap = panels(a_clip(spectrogram=spectrogram, reference=None, likelihoods={"rap": p}))
+    image = rap.images[0].get_array()
+    assert image.shape[1] < 1000
+    assert image.max() == 0.8
+    assert abs(np.argmax(image[1]) / image.shape[1] - 123_456 / len(p)) < 0.002
+    assert rap.get_xlabel() == "time (h)"
+    assert rap.get_xlim() == (0.0, 4.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"spectrogram": np.zeros((64, 200))}, DataError, r"\(40 bands, frames\), found an array of shape \(64, 200\)"),
+        ({"likelihoods": {"max": np.zeros((9, 2))}}, DataError, r"'max' must be \(frames, 3 classes\).*\(9, 2\)"),
+        ({"reference": SOUNDS}, ArgumentError, "reference must be of one clip, found 2 files"),
+        ({"reference": [("a", 0, 1, "dog")]}, ArgumentError, "label of the reference='dog' is not known"),
+        ({"events": {"rap": [("a", 0, 1, "dog")]}}, ArgumentError, "label of the events of 'rap'='dog' is not known"),
+        ({"events": {"rpa": []}}, ArgumentError, "model='rpa' is not known; did you mean 'rap'"),
+        ({"only": ["snow"]}, ArgumentError, "class='snow' is not known"),
+    ],
+)
+def test_a_clip_refuses_what_does_not_fit(options, error, message):
+    with pytest.raises(error, match=message):
+        a_clip(**options)
+
+
+def test_learning_curves_show_what_the_log_says(tmp_path):
+    lines = [
+        {"epoch": e, "loss": 1 / e, "alpha": [1 + e, 1 - e], "best": e == 2}
+        | {"validation": {"loss": 2 / e, "accuracy": 0.5, "f1": 0.1 * e}}
+        for e in (1, 2, 3)
+    ]
+    log = tmp_path / "log.jsonl"
+    log.write_text("\n".join(map(json.dumps, lines)))
+    loss, scores, over_time, at_end = plots.learning_curves(log, ["dog", "cat"]).axes
+    assert marks(loss)["validation"].tolist() == [[1, 2.0], [2, 1.0], [3, 2 / 3]]
+    assert marks(loss)["best epoch"][:, 0].tolist() == [2, 2]
+    assert marks(scores)["f1"][:, 1].tolist() == pytest.approx([0.1, 0.2, 0.3])
+    assert sorted(line.get_ydata()[-1] for line in over_time.lines) == [-2, 4]
+    assert [t.get_text() for t in at_end.get_yticklabels()] == ["cat", "dog"]

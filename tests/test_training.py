@@ -347,3 +347,13 @@ def test_augmented_training_resumes_too(bags, fabric, tmp_path):
     train(*bags, settings.changed({"epochs": "1"}), tmp_path / "parts", fabric=fabric)
     train(*bags, settings, tmp_path / "parts", fabric=fabric, go_on=True)
     assert_same(weights_of(tmp_path / "whole" / "last.ckpt"), weights_of(tmp_path / "parts" / "last.ckpt"))
+
+
+def test_tensorboard_gets_the_same_numbers(bags, fabric, tmp_path):
+    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    train(*bags, SETTINGS.changed({"tensorboard": "true", "epochs": "2"}), tmp_path, fabric=fabric)
+    board = events.EventAccumulator(str(tmp_path / "tensorboard"))
+    board.Reload()
+    lines = log_of(tmp_path)
+    assert [s.value for s in board.Scalars("loss")] == pytest.approx([line["loss"] for line in lines])
+    assert [s.value for s in board.Scalars("alpha/beep")] == pytest.approx([line["alpha"][0] for line in lines])

@@ -217,7 +217,7 @@ class LabelTable(Sequence[Label]):
         return targets
 
     def durations(self) -> dict[str, Targets]:
-        """How long the events of each class last: what Figs. 3 to 5 of the paper draw."""
+        """How long the events of each class last, in seconds."""
         return {
             label: np.array(
                 [

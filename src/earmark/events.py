@@ -82,6 +82,8 @@ def interpolate(p: npt.ArrayLike, factor: float, n_frames: int, *, align: str = 
 class Decoder:
     """How probabilities become events. Every setting is one value, or one per class in the order of `classes`.
 
+    The default is the paper's decision: a frame is positive where p >= 0.5, Eq. (1).
+
     Parameters
     ----------
     threshold

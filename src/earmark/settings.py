@@ -69,6 +69,8 @@ class Training:
     """"32", "bf16", or "auto": bf16 on a GPU that has it, 32 elsewhere."""
     compile: str = "auto"
     """"yes", "no", or "auto": on a GPU when the run is long enough to pay for it."""
+    tensorboard: bool = False
+    """Whether to write a log for TensorBoard too (extra `tensorboard`)."""
     save_minutes: float = 5.0
     """How often `last.ckpt` is written within an epoch; at the end of every epoch it is written anyway."""
 

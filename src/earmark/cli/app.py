@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from functools import cache, partial
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -24,11 +28,13 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 (_UsageError,) = typer.BadParameter.__bases__  # typer does not export it
+_READERS = tuple(Path(__file__).parents[1] / room for room in ("formats", "datasets"))
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
 
 
 def main() -> None:
     """Run; anything earmark refuses, or cannot parse, is one line on standard error and exit code 2."""
+    warnings.showwarning = partial(_show_warning, warnings.showwarning)
     try:
         code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
     except EarmarkError as error:
@@ -49,6 +55,28 @@ def main() -> None:
 def _refuse(message: str) -> int:
     print("earmark: " + " ".join(message.split()), file=sys.stderr)
     return 2
+
+
+def _show_warning(
+    usual: Callable[..., None],
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    *rest: Any,
+) -> None:
+    """Say what earmark warns of, labels and sound, in one line; other people's warnings as Python does."""
+    if issubclass(category, UserWarning) and Path(filename).parent in _READERS:
+        _say_once(str(message))
+    else:
+        usual(message, category, filename, lineno, *rest)
+
+
+@cache
+def _say_once(message: str) -> None:
+    # of processes that train together, the first on each machine speaks
+    if all(os.environ.get(name, "0") == "0" for name in ("LOCAL_RANK", "SLURM_LOCALID")):
+        print("earmark: " + " ".join(message.split()), file=sys.stderr)
 
 
 def _version(wanted: bool) -> None:

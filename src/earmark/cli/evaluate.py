@@ -76,7 +76,7 @@ def evaluate(
         "align": align,
         "threshold": 0.5,
         "classes": list(detector.classes),
-        "alpha": None if alpha is None else [float(a) for a in alpha],
+        "alpha": None if alpha is None else alpha.tolist(),
         **judgement.to_dict(),
         "intervals": judgement.intervals(),
     }

@@ -62,7 +62,18 @@ def _formats() -> list[dict[str, object]]:
     ]
 
 
-_FAMILIES = {"pools": _pools, "datasets": _datasets, "formats": _formats}
+def _recipes() -> list[dict[str, object]]:
+    from earmark.settings import recipes
+    from earmark.synthesis import recipe_names
+
+    return [
+        {"name": name, "summary": f"{command}: {summary}", "command": command}
+        for command, known in (("train", recipes()), ("synth", recipe_names()))
+        for name, summary in known.items()
+    ]
+
+
+_FAMILIES = {"pools": _pools, "datasets": _datasets, "formats": _formats, "recipes": _recipes}
 
 
 @app.command("list")

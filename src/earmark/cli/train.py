@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -36,7 +37,10 @@ def train(
     ],
     out: Annotated[Path, typer.Option(help="The run folder.", show_default=False)],
     pool: Annotated[str | None, typer.Option(help="Pooling operator (earmark list pools), or strong.")] = None,
-    recipe: Annotated[str, typer.Option(help="paper, quick, best, or a TOML file.")] = "paper",
+    recipe: Annotated[
+        str | None,
+        typer.Option(help="A recipe (earmark list recipes) or a TOML file; paper, or what a resumed run has."),
+    ] = None,
     change: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set any knob of the recipe; repeatable.")
     ] = None,
@@ -56,6 +60,9 @@ def train(
     from earmark.datasets import open_data
     from earmark.settings import load_recipe
 
+    _check_folder(out, resume)
+    if recipe is None:
+        recipe = str(out / "config.toml") if resume else "paper"
     settings = load_recipe(recipe).changed(_changes(pool, change or []))
     collection = open_data(data)
     from earmark.plots import learning_curves, save
@@ -63,7 +70,7 @@ def train(
 
     fabric = make_fabric(settings, devices=devices, nodes=nodes)
     quiet = as_json or not fabric.is_global_zero
-    command = "earmark train " + " ".join(sys.argv[2:])
+    command = "earmark train " + shlex.join(sys.argv[2:])
     with progress_bar("features", quiet=quiet) as features_hook, _training_bar(quiet) as hook:
         report = run(
             collection,
@@ -92,6 +99,15 @@ def train(
     print(f"Best of {result.epochs} epochs: {result.best_epoch + 1}; validation {scores}")
     print(f"Model: {out / 'model.safetensors'}")
     print(f"Figure: {out / 'figures' / 'learning.png'}")
+
+
+def _check_folder(out: Path, resume: bool) -> None:
+    """Refuse at once what training would refuse, after an hour of making features."""
+    has_run = (out / "last.ckpt").exists()
+    if resume and not has_run:
+        raise ArgumentError(f"{out} holds no last.ckpt to resume from")
+    if has_run and not resume:
+        raise ArgumentError(f"{out} holds a run already; go on with it by --resume, or choose another folder")
 
 
 def _changes(pool: str | None, texts: list[str]) -> dict[str, str]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from earmark.files import make_folder, written_whole
 
-__all__ = ["COLOURS", "COLUMN", "PAGE", "STYLE", "looks", "readable", "save"]
+__all__ = ["COLOURS", "COLUMN", "PAGE", "STYLE", "Look", "looks", "readable", "save"]
 
 COLUMN, PAGE = 3.5, 7.2  # inches: widths of one column and of both
 
@@ -27,6 +27,7 @@ COLOURS = {
     "black": "#000000",
 }
 STYLE: dict[Any, Any] = {
+    "axes.axisbelow": True,
     "axes.edgecolor": "#444444",
     "axes.grid": True,
     "axes.grid.which": "major",
@@ -58,17 +59,30 @@ _OWN = {  # the paper's systems look the same in every figure
     "strong": ("black", "*"),
 }
 _MARKERS = "o<>vPdh8s^DX"
+_SIZES = {"*": 7.5, "s": 4.4, "D": 4.2, "o": 4.8}  # points, so that none looks larger than another
 
 
-def looks(names: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """A colour and a marker for each model, no two alike as long as there are fewer than a hundred.
+class Look(NamedTuple):
+    """How a model is marked."""
+
+    colour: str
+    marker: str
+    size: float
+
+
+def looks(names: Iterable[str]) -> dict[str, Look]:
+    """A colour and a marker for each model, no two alike as long as there are no more than twelve of a kind.
 
     The paper's systems have their own, which they keep from figure to figure; "RAP 1e-3" is a RAP.
 
-    >>> looks(["auto", "RAP 1e-2", "RAP 1e-3", "my own"])
-    {'auto': ('#0072B2', 'X'), 'RAP 1e-2': ('#009E73', 'o'), 'RAP 1e-3': ('#009E73', '<'), 'my own': ('#E69F00', 'o')}
+    >>> for name, look in looks(["auto", "RAP 1e-2", "RAP 1e-3", "my own"]).items():
+    ...     print(name, look.colour, look.marker)
+    auto #0072B2 X
+    RAP 1e-2 #009E73 o
+    RAP 1e-3 #009E73 <
+    my own #E69F00 o
     """
-    found: dict[str, tuple[str, str]] = {}
+    found: dict[str, Look] = {}
     taken: set[tuple[str, str]] = set()
     for name in names:
         plain = name.lower().replace("-", "").replace("_", "")
@@ -78,7 +92,7 @@ def looks(names: Iterable[str]) -> dict[str, tuple[str, str]]:
         choices = own + [(colour, marker) for marker in _MARKERS for colour in colours]
         look = next((choice for choice in choices if choice not in taken), choices[0])
         taken.add(look)
-        found[name] = (COLOURS[look[0]], look[1])
+        found[name] = Look(COLOURS[look[0]], look[1], _SIZES.get(look[1], 5.4))
     return found
 
 

@@ -11,6 +11,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from earmark.plots.style import COLOURS, STYLE
 
@@ -35,6 +36,7 @@ def learning_curves(log: Path, classes: Sequence[str]) -> Figure:
             if best:
                 axes.axvline(best[-1], color=COLOURS["grey"], linewidth=0.8, linestyle=":", label="best epoch")
             axes.set(title=title, xlabel="epoch")
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
             axes.legend()
         scores.set_ylim(0, 1)
         if alphas is not None:
@@ -54,4 +56,5 @@ def _alpha_curves(row: Sequence[Axes], epochs: Sequence[int], alphas: Any, class
     at_end.tick_params(axis="y", labelsize=7 if len(classes) <= 20 else 4)
     at_end.grid(axis="y", visible=False)
     over_time.set(title=r"$\alpha$ of each class", xlabel="epoch")
+    over_time.xaxis.set_major_locator(MaxNLocator(integer=True))
     at_end.set(title=r"$\alpha$ after the last epoch")

@@ -1,8 +1,8 @@
 """Training: a detector learns from bags.
 
 Files, each importing only those before it: `schedule` (when to learn slower, when to stop), `memory` (what a run
-remembers, and where), `augmentation` (what is done to a batch), `steps` (one step, fast), `validation` (how good it
-is), `watch` (how long it takes), `loop` (all of them, safely), `run` (from data to model).
+remembers, and where), `augmentation` (what is done to a batch), `board` (TensorBoard), `steps` (one step, fast),
+`validation` (how good it is), `watch` (how long it takes), `loop` (all of them, safely), `run` (from data to model).
 """
 
 from __future__ import annotations

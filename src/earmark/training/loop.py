@@ -31,6 +31,7 @@ from earmark.networks import create_network
 from earmark.pooling import create_pool
 from earmark.settings import Settings
 from earmark.training.augmentation import augmented
+from earmark.training.board import Board
 from earmark.training.memory import Memory, begin, log, resume, save
 from earmark.training.schedule import Schedule
 from earmark.training.steps import Step, make_optimizer
@@ -112,6 +113,7 @@ def train(
         begin(out, settings)
     module, wrapped = fabric.setup(detector, optimizer)
     step = Step(fabric, module, detector, wrapped, settings, compiled=_pays_to_compile(fabric, settings))
+    board = Board(out, memory.epoch) if knobs.tensorboard and fabric.is_global_zero else None
     watch = Watch(knobs.epochs, knobs.steps, knobs.batch_size, hook)
 
     def keep() -> None:
@@ -142,7 +144,11 @@ def train(
                     about = {**(provenance or {}), "epoch": memory.epoch + 1, "scores": scores, "seed": knobs.seed}
                     path = out / "model.safetensors"
                     save_detector(path, detector, network=settings.network, pool=settings.pool, provenance=about)
-                log(out, memory, scores, rate, detector, is_best, watch.clips_per_second)
+                line = log(out, memory, scores, rate, detector, is_best, watch.clips_per_second)
+                if board:
+                    numbers = {"loss": line["loss"], "learning_rate": rate}
+                    validated = {f"validation/{name}": value for name, value in scores.items()}
+                    board.log(line["epoch"], numbers | validated, detector.classes, line["alpha"])
             watch.validated(scores[knobs.monitor])
             memory.next_epoch()
             keep()

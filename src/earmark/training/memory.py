@@ -19,7 +19,7 @@ from earmark.training.schedule import Schedule
 
 __all__ = ["Memory", "begin", "log", "resume", "save"]
 
-_MAY_CHANGE = {"epochs", "stop_epochs", "save_minutes", "precision", "compile"}
+_MAY_CHANGE = {"epochs", "stop_epochs", "save_minutes", "precision", "compile", "tensorboard"}
 
 
 @dataclass
@@ -103,8 +103,8 @@ def log(
     detector: Detector,
     is_best: bool,
     clips_per_second: float,
-) -> None:
-    """Add the epoch's line to `log.jsonl`."""
+) -> dict[str, Any]:
+    """Add the epoch's line to `log.jsonl`, and return it."""
     alpha = getattr(detector.pool, "alpha", None)
     line = {
         "epoch": memory.epoch + 1,
@@ -119,6 +119,7 @@ def log(
     before = path.read_text() if path.exists() else ""
     with written_whole(path) as draft:
         draft.write_text(before + json.dumps(line) + "\n")
+    return line
 
 
 def _check_same(out: Path, before: dict[str, Any], settings: Settings) -> None:

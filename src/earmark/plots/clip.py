@@ -1,0 +1,196 @@
+"""The figure of one clip: what was heard, what is there, and what models say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from earmark.annotations import Label
+from earmark.errors import ArgumentError, DataError, unknown_name
+from earmark.evaluation.base import Labels, as_table
+from earmark.features import FeatureConfig, mel_matrix
+from earmark.plots.style import COLOURS, PAGE, STYLE, readable
+
+__all__ = ["clip_figure"]
+
+Floats = npt.NDArray[np.floating[Any]]
+
+_COLUMNS = 640  # of an image, each a pixel or more; longer ones are thinned, by the largest so that nothing is lost
+_HERTZ = (100, 200, 500, 1000, 2000, 4000, 8000, 16000, 32000, 64000)
+_IMAGE: dict[str, Any] = {"aspect": "auto", "interpolation": "nearest"}
+_BOX: dict[str, Any] = {"fc": "none", "ec": COLOURS["orange"], "lw": 1.1, "zorder": 3}
+_LINE: dict[str, Any] = {"color": "black", "lw": 1.4, "solid_capstyle": "butt", "zorder": 4}
+_UNITS = (("s", 1.0, 180.0), ("min", 60.0, 3 * 3600.0), ("h", 3600.0, math.inf))
+
+
+def clip_figure(
+    spectrogram: npt.ArrayLike,
+    features: FeatureConfig,
+    reference: Labels | None,
+    likelihoods: Mapping[str, npt.ArrayLike],
+    classes: Sequence[str],
+    *,
+    duration: float | None = None,
+    p_hop: float | None = None,
+    events: Mapping[str, Labels] | None = None,
+    only: Iterable[str] | None = None,
+) -> Figure:
+    """One clip, as in Fig. 9: mel spectrogram, reference, and likelihoods of one model or more, over the same time.
+
+    Boxes in the panels of likelihoods are the reference. A class that the reference has without times is hatched from
+    end to end.
+
+    Parameters
+    ----------
+    spectrogram : (bands, frames), dB
+    features
+        What the spectrogram was made with: gives its hop and its frequencies.
+    reference
+        What is there, of one clip; None where that is not known, as for a detection, and there is no panel for it.
+    likelihoods : model -> (frames, classes), in [0, 1]
+    classes
+        Names of the columns.
+    duration
+        Of the clip, in seconds; by default that of the spectrogram.
+    p_hop
+        Seconds between frames of likelihoods; by default that of the spectrogram.
+    events : model -> what was decided
+        Black lines under the likelihoods.
+    only
+        Classes to be shown, in this order; by default all.
+    """
+    x = np.asarray(spectrogram)
+    if x.ndim != 2 or len(x) != features.n_bands or not x.shape[1]:
+        raise DataError(f"spectrogram must be ({features.n_bands} bands, frames), found an array of shape {x.shape}")
+    shown = list(classes) if only is None else list(only)
+    for label in shown:
+        if label not in classes:
+            raise unknown_name("class", label, classes)
+    said = {name: _checked(name, p, len(classes)) for name, p in likelihoods.items()}
+    columns = [list(classes).index(label) for label in shown]
+    truth = None if reference is None else _rows_of("reference", reference, classes)
+    for name in events or {}:
+        if name not in likelihoods:
+            raise unknown_name("model", name, likelihoods)
+    found = {name: _rows_of(f"events of {name!r}", rows, classes) for name, rows in (events or {}).items()}
+    end = x.shape[1] * features.hop if duration is None else duration
+    unit, scale, _ = next(u for u in _UNITS if end <= u[2])
+    with mpl.rc_context(STYLE):
+        heights = [1.3] + [0.14 * len(shown) + 0.1] * ((truth is not None) + len(said))
+        figure = Figure(figsize=(PAGE * 0.8, sum(heights) + 0.25 * len(heights) + 0.35))
+        panels = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+        _draw_spectrogram(figure, panels[0], x, features, scale)
+        if truth is not None:
+            _draw_reference(panels[1], truth, shown, scale, end)
+        images = []
+        for axes, (name, p) in zip(panels[len(panels) - len(said) :], said.items(), strict=True):
+            axes.set_title(readable(name, 60), loc="left")
+            span = (0, len(p) * (p_hop or features.hop) / scale, len(shown) - 0.5, -0.5)
+            images.append(axes.imshow(_thinned(p.T[columns]), cmap="Blues", vmin=0, vmax=1, extent=span, **_IMAGE))
+            axes.hlines(np.arange(len(shown)) - 0.5, 0, end / scale, color="white", lw=1.5)
+            _draw_boxes(axes, truth or [], found.get(name, []), shown, scale)
+            if len(images) == 1:
+                _explain(axes, bool(truth), bool(found))
+            _name_rows(axes, shown)
+            axes.grid(False)
+        if images:
+            bar = figure.colorbar(images[0], ax=list(panels[-len(said) :]), pad=0.01, fraction=0.03, label="likelihood")
+            bar.outline.set_visible(False)
+        panels[-1].set(xlabel=f"time ({unit})", xlim=(0, end / scale))
+    return figure
+
+
+def _checked(name: str, p: npt.ArrayLike, n_classes: int) -> Floats:
+    values = np.asarray(p)
+    if values.ndim != 2 or values.shape[1] != n_classes:
+        raise DataError(
+            f"likelihoods of {name!r} must be (frames, {n_classes} classes), found an array of shape {values.shape}"
+        )
+    return values
+
+
+def _rows_of(what: str, labels: Labels, classes: Sequence[str]) -> list[Label]:
+    """The positive rows, if they are of one clip and of these classes."""
+    table = as_table(labels)
+    if len({row.filename for row in table}) > 1:
+        raise ArgumentError(f"{what} must be of one clip, found {len(table.filenames)} files; take one with select()")
+    for row in table:
+        if row.label not in classes:
+            raise unknown_name(f"label of the {what}", row.label, classes)
+    return [row for row in table if row.present]
+
+
+def _draw_spectrogram(figure: Figure, axes: Axes, x: Floats, features: FeatureConfig, scale: float) -> None:
+    span = (0, x.shape[1] * features.hop / scale, -0.5, len(x) - 0.5)
+    image = axes.imshow(_thinned(x), cmap="magma", extent=span, origin="lower", **_IMAGE)
+    bar = figure.colorbar(image, ax=axes, pad=0.01, fraction=0.03, label="dB")
+    bar.outline.set_visible(False)
+    filters = mel_matrix(features)
+    bins = np.linspace(0, features.rate / 2, filters.shape[1])
+    centres = filters @ bins / filters.sum(axis=1)
+    ticks: list[tuple[float, int]] = []
+    for f in reversed([f for f in _HERTZ if centres[0] <= f <= centres[-1]]):
+        place = float(np.interp(f, centres, np.arange(len(centres))))
+        if not ticks or place < ticks[-1][0] - 0.11 * len(x):  # low frequencies lie close together
+            ticks.append((place, f))
+    axes.set_yticks([place for place, _ in ticks], [f"{f / 1000:g}" for _, f in ticks])
+    axes.set_ylabel("frequency (kHz)")
+    axes.grid(False)
+    axes.tick_params(bottom=False)
+
+
+def _draw_reference(axes: Axes, truth: list[Label], shown: list[str], scale: float, end: float) -> None:
+    axes.set_title("reference", loc="left")
+    for row in truth:
+        if row.label not in shown:
+            continue
+        top = shown.index(row.label) - 0.35
+        if row.onset is not None and row.offset is not None:
+            span = [(row.onset / scale, (row.offset - row.onset) / scale)]
+            axes.broken_barh(span, (top, 0.7), color=COLOURS["orange"], lw=0)
+        else:
+            axes.broken_barh([(0, end / scale)], (top, 0.7), fc="none", ec=COLOURS["orange"], hatch="////", lw=0)
+    _name_rows(axes, shown)
+
+
+def _draw_boxes(axes: Axes, truth: list[Label], found: list[Label], shown: list[str], scale: float) -> None:
+    """The reference as boxes, and what was decided as lines at the foot of a row."""
+    for row in truth:
+        if row.onset is not None and row.offset is not None and row.label in shown:
+            span = (row.onset / scale, (row.offset - row.onset) / scale)
+            axes.broken_barh([span], (shown.index(row.label) - 0.42, 0.84), **_BOX)
+    for row in found:
+        if row.onset is not None and row.offset is not None and row.label in shown:
+            axes.plot([row.onset / scale, row.offset / scale], [shown.index(row.label) + 0.42] * 2, **_LINE)
+
+
+def _explain(axes: Axes, boxes: bool, lines: bool) -> None:
+    """Say once, beside the title, what boxes and lines are."""
+    handles = [Patch(label="reference", **_BOX)] * boxes + [Line2D([], [], label="events", **_LINE)] * lines
+    if handles:
+        place: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1, 1), "borderpad": 0, "borderaxespad": 0.4}
+        axes.legend(handles=handles, ncols=2, handlelength=1.5, columnspacing=1.2, **place)
+
+
+def _name_rows(axes: Axes, shown: list[str]) -> None:
+    axes.set_yticks(range(len(shown)), [readable(label, 60) for label in shown], fontsize=7)
+    axes.set_ylim(len(shown) - 0.5, -0.5)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="y", visible=False)
+
+
+def _thinned(x: Floats) -> Floats:
+    """(rows, frames), with at most `_COLUMNS` frames: each the largest of those that it stands for."""
+    if x.shape[1] <= _COLUMNS:
+        return x
+    edges = np.linspace(0, x.shape[1], _COLUMNS, endpoint=False).astype(int)
+    return np.asarray(np.maximum.reduceat(x, edges, axis=1))

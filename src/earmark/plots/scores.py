@@ -1,0 +1,165 @@
+"""Figures of results: F1 and alpha of each class for each model, and precision against recall.
+
+Values of classes are dots in rows, a row per class and a line of it per model. Nine models and seventeen classes can
+be read so, with intervals, where nine bars to a class cannot.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from earmark.errors import ArgumentError, unknown_name
+from earmark.evaluation.curves import Curve
+from earmark.plots.style import COLUMN, PAGE, STYLE, looks, readable
+
+__all__ = ["f1_by_class", "learned_alpha", "precision_recall"]
+
+Values = Mapping[str, Mapping[str, float]]
+Intervals = Mapping[str, Mapping[str, tuple[float, float]]]
+
+
+def f1_by_class(f1: Values, intervals: Intervals | None = None) -> Figure:
+    """F1 of each class for each model, as in Fig. 7, Fig. 10 and Fig. 12; classes in the order of their mean.
+
+    Parameters
+    ----------
+    f1 : model -> class -> F1
+        Models in the order of the legend and, within a class, from top to bottom. NaN and what is missing are left out.
+    intervals : model -> class -> (low, high)
+        Drawn as bars, for the models and classes that have them; see `earmark.evaluation.statistics.bootstrap`.
+    """
+    classes = _order(f1)
+    with mpl.rc_context(STYLE):
+        figure, axes = _rows(f1, classes, PAGE)
+        _dots(axes, f1, classes, intervals or {})
+        _legend(figure, len(f1), 5)
+        axes.set_xlabel("$F_1$")
+        shown = [v for own in f1.values() for v in own.values()]
+        shown += [v for own in (intervals or {}).values() for pair in own.values() for v in pair]
+        low, high = np.floor(20 * np.nanmin(shown) - 0.2) / 20, np.ceil(20 * np.nanmax(shown) + 0.2) / 20
+        axes.set_xlim(max(low, -0.01), min(high, 1.01))  # a dot at the very end is whole
+    return figure
+
+
+def learned_alpha(alpha: Values, bounds: Mapping[str, float] | None = None) -> Figure:
+    """Learned alpha of each class for each model, as in Fig. 8 and Fig. 11; classes in the order of their mean.
+
+    Lines stand where alpha is soft-max pooling (1) and the mean (0).
+
+    Parameters
+    ----------
+    alpha : model -> class -> alpha
+    bounds : model -> greatest |alpha|
+        That CAP allows: dashed, in the model's colour.
+    """
+    classes = _order(alpha)
+    for name in bounds or {}:
+        if name not in alpha:
+            raise unknown_name("model", name, alpha)
+    with mpl.rc_context(STYLE):
+        figure, axes = _rows(alpha, classes, COLUMN)
+        for fixed, name, side in ((0, "mean", "right"), (1, "soft-max", "left")):
+            axes.axvline(fixed, color="#999999", lw=0.8, zorder=1)
+            axes.annotate(
+                name, (fixed, 1.005), xycoords=("data", "axes fraction"), ha=side, fontsize=7, color="#555555"
+            )
+        _dots(axes, alpha, classes, {})
+        lowest = np.nanmin([value for own in alpha.values() for value in own.values()])
+        for name, bound in (bounds or {}).items():
+            dashed: dict[str, Any] = {"color": looks(alpha)[name].colour, "ls": (0, (4, 2)), "lw": 1.2, "zorder": 1}
+            axes.axvline(bound, label=f"bound of {name}", **dashed)
+            if lowest < -bound / 2:
+                axes.axvline(-bound, **dashed)
+        axes.set_xlabel(r"learned $\alpha$")
+        _legend(figure, len(alpha) + len(bounds or {}), 3)
+    return figure
+
+
+def precision_recall(curves: Mapping[str, Curve], threshold: float = 0.5) -> Figure:
+    """Precision against recall at every threshold, a curve for each model, with a mark at `threshold`.
+
+    Grey lines join points of the same F1.
+
+    Parameters
+    ----------
+    curves : model -> curve
+        From `earmark.evaluation.curves.curve`: of one class, or of all pooled.
+    """
+    if not curves:
+        raise ArgumentError("there are no models to draw")
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(COLUMN, COLUMN))
+        axes = figure.subplots()
+        for level in np.arange(0.1, 1.0, 0.1):
+            recall = np.linspace(level / (2 - level), 1, 100)
+            axes.plot(recall, level * recall / (2 * recall - level), color="#DDDDDD", lw=0.7, zorder=1)
+            axes.annotate(
+                f"{level:.1f}",
+                (1.005, level / (2 - level)),
+                fontsize=6.5,
+                color="#777777",
+                va="center",
+                annotation_clip=False,
+            )
+        axes.annotate("$F_1$", (1.005, 1.0), fontsize=7, color="#777777", va="center", annotation_clip=False)
+        for name, (colour, marker, size) in looks(curves).items():
+            curve = curves[name]
+            at = curve.at(threshold)
+            axes.plot(curve.recall, curve.precision, color=colour, lw=1.2)
+            axes.plot(curve.recall[at], curve.precision[at], marker, color=colour, ms=1.3 * size, mec="white", mew=0.6)
+            axes.plot([], [], color=colour, marker=marker, ms=size, lw=1.2, label=readable(name))
+        axes.grid(False)
+        axes.set(xlim=(0, 1), ylim=(0, 1.005), xlabel="recall", ylabel="precision", aspect="equal")
+        _legend(figure, len(curves), 3)
+    return figure
+
+
+def _order(values: Values) -> list[str]:
+    """Classes from the least mean over models to the greatest; those of which nothing is known come first."""
+    if not any(np.isfinite(value) for own in values.values() for value in own.values()):
+        raise ArgumentError("there is nothing to draw: no model has a value for a class")
+    classes = dict.fromkeys(label for own in values.values() for label in own)
+    known = {label: [own[label] for own in values.values() if np.isfinite(own.get(label, np.nan))] for label in classes}
+    return sorted(classes, key=lambda label: float(np.mean(known[label])) if known[label] else -np.inf)
+
+
+def _rows(values: Values, classes: list[str], width: float) -> tuple[Figure, Axes]:
+    """A figure with a row for each class, high enough for a line for each model, and no higher than a page."""
+    row = max(0.26, 0.055 * len(values) + 0.06)
+    figure = Figure(figsize=(width, min(9.0, 0.85 + row * len(classes))))
+    axes = figure.subplots()
+    for i in range(0, len(classes), 2):
+        axes.axhspan(i - 0.5, i + 0.5, color="#F3F3F3", lw=0, zorder=0)
+    axes.set_yticks(range(len(classes)), [readable(label) for label in classes])
+    axes.set_ylim(-0.5, len(classes) - 0.5)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="y", visible=False)
+    return figure, axes
+
+
+def _dots(axes: Axes, values: Values, classes: list[str], intervals: Intervals) -> None:
+    """A dot for each model and class, and its interval behind it."""
+    for name in intervals:
+        if name not in values:
+            raise unknown_name("model", name, values)
+    lines = np.linspace(0.36, -0.36, len(values)) if len(values) > 1 else np.zeros(1)
+    for line, (name, (colour, marker, size)) in zip(lines, looks(values).items(), strict=True):
+        own = intervals.get(name, {})
+        for i, label in enumerate(classes):
+            if label in own:
+                axes.plot(own[label], [i + line] * 2, color=colour, lw=1.1, solid_capstyle="butt", zorder=2)
+        x = [values[name].get(label, np.nan) for label in classes]
+        axes.plot(x, np.arange(len(classes)) + line, marker, color=colour, ms=size, mec="white", mew=0.3, label=name)
+
+
+def _legend(figure: Figure, entries: int, most: int) -> None:
+    """Above the axes, in lines of about the same length with at most so many entries."""
+    columns = math.ceil(entries / math.ceil(entries / most))
+    figure.legend(loc="outside upper center", ncols=columns, handlelength=1.5, handletextpad=0.4, columnspacing=1.2)
