@@ -1,13 +1,21 @@
 """The command line, by what it prints and how it exits."""
 
 import json
+import shlex
 import subprocess
 import sys
 
 import pytest
 
 from earmark import __version__
+from earmark.checkpoint import read_model_info
+from earmark.datasets import DATASETS
 from earmark.pooling import POOLS
+from earmark.settings import load_recipe
+from earmark.synthesis import read_recipe
+
+LISTS = "pools, datasets, formats, recipes"
+SHORT = ("--recipe", "quick", "--set", "epochs=1", "--set", "steps=1", "--set", "batch_size=2")
 
 
 def earmark(*args, cwd=None):
@@ -39,13 +47,29 @@ def test_list_pools_has_a_line_for_each():
     assert [row["name"] for row in rows] == [line.split()[0] for line in lines]
 
 
+@pytest.mark.parametrize("what", LISTS.split(", "))
+def test_every_list_is_the_same_with_and_without_json(what):
+    lines = earmark("list", what).stdout.splitlines()
+    rows = json.loads(earmark("list", what, "--json").stdout)[what]
+    assert [line.split()[0] for line in lines] == [row["name"] for row in rows] != []
+    assert all(row["summary"] for row in rows)
+
+
+def test_recipes_that_are_listed_can_be_used():
+    rows = json.loads(earmark("list", "recipes", "--json").stdout)["recipes"]
+    readers = {"train": load_recipe, "synth": read_recipe}
+    assert {row["command"] for row in rows} == readers.keys()
+    for row in rows:
+        readers[row["command"]](row["name"])
+
+
 def test_no_words_at_all_is_a_call_for_help():
     done = earmark()
     assert done.returncode == 0
     assert done.stdout == earmark("--help").stdout
 
 
-@pytest.mark.parametrize("command", [[], ["list"], ["demo"]])
+@pytest.mark.parametrize("command", [[], ["list"], ["demo"], ["synth"], ["train"]])
 def test_help_has_an_example(command):
     done = earmark(*command, "--help")
     assert done.returncode == 0
@@ -56,15 +80,21 @@ def test_help_has_an_example(command):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["list", "polls"], "earmark: list='polls' is not known; did you mean 'pools'? Choose from: pools\n"),
+        (["list", "polls"], f"earmark: list='polls' is not known; did you mean 'pools'? Choose from: {LISTS}\n"),
         (["lisst"], "earmark: No such command 'lisst'."),
         (["list", "pools", "--jsn"], "earmark: No such option: --jsn"),
-        (["list"], "earmark: Missing argument 'pools'."),
+        (["list"], "earmark: Missing argument 'pools|datasets|formats|recipes'."),
         (["demo", "--out", "/dev/null/x"], "earmark: /dev/null/x cannot be made a folder: Not a directory\n"),
+        (["synth", "durationz", "x"], "earmark: recipe='durationz' is not known; did you mean 'durations'?"),
+        (["train", "nowhere", "--out", "x"], "earmark: nowhere: no such file or folder\n"),
+        (["train", "nowhere", "--out", "x", "--resume"], "earmark: x holds no last.ckpt to resume from\n"),
+        (["train", "nowhere", "--out", "x", "--set", "epochs"], "earmark: --set 'epochs': KEY=VALUE expected"),
+        (["train", "nowhere", "--out", "x", "--set", "epoch=3"], "earmark: setting='epoch' is not known; did you"),
+        (["train", "nowhere", "--out", "x", "--pool", "atuo"], "earmark: pool='atuo' is not known; did you mean"),
     ],
 )
-def test_mistakes_are_one_line_and_exit_code_2(args, message):
-    done = earmark(*args)
+def test_mistakes_are_one_line_and_exit_code_2(args, message, tmp_path):
+    done = earmark(*args, cwd=tmp_path)
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.startswith(message)
@@ -93,3 +123,53 @@ def test_what_the_demo_says_is_true(tmp_path):
         assert lessons[name]["alpha"] == sorted(lessons[name]["alpha"], reverse=True)
     cap = lessons["cap"]["alpha"]
     assert max(cap) == pytest.approx(min(cap[:-1])) == pytest.approx(3.8918, abs=1e-3)  # on its bound, all but rain
+
+
+@pytest.fixture
+def recordings(tmp_path, monkeypatch):
+    """A folder of recordings, and a place of its own for features."""
+    monkeypatch.setenv("EARMARK_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "été au marais"
+    DATASETS.create("folder").write_example(folder)
+    return folder
+
+
+def test_labels_and_recordings_without_partner_are_a_line_each(recordings):
+    with open(recordings / "labels.tsv", "a") as file:
+        file.write("north/gone.wav\t\t\tsiren\ttrain\n")
+    (recordings / "new.wav").write_bytes((recordings / "north" / "night01.wav").read_bytes())
+    done = earmark("train", recordings, "--out", recordings.parent / "run", *SHORT)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines() == [
+        f"earmark: {recordings}/labels.tsv: 1 of 13 labelled files have no recording and are left out: north/gone.wav",
+        f"earmark: {recordings}: 1 of 13 recordings have no labels and are left out: new.wav",
+    ]
+
+
+def test_the_same_warning_is_said_once(recordings):
+    lines = (recordings / "labels.tsv").read_text().replace("siren", "sirène")
+    (recordings / "labels.tsv").write_bytes(lines.encode("latin-1"))
+    done = earmark("train", recordings, "--out", recordings.parent / "run", *SHORT)
+    assert done.stderr.startswith(f"earmark: {recordings}/labels.tsv:3: not UTF-8; read as Latin-1.")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_run_is_not_trained_over_but_resumed_with_its_own_settings(recordings):
+    run = recordings.parent / "run"
+    assert earmark("train", recordings, "--out", run, "--pool", "max", *SHORT).returncode == 0
+    again = earmark("train", recordings, "--out", run, "--pool", "max", *SHORT)
+    assert again.returncode == 2
+    assert again.stderr == f"earmark: {run} holds a run already; go on with it by --resume, or choose another folder\n"
+    on = earmark("train", recordings, "--out", run, "--resume", "--set", "epochs=2", "--json")
+    assert on.returncode == 0, on.stderr
+    assert json.loads(on.stdout)["epochs"] == 2
+    other = earmark("train", recordings, "--out", run, "--resume", "--pool", "mean")
+    assert other.returncode == 2
+    assert "was begun with pool.name = max, now mean" in other.stderr
+
+
+def test_a_command_with_spaces_in_it_is_kept_so_that_it_can_be_typed_again(recordings):
+    run = recordings.parent / "run"
+    assert earmark("train", recordings, "--out", run, *SHORT).returncode == 0
+    command = read_model_info(run / "model.safetensors")["provenance"]["command"]
+    assert shlex.split(command)[:3] == ["earmark", "train", str(recordings)]
