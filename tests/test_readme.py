@@ -18,9 +18,7 @@ COMMANDS = [line for block in CONSOLE for line in block.splitlines() if line.sta
 
 
 DATA = (ROOT / "docs" / "data.md").read_text()
-BLOCK = re.compile(
-    r"(?:^`([^`\n]+)`\n)?^```(\w+)\n(.*?)^```$", re.S | re.M
-)  # with the name of a file above, or without
+BLOCK = re.compile(r"(?:^`([^`\n]+)`\n)?^```(\w+)\n(.*?)^```$", re.S | re.M)  # and the name of a file above it
 
 
 def run(*args, timeout=300):

@@ -357,3 +357,21 @@ def test_tensorboard_gets_the_same_numbers(bags, fabric, tmp_path):
     lines = log_of(tmp_path)
     assert [s.value for s in board.Scalars("loss")] == pytest.approx([line["loss"] for line in lines])
     assert [s.value for s in board.Scalars("alpha/beep")] == pytest.approx([line["alpha"][0] for line in lines])
+
+
+def test_patches_that_teach_nothing_are_named(folder, fabric, tmp_path):
+    settings = SETTINGS.changed({"epochs": "1", "patch": "1"})
+    report = run(open_data(folder), settings, tmp_path / "run", cache=tmp_path / "cache", fabric=fabric)
+    assert re.search(
+        r"\d+ clips with labels without times are longer than a patch of 1 s: .* --set patch=2", report.notes[0]
+    )
+
+
+def test_one_class_is_enough(folder, fabric, tmp_path):
+    data = open_data(folder)
+    rows = [row for row in data.labels if row.label == "beep"]
+    labels = LabelTable(rows, filenames=data.labels.filenames, splits=data.labels.splits)
+    one = type(data)(data.clips, labels)
+    report = run(one, SETTINGS.changed({"epochs": "1"}), tmp_path / "run", cache=tmp_path / "cache", fabric=fabric)
+    assert report.result.is_finished
+    assert load_detector(tmp_path / "run" / "model.safetensors").classes == ("beep",)

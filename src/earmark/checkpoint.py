@@ -32,7 +32,9 @@ _VERSION = 1
 
 def write_tensors(path: Path, kind: str, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
     """Write tensors and what is to be known about them."""
-    plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    plain = {
+        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()
+    }
     own = {"kind": kind, "version": _VERSION, "written_by": version("earmark"), "tensors": _fingerprint(plain)}
     text = json.dumps({**about, **own})
     header = {"earmark": text, "sha256": hashlib.sha256(text.encode()).hexdigest()}

@@ -88,7 +88,8 @@ class Bags:
         wanted = labels.filenames if filenames is None else tuple(filenames)  # not the store's order, which is chance
         self.filenames = tuple(name for name in wanted if name in store and name in listed)
         if not self.filenames:
-            raise DataError(f"none of {len(wanted)} clips has both features in {store.path} and labels")
+            why = next((f"; {store.skipped[name]}" for name in wanted if name in store.skipped), "")
+            raise DataError(f"none of {len(wanted)} clips has both features in {store.path} and labels{why}")
         self.classes = labels.classes
         self.config = store.config
         self.device = torch.device(device)

@@ -108,7 +108,7 @@ def run(
         notes += _skipped(stores[name])
     learn = Bags(stores["train"], training.labels, device=fabric.device)
     decide = Bags(stores["validate"], validation.labels, device=fabric.device)
-    notes += _unlearnable(learn)
+    notes += _unlearnable(learn) + _too_long(learn, training, settings.training.patch)
     about = {
         **(provenance or {}),
         "data": data_fingerprint(data),
@@ -166,6 +166,19 @@ def _skipped(store: FeatureStore) -> list[str]:
         return []
     first = next(iter(store.skipped.values()))
     return [f"{len(store.skipped)} clips could not be read and are left out; the first: {first}"]
+
+
+def _too_long(bags: Bags, training: Collection, patch: float) -> list[str]:
+    """A line if clips are longer than a patch and do not say when: their patches would teach nothing."""
+    long = {name: seconds for name, seconds in bags.durations.items() if seconds > 1.01 * patch}
+    silent = [n for n in long if any(row.present and not row.has_times for row in training.labels.of(n))]
+    if not silent:
+        return []
+    longest = max(long[name] for name in silent)
+    return [
+        f"{len(silent)} clips with labels without times are longer than a patch of {patch:g} s: where in them the sound "
+        f"is, nobody knows, so their patches teach nothing about it. Try --set patch={longest:.0f}"
+    ]
 
 
 def _unlearnable(bags: Bags) -> list[str]:
