@@ -176,8 +176,8 @@ def _too_long(bags: Bags, training: Collection, patch: float) -> list[str]:
         return []
     longest = max(long[name] for name in silent)
     return [
-        f"{len(silent)} clips with labels without times are longer than a patch of {patch:g} s: where in them the sound "
-        f"is, nobody knows, so their patches teach nothing about it. Try --set patch={longest:.0f}"
+        f"{len(silent)} clips with labels without times are longer than a patch of {patch:g} s: nobody knows where in "
+        f"them the sound is, so their patches teach nothing about it. Try --set patch={longest:.0f}"
     ]
 
 
