@@ -241,7 +241,7 @@ def test_two_processes_do_what_one_does(folder, bags, fabric, tmp_path):
     assert launch("2") == ["0 2 2", "1 2 2"]
     assert launch("3", "resume") == ["0 2 3", "1 2 3"]
     assert_same(
-        weights_of(tmp_path / "one" / "last.ckpt"), weights_of(tmp_path / "two" / "last.ckpt"), rtol=1e-4, atol=1e-6
+        weights_of(tmp_path / "one" / "last.ckpt"), weights_of(tmp_path / "two" / "last.ckpt"), rtol=1e-3, atol=1e-5
     )
     assert len(log_of(tmp_path / "two")) == 3
 

@@ -83,7 +83,6 @@ class Detector(nn.Module):
         nn.init.xavier_uniform_(self.head.weight)  # Keras' default for a dense layer
         nn.init.zeros_(self.head.bias)
         self.pool = pool
-        pool.check_values = False  # what it gets here are sigmoids; a NaN would show in the loss
 
     @property
     def reduction(self) -> int:

@@ -69,6 +69,7 @@ def create_detector(settings: Settings, classes: tuple[str, ...]) -> Detector:
             create_network(network.pop("name"), settings.features.n_bands, **network),
             create_pool(pool.pop("name"), len(classes), **pool),
         )
+    detector.pool.check_values = False  # what it gets are sigmoids, and a NaN shows in the loss
     detector.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # the order fast convolutions want
     return detector
 
