@@ -124,8 +124,22 @@ def test_what_is_not_a_store_is_refused(tmp_path):
     with pytest.raises(DataError, match="not the settings of a feature store"):
         FeatureStore(tmp_path)
     (tmp_path / "store.json").write_text('{"version": 99}')
-    with pytest.raises(DataError, match="version 99"):
+    with pytest.raises(DataError, match="version 99 of the store is not known to this earmark"):
         FeatureStore(tmp_path)
+    with pytest.raises(DataError, match="version 99"):
+        build_store(tmp_path, [], CONFIG)
+
+
+def test_a_store_of_an_older_earmark_is_made_anew(tmp_path, store, clips):
+    settings, index = (tmp_path / "store" / name for name in ("store.json", "index.jsonl"))
+    settings.write_text(json.dumps({**json.loads(settings.read_text()), "version": 1}))
+    lines = [json.loads(line) for line in index.read_text().splitlines()]
+    index.write_text("".join(json.dumps({k: v for k, v in line.items() if k != "samples"}) + "\n" for line in lines))
+    with pytest.raises(DataError, match="version 1 of the store is of an older earmark; build it anew"):
+        FeatureStore(tmp_path / "store")
+    again = build_store(tmp_path / "store", clips, CONFIG, dtype="float32")
+    assert len(again) == len(lines) == 7
+    np.testing.assert_array_equal(again[clips[3].filename][0], expected(clips[3]))
 
 
 def test_a_damaged_index_is_refused(tmp_path, store):

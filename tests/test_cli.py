@@ -1,6 +1,7 @@
 """The command line, by what it prints and how it exits."""
 
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -86,6 +87,7 @@ def test_help_has_an_example(command):
         (["list"], "earmark: Missing argument 'pools|datasets|formats|recipes'."),
         (["demo", "--out", "/dev/null/x"], "earmark: /dev/null/x cannot be made a folder: Not a directory\n"),
         (["synth", "durationz", "x"], "earmark: recipe='durationz' is not known; did you mean 'durations'?"),
+        (["synth", "my.toml", "x"], "earmark: my.toml: no such file\n"),
         (["train", "nowhere", "--out", "x"], "earmark: nowhere: no such file or folder\n"),
         (["train", "nowhere", "--out", "x", "--resume"], "earmark: x holds no last.ckpt to resume from\n"),
         (["train", "nowhere", "--out", "x", "--set", "epochs"], "earmark: --set 'epochs': KEY=VALUE expected"),
@@ -99,6 +101,15 @@ def test_mistakes_are_one_line_and_exit_code_2(args, message, tmp_path):
     assert done.stdout == ""
     assert done.stderr.startswith(message)
     assert done.stderr.count("\n") == 1
+
+
+def test_of_processes_that_train_together_one_speaks(tmp_path):
+    words = [sys.executable, "-m", "earmark.cli", "train", "nowhere", "--out", "x"]
+    for rank, said in (("0", "earmark: nowhere: no such file or folder\n"), ("1", "")):
+        done = subprocess.run(
+            words, capture_output=True, text=True, cwd=tmp_path, env=os.environ | {"LOCAL_RANK": rank}, timeout=300
+        )
+        assert (done.returncode, done.stderr) == (2, said)
 
 
 def test_demo_tells_the_story_and_draws_it(shown):

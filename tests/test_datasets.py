@@ -152,6 +152,18 @@ def test_unknown_data_sets_are_refused_with_the_nearest():
         open_data("urban-sed:")
 
 
+def test_options_go_behind_the_name(examples):
+    root = examples / "medleydb"
+    third = open_data(f"medleydb,fold=3:{root}")
+    assert third.clips == DATASETS.create("medleydb", fold=3).clips(root).clips != open_data(f"medleydb:{root}").clips
+    with pytest.raises(ArgumentError, match=r"medleydb,3:x': OPTION=VALUE expected after the comma, found '3'"):
+        open_data("medleydb,3:x")
+    with pytest.raises(ArgumentError, match=r"data set 'medleydb': option='flod' is not known; did you mean 'fold'\?"):
+        open_data("medleydb,flod=3:x")
+    with pytest.raises(ArgumentError, match="fold must be a whole number from 0 to 9, found 'third'"):
+        open_data("medleydb,fold=third:x")
+
+
 @pytest.mark.parametrize("path", ["C:\\sounds", "c:/sounds", "my/8:30", "~nobody-is-called-so/x"])
 def test_paths_with_a_colon_are_paths(path):
     with pytest.raises(DataError, match="no such file or folder"):

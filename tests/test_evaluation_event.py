@@ -109,8 +109,9 @@ def test_desed_has_the_scores_of_the_printed_report(shared, oracle):
     folder = shared / "metrics" / "desed_student"
     reference, estimate = read_labels(folder / "validation.tsv"), read_labels(folder / "predictions0.5.csv")
     assert_equal(event.evaluate(reference, estimate), judged_by(oracle, reference, estimate, percentage_of_length=0.2))
-    # The report was printed before times were rounded for the file. One onset of 3,312 is 0.2 s away to the last digit
-    # there (7.688 - 7.488 s): a hit in the file, for sed_eval too, and a miss in the report.
+    # One onset of 3,312 in the file is 0.2 s away to the last digit (7.688 - 7.488 s): a hit by the file, for sed_eval
+    # too. The report agrees in every number looked at here if that one is a miss. Why it is one there is not known;
+    # times may have been rounded for the file after the report was made.
     edge = ("Y1eaWEhXlpS0_110.000_120.000.wav", 7.488)
     rows = [row._replace(onset=row.onset - 1e-9) if row[:2] == edge else row for row in estimate]
     assert sum(row[:2] == edge for row in estimate) == 1
@@ -149,6 +150,14 @@ def test_optimal_matching_finds_what_greedy_misses():
     estimate = [("a.wav", 1.2, 3.0, "dog"), ("a.wav", 0.95, 3.0, "dog")]
     assert event.evaluate(reference, estimate).overall.f1 == 1.0
     assert event.evaluate(reference, estimate, matching="greedy").overall.f1 == 0.5
+
+
+def test_a_long_chain_of_events_can_be_shifted_by_one():
+    """The last estimate fits the first event only, which is taken: to make room, all others must move up."""
+    n = 2000
+    reference = [("a.wav", 1 + 0.3 * i, 700.0, "dog") for i in range(n)]
+    estimate = [("a.wav", 1.15 + 0.3 * i, 700.0, "dog") for i in range(n - 1)] + [("a.wav", 0.9, 700.0, "dog")]
+    assert event.counts(reference, estimate).tp.sum() == n
 
 
 def test_the_largest_set_of_hits_that_is_taken_is_the_one_of_sed_eval(oracle):

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import events as slow
 
-import earmark.events
+import earmark.events.decoder
 from earmark.annotations import LabelTable
 from earmark.errors import ArgumentError, DataError
-from earmark.events import Decoder, interpolate, tune_thresholds
+from earmark.events import Decoder, InterpolationStream, interpolate, tune_thresholds
 
 HOP = 1024 / 44100
 CLASSES = ("dog", "cat", "bird")
@@ -84,10 +84,10 @@ def test_events_do_not_depend_on_how_a_recording_is_cut(p, decoder, data):
 def test_large_arrays_are_cut_inside_without_a_trace(rng, monkeypatch):
     p = rng.random((4000, 3)) ** 2
     decoder = Decoder((0.5, 0.6, 0.3), 0.2, median=0.5, min_duration=0.2, min_gap=(0.0, 0.3, 3.0))
-    monkeypatch.setattr(earmark.events, "_BLOCK", 1 << 20)
+    monkeypatch.setattr(earmark.events.decoder, "_BLOCK", 1 << 20)
     at_once = decoder.decode(p, 0.1, CLASSES, "a.wav")
     for block in (1, 7, 1000):
-        monkeypatch.setattr(earmark.events, "_BLOCK", block)
+        monkeypatch.setattr(earmark.events.decoder, "_BLOCK", block)
         assert decoder.decode(p, 0.1, CLASSES, "a.wav") == at_once
     assert len(at_once) > 50
     assert sorted((e.label, e.onset, e.offset, e.confidence) for e in at_once) == slowly(p, 0.1, decoder)
@@ -333,3 +333,44 @@ def test_tuning_refuses_test_clips_and_what_means_nothing(rng):
         tune_thresholds(scores, weak, 0.1, tuned_on="v")
     with pytest.raises(ArgumentError, match=r"'b.wav' is not among the 3 files"):
         tune_thresholds({"b.wav": scores["0.wav"]}, reference, 0.1, tuned_on="v")
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    factor=st.sampled_from([1, 2, 3, 4, 16, 0.5, 16.54]),
+    frames=st.integers(1, 40),
+    more=st.integers(0, 20),
+    dtype=st.sampled_from([np.float32, np.float64]),
+    cuts=st.lists(st.integers(0, 40), max_size=8),
+)
+def test_interpolation_in_pieces_is_that_of_the_whole_to_the_last_bit(factor, frames, more, dtype, cuts):
+    p = np.random.default_rng(frames).uniform(0, 1, (frames, 2)).astype(dtype)
+    n_frames = int(np.ceil(frames * factor)) + more
+    stream = InterpolationStream(factor, 2)
+    parts = [stream.update(part) for part in np.split(p, sorted(cut for cut in cuts if cut <= frames))]
+    found = np.concatenate([*parts, stream.finish(n_frames)])
+    np.testing.assert_array_equal(found, interpolate(p, factor, n_frames, align="middle"))
+    assert found.dtype == dtype
+
+
+def test_an_interpolated_frame_comes_as_soon_as_it_is_certain():
+    stream = InterpolationStream(16, 1)
+    assert [len(stream.update([[0.5]])) for _ in range(3)] == [8, 16, 16]
+    assert len(stream.update(np.empty((0, 1)))) == 0
+    assert len(stream.finish(50)) == 10
+
+
+def test_an_interpolation_stream_refuses_what_it_cannot_do():
+    with pytest.raises(ArgumentError, match="factor must be a positive number, found 0"):
+        InterpolationStream(0, 1)
+    with pytest.raises(DataError, match="no frames to interpolate between"):
+        InterpolationStream(2, 1).finish(3)
+    stream = InterpolationStream(4, 1)
+    stream.update([[0.1], [0.2]])
+    with pytest.raises(ArgumentError, match="n_frames must be at least the 6 given out already, found 5"):
+        stream.finish(5)
+    stream.finish(8)
+    with pytest.raises(ArgumentError, match="this stream is finished; begin another"):
+        stream.update([[0.3]])
+    with pytest.raises(ArgumentError, match="this stream is finished already"):
+        stream.finish(8)

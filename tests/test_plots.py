@@ -103,6 +103,7 @@ def test_a_point_of_durations_is_the_time_a_class_is_heard_in_a_clip():
     assert [line.get_xdata()[0] for line in axes.lines if line.get_linewidth() == 2] == [3.0, 9.0]  # means
     assert texts(axes) == ["0", "2", "1", "clips"]
     assert marks(axes)["10 s"][:, 0].tolist() == [10.0, 10.0]
+    assert axes.get_xlim()[1] > 10  # the line is seen
     assert [t.get_text() for t in figure.legends[0].get_texts()] == ["one clip", "mean", "10 s"]
 
 

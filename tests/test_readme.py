@@ -55,7 +55,7 @@ def check_command(words, shown, folder):
 
 def masked(text):
     text = re.sub(r"\d+ s$", "N s", text, flags=re.M)
-    return re.sub(r"epochs: \d+; .*", lambda found: re.sub(r"[\d.]+", "N", found[0]), text)
+    return re.sub(r"epochs?: \d+; .*", lambda found: re.sub(r"[\d.]+", "N", found[0]), text)
 
 
 def check_python(block, names):

@@ -185,7 +185,19 @@ def test_a_damaged_table_is_one_clear_line(tmp_path):
     with pytest.raises(DataError, match="cannot be read as a table of events"):
         read_events(path)
     with pytest.raises(DataError, match="cannot be read as a table of events"):
-        plan_from(tmp_path / "none.csv")
+        read_events(tmp_path / "none.csv")
+
+
+@pytest.mark.parametrize("name", ["none.csv", "none.csv.gz", "none.toml", "none.jams", "none.tsv"])
+def test_a_source_that_is_not_there_is_no_such_file(tmp_path, name):
+    with pytest.raises(DataError, match=rf"{name}: no such file$"):
+        plan_from(tmp_path / name)
+
+
+def test_a_file_that_is_no_source_says_what_would_be_one(tmp_path):
+    (tmp_path / "labels.tsv").write_text("filename\tlabel\n")
+    with pytest.raises(DataError, match=r"labels.tsv: nothing to make .* \(.toml\), .* recipe: durations, urban-sed$"):
+        plan_from(tmp_path / "labels.tsv")
 
 
 def test_jams_survive_a_round_trip_and_satisfy_the_jams_package(tmp_path):
@@ -323,7 +335,7 @@ def test_a_bad_recipe_says_what_is_wrong(recipe, old, new, message):
 def test_recipes_that_lack_something(tmp_path):
     with pytest.raises(ArgumentError, match="recipe='urban_sed' is not known; did you mean 'urban-sed'"):
         read_recipe("urban_sed")
-    with pytest.raises(DataError, match=r"none.toml: cannot be read as a recipe"):
+    with pytest.raises(DataError, match=r"none.toml: no such file$"):
         read_recipe(tmp_path / "none.toml")
     (tmp_path / "a.toml").write_text("duration = 1\n")
     with pytest.raises(DataError, match=r"no table \[splits\]"):

@@ -75,6 +75,19 @@ def checked(row: Label) -> Label:
     return row
 
 
+def _are_plain(rows: Iterable[Label]) -> bool:
+    """Whether all rows are positive, have times and pass `checked`: one cheap test each, for large tables of events."""
+    try:
+        for name, onset, offset, label, present, confidence in rows:
+            if not (name and label and present is True and 0 <= onset <= offset < math.inf):  # type: ignore[operator]
+                return False
+            if confidence is not None and not 0 <= confidence <= 1:
+                return False
+    except TypeError:  # None, or no number at all
+        return False
+    return True
+
+
 class LabelTable(Sequence[Label]):
     """Labels of any number of files; a sequence of rows.
 
@@ -115,20 +128,24 @@ class LabelTable(Sequence[Label]):
         complete: bool = True,
         splits: Mapping[str, str] | None = None,
     ) -> None:
-        self._rows = tuple(checked(row if isinstance(row, Label) else Label(*row)) for row in rows)  # type: ignore[arg-type]
+        self._rows = tuple(row if isinstance(row, Label) else Label(*row) for row in rows)  # type: ignore[arg-type]
+        is_plain = _are_plain(self._rows)
+        if not is_plain:
+            for row in self._rows:
+                checked(row)
         self._by_file: dict[str, list[Label]] = {name: [] for name in filenames}
         for row in self._rows:
             self._by_file.setdefault(row.filename, []).append(row)
-        self.classes = tuple(sorted({row.label for row in self._rows}) if classes is None else classes)
+        labels = {row.label for row in self._rows}
+        self.classes = tuple(sorted(labels) if classes is None else classes)
         self.complete = complete
         self.splits = {name: split for name, split in (splits or {}).items() if name in self._by_file}
         known = set(self.classes)
         if len(known) != len(self.classes):
             raise ArgumentError(f"a class is named twice in classes: {', '.join(self.classes)}")
-        for row in self._rows:
-            if row.label not in known:
-                raise unknown_name("label", row.label, self.classes)
-        for name, own in self._by_file.items():
+        if not labels <= known:
+            raise unknown_name("label", next(r.label for r in self._rows if r.label not in known), self.classes)
+        for name, own in self._by_file.items() if not is_plain else ():
             said = {row.label for row in own if row.present}
             for row in own:
                 if row.present is not True and row.label in said:

@@ -17,7 +17,7 @@ from earmark.features import FeatureConfig
 from earmark.networks import reduce_mask
 from earmark.pooling import Pool
 
-__all__ = ["Detector", "Output"]
+__all__ = ["Detector", "Output", "alive_sigmoid"]
 
 _LIMIT = 15.0  # of logits on their way to the pool: sigmoid(15) is 1 - 3e-7, well told from 1 in float32
 
@@ -102,7 +102,7 @@ class Detector(nn.Module):
         with torch.autocast(x.device.type, enabled=False):
             embedding = embedding.to(self.head.weight.dtype)
             logits = self.head(embedding)
-            dynamic = _alive_sigmoid(logits)
+            dynamic = alive_sigmoid(logits)
             static = self.pool(dynamic, reduced, embedding=embedding if self.pool.uses_embedding else None)
         return Output(dynamic, static, logits, reduced)
 
@@ -114,7 +114,7 @@ class Detector(nn.Module):
             raise ArgumentError(f"the network must give (bags, frames', embedding) = {due}, got {(*embedding.shape,)}")
 
 
-def _alive_sigmoid(logits: Tensor) -> Tensor:
+def alive_sigmoid(logits: Tensor) -> Tensor:
     """Probabilities that never reach 0 or 1, with the gradient of a sigmoid that is not cut.
 
     A float32 sigmoid is exactly 1 from about 17 on; there the gradient of any bag loss would be 0 for ever.

@@ -3,7 +3,8 @@
 Every one is a module (bags, bands, frames) -> (bags, frames', embedding) with the attributes `embedding` (its size) and
 `reduction` (input frames per output frame: frames' = frames // reduction). That is the whole contract: any module that
 keeps it can take their place in a detector. `forward` may take a `mask` (bags, frames), True where a frame is real; a
-bag's padding comes after its real frames.
+bag's padding comes after its real frames. A network may say in `context` how far an output frame can see: then long
+recordings are scored in blocks with exactly the result of the whole.
 
 Axes inside are (bags, channels, bands, frames).
 """
@@ -20,7 +21,7 @@ from torch import Tensor, nn
 from earmark.errors import ArgumentError
 from earmark.registry import Registry
 
-__all__ = ["CNN", "CRNN", "NETWORKS", "Network", "create_network", "reduce_mask"]
+__all__ = ["CNN", "CRNN", "NETWORKS", "ConvBlock", "Network", "create_network", "reduce_mask"]
 
 
 def reduce_mask(mask: Tensor, reduction: int) -> Tensor:
@@ -65,6 +66,11 @@ class Network(nn.Module):
         self.n_bands = n_bands
         self.reduction = reduction
 
+    @property
+    def context(self) -> int | None:
+        """Input frames on either side that an output frame can see beyond its own; None if it can see all of them."""
+        return None
+
 
 NETWORKS: Registry[Network] = Registry("network")
 
@@ -78,7 +84,7 @@ def create_network(name: str, n_bands: int, **options: object) -> Network:
     return NETWORKS.create(name, n_bands, **options)
 
 
-class _ConvBlock(nn.Module):
+class ConvBlock(nn.Module):
     """Two 3x3 convolutions, each with ReLU and then batch normalisation, and 2x2 max-pooling (or 2x1: bands only)."""
 
     def __init__(self, inputs: int, outputs: int, halve_time: bool, momentum: float) -> None:
@@ -129,7 +135,7 @@ class CNN(Network):
         halvings = int(math.log2(reduction))
         self.norm0 = _norm(1, norm_momentum)
         self.blocks = nn.ModuleList(
-            _ConvBlock(i, o, b < halvings, norm_momentum)
+            ConvBlock(i, o, b < halvings, norm_momentum)
             for b, (i, o) in enumerate(zip([1, *channels[:3]], channels[:4], strict=True))
         )
         self.squeeze = nn.Conv2d(channels[3], channels[4], (n_bands // 16, 1))
@@ -138,6 +144,18 @@ class CNN(Network):
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 _he_normal(module)
+
+    @property
+    def context(self) -> int:
+        """Input frames on either side that an output frame can see beyond its own.
+
+        Each of a block's two convolutions sees one of its own frames further, and these are 1, 2, 4, 8 input frames
+        apart.
+
+        >>> CNN(reduction=16).context, CNN(reduction=4).context, CNN(reduction=1).context
+        (30, 22, 8)
+        """
+        return sum(2 * min(1 << b, self.reduction) for b in range(len(self.blocks)))
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """(bags, bands, frames) -> (bags, frames // reduction, embedding)"""
@@ -201,7 +219,7 @@ class CRNN(Network):
 
 def _backwards(x: Tensor, mask: Tensor | None) -> Tensor:
     """The order of frames that turns the real ones round and leaves padding behind them: (bags, frames)."""
-    frames = torch.arange(x.shape[1], device=x.device).expand(len(x), -1)
+    frames = torch.arange(x.shape[1], device=x.device).expand(x.shape[0], -1)  # len() would fix it in export
     if mask is None:
         return frames.flip(1)
     lengths = mask.sum(1, keepdim=True)

@@ -92,31 +92,26 @@ def read(path: AnyPath, *, rate: int | None = None, onset: float = 0.0, offset: 
     ...     len(read(Path(folder) / "a.flac", rate=16000)), len(read(Path(folder) / "a.flac", onset=0.4, offset=9))
     (8000, 4410)
     """
-    if not onset >= 0:
-        raise ArgumentError(f"onset must be at least 0 seconds, found {onset}")
-    if offset is not None and not offset > onset:
-        raise ArgumentError(f"offset must lie after onset, found onset {onset}, offset {offset}")
+    _check_span(onset, offset)
     with _opened(path) as (file, about):
         rate = about.rate if rate is None else _checked_rate(rate)
-        last = total = about.samples_at(rate)
-        if onset >= about.duration or time_to_sample(onset, rate) >= total:
-            raise bad_file(about.path, f"nothing to read at {onset} s, it ends at {about.duration:.3f} s")
-        if offset is not None and offset < about.duration:
-            last = min(total, time_to_sample(offset, rate))
-        parts = list(_excerpt(file, about, rate, time_to_sample(onset, rate), last))
+        parts = list(_excerpt(file, about, rate, *_bounds(about, rate, onset, offset)))
         return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.float32), *parts])
 
 
-def stream(path: AnyPath, *, rate: int | None = None, block: float = 10.0) -> Iterator[Samples]:
-    """What `read` gives for the whole file, in blocks of `block` seconds (the last one shorter), in little memory.
+def stream(
+    path: AnyPath, *, rate: int | None = None, block: float = 10.0, onset: float = 0.0, offset: float | None = None
+) -> Iterator[Samples]:
+    """What `read` gives, in blocks of `block` seconds (the last one shorter), in little memory.
 
     A file that turns out to be damaged raises its error where the damage is, after good blocks have been given.
     """
     if not 0 < block < math.inf:
         raise ArgumentError(f"block must be a positive number of seconds, found {block}")
+    _check_span(onset, offset)
     if rate is not None:
         _checked_rate(rate)
-    return _stream(path, rate, block)
+    return _stream(path, rate, block, onset, offset)
 
 
 def resample(samples: npt.ArrayLike, from_rate: int, to_rate: int) -> Samples:
@@ -193,13 +188,30 @@ def find(folder: AnyPath) -> list[Path]:
     return sorted(found)
 
 
-def _stream(path: AnyPath, rate: int | None, block: float) -> Iterator[Samples]:
+def _check_span(onset: float, offset: float | None) -> None:
+    if not onset >= 0:
+        raise ArgumentError(f"onset must be at least 0 seconds, found {onset}")
+    if offset is not None and not offset > onset:
+        raise ArgumentError(f"offset must lie after onset, found onset {onset}, offset {offset}")
+
+
+def _bounds(about: AudioInfo, rate: int, onset: float, offset: float | None) -> tuple[int, int]:
+    """The first sample between two times and one past the last, counted at `rate`."""
+    last = total = about.samples_at(rate)
+    if onset >= about.duration or time_to_sample(onset, rate) >= total:
+        raise bad_file(about.path, f"nothing to read at {onset} s, it ends at {about.duration:.3f} s")
+    if offset is not None and offset < about.duration:
+        last = min(total, time_to_sample(offset, rate))
+    return time_to_sample(onset, rate), last
+
+
+def _stream(path: AnyPath, rate: int | None, block: float, onset: float, offset: float | None) -> Iterator[Samples]:
     with _opened(path) as (file, about):
         rate = about.rate if rate is None else rate
         size = max(1, math.floor(block * rate + 1e-6))
         kept: list[Samples] = []
         missing = size
-        for piece in _excerpt(file, about, rate, 0, about.samples_at(rate)):
+        for piece in _excerpt(file, about, rate, *_bounds(about, rate, onset, offset)):
             while len(piece) >= missing:
                 yield np.concatenate([*kept, piece[:missing]]) if kept else piece[:missing]
                 piece, kept, missing = piece[missing:], [], size

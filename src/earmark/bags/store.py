@@ -9,7 +9,8 @@ A store is a folder:
 
 A clip's frames are written first and its line after them, so that a process killed at any moment leaves whole entries
 and, at worst, a tail that the next run cuts off. The next run does what is missing, and does again clips whose files
-changed. Other settings than the store's are refused, never mixed.
+changed. Other settings than the store's are refused, never mixed. A store that an older earmark made in another way is
+made anew.
 
 Frames lie with time outermost, so that a patch cut from a clip is one stretch of the file. They are kept as float16,
 which is within 0.03 dB for values down to -80 dB, at half the size; `dtype="float32"` keeps every bit.
@@ -37,7 +38,7 @@ from earmark.files import make_folder, written_whole
 
 __all__ = ["Entry", "FeatureStore", "build_store"]
 
-_VERSION = 1
+_VERSION = 2  # 2: entries know the samples of their clip
 _FLUSH_EVERY = 64
 _DTYPES = {"float16": np.float16, "float32": np.float32}
 
@@ -159,12 +160,16 @@ def build_store(
 
 
 def _settle(folder: Path, settings: dict[str, Any]) -> None:
-    """Make the store's settings these, or refuse if it has others."""
-    if not (folder / "store.json").exists():
+    """Make the store's settings these, or refuse if it has others; empty a store of an older version."""
+    is_new = not (folder / "store.json").exists()
+    kept = settings if is_new else _read_settings(folder, or_older=True)
+    if kept["version"] < _VERSION:
+        for name in ("index.jsonl", "features.bin", "skipped.tsv"):
+            (folder / name).unlink(missing_ok=True)
+    if is_new or kept["version"] < _VERSION:
         with written_whole(folder / "store.json") as draft:
             draft.write_text(json.dumps(settings, indent=1))
         return
-    kept = _read_settings(folder)
     flat = [{**s["features"], **{k: v for k, v in s.items() if k != "features"}} for s in (kept, settings)]
     differing = [
         f"{key} {flat[0].get(key)} (now {flat[1].get(key)})" for key in flat[1] if flat[0].get(key) != flat[1][key]
@@ -289,17 +294,19 @@ def _stamps(clip: Clip) -> tuple[tuple[str, int, int], ...]:
     return tuple(stamps)
 
 
-def _read_settings(folder: Path) -> dict[str, Any]:
+def _read_settings(folder: Path, *, or_older: bool = False) -> dict[str, Any]:
     path = folder / "store.json"
     try:
         settings = json.loads(path.read_text())
-        version = settings["version"]
+        version = int(settings["version"])
     except FileNotFoundError:
         raise DataError(f"{folder} is not a feature store: it has no store.json") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{path}: not the settings of a feature store: {error}") from error
-    if version != _VERSION:
+    if version > _VERSION:
         raise DataError(f"{path}: version {version} of the store is not known to this earmark, which writes {_VERSION}")
+    if version < _VERSION and not or_older:
+        raise DataError(f"{path}: version {version} of the store is of an older earmark; build it anew by build_store")
     assert isinstance(settings, dict)
     return settings
 

@@ -5,7 +5,20 @@ A file per command, each making one call into the rooms before this one; `app` h
 
 from __future__ import annotations
 
-from earmark.cli import demo, evaluate, listing, synth, train
+from earmark.cli import compare, demo, detect, evaluate, export, listing, report, reproduce, synth, train
 from earmark.cli.app import app, main
 
-__all__ = ["app", "demo", "evaluate", "listing", "main", "synth", "train"]
+__all__ = [
+    "app",
+    "compare",
+    "demo",
+    "detect",
+    "evaluate",
+    "export",
+    "listing",
+    "main",
+    "report",
+    "reproduce",
+    "synth",
+    "train",
+]

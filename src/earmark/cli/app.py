@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from earmark import __version__
 from earmark.errors import EarmarkError
 
-__all__ = ["Json", "app", "main", "progress_bar"]
+__all__ = ["Json", "app", "counted", "main", "progress_bar"]
 
 app = typer.Typer(
     name="earmark",
@@ -42,7 +42,7 @@ def main() -> None:
     except _UsageError as error:  # type: ignore[misc]
         code = _refuse(error.format_message())
     except (KeyboardInterrupt, typer.Abort):
-        print("earmark: interrupted", file=sys.stderr)
+        _say("interrupted")
         code = 130
     except BrokenPipeError:  # `earmark list pools | head`
         sys.stderr.close()
@@ -53,8 +53,14 @@ def main() -> None:
 
 
 def _refuse(message: str) -> int:
-    print("earmark: " + " ".join(message.split()), file=sys.stderr)
+    _say(message)
     return 2
+
+
+def _say(message: str) -> None:
+    """One line on standard error; of processes that train together, the first on each machine speaks."""
+    if all(os.environ.get(name, "0") == "0" for name in ("LOCAL_RANK", "SLURM_LOCALID")):
+        print("earmark: " + " ".join(message.split()), file=sys.stderr)
 
 
 def _show_warning(
@@ -72,11 +78,7 @@ def _show_warning(
         usual(message, category, filename, lineno, *rest)
 
 
-@cache
-def _say_once(message: str) -> None:
-    # of processes that train together, the first on each machine speaks
-    if all(os.environ.get(name, "0") == "0" for name in ("LOCAL_RANK", "SLURM_LOCALID")):
-        print("earmark: " + " ".join(message.split()), file=sys.stderr)
+_say_once = cache(_say)
 
 
 def _version(wanted: bool) -> None:
@@ -92,6 +94,15 @@ def options(
     ] = False,
 ) -> None:
     """Learn when sounds happen from labels that only say that they happen."""
+
+
+def counted(n: int, noun: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "clip"), counted(2, "clip")
+    ('1 clip', '2 clips')
+    """
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
 @contextmanager

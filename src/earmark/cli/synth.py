@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from earmark.cli.app import Json, app, progress_bar
+from earmark.cli.app import Json, app, counted, progress_bar
 
 __all__ = ["synth"]
 
@@ -47,13 +47,14 @@ def synth(
         return
     shares = ", ".join(f"{count} {split}" for split, count in done.clips.items())
     seconds = time.monotonic() - begin
-    print(f"{sum(done.clips.values())} clips ({shares}) with {done.events} events in {out}, {seconds:.0f} s")
-    if done.kept:
-        print(f"{done.kept} clips were there already and were kept")
-    if done.substituted:
-        print(f"{done.substituted} events: source not in the sound bank, another of the same class and split stands in")
-    if done.turned_down:
-        print(f"{done.turned_down} clips would have gone beyond full scale and were turned down as a whole")
-    if done.silent:
-        print(f"{done.silent} events have a source that is silent where it is used")
+    made = counted(sum(done.clips.values()), "clip")
+    print(f"{made} ({shares}) with {counted(done.events, 'event')} in {out}, {seconds:.0f} s")
+    for n, noun, what in (
+        (done.kept, "clip", "there already, and kept"),
+        (done.substituted, "event", "source not in the sound bank, another of the same class and split stands in"),
+        (done.turned_down, "clip", "beyond full scale, and turned down as a whole"),
+        (done.silent, "event", "source silent where it is used"),
+    ):
+        if n:
+            print(f"{counted(n, noun)}: {what}")
     print(f"Labels: {out / 'labels.tsv'}")

@@ -16,13 +16,13 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from earmark.cli.app import Json, app, progress_bar
+from earmark.cli.app import Json, app, counted, progress_bar
 from earmark.errors import ArgumentError
 
 if TYPE_CHECKING:
     from earmark.training import Progress as Where
 
-__all__ = ["default_cache", "train"]
+__all__ = ["default_cache", "parse_changes", "train", "training_bar"]
 
 
 @app.command()
@@ -31,7 +31,8 @@ def train(
         str,
         typer.Argument(
             metavar="DATA",
-            help="A folder of recordings with labels, a label table beside them, or NAME:PATH of a known data set.",
+            help="A folder of recordings with labels, a label table beside them, or NAME:PATH of a known data set "
+            "(earmark list datasets), with options NAME,OPTION=VALUE:PATH.",
             show_default=False,
         ),
     ],
@@ -59,11 +60,12 @@ def train(
     """
     from earmark.datasets import open_data
     from earmark.settings import load_recipe
+    from earmark.training import check_folder
 
-    _check_folder(out, resume)
+    check_folder(out, resume)  # training would refuse it too, after an hour of making features
     if recipe is None:
         recipe = str(out / "config.toml") if resume else "paper"
-    settings = load_recipe(recipe).changed(_changes(pool, change or []))
+    settings = load_recipe(recipe).changed(parse_changes(pool, change or []))
     collection = open_data(data)
     from earmark.plots import learning_curves, save
     from earmark.training.run import make_fabric, run
@@ -71,7 +73,7 @@ def train(
     fabric = make_fabric(settings, devices=devices, nodes=nodes)
     quiet = as_json or not fabric.is_global_zero
     command = "earmark train " + shlex.join(sys.argv[2:])
-    with progress_bar("features", quiet=quiet) as features_hook, _training_bar(quiet) as hook:
+    with progress_bar("features", quiet=quiet) as features_hook, training_bar(quiet) as hook:
         report = run(
             collection,
             settings,
@@ -82,6 +84,7 @@ def train(
             provenance={"command": command, "data_source": data, "recipe": recipe},
             hook=hook,
             features_hook=features_hook,
+            notes_hook=None if quiet else lambda note: print(f"Note: {note}"),
         )
     if not fabric.is_global_zero:
         return
@@ -90,27 +93,17 @@ def train(
     if as_json:
         print(json.dumps({**vars(result), "best_epoch": result.best_epoch + 1, "notes": report.notes, "out": str(out)}))
         return
-    for note in report.notes:
-        print(f"Note: {note}")
     if not result.is_finished:
         print(f"Interrupted in epoch {result.epochs + 1}; go on with: {_with_resume(command)}")
         raise typer.Exit(130)
     scores = ", ".join(f"{name} {value:.3f}" for name, value in result.scores.items())
-    print(f"Best of {result.epochs} epochs: {result.best_epoch + 1}; validation {scores}")
+    print(f"Best of {counted(result.epochs, 'epoch')}: {result.best_epoch + 1}; validation {scores}")
     print(f"Model: {out / 'model.safetensors'}")
     print(f"Figure: {out / 'figures' / 'learning.png'}")
 
 
-def _check_folder(out: Path, resume: bool) -> None:
-    """Refuse at once what training would refuse, after an hour of making features."""
-    has_run = (out / "last.ckpt").exists()
-    if resume and not has_run:
-        raise ArgumentError(f"{out} holds no last.ckpt to resume from")
-    if has_run and not resume:
-        raise ArgumentError(f"{out} holds a run already; go on with it by --resume, or choose another folder")
-
-
-def _changes(pool: str | None, texts: list[str]) -> dict[str, str]:
+def parse_changes(pool: str | None, texts: list[str]) -> dict[str, str]:
+    """What `--pool` and `--set` ask for, by knob."""
     changes = {}
     for text in texts:
         key, equals, value = text.partition("=")
@@ -137,7 +130,7 @@ def _with_resume(command: str) -> str:
 
 
 @contextmanager
-def _training_bar(quiet: bool) -> Iterator[Callable[[Where], None]]:
+def training_bar(quiet: bool) -> Iterator[Callable[[Where], None]]:
     """A bar over all epochs on a terminal; a line per epoch elsewhere."""
     console = Console(stderr=True, quiet=quiet)
     columns = (

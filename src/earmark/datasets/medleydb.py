@@ -212,7 +212,9 @@ def _excerpts(duration: float, seconds: float, rng: np.random.Generator) -> Iter
         yield onset, onset + min(length, part)
 
 
-@DATASETS.register("medleydb", "songs as stems, each instrument left out in turn: 8 instruments, 10 splits by artist")
+@DATASETS.register(
+    "medleydb", "songs as stems, each instrument left out in turn: 8 instruments, 10 splits by artist (fold=0 to 9)"
+)
 class MedleyDB(Dataset):
     """MedleyDB as the paper uses it. The rules are on the door of this file.
 

@@ -18,6 +18,7 @@ from earmark.datasets.matching import first_few, names_below, sounds_by_stem
 from earmark.errors import DataError, unknown_name
 from earmark.files import make_folder
 from earmark.formats import FORMATS
+from earmark.synthesis.bank import CLASSES
 
 __all__ = ["UrbanSED", "read_annotations"]
 
@@ -26,18 +27,7 @@ __all__ = ["UrbanSED", "read_annotations"]
 class UrbanSED(Dataset):
     """URBAN-SED as published, or rendered again as flac. Clips are called by their path: `audio/train/NAME.wav`."""
 
-    classes = (
-        "air_conditioner",
-        "car_horn",
-        "children_playing",
-        "dog_bark",
-        "drilling",
-        "engine_idling",
-        "gun_shot",
-        "jackhammer",
-        "siren",
-        "street_music",
-    )
+    classes = CLASSES
     licence = "CC BY 4.0"
     citation = (
         "J. Salamon, D. MacConnell, M. Cartwright, P. Li and J. P. Bello. Scaper: a library for soundscape synthesis "

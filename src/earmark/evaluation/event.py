@@ -181,53 +181,54 @@ def _greedy(near: Bools) -> dict[int, int]:
 def _optimal(near: Bools) -> dict[int, int]:
     """A largest set of pairs: {row: column}.
 
-    Hopcroft and Karp (1973), from the columns. SciPy has it too, but which of the largest sets comes out depends on the
-    order of visits, and substitutions depend on the set. sed_eval's order is this one: columns as they first occur row
-    by row, a first choice of free rows, then in each round the shortest paths, layer by layer.
+    Any largest set has the same number of pairs, but substitutions depend on who is left over. So that sed_eval's are
+    left over, columns are taken in the order in which they first occur, row by row; each takes the first free row; and
+    then paths are laid, the shortest first (Hopcroft and Karp 1973), that free a row for one more column each.
     """
-    rows_of: dict[int, list[int]] = {}
-    for row, column in np.argwhere(near).tolist():
-        rows_of.setdefault(column, []).append(row)
-    owner: dict[int, int] = {}
-    for column, rows in rows_of.items():
-        for row in rows:
-            if row not in owner:
-                owner[row] = column
-                break
-    while _lengthen(owner, rows_of):
-        pass
-    return owner
+    columns = np.flatnonzero(near.any(0))
+    columns = columns[np.argsort(near[:, columns].argmax(0), kind="stable")]
+    near = near[:, columns]
+    row_of = _greedy(near.T)
+    while paths := _shortest_paths(near, row_of):
+        for path in paths:
+            row_of.update(path)
+    return {row: int(columns[column]) for column, row in row_of.items()}
 
 
-def _lengthen(owner: dict[int, int], rows_of: dict[int, list[int]]) -> bool:
-    """One round: as many shortest paths from free columns to free rows as fit side by side, each one pair more."""
-    busy = set(owner.values())
-    way_back: dict[int, int | None] = {column: None for column in rows_of if column not in busy}
-    reached_from: dict[int, list[int]] = {}
-    layer, ends = list(way_back), list[int]()
-    while layer and not ends:
-        reached: dict[int, list[int]] = {}
-        for column in layer:
-            for row in rows_of[column]:
-                if row not in reached_from:
-                    reached.setdefault(row, []).append(column)
-        reached_from.update(reached)
-        ends = [row for row in reached if row not in owner]
-        layer = [owner[row] for row in reached if row in owner]
-        way_back.update((owner[row], row) for row in reached if row in owner)
+def _shortest_paths(near: Bools, row_of: dict[int, int]) -> list[dict[int, int]]:
+    """Ways to give one more column a row, as short as can be and disjoint: {column: its new row} for each."""
+    column_of = {row: column for column, row in row_of.items()}
+    layers = [[column for column in range(near.shape[1]) if column not in row_of]]
+    unseen = np.ones(len(near), np.bool_)
+    while layers[-1]:
+        reached = list(dict.fromkeys(row for c in layers[-1] for row in np.flatnonzero(near[:, c] & unseen).tolist()))
+        free = [row for row in reached if row not in column_of]
+        if free:
+            used: set[int] = set()
+            return [path for row in free if (path := _path_back(row, layers, near, row_of, used))]
+        unseen[reached] = False
+        layers.append([column_of[row] for row in reached])
+    return []
 
-    def flip(row: int) -> bool:
-        for column in reached_from.pop(row, ()):
-            if column in way_back:
-                earlier = way_back.pop(column)
-                if earlier is None or flip(earlier):
-                    owner[row] = column
-                    return True
-        return False
 
-    for row in ends:
-        flip(row)
-    return bool(ends)
+def _path_back(
+    row: int, layers: list[list[int]], near: Bools, row_of: dict[int, int], used: set[int]
+) -> dict[int, int]:
+    """From a free row back to a free column, through an unused column of every layer; {} if there is no way."""
+    rows, path = [row], list[int]()
+    while rows:
+        depth = len(layers) - len(rows)
+        column = next((c for c in layers[depth] if near[rows[-1], c] and c not in used), None)
+        if column is None:  # a dead end: one step back
+            rows.pop()
+            del path[-1:]
+            continue
+        used.add(column)
+        path.append(column)
+        if depth == 0:
+            return dict(zip(path, rows, strict=True))
+        rows.append(row_of[column])
+    return {}
 
 
 _MATCHINGS = {"optimal": _optimal, "greedy": _greedy}

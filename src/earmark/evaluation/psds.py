@@ -29,8 +29,9 @@ Differences from `sed_scores_eval.intersection_based.psds`, which the tests hold
 4. A single class has no cross triggers. There its score is NaN where `alpha_ct` is not 0.
 
 The package psds_eval gives the same if every distinct score is one of its operating points, except that it compares
-shares without rounding: a detection covered by exactly 0.3 can fall on either side there. Here times are compared to
-the microsecond, as in sed_scores_eval.
+shares as they are: a detection from 1 to 2 s that an event covers from 1.7 s on has its share of 0.3 there (2.0 - 1.7
+is 0.30000000000000004), and a second later it lacks it. Here times are compared to the microsecond, as in
+sed_scores_eval.
 """
 
 from __future__ import annotations

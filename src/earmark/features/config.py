@@ -64,9 +64,9 @@ class FeatureConfig:
     (0.0464, 216)
     >>> FeatureConfig.from_dict(config.to_dict()) == config
     True
-    >>> FeatureConfig.from_dict({"n_mels": 64})
+    >>> FeatureConfig.from_dict({"bands": 64})
     Traceback (most recent call last):
-    earmark.errors.ArgumentError: feature setting='n_mels' is not known; did you mean 'n_bands'? Choose from: ...
+    earmark.errors.ArgumentError: feature setting='bands' is not known; did you mean 'n_bands'? Choose from: ...
     """
 
     rate: int = 44100

@@ -30,11 +30,19 @@ class JAMS(Format):
     is "background", and of `segment_open`. A `tag_open` over all of the file is a label without times. Other namespaces
     are left out. Written documents have events as `segment_open` and labels without times as `tag_open`; the file's
     duration, which JAMS wants and labels do not say, is the last offset.
+
+    Parameters
+    ----------
+    duration
+        Of the recording, for writing, where it is known.
     """
 
     suffix = ".jams"
     per_recording = True
     loses = f"{LOST}, the order of rows with and without times, the last digit of an offset (kept as a duration)"
+
+    def __init__(self, *, duration: float | None = None) -> None:
+        self.duration = duration
 
     def read(self, path: Path) -> LabelTable:
         """Labels in a document."""
@@ -68,6 +76,7 @@ class JAMS(Format):
         """Write the document of one recording."""
         title = the_recording(table)
         duration = max((float(row.offset) for row in table if row.offset is not None), default=0.0)
+        duration = max(duration, self.duration or 0.0)
         present = [row for row in table if row.present]
         groups = {
             "segment_open": [row for row in present if row.has_times],

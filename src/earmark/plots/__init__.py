@@ -6,12 +6,13 @@ at the size it was set in.
 
 Files, each importing only those before it: `style` (colours, sizes, `save`), `pooling` (Fig. 1 and Fig. 2), `training`
 (curves of a run), `data` (durations of events), `scores` (per class: F1 and alpha; precision and recall), `clip` (one
-clip: spectrogram, reference, likelihoods).
+clip: spectrogram, reference, likelihoods), `recording` (the same of a stretch of a recording, with events).
 """
 
 from earmark.plots.clip import clip_figure
 from earmark.plots.data import event_durations
 from earmark.plots.pooling import alpha_against_share, responsibilities, weight_bounds_by_size
+from earmark.plots.recording import recording_figure
 from earmark.plots.scores import f1_by_class, learned_alpha, precision_recall
 from earmark.plots.style import COLOURS, STYLE, save
 from earmark.plots.training import learning_curves
@@ -26,6 +27,7 @@ __all__ = [
     "learned_alpha",
     "learning_curves",
     "precision_recall",
+    "recording_figure",
     "responsibilities",
     "save",
     "weight_bounds_by_size",

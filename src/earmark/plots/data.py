@@ -57,7 +57,8 @@ def event_durations(
             values = points[label]
             height = row + rng.uniform(-0.3, 0.3, len(values))
             strength = float(np.clip(70 / max(len(values), 1), 0.25, 0.7))
-            (dots,) = axes.plot(values, height, ".", color=COLOURS["blue"], ms=3, mew=0, alpha=strength)
+            size = float(np.clip(90 / max(len(values), 1), 3, 6))
+            (dots,) = axes.plot(values, height, ".", color=COLOURS["blue"], ms=size, mew=0, alpha=strength)
             dots.set_rasterized(sum(map(len, points.values())) > _MANY)
             if len(values):
                 axes.plot([means[label]] * 2, [row - 0.38, row + 0.38], color=COLOURS["vermilion"], lw=2)
@@ -73,12 +74,12 @@ def event_durations(
             axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
             axes.minorticks_off()
-        else:
-            axes.set_xlim(left=0)
         axes.plot([], [], ".", color=COLOURS["blue"], ms=5, label=f"one {per}")
         axes.plot([], [], "|", color=COLOURS["vermilion"], ms=8, mew=2, label="mean")
         if clip_duration is not None:
             axes.axvline(clip_duration, color="black", lw=1, zorder=1.5, label=f"{clip_duration:g} s")
+        if not log:
+            axes.set_xlim(left=0)  # last: from here on nothing widens the axis
         figure.legend(loc="outside upper center", ncols=3, handlelength=1, handletextpad=0.3, columnspacing=1.2)
     return figure
 

@@ -74,7 +74,7 @@ def learned_alpha(alpha: Values, bounds: Mapping[str, float] | None = None) -> F
         lowest = np.nanmin([value for own in alpha.values() for value in own.values()])
         for name, bound in (bounds or {}).items():
             dashed: dict[str, Any] = {"color": looks(alpha)[name].colour, "ls": (0, (4, 2)), "lw": 1.2, "zorder": 1}
-            axes.axvline(bound, label=f"bound of {name}", **dashed)
+            axes.axvline(bound, label=f"bound of {readable(name, 40)}", **dashed)
             if lowest < -bound / 2:
                 axes.axvline(-bound, **dashed)
         axes.set_xlabel(r"learned $\alpha$")
@@ -113,7 +113,8 @@ def precision_recall(curves: Mapping[str, Curve], threshold: float = 0.5) -> Fig
             curve = curves[name]
             at = curve.at(threshold)
             axes.plot(curve.recall, curve.precision, color=colour, lw=1.2)
-            axes.plot(curve.recall[at], curve.precision[at], marker, color=colour, ms=1.3 * size, mec="white", mew=0.6)
+            point: dict[str, Any] = {"ms": 1.3 * size, "mec": "white", "mew": 0.6, "clip_on": False, "zorder": 3}
+            axes.plot(curve.recall[at], curve.precision[at], marker, color=colour, **point)
             axes.plot([], [], color=colour, marker=marker, ms=size, lw=1.2, label=readable(name))
         axes.grid(False)
         axes.set(xlim=(0, 1), ylim=(0, 1.005), xlabel="recall", ylabel="precision", aspect="equal")
@@ -156,7 +157,16 @@ def _dots(axes: Axes, values: Values, classes: list[str], intervals: Intervals) 
             if label in own:
                 axes.plot(own[label], [i + line] * 2, color=colour, lw=1.1, solid_capstyle="butt", zorder=2)
         x = [values[name].get(label, np.nan) for label in classes]
-        axes.plot(x, np.arange(len(classes)) + line, marker, color=colour, ms=size, mec="white", mew=0.3, label=name)
+        axes.plot(
+            x,
+            np.arange(len(classes)) + line,
+            marker,
+            color=colour,
+            ms=size,
+            mec="white",
+            mew=0.3,
+            label=readable(name, 40),
+        )
 
 
 def _legend(figure: Figure, entries: int, most: int) -> None:

@@ -97,12 +97,12 @@ def looks(names: Iterable[str]) -> dict[str, Look]:
 
 
 def readable(label: str, width: int = 20) -> str:
-    """A class as it stands beside an axis: spaces for underscores, and lines that are not too long.
+    """A class as it stands beside an axis: spaces for underscores, lines that are not too long, and no mathematics.
 
     >>> readable("children_playing"), readable("Fire engine, fire truck (siren)")
     ('children playing', 'Fire engine, fire\\ntruck (siren)')
     """
-    return textwrap.fill(label.replace("_", " "), width)
+    return textwrap.fill(label.replace("_", " "), width).replace("$", r"\$")
 
 
 def save(figure: Figure, path: Path) -> list[Path]:

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from earmark.plots.style import COLOURS, STYLE
+from earmark.plots.style import COLOURS, STYLE, readable
 
 __all__ = ["learning_curves"]
 
@@ -52,7 +52,7 @@ def _alpha_curves(row: Sequence[Axes], epochs: Sequence[int], alphas: Any, class
     for shade, c in zip(shades, order, strict=True):
         over_time.plot(epochs, alphas[:, c], color=shade, linewidth=1.1)
     at_end.barh(range(len(classes)), alphas[-1][order], color=shades)
-    at_end.set_yticks(range(len(classes)), [classes[c] for c in order])
+    at_end.set_yticks(range(len(classes)), [readable(classes[c]) for c in order])
     at_end.tick_params(axis="y", labelsize=7 if len(classes) <= 20 else 4)
     at_end.grid(axis="y", visible=False)
     over_time.set(title=r"$\alpha$ of each class", xlabel="epoch")

@@ -14,6 +14,7 @@ import math
 from collections.abc import Sequence
 from functools import partial
 from numbers import Real
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -225,7 +226,7 @@ class ConstrainedAutoPool(AutoPool):
     phi
         Greatest weight of one frame, in (0, 1).
     bag_size
-        Frames in a bag, for `project()`. None: the longest bag met in training so far.
+        Frames in a bag, for `project()`. None: the longest bag met in training so far, which is saved with alpha.
     min_duration
         Seconds, one number or one per class; replaces phi, and needs `frame_rate`.
     frame_rate
@@ -282,13 +283,17 @@ class ConstrainedAutoPool(AutoPool):
                 )
             least = seconds * frame_rate
         self.register_buffer("least", least, persistent=False)
-        self.register_buffer("longest", torch.tensor(bag_size or 0), persistent=False)
+        self.register_buffer("longest", torch.tensor(bag_size or 0))
 
     @torch.no_grad()
     def project(self) -> None:
         low, high = self._bounds(self.longest.reshape(1, 1))
         cut = self.alpha.clamp(low[0].to(self.alpha), high[0].to(self.alpha))
         self.alpha.copy_(torch.where(self.longest > 0, cut, self.alpha))  # no branch: this can be part of a CUDA graph
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        state_dict.setdefault(f"{prefix}longest", self.longest)  # the first model files were written without it
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def extra_repr(self) -> str:
         bound = (

@@ -44,7 +44,8 @@ _VOICES: dict[str, tuple[Callable[[Canvas], Signal], float, float]] = {
     "street_music": (street_music, 2.0, 10.0),
 }
 
-CLASSES: tuple[str, ...] = tuple(sorted(_VOICES))
+CLASSES: tuple[str, ...] = tuple(_VOICES)
+"""Those of URBAN-SED, each where its number in UrbanSound8K's file names puts it."""
 
 
 def make_sound(

@@ -28,7 +28,7 @@ from earmark.errors import ArgumentError, DataError
 from earmark.files import make_folder, written_whole
 from earmark.formats.tsv import TSV
 from earmark.synthesis.render import render
-from earmark.synthesis.sampling import read_recipe
+from earmark.synthesis.sampling import read_recipe, recipe_names
 from earmark.synthesis.scaper import read_jams, write_jams
 from earmark.synthesis.sources import Bank, open_bank
 from earmark.synthesis.specification import SPLITS, Soundscape, read_events, spread
@@ -77,6 +77,8 @@ def plan_from(
     ['soundscape_train_bimodal0', 'soundscape_train_uniform0', 'soundscape_validate_bimodal0']
     """
     path = Path(source)
+    if path.suffix and not path.exists():
+        raise DataError(f"{path}: no such file")
     if path.is_dir() or path.suffix == ".jams":
         found = sorted(path.rglob("*.jams")) if path.is_dir() else [path]
         if not found:
@@ -84,6 +86,11 @@ def plan_from(
         plan = [read_jams(file, seed=seed) for file in found]
     elif path.suffix in (".csv", ".gz"):
         plan = read_events(path, seed=seed)
+    elif path.suffix not in ("", ".toml"):
+        raise DataError(
+            f"{path}: nothing to make soundscapes from; a recipe (.toml), a table of events (.csv, .csv.gz) or "
+            f"Scaper's JAMS (.jams) expected, or the name of a recipe: {', '.join(recipe_names())}"
+        )
     else:
         return read_recipe(source).plan(bank or open_bank(None), clips=clips, seed=seed)
     return plan if clips is None else spread(plan, clips)

@@ -135,6 +135,8 @@ def read_recipe(source: str | Path) -> Recipe:
         else:
             raise unknown_name("recipe", str(source), _embedded())
         return _recipe_of(name, tomllib.loads(written))
+    except FileNotFoundError:
+        raise DataError(f"{source}: no such file") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise DataError(f"{source}: cannot be read as a recipe: {error}") from error
     except DataError as error:

@@ -41,18 +41,6 @@ __all__ = ["PUBLISHED_FOLDS", "Bank", "FolderBank", "ProceduralBank", "open_bank
 Samples = npt.NDArray[np.float32]
 
 PUBLISHED_FOLDS = {"train": (1, 2, 3, 4, 5, 6), "validate": (7, 8), "test": (9, 10)}
-_URBANSOUND8K_CLASSES = (
-    "air_conditioner",
-    "car_horn",
-    "children_playing",
-    "dog_bark",
-    "drilling",
-    "engine_idling",
-    "gun_shot",
-    "jackhammer",
-    "siren",
-    "street_music",
-)
 _DEAL = ("train", "validate", "train", "test", "train")
 _URBANSOUND8K = re.compile(r"\d+-(\d)-\d+-\d+")
 _CACHE_BYTES = 128 * 2**20
@@ -98,7 +86,7 @@ class ProceduralBank(Bank):
     """The embedded bank: `earmark.synthesis.bank`. A source is called procedural/LABEL/SPLIT-NUMBER."""
 
     name = "procedural"
-    classes = tuple(CLASSES)
+    classes = CLASSES
 
     def pick(self, label: str, split: str, rng: np.random.Generator, *, avoid: Iterable[str] = ()) -> str:
         """A new sound."""
@@ -233,7 +221,7 @@ def _place(path: Path) -> tuple[str, str | None]:
     if folders and folders[-1] != group:
         return folders[-1], group
     if published and group:
-        return _URBANSOUND8K_CLASSES[int(published.group(1))], group
+        return CLASSES[int(published.group(1))], group
     raise DataError(f"{path}: a sound bank has its sounds in folders named after their classes")
 
 

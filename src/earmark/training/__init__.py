@@ -8,8 +8,9 @@ remembers, and where), `augmentation` (what is done to a batch), `board` (Tensor
 from __future__ import annotations
 
 from earmark.training.loop import Result, create_detector, train
+from earmark.training.memory import check_folder
 from earmark.training.schedule import Schedule
 from earmark.training.validation import validate
 from earmark.training.watch import Progress
 
-__all__ = ["Progress", "Result", "Schedule", "create_detector", "train", "validate"]
+__all__ = ["Progress", "Result", "Schedule", "check_folder", "create_detector", "train", "validate"]

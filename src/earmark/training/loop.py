@@ -32,7 +32,7 @@ from earmark.pooling import create_pool
 from earmark.settings import Settings
 from earmark.training.augmentation import augmented
 from earmark.training.board import Board
-from earmark.training.memory import Memory, begin, log, resume, save
+from earmark.training.memory import Memory, begin, check_folder, log, resume, save
 from earmark.training.schedule import Schedule
 from earmark.training.steps import Step, make_optimizer
 from earmark.training.validation import validate
@@ -104,14 +104,15 @@ def train(
     hook
         Told about progress now and then.
     """
+    check_folder(out, go_on)
     knobs = settings.training
     detector = create_detector(settings, training.classes).to(fabric.device)
     optimizer = make_optimizer(detector, knobs.learning_rate, fabric.device)
     memory = Memory(Schedule(knobs.learning_rate, knobs.plateau_epochs, knobs.plateau_factor, knobs.stop_epochs))
     if go_on:
         memory = resume(out, settings, detector, optimizer)
-    elif fabric.is_global_zero:
-        begin(out, settings)
+    if fabric.is_global_zero:
+        begin(out, settings, memory.epoch)
     module, wrapped = fabric.setup(detector, optimizer)
     step = Step(fabric, module, detector, wrapped, settings, compiled=_pays_to_compile(fabric, settings))
     board = Board(out, memory.epoch) if knobs.tensorboard and fabric.is_global_zero else None
@@ -143,6 +144,7 @@ def train(
             if fabric.is_global_zero:
                 if is_best:
                     about = {**(provenance or {}), "epoch": memory.epoch + 1, "scores": scores, "seed": knobs.seed}
+                    about["patch"] = knobs.patch
                     path = out / "model.safetensors"
                     save_detector(path, detector, network=settings.network, pool=settings.pool, provenance=about)
                 line = log(out, memory, scores, rate, detector, is_best, watch.clips_per_second)

@@ -17,7 +17,7 @@ from earmark.files import make_folder, written_whole
 from earmark.settings import Settings
 from earmark.training.schedule import Schedule
 
-__all__ = ["Memory", "begin", "log", "resume", "save"]
+__all__ = ["Memory", "begin", "check_folder", "log", "resume", "save"]
 
 _MAY_CHANGE = {"epochs", "stop_epochs", "save_minutes", "precision", "compile", "tensorboard"}
 
@@ -55,12 +55,21 @@ class Memory:
         return cls(**{**values, "schedule": Schedule(**values["schedule"])})
 
 
-def begin(out: Path, settings: Settings) -> None:
-    """Make a run folder, unless it holds a run already."""
-    make_folder(out)
-    if (out / "last.ckpt").exists():
+def check_folder(out: Path, go_on: bool) -> None:
+    """Refuse to begin where there is a run already, and to go on where there is none."""
+    has_run = (out / "last.ckpt").exists()
+    if go_on and not has_run:
+        raise ArgumentError(f"{out} holds no last.ckpt to resume from")
+    if has_run and not go_on:
         raise ArgumentError(f"{out} holds a run already; go on with it by --resume, or choose another folder")
-    (out / "log.jsonl").unlink(missing_ok=True)
+
+
+def begin(out: Path, settings: Settings, epochs: int) -> None:
+    """Make a run folder ready: its settings, and a log that ends with the last of the epochs done."""
+    path = make_folder(out) / "log.jsonl"
+    lines = path.read_text().splitlines()[:epochs] if path.exists() else []
+    with written_whole(path) as draft:
+        draft.write_text("".join(line + "\n" for line in lines))
     with written_whole(out / "config.toml") as draft:
         draft.write_text(settings.to_toml())
 
@@ -75,9 +84,7 @@ def save(out: Path, memory: Memory, settings: Settings, detector: Detector, opti
 
 
 def resume(out: Path, settings: Settings, detector: Detector, optimizer: torch.optim.Optimizer) -> Memory:
-    """Weights, moments and memory of an interrupted run; the log is cut back to what they know."""
-    if not (out / "last.ckpt").exists():
-        raise ArgumentError(f"{out} holds no last.ckpt to resume from")
+    """Weights, moments and memory of an interrupted run."""
     tensors, about = read_tensors(out / "last.ckpt", "training state")
     _check_same(out, about["settings"], settings)
     if tuple(about["classes"]) != detector.classes:
@@ -87,12 +94,7 @@ def resume(out: Path, settings: Settings, detector: Detector, optimizer: torch.o
         for name, value in tensors.items():
             if name.startswith(f"adam.{i}."):
                 optimizer.state[p][name.split(".", 2)[2]] = value.to(p.device)
-    memory = Memory.from_dict(about["memory"])
-    path = out / "log.jsonl"
-    lines = path.read_text().splitlines() if path.exists() else []
-    with written_whole(path) as draft:
-        draft.write_text("".join(line + "\n" for line in lines[: memory.epoch]))
-    return memory
+    return Memory.from_dict(about["memory"])
 
 
 def log(

@@ -24,7 +24,7 @@ from earmark.training.watch import Progress
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-__all__ = ["Report", "data_fingerprint", "make_fabric", "run"]
+__all__ = ["Report", "data_fingerprint", "feature_store", "make_fabric", "run", "split_for_training"]
 
 _HELD_OUT = 10  # one in so many training clips decides, where a data set names no validation clips
 
@@ -78,6 +78,7 @@ def run(
     provenance: dict[str, Any] | None = None,
     hook: Callable[[Progress], None] | None = None,
     features_hook: Callable[[int, int], None] | None = None,
+    notes_hook: Callable[[str], None] | None = None,
 ) -> Report:
     """Train on the clips of split `train`, decide by those of `validate`.
 
@@ -91,24 +92,24 @@ def run(
         Folder for features, which other runs on the same data can use again.
     features_hook
         Told how many clips have features, and how many there are.
+    notes_hook
+        Told what the user should know about the data, a line at a time, before training begins.
 
     See `train` for the rest.
     """
-    training, validation, notes = _splits(data)
-    stores = {}
-    for name, part, semitones in (
-        ("train", training, settings.augment.semitones),
-        ("validate", validation, ()),
-    ):
-        folder = cache / f"{name}-{_key(settings.features, semitones)}"
-        with fabric.rank_zero_first():
-            stores[name] = build_store(
-                folder, part.clips, settings.features, semitones=semitones, progress=features_hook
-            )
-        notes += _skipped(stores[name])
-    learn = Bags(stores["train"], training.labels, device=fabric.device)
-    decide = Bags(stores["validate"], validation.labels, device=fabric.device)
+    training, validation, notes = split_for_training(data)
+    with fabric.rank_zero_first():
+        stores = [
+            feature_store(part, settings, cache, to_learn=part is training, progress=features_hook)
+            for part in (training, validation)
+        ]
+    notes += [note for store in stores for note in _skipped(store)]
+    learn = Bags(stores[0], training.labels, device=fabric.device)
+    decide = Bags(stores[1], validation.labels, device=fabric.device)
     notes += _unlearnable(learn) + _too_long(learn, training, settings.training.patch)
+    if notes_hook is not None:
+        for note in notes:
+            notes_hook(note)
     about = {
         **(provenance or {}),
         "data": data_fingerprint(data),
@@ -119,6 +120,20 @@ def run(
     }
     result = train(learn, decide, settings, out, fabric=fabric, go_on=go_on, provenance=about, hook=hook)
     return Report(result, tuple(notes))
+
+
+def feature_store(
+    part: Collection,
+    settings: Settings,
+    cache: Path,
+    *,
+    to_learn: bool,
+    progress: Callable[[int, int], None] | None = None,
+) -> FeatureStore:
+    """Features of clips to learn from, which come with pitch variants, or of clips to decide by."""
+    name, semitones = ("train", settings.augment.semitones) if to_learn else ("validate", ())
+    folder = cache / f"{name}-{_key(settings.features, semitones)}"
+    return build_store(folder, part.clips, settings.features, semitones=semitones, progress=progress)
 
 
 def data_fingerprint(data: Collection) -> str:
@@ -141,7 +156,7 @@ def _key(config: FeatureConfig, semitones: tuple[float, ...]) -> str:
     return hashlib.sha256(f"{config.fingerprint()} {semitones}".encode()).hexdigest()[:12]
 
 
-def _splits(data: Collection) -> tuple[Collection, Collection, list[str]]:
+def split_for_training(data: Collection) -> tuple[Collection, Collection, list[str]]:
     """Clips to learn from and clips to decide by."""
     if "train" not in data.splits:
         raise DataError(f"no clips to train on: the splits are {', '.join(data.splits)}, none is called train")
@@ -165,7 +180,7 @@ def _skipped(store: FeatureStore) -> list[str]:
     if not store.skipped:
         return []
     first = next(iter(store.skipped.values()))
-    return [f"{len(store.skipped)} clips could not be read and are left out; the first: {first}"]
+    return [f"{_clips(len(store.skipped))} could not be read and will not be used; the first: {first}"]
 
 
 def _too_long(bags: Bags, training: Collection, patch: float) -> list[str]:
@@ -176,9 +191,13 @@ def _too_long(bags: Bags, training: Collection, patch: float) -> list[str]:
         return []
     longest = max(long[name] for name in silent)
     return [
-        f"{len(silent)} clips with labels without times are longer than a patch of {patch:g} s: nobody knows where in "
-        f"them the sound is, so their patches teach nothing about it. Try --set patch={longest:.0f}"
+        f"{_clips(len(silent))} with labels without times, longer than a patch of {patch:g} s: nobody knows where the "
+        f"sound is, so such patches teach nothing about it. Try --set patch={longest:.0f}"
     ]
+
+
+def _clips(n: int) -> str:
+    return f"{n} clip" if n == 1 else f"{n} clips"
 
 
 def _unlearnable(bags: Bags) -> list[str]:

@@ -47,7 +47,7 @@ def validate(detector: Detector, bags: Bags, supervision: str, fabric: Fabric) -
 
 def _judged(detector: Detector, batch: Batch, supervision: str) -> tuple[Tensor, Tensor, Tensor]:
     """Probabilities, targets and loss."""
-    output = detector(batch.features, batch.mask)
+    output = detector(batch.features.to(detector.head.weight.dtype), batch.mask)
     if supervision != "strong":
         return output.static, batch.targets, bag_loss(output.static, batch.targets)
     assert batch.frame_targets is not None

@@ -1,81 +1,29 @@
-"""From frame probabilities to events: thresholds, smoothing, durations.
-
-A `Decoder` holds the decisions; `decode` takes a whole clip, `stream` a recording that arrives in pieces, with the same
-events at the end. Frame k stands for the time from k * hop up to (k + 1) * hop. In this order:
-
-1. median filter: each frame becomes the median of the frames around it, the first and last frame repeated beyond the
-   ends;
-2. hysteresis: an event begins with a frame at or above `threshold` and lasts while frames are at or above `low`;
-3. gaps shorter than `min_gap` are closed;
-4. events shorter than `min_duration` are dropped.
-
-The confidence of an event is the largest probability of its class between its ends, after the median filter. So it is
-at least the threshold, an event with confidence c is what a threshold of c would just have found, and without a filter
-the most confident event of a clip has the clip's probability under max-pooling. A mean would depend on where the ends
-were put.
-
-The paper's rule is `interpolate` and then `Decoder()`: linear interpolation to the rate of the features, and 0.5.
-"""
+"""Decisions: from frame probabilities to events, of a clip and of a recording that arrives in pieces."""
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.ndimage import median_filter
 
-from earmark.annotations import Label, LabelTable
-from earmark.errors import ArgumentError, DataError, unknown_name
-from earmark.timing import span_to_frames
+from earmark.annotations import Label
+from earmark.errors import ArgumentError, unknown_name
+from earmark.events.interpolation import Floats, probabilities
 
-__all__ = ["Decoder", "DecoderStream", "interpolate", "tune_thresholds"]
+__all__ = ["Decoder", "DecoderStream"]
 
-Floats = npt.NDArray[np.floating[Any]]
 Flags = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 Runs = tuple[Ints, Ints, Ints, Floats]  # class, first frame, one past the last, largest probability
 
 _BLOCK = 1 << 13  # frames decoded at once: bounds memory, and stays in the cache
 _SLACK = 1e-6  # of a frame, as in `timing`: 0.3 s at a hop of 0.1 s are 3 frames
-_CANDIDATES = tuple(round(0.05 * i, 2) for i in range(1, 20))
-_ALIGNMENTS = ("start", "middle")
-
-
-def interpolate(p: npt.ArrayLike, factor: float, n_frames: int, *, align: str = "start") -> Floats:
-    """Probabilities at a higher rate, on straight lines between those given: (frames, classes) -> (n_frames, classes).
-
-    With "start", frame k's value stands at frame k * factor of the result, and the last value holds from there on. So
-    did the paper's authors, whose factor was the quotient of the two numbers of frames, `n_frames / len(p)`: for ten
-    seconds 430 / 26 = 16.54, although the network reduces 16-fold, so that the last frames move by up to a third of a
-    second. The network's own factor keeps them where they are. Either way, an event comes out half an output frame
-    early: frame k saw the sound up to frame (k + 1) * factor. With "middle", values stand in the middle of what they
-    saw, and hold before the first and after the last.
-
-    >>> interpolate([[0.0], [1.0]], 4, 8).T
-    array([[0.  , 0.25, 0.5 , 0.75, 1.  , 1.  , 1.  , 1.  ]])
-    >>> interpolate([[0.0], [1.0]], 4, 8, align="middle").T
-    array([[0.   , 0.   , 0.125, 0.375, 0.625, 0.875, 1.   , 1.   ]])
-    """
-    values = _probabilities(p)
-    if not len(values):
-        raise DataError("there are no frames to interpolate between")
-    if not (math.isfinite(factor) and factor > 0):
-        raise ArgumentError(f"factor must be a positive number, found {factor}")
-    if n_frames < 0:
-        raise ArgumentError(f"n_frames must be at least 0, found {n_frames}")
-    if align not in _ALIGNMENTS:
-        raise unknown_name("align", align, _ALIGNMENTS)
-    shift = 0.0 if align == "start" else 0.5
-    place = np.clip((np.arange(n_frames) + shift) / factor - shift, 0, len(values) - 1)
-    left = place.astype(np.int64)
-    right = np.minimum(left + 1, len(values) - 1)
-    weight = (place - left).astype(values.dtype)[:, None]
-    return np.asarray(values[left] + weight * (values[right] - values[left]))
+_SETTINGS = ("threshold", "low", "median", "min_duration", "min_gap")
 
 
 @dataclass(frozen=True)
@@ -236,7 +184,7 @@ class DecoderStream:
         """Events that the next frames make certain: p (frames, classes), in [0, 1]."""
         if self._is_finished:
             raise ArgumentError("this stream is finished; begin another with Decoder.stream")
-        values = _probabilities(p, len(self.classes))
+        values = probabilities(p, len(self.classes))
         return [event for i in range(0, len(values), _BLOCK) for event in self._labels(values[i : i + _BLOCK])]
 
     def finish(self) -> list[Label]:
@@ -317,99 +265,6 @@ class DecoderStream:
                 yield Label(self.filename, onset, offset, self.classes[c], True, peak)
 
 
-def tune_thresholds(
-    scores: Mapping[str, npt.ArrayLike],
-    reference: LabelTable,
-    hop: float,
-    *,
-    tuned_on: str,
-    decoder: Decoder | None = None,
-    segment: float = 1.0,
-    candidates: Sequence[float] = _CANDIDATES,
-) -> Decoder:
-    """The decoder with the threshold per class that gives the best segment-based F1 on validation data.
-
-    Nothing in earmark calls this unasked. Thresholds chosen on the clips that are then judged flatter the model, so
-    clips of the split "test" are refused, and the decoder returned says what it was tuned on.
-
-    Parameters
-    ----------
-    scores
-        Probabilities (frames, classes) by file name, classes as in `reference`.
-    reference
-        Strong labels of these files. What they leave unknown is left out.
-    hop
-        Seconds between frames.
-    tuned_on
-        What the data are, for the record; the number of clips and a fingerprint of their labels are added.
-    decoder
-        The other settings; by default none. Its `low` is kept, or cut to the threshold where that is below.
-    segment
-        Length of segments, in seconds.
-    candidates
-        Thresholds to try. Among equally good ones the nearest to the decoder's own is taken; a class that no candidate
-        ever finds keeps the decoder's own.
-    """
-    decoder = decoder or Decoder()
-    if not tuned_on:
-        raise ArgumentError("tuned_on must say what the thresholds are tuned on")
-    if not (math.isfinite(segment) and segment > 0):
-        raise ArgumentError(f"segment must be a positive number of seconds, found {segment}")
-    if not scores or not candidates:
-        raise ArgumentError("tuning needs at least one clip and one candidate")
-    seen = [name for name in scores if reference.splits.get(name) == "test"]
-    if seen:
-        raise ArgumentError(f"{seen[0]!r} belongs to the test split; thresholds are tuned on validation data only")
-    truths = {name: _segments(reference, name, len(np.asarray(p)) * hop, segment) for name, p in scores.items()}
-    if all(np.isnan(truth).all() for truth in truths.values()):
-        raise DataError("the reference says of no class when it is active; tuning needs strong labels")
-    n_classes = len(reference.classes)
-    own = decoder._per_class("threshold", n_classes)
-    low = None if decoder.low is None else decoder._per_class("low", n_classes)
-    tries = np.array(sorted(set(candidates)), np.float64)
-    trials = [
-        replace(decoder, threshold=float(t), low=None if low is None else tuple(np.minimum(low, t))) for t in tries
-    ]
-    f1 = np.array([_segment_f1(trial, scores, truths, reference.classes, hop, segment) for trial in trials])
-    distance = np.abs(tries[:, None] - own)
-    distance[f1 < f1.max(axis=0)] = np.inf
-    best = np.where(f1.max(axis=0) > 0, tries[distance.argmin(axis=0)], own)
-    digest = hashlib.sha256(repr([reference.of(name) for name in sorted(scores)]).encode()).hexdigest()[:16]
-    return replace(
-        decoder,
-        threshold=tuple(best.tolist()),
-        low=None if low is None else tuple(np.minimum(low, best).tolist()),
-        tuned_on=f"{tuned_on}: {len(scores)} clips, labels {digest}, segments of {segment:g} s",
-    )
-
-
-_SETTINGS = ("threshold", "low", "median", "min_duration", "min_gap")
-
-
-def _segments(reference: LabelTable, filename: str, duration: float, segment: float) -> npt.NDArray[np.float32]:
-    """What is active in which segment: (segments, classes), with NaN for unknown."""
-    ends = [row.offset for row in reference.of(filename) if row.offset is not None]
-    return reference.frame_targets(filename, span_to_frames(0.0, max([duration, *ends]), segment)[1], segment)
-
-
-def _segment_f1(
-    decoder: Decoder,
-    scores: Mapping[str, npt.ArrayLike],
-    truths: Mapping[str, npt.NDArray[np.float32]],
-    classes: Sequence[str],
-    hop: float,
-    segment: float,
-) -> npt.NDArray[np.float64]:
-    """F1 of segments, (classes,); 0 where nothing is right."""
-    tp, either = (np.zeros(len(classes)) for _ in range(2))
-    for name, p in scores.items():
-        found = LabelTable(decoder.decode(p, hop, classes, name), filenames=[name], classes=classes)
-        guess = found.frame_targets(name, len(truths[name]), segment)
-        tp += np.nansum(truths[name] * guess, axis=0)
-        either += np.nansum(truths[name] + guess, axis=0)  # NaN where the truth is
-    return np.divide(2 * tp, either, out=np.zeros_like(tp), where=either > 0)
-
-
 def _setting(name: str, value: object) -> float | tuple[float, ...]:
     """The value, as plain numbers, if it can be meant."""
     try:
@@ -423,18 +278,6 @@ def _setting(name: str, value: object) -> float | tuple[float, ...]:
         wanted = "in [0, 1]" if top == 1 else "a number of seconds"
         raise ArgumentError(f"{name} must be {wanted}, or one such value per class, found {value!r}")
     return float(numbers) if numbers.ndim == 0 else tuple(numbers.tolist())
-
-
-def _probabilities(p: npt.ArrayLike, n_classes: int | None = None) -> Floats:
-    values = np.asarray(p)
-    if values.dtype not in (np.float32, np.float64):
-        values = values.astype(np.float32)
-    if values.ndim != 2 or (n_classes is not None and values.shape[1] != n_classes):
-        wanted = "classes" if n_classes is None else n_classes
-        raise DataError(f"probabilities must be (frames, {wanted}), found an array of shape {values.shape}")
-    if values.size and not (values.min() >= 0 and values.max() <= 1):  # so NaN is refused too
-        raise DataError("probabilities must be in [0, 1], and none NaN")
-    return values
 
 
 def _no_runs() -> Runs:

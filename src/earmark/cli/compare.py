@@ -1,0 +1,86 @@
+"""`earmark compare`"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from earmark.cli.app import Json, app
+from earmark.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from earmark.evaluation.comparison import Comparison
+
+__all__ = ["compare"]
+
+
+@app.command()
+def compare(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN...", help="Runs that were judged, or folders of evaluate --out.", show_default=False
+        ),
+    ],
+    out: Annotated[Path | None, typer.Option(help="Folder for comparison.json and tables.")] = None,
+    level: Annotated[float, typer.Option(help="Confidence of intervals and tests.")] = 0.95,
+    as_json: Json = False,
+) -> None:
+    """Compare runs that were judged on the same clips. Runs that differ only in their seed count as one system.
+
+    Example: earmark compare run-max run-rap-1 run-rap-2 --out comparison
+    """
+    from earmark.evaluation.comparison import compare_entries, group_runs
+    from earmark.files import make_folder
+
+    if len(runs) < 2:
+        raise ArgumentError("a comparison needs at least two runs")
+    with Console(stderr=True, quiet=as_json).status("comparing ..."):
+        comparison = compare_entries(group_runs(runs), level=level)
+    result = comparison.to_dict()
+    if out is not None:
+        _write(comparison, result, make_folder(out))
+    if as_json:
+        print(json.dumps(result))
+        return
+    _tell(comparison)
+    if out is not None:
+        print(f"Comparison: {out / 'comparison.json'}; tables: {out / 'table.md'}, {out / 'table.tex'}")
+
+
+def _write(comparison: Comparison, result: dict[str, Any], out: Path) -> None:
+    from earmark.files import written_whole
+    from earmark.report.tables import comparison_table
+
+    table = comparison_table(comparison)
+    said = "\n".join(f"- {line}" for line in (*comparison.lines, *(f"Note: {note}" for note in comparison.notes)))
+    for name, text in (
+        ("table.md", f"{table.to_markdown(intervals=True)}\n\n{said}\n"),
+        ("table.tex", table.to_latex(intervals=True) + "\n"),
+        ("comparison.json", json.dumps(result, indent=1)),
+    ):
+        with written_whole(out / name) as draft:
+            draft.write_text(text, encoding="utf-8")
+
+
+def _tell(comparison: Comparison) -> None:
+    from earmark.report.tables import comparison_table, short_number
+
+    console = Console(highlight=False)
+    console.print(
+        f"{comparison.clips} clips, segments of {comparison.segment:g} s; bold: best, underlined: tied with it"
+    )
+    console.print(comparison_table(comparison).to_text())
+    for name, own in comparison.values.items():
+        score = own[comparison.statistic]
+        bounds = f"{short_number(score.low)} to {short_number(score.high)}"
+        text = f"{name}: {short_number(score.value)}, {100 * comparison.level:g} % interval {bounds}"
+        console.print(text, soft_wrap=True, markup=False)
+    for line in comparison.lines:
+        console.print(line, soft_wrap=True, markup=False)
+    for note in comparison.notes:
+        console.print(f"Note: {note}", soft_wrap=True, markup=False)

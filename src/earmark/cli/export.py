@@ -1,0 +1,36 @@
+"""`earmark export`"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from earmark.cli.app import Json, app
+
+__all__ = ["export"]
+
+
+@app.command()
+def export(
+    model: Annotated[
+        Path, typer.Argument(metavar="RUN|MODEL", help="A run folder or a model file.", show_default=False)
+    ],
+    out: Annotated[Path, typer.Option(help="The file to write, NAME.onnx.", show_default=False)],
+    as_json: Json = False,
+) -> None:
+    """Write a model as an ONNX file: sound in, probabilities out, with or without PyTorch.
+
+    Example: earmark export run --out model.onnx
+    """
+    from earmark.export import TOLERANCE, export_model
+
+    difference = export_model(model, out)
+    size = out.stat().st_size
+    if as_json:
+        print(json.dumps({"model": str(model), "out": str(out), "bytes": size, "difference": difference}))
+        return
+    print(f"{out}, {size / 1e6:.1f} MB")
+    print(f"Largest difference from PyTorch: {difference:.1g} of at most {TOLERANCE:g}")

@@ -1,0 +1,131 @@
+"""`earmark detect --live`: events printed while the sound arrives."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from earmark.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from earmark.annotations import Label
+    from earmark.audio.pcm import LiveSound, PcmFormat, Stop
+    from earmark.events import Decoder
+
+__all__ = ["check_options", "detect_live"]
+
+
+def check_options(live: bool, audio: list[Path], for_live: dict[str, Any], for_jobs: dict[str, Any]) -> None:
+    """Refuse options that mean nothing with, or without, --live."""
+    for name, value in (for_jobs if live else for_live).items():
+        if value not in (None, False):
+            option = f"--{name.replace('_', '-')}"
+            raise ArgumentError(f"{option} does not go with --live" if live else f"{option} goes with --live only")
+    if live and len(audio) != 1:
+        raise ArgumentError(f"--live listens to one sound, a growing file or - for a pipe; {len(audio)} are given")
+    if not live and Path("-") in audio:
+        raise ArgumentError("- is standard input, which only --live listens to")
+
+
+def detect_live(
+    model: Path,
+    source: str,
+    decoder: Decoder,
+    *,
+    rate: int | None = None,
+    channels: int | None = None,
+    encoding: str | None = None,
+    block: float | None = None,
+    idle: float | None = None,
+    out: Path | None = None,
+    formats: Iterable[str] = (),
+    as_json: bool = False,
+) -> None:
+    """Print events of standard input (`-`) or of a growing file as they close, one per line, until it ends.
+
+    On standard error it says first how long after an event's end its line comes at most. An interruption ends the
+    sound: what was heard until then is decided and printed.
+    """
+    from earmark.audio.pcm import Stop
+    from earmark.detection.detector import load
+    from earmark.detection.live import latency_bound, listen
+    from earmark.files import make_folder
+
+    folder = None if out is None else make_folder(out)
+    scorer = load(model).scorer
+    stop, block = Stop(), 0.5 if block is None else block
+    with _asked_by_signals(stop):
+        sound = _opened(source, _format(rate, channels, encoding), idle, stop)
+        bound = latency_bound(scorer, decoder, block=block, resampling=sound.delay(scorer.rate))
+        spent = ", ".join(f"{name} {seconds:.2f}" for name, seconds in asdict(bound).items() if seconds)
+        what = f"{sound.format.rate} Hz, {sound.format.channels} x {sound.format.encoding}"
+        print(
+            f"earmark: listening to {sound.name} ({what}); "
+            f"events are printed at most {bound.total:.2f} s of sound after they end ({spent})",
+            file=sys.stderr,
+            flush=True,
+        )
+        events = listen(scorer, sound.blocks(scorer.rate, block), decoder, name=sound.name)
+        kept = list(_printed(events, as_json)) if folder else sum(0 for _ in _printed(events, as_json))
+    if folder is not None and isinstance(kept, list):
+        _write(kept, sound.name, scorer.classes, folder, formats)
+
+
+def _printed(events: Iterable[Label], as_json: bool) -> Iterator[Label]:
+    for event in events:
+        onset, offset, confidence = (round(float(x or 0), 3) for x in (event.onset, event.offset, event.confidence))
+        if as_json:
+            line = json.dumps({"onset": onset, "offset": offset, "label": event.label, "confidence": confidence})
+        else:
+            line = f"{onset:.3f}\t{offset:.3f}\t{event.label}\t{confidence:.3f}"
+        print(line, flush=True)
+        yield event
+
+
+def _write(events: list[Label], name: str, classes: tuple[str, ...], folder: Path, formats: Iterable[str]) -> None:
+    from earmark.annotations import LabelTable
+    from earmark.formats import write_labels
+
+    table = LabelTable(sorted(events, key=lambda e: e[1:]), filenames=[name], classes=classes)
+    for format in formats:
+        write_labels(table, folder / f"events.{format}", format)
+
+
+def _format(rate: int | None, channels: int | None, encoding: str | None) -> PcmFormat | None:
+    """What was said about raw samples; None if nothing was."""
+    from earmark.audio.pcm import PcmFormat
+
+    if rate is None:
+        if channels is not None or encoding is not None:
+            raise ArgumentError("raw samples need their rate: say --rate too, for example --rate 44100")
+        return None
+    return PcmFormat(rate, 1 if channels is None else channels, encoding or "s16")
+
+
+def _opened(source: str, format: PcmFormat | None, idle: float | None, stop: Stop) -> LiveSound:
+    from earmark.audio.pcm import from_growing, from_pipe
+
+    if source != "-":
+        return from_growing(source, format, idle=idle, stop=stop)
+    if idle is not None:
+        raise ArgumentError("--idle is for files that grow; a pipe says when it ends")
+    if sys.stdin.isatty():
+        raise ArgumentError("standard input is a terminal; pipe sound into it, as in: arecord -t wav | earmark ...")
+    return from_pipe(sys.stdin.buffer, "standard input", format, stop=stop)
+
+
+@contextmanager
+def _asked_by_signals(stop: Stop) -> Iterator[None]:
+    """Let interruption and termination ask for an end instead of tearing it."""
+    before = {number: signal.signal(number, stop.ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,44 @@
+"""`earmark report`"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from earmark.cli.app import Json, app, progress_bar
+
+__all__ = ["report"]
+
+
+@app.command()
+def report(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN ...", help="Run folders, or others that evaluate wrote to.", show_default=False),
+    ],
+    out: Annotated[Path, typer.Option(help="The HTML file; tables go beside it.", show_default=False)],
+    data: Annotated[
+        str | None, typer.Option(help="Where the clips are, if not where they were when the runs were judged.")
+    ] = None,
+    title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a page about judged runs: tables, figures, and mistakes to listen to. One file, for any browser.
+
+    Runs that differ only in their seed count as one model. Tables are also written as Markdown and LaTeX.
+
+    Example: earmark report run-cap run-max --out report.html
+    """
+    from earmark.report.runs import write_report
+
+    with progress_bar("report", quiet=as_json) as progress:
+        written = write_report(runs, out, data=data, title=title, progress=progress)
+    if as_json:
+        print(json.dumps({"files": [str(path) for path in written]}))
+        return
+    page, *tables = written
+    print(f"Report: {page}")
+    print(f"Tables: {', '.join(str(path) for path in tables)}")

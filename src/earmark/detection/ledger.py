@@ -1,0 +1,330 @@
+"""The ledger of a job: one SQLite file that knows of every recording what became of it, and its events.
+
+A recording is `pending`, `running`, `done` or `failed` with a reason. Each change is a transaction, so that a job
+killed at any moment finds the last whole state. Recordings that were `running` when a process died are suspects: they
+may have killed it. The second time, a suspect is failed, so that one file that crashes its decoder does not block a job
+for ever.
+
+Paths are kept as the bytes that the file system has; names, under which outputs go, are plain text and unique.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import numpy.typing as npt
+
+from earmark.annotations import Label
+from earmark.errors import ArgumentError, DataError
+
+__all__ = ["DIED_TWICE", "STATES", "Entry", "Ledger"]
+
+STATES = ("pending", "running", "done", "failed")
+DIED_TWICE = "the process died while reading it, twice"
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS about (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS files (
+    id INTEGER PRIMARY KEY, path BLOB NOT NULL UNIQUE, name TEXT NOT NULL UNIQUE, size INTEGER, mtime INTEGER,
+    state TEXT NOT NULL, reason TEXT, attempts INTEGER NOT NULL DEFAULT 0, duration REAL, events INTEGER, seconds REAL,
+    settings TEXT, formats TEXT, scores INTEGER NOT NULL DEFAULT 0
+);
+CREATE TABLE IF NOT EXISTS events (
+    file INTEGER NOT NULL, onset REAL NOT NULL, offset REAL NOT NULL, label TEXT NOT NULL, confidence REAL
+);
+CREATE INDEX IF NOT EXISTS events_of ON events (file);
+CREATE TABLE IF NOT EXISTS presence (file INTEGER NOT NULL, onset REAL NOT NULL, offset REAL NOT NULL, p BLOB NOT NULL);
+CREATE INDEX IF NOT EXISTS presence_of ON presence (file);
+"""
+_COLUMNS = "path, name, size, mtime, state, reason, attempts, duration, events, seconds, settings, formats, scores"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What the ledger knows of a recording."""
+
+    path: Path
+    name: str
+    """Relative, unique in the job, plain text: what tables call it."""
+    size: int | None
+    """In bytes, when it was run; None if it could not be asked."""
+    mtime: int | None
+    """In nanoseconds, when it was run."""
+    state: str
+    reason: str | None
+    """Why it failed."""
+    attempts: int
+    """How often a process died while it was running."""
+    duration: float | None
+    """In seconds, of sound."""
+    events: int | None
+    """How many."""
+    seconds: float | None
+    """From when it was begun until it was done."""
+    settings: str | None
+    """What its events were decided with."""
+    formats: str | None
+    """Formats it was written in, with commas between."""
+    scores: bool
+    """Whether its frame probabilities were kept."""
+
+    def is_unchanged(self, status: os.stat_result) -> bool:
+        """Whether the file is still the one that was run, by size and time."""
+        return (self.size, self.mtime) == (status.st_size, status.st_mtime_ns)
+
+
+class Ledger:
+    """The ledger in a file, made if need be.
+
+    Parameters
+    ----------
+    path
+        Of the file.
+    read_only
+        For looking into a job, also while it runs.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder, Ledger(Path(folder, "ledger.sqlite")) as ledger:
+    ...     ledger.add([(Path("/night.wav"), "night.wav")])
+    ...     ledger.fail(Path("/night.wav"), "is empty: 0 bytes")
+    ...     [(entry.name, entry.state, entry.reason) for entry in ledger.entries()], ledger.counts()["failed"]
+    ([('night.wav', 'failed', 'is empty: 0 bytes')], 1)
+    """
+
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        self.path = path
+        if read_only and not path.is_file():
+            raise ArgumentError(f"{path}: there is no such ledger")
+        # What a process that died left half done is rolled back by whoever opens the file next, if it may write.
+        mode = "rwc" if not read_only else "rw" if os.access(path, os.W_OK) else "ro"
+        with self._speaking():
+            target = f"file:{quote(os.fsencode(path.absolute()))}?mode={mode}"
+            self._database = sqlite3.connect(target, uri=True, isolation_level=None, check_same_thread=False)
+            self._database.execute("PRAGMA busy_timeout = 10000")
+            if read_only:
+                self._database.execute("PRAGMA query_only = ON")
+                self._database.execute("SELECT count(*) FROM files")
+            else:
+                self._database.execute("PRAGMA synchronous = NORMAL")  # a third of the time for each of many changes
+                self._database.executescript(_TABLES)
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._database.close()
+
+    def about(self) -> dict[str, str]:
+        """What the job is: see `earmark.detection.job`."""
+        with self._speaking():
+            return dict(self._database.execute("SELECT key, value FROM about"))
+
+    def set_about(self, facts: Mapping[str, str]) -> None:
+        """Remember what the job is."""
+        with self._change() as database:
+            database.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", facts.items())
+
+    def add(self, files: Iterable[tuple[Path, str]]) -> None:
+        """Enter recordings (path, name) as pending, all or none; those that are there stay as they are."""
+        with self._change() as database:
+            database.executemany(
+                "INSERT OR IGNORE INTO files (path, name, state) VALUES (?, ?, 'pending')",
+                ((os.fsencode(path), name) for path, name in files),
+            )
+
+    def names(self) -> dict[Path, str]:
+        """Names of all recordings, by path."""
+        with self._speaking():
+            return {_path(path): name for path, name in self._database.execute("SELECT path, name FROM files")}
+
+    def entry(self, path: Path) -> Entry:
+        """What is known of one recording."""
+        row = self._one(f"SELECT {_COLUMNS} FROM files WHERE path = ?", os.fsencode(path))
+        if row is None:
+            raise ArgumentError(f"{path} is not in the ledger {self.path}")
+        return _entry(row)
+
+    def entries(self, state: str | None = None) -> Iterator[Entry]:
+        """Recordings by name, all or those in one state; one at a time, however many there are."""
+        where, values = ("", ()) if state is None else ("WHERE state = ?", (state,))
+        with self._speaking():
+            for row in self._database.execute(f"SELECT {_COLUMNS} FROM files {where} ORDER BY name", values):
+                yield _entry(row)
+
+    def counts(self) -> dict[str, int]:
+        """How many recordings are in each state."""
+        with self._speaking():
+            found = dict(self._database.execute("SELECT state, count(*) FROM files GROUP BY state"))
+        return {state: found.get(state, 0) for state in STATES}
+
+    def recover(self) -> list[Path]:
+        """Settle what a process that died left running: suspects, pending again; those of its second death failed."""
+        with self._change() as database:
+            database.execute("UPDATE files SET attempts = attempts + 1 WHERE state = 'running'")
+            database.execute(
+                "UPDATE files SET state = 'failed', reason = ? WHERE state = 'running' AND attempts > 1", (DIED_TWICE,)
+            )
+            database.execute("UPDATE files SET state = 'pending' WHERE state = 'running'")
+        with self._speaking():
+            suspects = "SELECT path FROM files WHERE state = 'pending' AND attempts > 0 ORDER BY name"
+            return [_path(path) for (path,) in self._database.execute(suspects)]
+
+    def begin(self, path: Path, status: os.stat_result | None = None) -> None:
+        """The recording is running; events of an earlier run are replaced when this one ends, not before."""
+        self._update(path, "state = 'running', size = ?, mtime = ?", *_stamp(status))
+
+    def release(self) -> None:
+        """What was running is pending again, and nobody's fault: the job ends in good order."""
+        with self._change() as database:
+            database.execute("UPDATE files SET state = 'pending' WHERE state = 'running'")
+
+    def forgive(self, path: Path) -> None:
+        """A recording that failed because processes died is pending again, with a clean record."""
+        self._update(path, "state = 'pending', reason = NULL, attempts = 0")
+
+    def fail(self, path: Path, reason: str, status: os.stat_result | None = None) -> None:
+        """The recording cannot be run, for this reason; events it had are gone."""
+        with self._change() as database:
+            self._forget(database, path)
+            database.execute(
+                "UPDATE files SET state = 'failed', reason = ?, size = ?, mtime = ?, attempts = 0, duration = NULL, "
+                "events = NULL, seconds = NULL, settings = NULL, formats = NULL, scores = 0 WHERE path = ?",
+                (reason, *_stamp(status), os.fsencode(path)),
+            )
+
+    def finish(
+        self,
+        path: Path,
+        events: Sequence[Label],
+        *,
+        status: os.stat_result,
+        duration: float,
+        seconds: float,
+        settings: str,
+        formats: str,
+        scores: bool,
+        presence: Sequence[tuple[float, float, npt.NDArray[np.floating[Any]]]] = (),
+    ) -> None:
+        """The recording is done: its events take the place of any it had.
+
+        Parameters
+        ----------
+        status
+            Of the file, asked before it was read.
+        presence
+            (onset, offset, P (classes,)) per stretch, where these were asked for.
+        """
+        with self._change() as database:
+            file = self._forget(database, path)
+            database.executemany(
+                "INSERT INTO events VALUES (?, ?, ?, ?, ?)",
+                ((file, row.onset, row.offset, row.label, row.confidence) for row in events),
+            )
+            database.executemany(
+                "INSERT INTO presence VALUES (?, ?, ?, ?)",
+                ((file, onset, offset, np.asarray(P, "<f4").tobytes()) for onset, offset, P in presence),
+            )
+            database.execute(
+                "UPDATE files SET state = 'done', reason = NULL, attempts = 0, size = ?, mtime = ?, duration = ?, "
+                "events = ?, seconds = ?, settings = ?, formats = ?, scores = ? WHERE id = ?",
+                (*_stamp(status), duration, len(events), seconds, settings, formats, scores, file),
+            )
+
+    def set_formats(self, path: Path, formats: str) -> None:
+        """The recording's events, unchanged, are now written in these formats."""
+        self._update(path, "formats = ?", formats)
+
+    def events(self, path: Path) -> list[Label]:
+        """Events of a recording that is done, by onset."""
+        with self._speaking():
+            rows = self._database.execute(
+                "SELECT name, onset, offset, label, confidence FROM events JOIN files ON file = id WHERE path = ? "
+                "ORDER BY events.rowid",
+                (os.fsencode(path),),
+            )
+            return [Label(name, on, off, label, True, confidence) for name, on, off, label, confidence in rows]
+
+    def all_events(self) -> Iterator[tuple[str, Label | None]]:
+        """Every recording that is done, by name, with its events; None for one without. One row at a time."""
+        with self._speaking():
+            for name, on, off, label, confidence in self._database.execute(
+                "SELECT name, onset, offset, label, confidence FROM files LEFT JOIN events ON file = id "
+                "WHERE state = 'done' ORDER BY name, events.rowid"
+            ):
+                yield name, None if label is None else Label(name, on, off, label, True, confidence)
+
+    def all_presence(self) -> Iterator[tuple[str, float, float, npt.NDArray[np.float32]]]:
+        """Stretches of recordings that are done: name, onset, offset, P (classes,). One row at a time."""
+        with self._speaking():
+            for name, onset, offset, P in self._database.execute(
+                "SELECT name, onset, offset, p FROM files JOIN presence ON file = id WHERE state = 'done' "
+                "ORDER BY name, presence.rowid"
+            ):
+                yield name, onset, offset, np.frombuffer(P, "<f4")
+
+    def _forget(self, database: sqlite3.Connection, path: Path) -> int:
+        row = database.execute("SELECT id FROM files WHERE path = ?", (os.fsencode(path),)).fetchone()
+        if row is None:
+            raise ArgumentError(f"{path} is not in the ledger {self.path}")
+        database.execute("DELETE FROM events WHERE file = ?", row)
+        database.execute("DELETE FROM presence WHERE file = ?", row)
+        return int(row[0])
+
+    def _update(self, path: Path, changes: str, *values: object) -> None:
+        with self._change() as database:
+            database.execute(f"UPDATE files SET {changes} WHERE path = ?", (*values, os.fsencode(path)))
+
+    def _one(self, query: str, *values: object) -> tuple[Any, ...] | None:
+        with self._speaking():
+            row: tuple[Any, ...] | None = self._database.execute(query, values).fetchone()
+            return row
+
+    @contextmanager
+    def _change(self) -> Iterator[sqlite3.Connection]:
+        """A transaction: all of it or nothing."""
+        with self._speaking():
+            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._database
+                self._database.execute("COMMIT")
+            except BaseException:
+                if self._database.in_transaction:
+                    self._database.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _speaking(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.DatabaseError as error:
+            raise DataError(f"{self.path}: the ledger cannot be used: {error}") from error
+
+
+def _stamp(status: os.stat_result | None) -> tuple[int | None, int | None]:
+    return (None, None) if status is None else (status.st_size, status.st_mtime_ns)
+
+
+def _path(raw: bytes) -> Path:
+    return Path(os.fsdecode(raw))
+
+
+def _entry(row: Sequence[Any]) -> Entry:
+    values: dict[str, Any] = dict(zip(_COLUMNS.split(", "), row, strict=True))
+    return Entry(**values | {"path": _path(row[0]), "scores": bool(values["scores"])})

@@ -1,0 +1,301 @@
+"""The folder of a detection job: what lies where, and how recordings are called there.
+
+    OUT/events.csv               events of all recordings: filename, onset, offset, label, confidence
+    OUT/events/NAME.SUFFIX       events of one recording, in each format asked for
+    OUT/presence.csv             probabilities of classes per stretch of time, where asked for
+    OUT/failed.csv               recordings that could not be run, with the reason; absent if there are none
+    OUT/scores/NAME.npz          frame probabilities, where they are kept
+    OUT/ledger.sqlite            what became of every recording: `earmark.detection.ledger`
+    OUT/job.json                 model, settings, versions
+
+In events.csv a recording without events has one row with its name alone: it was listened to. `read_labels` reads it so.
+
+A recording's NAME is its place below the folder that was given, or its bare name if it was given itself. What tables
+cannot say (control characters, backslashes, bytes that are no UTF-8, white space at the ends) is written as %0A. Two
+recordings never share a name: the second gets that of its folder in front. Everything is written whole or not at all.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import os
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from earmark import audio
+from earmark.annotations import Label, LabelTable
+from earmark.detection.ledger import Ledger
+from earmark.errors import ArgumentError
+from earmark.files import make_folder, written_whole
+from earmark.formats import FORMATS
+
+__all__ = [
+    "JobFolder",
+    "check_formats",
+    "choose_names",
+    "find_recordings",
+    "remove_drafts",
+    "remove_recording",
+    "table_name",
+    "write_failed",
+    "write_merged",
+    "write_presence",
+    "write_recording",
+]
+
+_DRAFT = re.compile(r"\..*-[a-z0-9_]{8}\.[a-z]+", re.DOTALL)
+_LONGEST = 180  # bytes of a file name, leaving room for suffixes and drafts below the 255 that file systems allow
+
+
+@dataclass(frozen=True)
+class JobFolder:
+    """Where things lie in the folder of a job."""
+
+    root: Path
+
+    @property
+    def merged(self) -> Path:
+        """Events of all recordings."""
+        return self.root / "events.csv"
+
+    @property
+    def presence(self) -> Path:
+        """Probabilities per stretch of time."""
+        return self.root / "presence.csv"
+
+    @property
+    def failed(self) -> Path:
+        """What could not be run."""
+        return self.root / "failed.csv"
+
+    @property
+    def ledger(self) -> Path:
+        """What became of every recording."""
+        return self.root / "ledger.sqlite"
+
+    @property
+    def about(self) -> Path:
+        """What the job is."""
+        return self.root / "job.json"
+
+    def labels(self, name: str, format: str) -> Path:
+        """Events of one recording in a format."""
+        return self.root / "events" / (_short(name) + FORMATS[format].cls.suffix)
+
+    def scores(self, name: str) -> Path:
+        """Frame probabilities of one recording."""
+        return self.root / "scores" / (_short(name) + ".npz")
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Make the folder, and keep other jobs out of it; one that holds files of something else is refused."""
+        make_folder(self.root)
+        for path in (self.merged, self.presence, self.failed, self.about, self.root / "events", self.root / "scores"):
+            if path.exists() and not self.ledger.exists():
+                raise ArgumentError(
+                    f"{self.root} holds {path.name}, and is no folder of a detection job; choose another"
+                )
+        with _locked(self.root / ".lock") as is_ours:
+            if not is_ours:
+                raise ArgumentError(f"{self.root}: another process is running this job; wait, or choose another folder")
+            yield
+
+
+def find_recordings(inputs: Iterable[str | os.PathLike[str]], out: Path | None = None) -> list[tuple[Path, Path]]:
+    """Files of sound (root, path) in folders, sorted, and those given themselves; each once, absolute.
+
+    A file that is given itself counts whatever its name and whether or not it is there: what is wrong with it is said
+    when it is read. What lies in `out` is left out.
+
+    Parameters
+    ----------
+    inputs
+        Files and folders.
+    out
+        Folder of the job.
+    """
+    own = None if out is None else os.path.realpath(out)
+    found: dict[Path, Path] = {}
+    for given in inputs:
+        place = Path(os.path.abspath(given))
+        if not place.is_dir():
+            found.setdefault(place, place.parent)
+            continue
+        if own is not None and os.path.realpath(place) == own:
+            raise ArgumentError(f"{place} holds the recordings; choose another folder for what is found in them")
+        below = audio.find(place)
+        own_folders = {folder for folder in {path.parent for path in below} if _lies_in(folder, own)}
+        found |= {path: place for path in below if path.parent not in own_folders and path not in found}
+    return [(root, path) for path, root in found.items()]
+
+
+def choose_names(found: Iterable[tuple[Path, Path]], taken: Mapping[Path, str]) -> list[tuple[Path, str]]:
+    """Names for recordings (root, path), each other than all before and than those taken; known paths keep theirs.
+
+    >>> choose_names([(Path("/a"), Path("/a/x.wav")), (Path("/b"), Path("/b/x.wav"))], {})
+    [(PosixPath('/a/x.wav'), 'x.wav'), (PosixPath('/b/x.wav'), 'b/x.wav')]
+    """
+    used = set(taken.values())
+    named = []
+    for root, path in found:
+        name = taken.get(path)
+        if name is None:
+            name = next(candidate for candidate in _candidates(root, path) if candidate not in used)
+            used.add(name)
+        named.append((path, name))
+    return named
+
+
+def table_name(name: str) -> str:
+    r"""A name as tables and output files have it: anything that they cannot say as %0A.
+
+    >>> table_name("night 1/a\nb.wav"), table_name("caf\udce9.wav"), table_name(" a.wav")
+    ('night 1/a%0Ab.wav', 'caf%E9.wav', '%20a.wav')
+    """
+    return "/".join(_plain_part(part) for part in name.split("/"))
+
+
+def check_formats(names: Iterable[str]) -> tuple[str, ...]:
+    """Names of formats, each known, each once; no two whose files would be called the same."""
+    chosen = tuple(dict.fromkeys(names))
+    suffixes: dict[str, str] = {}
+    for name in chosen:
+        suffix = FORMATS[name].cls.suffix
+        if suffix in suffixes:
+            raise ArgumentError(f"formats {suffixes[suffix]} and {name} both write {suffix}; choose one of them")
+        suffixes[suffix] = name
+    if not chosen:
+        raise ArgumentError("no format is given")
+    return chosen
+
+
+def write_recording(
+    folder: JobFolder,
+    name: str,
+    events: Sequence[Label],
+    *,
+    classes: Sequence[str],
+    formats: Sequence[str],
+    duration: float,
+) -> None:
+    """Write the events of one recording in each format."""
+    table = LabelTable(events, filenames=[name], classes=classes)
+    for format in formats:
+        entry = FORMATS[format]
+        options = {"duration": duration} if "duration" in entry.options() else {}
+        entry.cls(**options).write(table, folder.labels(name, format))
+
+
+def remove_recording(folder: JobFolder, name: str, formats: Iterable[str]) -> None:
+    """Take away the events of a recording in some formats, where there are any."""
+    for format in formats:
+        folder.labels(name, format).unlink(missing_ok=True)
+
+
+def remove_drafts(folder: JobFolder) -> None:
+    """Take away what a process that died had not finished writing: the drafts of `earmark.files.written_whole`."""
+    for place, _, names in os.walk(folder.root):
+        for name in names:
+            if _DRAFT.fullmatch(name):
+                Path(place, name).unlink(missing_ok=True)
+
+
+def write_merged(folder: JobFolder, ledger: Ledger) -> int:
+    """Write events.csv from the ledger, in one pass; how many events it has."""
+    count = 0
+
+    def lines() -> Iterator[Sequence[object]]:
+        nonlocal count
+        for name, event in ledger.all_events():
+            count += event is not None
+            yield [name, "", "", "", ""] if event is None else _cells(event)
+
+    _write_table(folder.merged, ["filename", "onset", "offset", "label", "confidence"], lines())
+    return count
+
+
+def write_presence(folder: JobFolder, ledger: Ledger, classes: Sequence[str]) -> None:
+    """Write presence.csv from the ledger, in one pass: filename, onset, offset, and a probability per class."""
+    lines = ([name, onset, offset, *(f"{p:.6f}" for p in P)] for name, onset, offset, P in ledger.all_presence())
+    _write_table(folder.presence, ["filename", "onset", "offset", *classes], lines)
+
+
+def write_failed(folder: JobFolder, ledger: Ledger) -> None:
+    """Write failed.csv from the ledger: filename, reason; none if nothing failed."""
+    if ledger.counts()["failed"]:
+        _write_table(folder.failed, ["filename", "reason"], ([e.name, e.reason] for e in ledger.entries("failed")))
+    else:
+        folder.failed.unlink(missing_ok=True)
+
+
+def _lies_in(folder: Path, own: str | None) -> bool:
+    real = os.path.realpath(folder)
+    return own is not None and (real == own or real.startswith(own + os.sep))
+
+
+def _cells(event: Label) -> list[object]:
+    confidence = "" if event.confidence is None else float(event.confidence)
+    return [event.filename, event.onset, event.offset, event.label, confidence]
+
+
+def _write_table(path: Path, heading: Sequence[str], lines: Iterable[Sequence[object]]) -> None:
+    with written_whole(path) as draft, draft.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(heading)
+        writer.writerows(lines)
+
+
+def _candidates(root: Path, path: Path) -> Iterator[str]:
+    """What a recording could be called, best first."""
+    below, folder = path.relative_to(root).as_posix(), root.name or "root"
+    yield table_name(below)
+    yield table_name(f"{folder}/{below}")
+    number = 2
+    while True:
+        yield table_name(f"{folder}-{number}/{below}")
+        number += 1
+
+
+def _plain_part(part: str) -> str:
+    core = part.strip()
+    start = part.index(core) if core else len(part)
+    ends = {*range(start), *range(start + len(core), len(part))}
+    return "".join(
+        "".join(f"%{byte:02X}" for byte in os.fsencode(char))
+        if i in ends or char == "\\" or unicodedata.category(char) in ("Cc", "Cs")
+        else char
+        for i, char in enumerate(part)
+    )
+
+
+def _short(name: str) -> str:
+    """The name, with parts that are too long for a file system cut and told apart by a digest."""
+    return "/".join(_short_part(part) for part in name.split("/"))
+
+
+def _short_part(part: str) -> str:
+    raw = part.encode()
+    if len(raw) <= _LONGEST:
+        return part
+    return f"{raw[: _LONGEST - 17].decode(errors='ignore')}~{hashlib.sha256(raw).hexdigest()[:16]}"
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[bool]:
+    """Whether this process alone holds the lock; the system lets go of it when the process ends, however it does."""
+    flock: Callable[[int, int], None] | None = None
+    with suppress(ImportError):  # on Windows two jobs in one folder go unnoticed
+        from fcntl import LOCK_EX, LOCK_NB, flock
+    with path.open("a") as file:
+        if flock is not None:
+            try:
+                flock(file.fileno(), LOCK_EX | LOCK_NB)
+            except OSError:
+                yield False
+                return
+        yield True

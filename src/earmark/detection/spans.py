@@ -1,0 +1,291 @@
+"""Recordings cut into spans that anything can execute: threads here, other machines there.
+
+A span is a stretch of a recording, in output frames. What a span gives does not depend on who runs it, nor on where the
+others lie, so that a recording's probabilities are the same however it was cut. An executor draws spans and gives their
+probabilities back in any order; `score_files` puts them together again.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from earmark import audio
+from earmark.annotations import Label
+from earmark.errors import ArgumentError, DataError
+from earmark.events import Decoder, InterpolationStream
+from earmark.inference.recordings import feature_frames, output_frames, score_recording
+from earmark.inference.scorer import Scorer
+from earmark.inference.scores import RecordingScores
+
+__all__ = [
+    "SPAN",
+    "Executor",
+    "LocalExecutor",
+    "Plan",
+    "Probabilities",
+    "Results",
+    "Span",
+    "cores",
+    "decode_scores",
+    "plan",
+    "score_files",
+    "score_span",
+]
+
+Probabilities = npt.NDArray[np.float16]
+"""(frames', classes), rounded: half precision is what is kept, so that it is also what is decided on."""
+
+Results = Iterator[tuple["Span", Probabilities | Exception]]
+
+SPAN = 600.0
+"""Seconds that are run at once unless told otherwise: often enough to keep all cores busy with one recording."""
+
+_BLOCK = 1 << 13  # output frames decoded at once
+
+
+@dataclass(frozen=True)
+class Span:
+    """Output frames `first` up to, not including, `last` of a recording."""
+
+    path: Path
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a recording is cut."""
+
+    spans: tuple[Span, ...]
+    frames: int
+    """Feature frames of the recording."""
+    duration: float
+    """In seconds."""
+
+
+class Executor(Protocol):
+    """What runs spans."""
+
+    def map_spans(self, spans: Iterable[Span]) -> Results:
+        """Each span with its probabilities, as `score_span` gives them, or with what went wrong; in any order.
+
+        `spans` is endless for all that one knows: draw only as many as can be worked on, in the thread that iterates.
+        Closing the iterator stops the work.
+        """
+
+
+def plan(path: Path, scorer: Scorer, *, span: float = SPAN) -> Plan:
+    """Cut a recording into spans of about `span` seconds each; reads its header only."""
+    if not span > 0:
+        raise ArgumentError(f"span must be a positive number of seconds, found {span}")
+    about = audio.info(path)
+    samples = about.samples_at(scorer.rate)
+    frames = output_frames(scorer, samples)
+    # Edges lie where blocks meet that are scored at once, so that these are the same, and round the same, in any span.
+    block = max(1, round(scorer.block / (scorer.hop * scorer.reduction)))
+    size = block * max(1, round(span / (block * scorer.hop * scorer.reduction)))
+    if about.format.endswith("OPUS"):
+        size = frames  # decoded from its beginning, wherever one wants to be: spans would do so again and again
+    spans = tuple(Span(path, first, last) for first, last in pairwise([*range(0, frames, size), frames]))
+    return Plan(spans, feature_frames(scorer, samples), about.duration)
+
+
+def score_span(scorer: Scorer, span: Span, *, is_stopped: Callable[[], bool] = lambda: False) -> Probabilities:
+    """Probabilities of a span: (last - first, classes).
+
+    Parameters
+    ----------
+    is_stopped
+        Asked between blocks; once it says yes, the work ends with an error that nobody waits for.
+    """
+    found = np.empty((span.last - span.first, len(scorer.classes)), np.float16)
+    at = 0
+    for p in score_recording(scorer, span.path, first=span.first, last=span.last):
+        if is_stopped():
+            raise DataError(f"{span.path}: stopped")
+        found[at : at + len(p)] = p
+        at += len(p)
+    if at != len(found):
+        raise DataError(f"{span.path}: {len(found)} frames expected, {at} found; has the file changed meanwhile?")
+    return found
+
+
+class LocalExecutor:
+    """Threads of this process, each computing on one core: together they share the model's memory.
+
+    Parameters
+    ----------
+    workers
+        Threads; None is one per core.
+    """
+
+    def __init__(self, scorer: Scorer, workers: int | None = None) -> None:
+        if workers is not None and workers < 1:
+            raise ArgumentError(f"workers={workers}: at least 1 expected")
+        self.scorer = scorer
+        self.workers = workers or cores()
+
+    def map_spans(self, spans: Iterable[Span]) -> Results:
+        """See `Executor`."""
+        stop = threading.Event()
+        running: dict[Future[Probabilities], Span] = {}
+        source = iter(spans)
+        with _single_threads(), ThreadPoolExecutor(self.workers, initializer=_use_one_thread) as pool:
+            try:
+                while True:
+                    while len(running) < self.workers + 1 and (span := next(source, None)) is not None:
+                        running[pool.submit(score_span, self.scorer, span, is_stopped=stop.is_set)] = span
+                    if not running:
+                        return
+                    for future in wait(running, return_when=FIRST_COMPLETED).done:
+                        span = running.pop(future)
+                        error = future.exception()
+                        if error is not None and not isinstance(error, Exception):
+                            raise error
+                        yield span, future.result() if error is None else error
+            finally:
+                stop.set()
+                pool.shutdown(cancel_futures=True)
+
+
+@dataclass
+class _Parts:
+    plan: Plan
+    found: dict[int, Probabilities] = field(default_factory=dict)
+
+
+def score_files(
+    paths: Iterable[Path],
+    scorer: Scorer,
+    executor: Executor,
+    *,
+    handle: Callable[[Path, RecordingScores | Exception], None],
+    begin: Callable[[Path], None] = lambda path: None,
+    planned: Callable[[Path, Plan], None] = lambda path, plan: None,
+    hear: Callable[[Path, float], None] = lambda path, seconds: None,
+    span: float = SPAN,
+) -> None:
+    """Run over files; each is handled once, as soon as it is whole or has failed, in any order.
+
+    Parameters
+    ----------
+    handle
+        Called with the path and its scores, or with what is wrong with the file.
+    begin
+        Called before a file is looked at for the first time.
+    planned
+        Called when its duration is known.
+    hear
+        Called with the seconds of it that were scored, piece by piece.
+    span
+        Seconds, about, that are given to the executor at once.
+    """
+    waiting: dict[Path, _Parts] = {}
+
+    def draw() -> Iterator[Span]:
+        for path in paths:
+            begin(path)
+            try:
+                cut = plan(path, scorer, span=span)
+            except Exception as error:
+                handle(path, error)
+                continue
+            planned(path, cut)
+            waiting[path] = _Parts(cut)
+            for piece in cut.spans:
+                if path not in waiting:  # a piece before has failed
+                    break
+                yield piece
+
+    with _closed(executor.map_spans(draw())) as results:
+        for piece, result in results:
+            parts = waiting.get(piece.path)
+            if parts is None:
+                continue
+            if isinstance(result, Exception):
+                del waiting[piece.path]
+                handle(piece.path, result)
+                continue
+            parts.found[piece.first] = result
+            hear(piece.path, parts.plan.duration * (piece.last - piece.first) / parts.plan.spans[-1].last)
+            if len(parts.found) == len(parts.plan.spans):
+                del waiting[piece.path]
+                handle(piece.path, _assembled(piece.path, parts, scorer))
+
+
+def decode_scores(scores: RecordingScores, decoder: Decoder, filename: str) -> list[Label]:
+    """Events of a recording, as `earmark evaluate` decides them: interpolated to the rate of the features.
+
+    >>> p = np.array([[0.1], [0.9], [0.1]], np.float16)
+    >>> scores = RecordingScores("a.wav", ("dog",), p, 0.4, 0.1, 4, 12, 1.2, "")
+    >>> [(round(event.onset, 3), round(event.offset, 3)) for event in decode_scores(scores, Decoder(), "a.wav")]
+    [(0.4, 0.8)]
+    """
+    dense = InterpolationStream(scores.reduction, len(scores.classes))
+    stream = decoder.stream(scores.feature_hop, scores.classes, filename, scores.duration)
+    events: list[Label] = []
+    for k in range(0, len(scores.p), _BLOCK):
+        events += stream.update(dense.update(scores.p[k : k + _BLOCK]))
+    events += stream.update(dense.finish(scores.frames))
+    events += stream.finish()
+    place = {label: c for c, label in enumerate(scores.classes)}
+    return sorted(events, key=lambda e: (e.onset, e.offset, place[e.label]))
+
+
+def _assembled(path: Path, parts: _Parts, scorer: Scorer) -> RecordingScores:
+    return RecordingScores(
+        filename=str(path),
+        classes=scorer.classes,
+        p=np.concatenate([parts.found[span.first] for span in parts.plan.spans]),
+        hop=scorer.hop * scorer.reduction,
+        feature_hop=scorer.hop,
+        reduction=scorer.reduction,
+        frames=parts.plan.frames,
+        duration=parts.plan.duration,
+        fingerprint=scorer.fingerprint,
+    )
+
+
+@contextmanager
+def _closed(results: Results) -> Iterator[Results]:
+    """Close a generator at the end, not when Python comes round to it: threads would go on meanwhile."""
+    try:
+        yield results
+    finally:
+        if close := getattr(results, "close", None):
+            close()
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _use_one_thread() -> None:
+    """Threads beside each other beat one operation spread over them, and give the same bits however many they are."""
+    if torch := sys.modules.get("torch"):  # a model in ONNX does without
+        torch.set_num_threads(1)
+
+
+@contextmanager
+def _single_threads() -> Iterator[None]:
+    """Leave PyTorch's number of threads as it was."""
+    torch = sys.modules.get("torch")
+    before = torch.get_num_threads() if torch else 0
+    try:
+        yield
+    finally:
+        if torch:
+            torch.set_num_threads(before)

@@ -1,0 +1,103 @@
+"""What came out of a grid: one table, a row per cell and judgement.
+
+`results.csv` holds every score; the counts per clip behind them, from which intervals and tests are rebuilt, stay in
+the cells' folders. Neither needs the weights.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from earmark.evaluation.ranks import Friedman, friedman
+from earmark.evaluation.saved import Saved, load_judgement
+from earmark.experiment.cells import is_done
+from earmark.experiment.grid import Cell, Grid
+from earmark.files import written_whole
+
+__all__ = ["COLUMNS", "Row", "compare_folds", "gather", "paper_scores", "write_results"]
+
+COLUMNS = (
+    *("static_maximum_f1", "static_maximum_precision", "static_maximum_recall"),
+    *("static_pooled_f1", "static_pooled_precision", "static_pooled_recall"),
+    *("dynamic_f1", "dynamic_precision", "dynamic_recall", "dynamic_error_rate"),
+)
+"""The scores of the paper's tables: static ones averaged over classes, by two rules; dynamic ones over all segments."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A cell, judged one way."""
+
+    cell: Cell
+    judgement: str
+    folder: Path
+    scores: Mapping[str, float]
+    epochs: int
+    best_epoch: int
+
+    def saved(self) -> Saved:
+        """The judgement with its counts."""
+        return load_judgement(self.folder)
+
+
+def paper_scores(said: Mapping[str, Any]) -> dict[str, float]:
+    """The scores of the paper's tables, out of the dictionary of a `scores.json`."""
+    found = {
+        f"static_{rule}_{name}": said["static"][rule]["macro"][name]
+        for rule in ("maximum", "pooled")
+        for name in ("f1", "precision", "recall")
+    }
+    dynamic = said["dynamic"]["overall"] if said["dynamic"] else dict.fromkeys(("f1", "precision", "recall"), np.nan)
+    names = ("f1", "precision", "recall", "error_rate")
+    return found | {f"dynamic_{name}": float(dynamic.get(name, np.nan)) for name in names}
+
+
+def gather(grid: Grid, out: Path) -> list[Row]:
+    """Everything that is there, in the order of the grid's cells."""
+    return list(_rows(grid, out))
+
+
+def _rows(grid: Grid, out: Path) -> Iterator[Row]:
+    for cell in grid.cells:
+        folder = out / "cells" / cell.name
+        if not is_done(folder, grid.judgements):
+            continue
+        log = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+        best = max((line["epoch"] for line in log if line["best"]), default=0)
+        for name in grid.judgements:
+            said = json.loads((folder / name / "scores.json").read_text())
+            yield Row(cell, name, folder / name, paper_scores(said), len(log), best)
+
+
+def write_results(rows: Iterable[Row], path: Path) -> None:
+    """`results.csv`, whole."""
+    with written_whole(path) as draft, draft.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["system", "network", "fold", "seed", "judgement", "epochs", "best_epoch", *COLUMNS])
+        for row in rows:
+            cell = row.cell
+            own = [cell.system, cell.network, "" if cell.fold is None else cell.fold, cell.seed, row.judgement]
+            numbers = [f"{row.scores[name]:.6f}" for name in COLUMNS]
+            writer.writerow([*own, row.epochs, row.best_epoch, *numbers])
+
+
+def compare_folds(rows: Sequence[Row], score: str = "dynamic_f1", *, level: float = 0.95) -> Friedman:
+    """Which systems are indistinguishable from the best over the folds they share: the paper's test for MedleyDB.
+
+    Seeds of a fold are averaged.
+    """
+    systems = tuple(dict.fromkeys(row.cell.system for row in rows))
+    folds = sorted({row.cell.fold for row in rows if row.cell.fold is not None})
+    found: dict[tuple[int | None, str], list[float]] = {}
+    for row in rows:
+        found.setdefault((row.cell.fold, row.cell.system), []).append(row.scores[score])
+    by_fold = [[np.mean(found.get((fold, system), [np.nan])) for system in systems] for fold in folds]
+    shared = [block for block in by_fold if not np.isnan(block).any()]
+    return friedman(shared, systems, lower_is_better=score.endswith("error_rate"), level=level)

@@ -1,0 +1,126 @@
+"""All cells of a grid, one after the other or several at once.
+
+Cells that are done are kept, one that was cut goes on. So a grid may be killed at any moment and started again. Several
+cells at once are processes of their own; where one training leaves a GPU idle between its small kernels, another fills
+it (`benchmarks/sharing.py` measures whether that is faster).
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+
+from earmark.errors import EarmarkError, TrainingError
+from earmark.experiment.cells import is_done, make_features, run_cell
+from earmark.experiment.grid import Cell, Grid
+from earmark.files import make_folder
+from earmark.training.watch import Progress
+
+__all__ = ["run_grid"]
+
+Features = Callable[[int, int], None]
+Told = Callable[[Cell, str], None]
+"""Told about a cell: "kept", "begun", "done", "interrupted"."""
+
+
+def run_grid(
+    grid: Grid,
+    out: Path,
+    *,
+    cache: Path,
+    at_once: int = 1,
+    told: Told | None = None,
+    hook: Callable[[Progress], None] | None = None,
+    features_hook: Features | None = None,
+) -> bool:
+    """Run what is still to be run.
+
+    Parameters
+    ----------
+    out
+        Cells go into `out/cells`.
+    cache
+        Folder for features, shared by all cells.
+    at_once
+        How many cells run at the same time.
+    told
+        Told what happens to each cell.
+    hook, features_hook
+        Told about progress within a cell, where one runs at a time.
+
+    Returns
+    -------
+    False if it was interrupted.
+    """
+    told = told or (lambda cell, what: None)
+    folder = make_folder(out / "cells")
+    due = []
+    for cell in grid.cells:
+        if is_done(folder / cell.name, grid.judgements):
+            told(cell, "kept")
+        else:
+            due.append(cell)
+    if at_once > 1 and len(due) > 1:
+        for cell in {(c.fold, c.settings.features, c.settings.augment): c for c in due}.values():
+            make_features(cell, grid.data, cache=cache, hook=features_hook)  # two processes would write the same files
+        return _together(grid, due, folder, cache, at_once, told)
+    for cell in due:
+        told(cell, "begun")
+        finished = run_cell(
+            cell,
+            folder / cell.name,
+            grid.data,
+            grid.judgements,
+            cache=cache,
+            hook=hook,
+            features_hook=features_hook,
+        )
+        told(cell, "done" if finished else "interrupted")
+        if not finished:
+            return False
+    return True
+
+
+def _together(grid: Grid, due: list[Cell], folder: Path, cache: Path, at_once: int, told: Told) -> bool:
+    """Several processes, each with a cell at a time."""
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(at_once, mp_context=spawn, initializer=_leave_with_parent) as workers:
+        running: dict[Future[bool], Cell] = {}
+        waiting = list(due)
+        finished = True
+        try:
+            while waiting or running:
+                while waiting and len(running) < at_once:
+                    cell = waiting.pop(0)
+                    told(cell, "begun")
+                    future = workers.submit(run_cell, cell, folder / cell.name, grid.data, grid.judgements, cache=cache)
+                    running[future] = cell
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    cell = running.pop(future)
+                    ended = future.result()
+                    told(cell, "done" if ended else "interrupted")
+                    if not ended:
+                        finished, waiting = False, []
+        except BrokenProcessPool as error:
+            raise TrainingError("a training process died; start again to go on") from error
+        except (EarmarkError, KeyboardInterrupt):
+            workers.shutdown(wait=False, cancel_futures=True)
+            raise
+    return finished
+
+
+def _leave_with_parent() -> None:
+    """End when the parent does, however it ends, instead of training on for nobody."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

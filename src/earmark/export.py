@@ -1,0 +1,319 @@
+"""A detector as an ONNX file: raw sound in, probabilities out, for onnxruntime and whatever else reads ONNX.
+
+    samples (bags, samples), float32     mono, at the model's rate; any number of bags of any one length
+    dynamic (bags, frames', classes)     a probability per output frame and class
+    static  (bags, classes)              the same, pooled by the model's operator over the whole bag
+
+The features are in the file, so that nothing has to be computed outside. Their Fourier transform is written as two
+products with matrices: onnxruntime's own transform takes most of the time of the whole model, and these a small part
+(`benchmarks/export.py`). Before a file gets its name, onnxruntime has run it and found what PyTorch finds.
+
+What `earmark.inference.onnx_scorer` needs to detect with the file is in its metadata.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import logging
+import math
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from earmark.checkpoint import load_detector, read_model_info
+from earmark.detector import Detector
+from earmark.errors import ArgumentError, DataError, MissingExtraError
+from earmark.features import FeatureConfig, LogMel, mel_matrix
+from earmark.files import make_folder, written_whole
+from earmark.inference.onnx_scorer import FORMAT, sealed
+from earmark.inference.torch_scorer import TorchScorer, load_scorer
+
+__all__ = ["TOLERANCE", "export_model", "export_onnx"]
+
+TOLERANCE = 1e-4
+"""Largest difference between onnxruntime's and PyTorch's probabilities in a file that is kept."""
+
+
+def export_model(model: str | Path, path: str | Path) -> float:
+    """Write the detector of a model file or run folder as an ONNX file; see `export_onnx`."""
+    model = Path(model)
+    if model.is_dir():
+        model /= "model.safetensors"
+    about = read_model_info(model)
+    scorer = load_scorer(model, device="cpu")
+    return export_onnx(
+        load_detector(model),
+        path,
+        window=scorer.window,
+        fingerprint=scorer.fingerprint,
+        about={name: about.get(name) for name in ("network", "pool", "provenance")},
+    )
+
+
+def export_onnx(
+    detector: Detector,
+    path: str | Path,
+    *,
+    window: float = 10.0,
+    fingerprint: str | None = None,
+    about: dict[str, Any] | None = None,
+) -> float:
+    """Write a detector as an ONNX file, and make sure that it says what the detector says.
+
+    Parameters
+    ----------
+    path
+        Ends in `.onnx`. An older file there is replaced; if anything goes wrong, it stays.
+    window, fingerprint
+        See `earmark.inference.scorer.Scorer`. Without a fingerprint, the file's own digest is one.
+    about
+        More to be known about the model, anything that JSON can say: by custom `network`, `pool`, `provenance`.
+
+    Returns
+    -------
+    The largest difference found between onnxruntime's and PyTorch's probabilities, at most `TOLERANCE`.
+    """
+    path = Path(path)
+    if path.suffix != ".onnx":
+        raise ArgumentError(f"{path}: an ONNX file is known by its name, which must end in .onnx")
+    folder = make_folder(path.parent)
+    detector = copy.deepcopy(detector).cpu().eval()
+    scorer = TorchScorer(detector, window=window, device="cpu")
+    model = _converted(_Whole(detector), scorer.least_samples)
+    content = model.SerializeToString()
+    said = {
+        "pool": {"name": detector.pool.name},
+        "provenance": {},
+        **(about or {}),
+        "version": FORMAT,
+        "written_by": version("earmark"),
+        "classes": list(scorer.classes),
+        **{name: getattr(scorer, name) for name in ("rate", "hop_samples", "n_fft", "padding", "reduction", "context")},
+        "window": scorer.window,
+        "fingerprint": fingerprint or hashlib.sha256(content).hexdigest()[:16],
+        "features": detector.features.to_dict(),
+    }
+    model.metadata_props.add(key="earmark", value=json.dumps(said))
+    content = sealed(model.SerializeToString())
+    difference = _checked(content, detector, scorer.least_samples)
+    with written_whole(folder / path.name) as draft:
+        draft.write_bytes(content)
+    return difference
+
+
+class _Whole(nn.Module):
+    """Samples to probabilities."""
+
+    def __init__(self, detector: Detector) -> None:
+        super().__init__()
+        self.front = _ProductLogMel(detector.features)
+        self.detector = copy.deepcopy(detector)
+        for module in list(self.detector.modules()):
+            for name, child in module.named_children():
+                if isinstance(child, nn.GRU) and _OnnxGRU.can_be(child):
+                    setattr(module, name, _OnnxGRU(child))
+
+    def forward(self, samples: Tensor) -> tuple[Tensor, Tensor]:
+        output = self.detector(self.front(samples))
+        return output.dynamic, output.static
+
+
+class _ProductLogMel(nn.Module):
+    """`LogMel` with a Fourier transform in two products.
+
+    A frame of n = a b samples is a matrix, sample b i + j in row i and column j. Bin k + a l is the sum over j of
+    exp(-2 pi i j (k + a l) / n) y_kj, where y_kj is the sum over i of exp(-2 pi i i k / a) x_ij. Rows k up to a / 2 are
+    enough: bins n - k of real sound have the energy of bins k. The mel filters are put in the order in which bins come.
+    """
+
+    window: Tensor
+    first: Tensor
+    second: Tensor
+    mel: Tensor
+
+    def __init__(self, config: FeatureConfig) -> None:
+        super().__init__()
+        self.config = c = config
+        n = c.n_fft
+        # fewest multiplications: a for the first product, 2 n / a for the second
+        self.a = a = min((d for d in range(1, n + 1) if n % d == 0), key=lambda d: d + 2 * n / d)
+        self.b = b = n // a
+        rows, j = np.arange(a // 2 + 1), np.arange(b)
+        bins = rows[:, None] + a * j  # (rows, b)
+        turns = np.outer(rows, np.arange(a)) % a / a
+        first = np.stack([_cos(turns), -_sin(turns)], axis=1).reshape(-1, a)  # real and imaginary part of each row
+        turns = j[:, None] * bins[:, None] % n / n  # (rows, b in, b out)
+        second = np.block([[_cos(turns), -_sin(turns)], [_sin(turns), _cos(turns)]])
+        mirrored = np.minimum(bins, n - bins).ravel()
+        mel = np.zeros((bins.size, c.n_bands))
+        each, where = np.unique(mirrored, return_index=True)  # some come twice, and count once
+        mel[where] = mel_matrix(c).T[each]
+        tables = {"first": first, "second": second, "mel": mel, "window": LogMel(c).window.reshape(a, b)}
+        for name, table in tables.items():
+            self.register_buffer(name, torch.as_tensor(table, dtype=torch.float32))
+
+    def forward(self, samples: Tensor) -> Tensor:
+        c = self.config
+        bags = samples.shape[0]
+        padded = F.pad(samples, (c.padding, c.padding))
+        frames = (padded.shape[1] - c.n_fft) // c.hop_samples + 1
+        # Frames are put together from pieces as long as their edges allow, not sample by sample.
+        piece = math.gcd(c.hop_samples, c.n_fft)
+        pieces = padded[:, : (frames - 1) * c.hop_samples + c.n_fft].reshape(bags, -1, piece)
+        places = torch.arange(frames)[:, None] * (c.hop_samples // piece) + torch.arange(c.n_fft // piece)
+        x = pieces.index_select(1, places.flatten()).reshape(bags, frames, self.a, self.b)
+        y = (self.first @ (x * self.window)).reshape(bags, frames, -1, 2 * self.b)
+        z = y.transpose(1, 2) @ self.second  # (bags, rows, frames, real parts and imaginary parts)
+        z = z * z
+        s = (z[..., : self.b] + z[..., self.b :]).transpose(1, 2).reshape(bags, frames, -1)
+        if c.power != 2:
+            s = s.pow(c.power / 2)
+        levels = 10.0 * torch.log10((s @ self.mel).clamp_min(c.amin))
+        reference = levels.amax((1, 2), keepdim=True) if c.scaling == "clip" else c.reference_db
+        return (levels - reference).clamp_min(-c.range_db).transpose(1, 2)
+
+
+def _cos(turns: Any) -> Any:
+    return np.cos(2 * np.pi * turns)
+
+
+def _sin(turns: Any) -> Any:
+    return np.sin(2 * np.pi * turns)
+
+
+class _OnnxGRU(nn.Module):
+    """A GRU of one layer and direction as ONNX's operator; PyTorch's exporter fails on it in a bag of free length."""
+
+    w: Tensor
+    r: Tensor
+    b: Tensor
+
+    def __init__(self, gru: nn.GRU) -> None:
+        super().__init__()
+        self.hidden = gru.hidden_size
+        tables = (gru.state_dict()[f"{name}_l0"] for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
+        w, r, b, c = (t.unflatten(0, (3, -1))[[1, 0, 2]].flatten(0, 1) for t in tables)  # ONNX's order of gates
+        for name, table in {"w": w, "r": r, "b": torch.cat([b, c])}.items():
+            self.register_buffer(name, table[None])  # one direction
+
+    @staticmethod
+    def can_be(gru: nn.GRU) -> bool:
+        return gru.num_layers == 1 and gru.batch_first and gru.bias and not gru.bidirectional
+
+    def forward(self, x: Tensor) -> tuple[Tensor, None]:
+        y = torch.onnx.ops.symbolic(
+            "GRU",
+            (x.transpose(0, 1), self.w, self.r, self.b),
+            {"hidden_size": self.hidden, "linear_before_reset": 1},
+            dtype=x.dtype,
+            shape=(x.shape[1], 1, x.shape[0], self.hidden),
+        )
+        return y[:, 0].transpose(0, 1), None
+
+
+def _converted(whole: _Whole, least: int) -> Any:
+    """The module as an ONNX model, without the exporter's notes: they name places on this machine."""
+    try:
+        import onnx
+        import onnxruntime  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError("exporting", "onnx") from error
+    example = torch.zeros(2, 3 * least)
+    try:
+        with _quiet(), torch.no_grad():
+            program = torch.onnx.export(
+                whole,
+                (example,),
+                dynamo=True,
+                external_data=False,
+                verbose=False,
+                input_names=["samples"],
+                output_names=["dynamic", "static"],
+                dynamic_shapes=({0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC},),
+                custom_translation_table={torch.ops.aten.sort.stable: _sorted},
+            )
+    except torch.onnx.OnnxExporterError as error:
+        parts = f"network {type(whole.detector.network).__name__}, pool {whole.detector.pool.name!r}"
+        raise ArgumentError(f"PyTorch cannot write this detector ({parts}) as ONNX: {_reason(error)}") from error
+    assert program is not None
+    model = program.model_proto
+    graph = model.graph
+    for thing in (*graph.node, *graph.input, *graph.output, *graph.value_info, *graph.initializer, graph):
+        del thing.metadata_props[:]
+        thing.doc_string = ""
+    del graph.value_info[:]  # shapes on the way, by names that nobody chose
+    for value, names in zip((*graph.input, *graph.output), _AXES, strict=True):
+        for axis, name in zip(value.type.tensor_type.shape.dim, names, strict=True):
+            if axis.HasField("dim_param"):
+                axis.dim_param = name
+    onnx.checker.check_model(model)
+    return model
+
+
+def _sorted(x: Any, stable: bool = True, dim: int = -1, descending: bool = False) -> Any:
+    """PyTorch's stable sort, for operators that rank frames: of equals, ONNX's TopK takes the first one first."""
+    from onnxscript import opset18
+
+    op: Any = opset18  # its types say less than it takes
+    values = op.Cast(x, to=1)  # float32: onnxruntime does not sort bytes
+    return op.TopK(values, op.Shape(values, start=dim, end=dim + 1), axis=dim, largest=int(descending), sorted=1)
+
+
+_AXES = (("bags", "samples"), ("bags", "frames", "classes"), ("bags", "classes"))
+
+
+def _reason(error: BaseException) -> str:
+    """The first line of what lies at the bottom of it."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return str(error).strip().split("\n")[0]
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """PyTorch's exporter warns of what PyTorch itself does, and of packages that nobody needs."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+@torch.inference_mode()
+def _checked(content: bytes, detector: Detector, least: int) -> float:
+    """The largest difference between the file and the detector, over bags of several numbers and lengths."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    logmel = LogMel(detector.features)
+    rng = np.random.default_rng(0)
+    worst = 0.0
+    for bags, n in ((1, least), (2, 2 * least + 1), (3, 7 * least - 5)):
+        swelling = 10.0 ** np.linspace(-3, 0, n)  # from a whisper to full scale
+        samples = (0.3 * swelling * rng.standard_normal((bags, n))).astype(np.float32)
+        due = detector(logmel(torch.from_numpy(samples)))
+        for p, name in zip(
+            session.run(["dynamic", "static"], {"samples": samples}), ("dynamic", "static"), strict=True
+        ):
+            expected = getattr(due, name).numpy()
+            same = p.shape == expected.shape
+            worst = max(worst, float(np.abs(p - expected).max()) if same else math.inf)
+    if not worst <= TOLERANCE:  # NaN is not, either
+        raise DataError(
+            f"onnxruntime and PyTorch differ by {worst:.2g} on the same sound, more than {TOLERANCE:g}; nothing written"
+        )
+    return worst

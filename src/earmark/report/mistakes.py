@@ -1,0 +1,160 @@
+"""Where a detector is wrong and sure of it: to be looked at and listened to.
+
+A false alarm is an event that overlaps nothing of its class in the reference; the surer the detector, the worse. A miss
+is an event of the reference that nothing found overlaps; the less the detector saw of it, the worse. What the reference
+does not know is neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from earmark.annotations import Label, LabelTable
+from earmark.datasets import Clip
+from earmark.features import FeatureConfig, LogMel
+from earmark.plots import clip_figure
+from earmark.report.inline import inline_audio, inline_png
+from earmark.timing import span_to_frames, time_to_frame, time_to_sample
+
+__all__ = ["Mistake", "show_mistake", "worst_mistakes"]
+
+Floats = npt.NDArray[np.floating[Any]]
+
+_AROUND = 1.0  # seconds of sound before and after a mistake
+_LONGEST = 8.0  # of sound
+_SHOWN = 30.0  # seconds of a picture, at most
+_ROWS = 6  # classes of a picture, at most
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A false alarm or a miss; `p` is the largest probability of the class between its ends."""
+
+    filename: str
+    label: str
+    onset: float
+    offset: float
+    p: float
+    is_miss: bool
+
+
+def worst_mistakes(
+    reference: LabelTable, estimate: LabelTable, p: Mapping[str, Floats], hop: float, *, most: int = 3
+) -> list[Mistake]:
+    """The worst false alarms and the worst misses, at most one of each class and `most` of a kind.
+
+    Parameters
+    ----------
+    p : file -> (frames, classes), with the reference's classes
+    hop
+        Seconds between frames of p.
+
+    Examples
+    --------
+    >>> reference = LabelTable([("a.wav", 0.0, 1.0, "dog"), ("a.wav", 3.0, 4.0, "dog")])
+    >>> estimate = LabelTable([("a.wav", 0.5, 1.5, "dog"), ("a.wav", 2.0, 2.5, "dog")])
+    >>> p = {"a.wav": np.array([[0.9], [0.9], [0.6], [0.1], [0.8], [0.1], [0.2], [0.1]])}
+    >>> for mistake in worst_mistakes(reference, estimate, p, 0.5):
+    ...     print(mistake)
+    Mistake(filename='a.wav', label='dog', onset=2.0, offset=2.5, p=0.8, is_miss=False)
+    Mistake(filename='a.wav', label='dog', onset=3.0, offset=4.0, p=0.2, is_miss=True)
+    """
+    alarms, misses = [], []
+    for name, values in p.items():
+        truth, found = (
+            [row for row in table.of(name) if row.present and row.has_times] for table in (reference, estimate)
+        )
+        timed = {row.label for row in truth}
+        for row in _without_partner(found, truth):
+            if row.label in timed or reference.presence(name, row.label) is False:
+                alarms.append(_mistake(row, reference, values, hop, is_miss=False))
+        misses += [_mistake(row, reference, values, hop, is_miss=True) for row in _without_partner(truth, found)]
+    alarms.sort(key=lambda m: (-m.p, m.onset - m.offset))  # of equals, the longer first
+    misses.sort(key=lambda m: (m.p, m.onset - m.offset))
+    return [*_one_of_each(alarms, most), *_one_of_each(misses, most)]
+
+
+def _without_partner(rows: list[Label], others: list[Label]) -> list[Label]:
+    return [row for row in rows if not any(row.label == other.label and _overlap(row, other) for other in others)]
+
+
+def _overlap(a: Label, b: Label) -> bool:
+    return (a.onset or 0.0) < (b.offset or 0.0) and (b.onset or 0.0) < (a.offset or 0.0)
+
+
+def _mistake(row: Label, reference: LabelTable, values: Floats, hop: float, *, is_miss: bool) -> Mistake:
+    onset, offset = row.onset or 0.0, row.offset or 0.0
+    first, last = span_to_frames(onset, offset, hop)
+    own = values[min(first, len(values) - 1) : last, reference.classes.index(row.label)]
+    return Mistake(row.filename, row.label, onset, offset, float(own.max()), is_miss)
+
+
+def _one_of_each(mistakes: Iterable[Mistake], most: int) -> list[Mistake]:
+    first: dict[str, Mistake] = {}
+    for mistake in mistakes:
+        first.setdefault(mistake.label, mistake)
+    return list(first.values())[:most]
+
+
+def show_mistake(
+    mistake: Mistake,
+    clip: Clip,
+    features: FeatureConfig,
+    reference: LabelTable,
+    estimate: LabelTable,
+    p: Floats,
+    model: str,
+) -> dict[str, Any]:
+    """What a page needs to show it: a picture, a few seconds of sound, and when they begin.
+
+    `p` is (frames, classes) at the rate of the features.
+    """
+    samples = clip.read(features.rate)
+    end = len(samples) / features.rate
+    onset = max(0.0, min(mistake.onset - _AROUND, end - 2 * _AROUND))
+    offset = min(end, max(onset + 2 * _AROUND, min(mistake.offset + _AROUND, onset + _LONGEST)))
+    middle = (onset + offset) / 2
+    begin = max(0.0, min(middle - _SHOWN / 2, end - _SHOWN))
+    first = time_to_frame(begin, features.hop)
+    begin, stop = first * features.hop, min(end, begin + _SHOWN)
+    last = min(len(p), span_to_frames(begin, stop, features.hop)[1])
+    with torch.inference_mode():
+        spectrogram = LogMel(features)(torch.from_numpy(samples)[None])[0].numpy()
+    truth, found = (_within(table.of(mistake.filename), begin, stop) for table in (reference, estimate))
+    heard = dict.fromkeys([mistake.label, *(row.label for row in (*truth, *found))])
+    figure = clip_figure(
+        spectrogram[:, first:last],
+        features,
+        truth,
+        {model: p[first:last]},
+        reference.classes,
+        duration=stop - begin,
+        events={model: found},
+        only=list(heard)[:_ROWS],
+    )
+    part = samples[time_to_sample(onset, features.rate) : time_to_sample(offset, features.rate)]
+    return {
+        "mistake": mistake,
+        "picture": inline_png(figure),
+        "picture_from": begin,
+        "sound": inline_audio(part, features.rate),
+        "sound_from": onset,
+        "sound_to": offset,
+    }
+
+
+def _within(rows: Iterable[Label], begin: float, stop: float) -> list[Label]:
+    """Rows as they are seen from `begin` on; those without times stay as they are."""
+    shifted = []
+    for row in rows:
+        if row.onset is None or row.offset is None:
+            shifted.append(row)
+        elif row.onset < stop and row.offset > begin:
+            shifted.append(row._replace(onset=max(0.0, row.onset - begin), offset=min(row.offset, stop) - begin))
+    return shifted

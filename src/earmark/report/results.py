@@ -1,0 +1,139 @@
+"""Numbers of a page of runs beyond those of the comparison, and their tables: classes, and alpha read as a duration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from earmark.annotations import LabelTable
+from earmark.evaluation.base import Counts, tally
+from earmark.evaluation.comparison import Entry
+from earmark.evaluation.models import Grid
+from earmark.evaluation.saved import Saved
+from earmark.evaluation.statistics import Interval, bootstrap
+from earmark.inference.bags import ClipProbabilities
+from earmark.pooling.bounds import alpha_to_active_share
+from earmark.report.tables import Cell, Column, Table, number_cell
+from earmark.report.words import percent
+
+__all__ = ["alpha_table", "class_f1", "class_table", "dense_probabilities", "heard_shares", "learned_alphas"]
+
+Floats = npt.NDArray[np.float64]
+
+_STEP = 0.01  # seconds, to which heard time is counted
+
+
+def class_f1(entry: Entry, *, level: float = 0.95) -> Interval:
+    """F1 of each class, (classes,), with a bootstrap interval over clips; of several seeds the mean.
+
+    Segments decide, or clips where the reference has no times.
+    """
+    seeds = [_same_clips(entry.judgements[0], own) for own in entry.judgements]
+
+    def mean_f1(_: Counts, weights: Floats) -> Floats:
+        own = [tally(counts, weights, convention="plain").per_class["f1"] for counts in seeds]
+        return np.asarray(np.mean(own, axis=0))
+
+    return bootstrap(seeds[0], mean_f1, level=level)
+
+
+def _same_clips(first: Saved, own: Saved) -> Counts:
+    """What decides, with clips in the order of the first."""
+    ours, theirs = (s.static_counts if s.dynamic_counts is None else s.dynamic_counts for s in (first, own))
+    if ours.filenames == theirs.filenames:
+        return theirs
+    place = {name: i for i, name in enumerate(theirs.filenames)}
+    return theirs.select([place[name] for name in ours.filenames])
+
+
+def class_table(scores: Mapping[str, Interval], counts: Counts, what: str) -> Table:
+    """F1 of each class for each model, and how many clips have it; the best of a row is bold.
+
+    Parameters
+    ----------
+    scores : model -> from `class_f1`
+    counts
+        Static ones, of any of the models.
+    what
+        The score, as a heading.
+    """
+    columns = [Column("class", is_text=True), Column("clips"), *(Column(name, what) for name in scores)]
+    rows = []
+    for c, (label, clips) in enumerate(zip(counts.classes, counts.n_ref.sum(0).tolist(), strict=True)):
+        cells = [number_cell(float(own.value[c]), (float(own.low[c]), float(own.high[c]))) for own in scores.values()]
+        best = max((cell.value for cell in cells if cell.value is not None), default=None) if len(cells) > 1 else None
+        marked = [replace(cell, best=best is not None and cell.value == best) for cell in cells]
+        rows.append((Cell(label), Cell(f"{clips:,}", clips), *marked))
+    note = "Clips are those that have the class." + (" The best of a row is bold." if len(scores) > 1 else "")
+    return Table(tuple(columns), tuple(rows), f"{what}, class by class", note)
+
+
+def learned_alphas(entries: Sequence[Entry]) -> dict[str, dict[str, float]]:
+    """Alpha that each model learned for each class, for those that have one; of several seeds the mean."""
+    found = {}
+    for entry in entries:
+        own = [saved.scores.get("alpha") for saved in entry.judgements]
+        if all(own):
+            mean = np.mean(np.array(own, float), axis=0)
+            found[entry.name] = dict(zip(entry.judgements[0].scores["classes"], mean.tolist(), strict=True))
+    return found
+
+
+def heard_shares(labels: LabelTable, durations: Mapping[str, float]) -> dict[str, tuple[float, float]]:
+    """For how long each class is heard in a clip that has it, on average: seconds, and share of the clip.
+
+    >>> table = LabelTable([("a.wav", 0, 1, "dog"), ("a.wav", 0.5, 2, "dog"), ("b.wav", 1, 2, "dog")])
+    >>> heard_shares(table, {"a.wav": 10.0, "b.wav": 10.0})
+    {'dog': (1.5, 0.15)}
+    """
+    found: dict[str, list[tuple[float, float]]] = {label: [] for label in labels.classes}
+    for name, duration in durations.items():
+        frames = max(1, round(duration / _STEP))
+        share = labels.frame_targets(name, frames, duration / frames).mean(0, dtype=np.float64)
+        for label, part in zip(labels.classes, share.tolist(), strict=True):
+            if part > 0:  # neither absent nor, NaN, without times
+                found[label].append((part * duration, part))
+    means = {label: np.mean(own, axis=0).round(6).tolist() for label, own in found.items() if own}
+    return {label: (seconds, share) for label, (seconds, share) in means.items()}
+
+
+def alpha_table(
+    alphas: Mapping[str, Mapping[str, float]], heard: Mapping[str, tuple[float, float]], classes: Sequence[str]
+) -> Table:
+    """Alpha of each class, the share of a clip that it asks for, and beside them for how long the class is heard."""
+    columns = [Column("class", is_text=True)]
+    if heard:
+        columns += [Column("seconds", "heard, on average"), Column("of the clip", "heard, on average")]
+    for name in alphas:
+        columns += [Column("alpha", name), Column("needs", name)]
+    rows = []
+    for label in classes:
+        cells = [Cell(label)]
+        if heard:
+            seconds, share = heard.get(label, (np.nan, np.nan))
+            cells += [Cell(f"{seconds:.2f}", seconds) if label in heard else number_cell(None), _share_cell(share)]
+        for own in alphas.values():
+            cells += [Cell(f"{own[label]:.2f}", own[label]), _share_cell(float(alpha_to_active_share(own[label])))]
+        rows.append(tuple(cells))
+    note = (
+        "Needs: the share of a clip for which a sound must be there, and certain, before the clip counts as having it."
+    )
+    return Table(tuple(columns), tuple(rows), "Alpha read as a duration", note)
+
+
+def _share_cell(share: float) -> Cell:
+    return Cell(percent(share), share if np.isfinite(share) else None)
+
+
+def dense_probabilities(saved: Saved) -> dict[str, npt.NDArray[np.floating]]:
+    """Kept probabilities at the rate of the features: {file: (frames, classes)}; empty where none were kept."""
+    if not saved.scores.get("grid"):
+        return {}
+    grid = Grid(**saved.scores["grid"])
+    return {
+        name: grid.dense(ClipProbabilities(name, p.astype(np.float32), p[0].astype(np.float32), frames, duration))
+        for name, (p, frames, duration) in saved.probabilities().items()
+    }

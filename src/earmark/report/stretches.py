@@ -1,0 +1,176 @@
+"""Stretches of recordings that are worth a figure: chosen by the user, or the busiest minutes of a job."""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from earmark import audio
+from earmark.annotations import Label
+from earmark.detection.ledger import Entry, Ledger
+from earmark.detection.outputs import JobFolder
+from earmark.errors import ArgumentError, unknown_name
+from earmark.inference.recordings import output_frames, score_recording
+from earmark.inference.scorer import Scorer
+from earmark.inference.scores import read_scores
+from earmark.plots.recording import clock_time, recording_figure
+from earmark.plots.style import save
+
+__all__ = ["Stretch", "busiest", "check_stretch", "choose_stretches", "draw_stretches"]
+
+_BUSIEST = "busiest"
+_MINUTE = 60.0
+_LONGEST = 3600.0  # seconds: more could not be seen, and would have to be in memory
+_MOST = 10  # recordings drawn when nobody says which
+_TIME = r"(?:(?:[0-9]+:)?[0-9]+:)?[0-9]+(?:\.[0-9]+)?"
+_SPAN = re.compile(rf"(?:(?P<name>.+)@)?(?P<onset>{_TIME})-(?P<offset>{_TIME})", re.S)
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A part of a recording that was searched, in seconds."""
+
+    entry: Entry
+    onset: float
+    offset: float
+
+    @property
+    def title(self) -> str:
+        """What it is called above a figure."""
+        return f"{self.entry.name}, {clock_time(self.onset)} to {clock_time(self.offset)}"
+
+
+def check_stretch(wanted: str) -> tuple[str | None, float, float] | None:
+    """What a user asks to be drawn: recording (None: the only one), onset, offset; None for the busiest minutes.
+
+    Said before a job begins, so that nobody waits for a job to learn of a slip.
+
+    >>> check_stretch("night.flac@1:02:00-1:02:30.5"), check_stretch("90-120"), check_stretch("busiest")
+    (('night.flac', 3720.0, 3750.5), (None, 90.0, 120.0), None)
+    """
+    if wanted == _BUSIEST:
+        return None
+    match = _SPAN.fullmatch(wanted)
+    if match is None:
+        raise ArgumentError(
+            f"figure {wanted!r}: {_BUSIEST}, ONSET-OFFSET or FILE@ONSET-OFFSET expected, with times in seconds or as "
+            "h:mm:ss, for example night.flac@1:02:00-1:03:00"
+        )
+    onset, offset = _seconds(match["onset"]), _seconds(match["offset"])
+    if offset <= onset:
+        raise ArgumentError(f"figure {wanted!r} ends before it begins")
+    if offset - onset > _LONGEST:
+        raise ArgumentError(f"figure {wanted!r}: an hour at most can be drawn, {clock_time(offset - onset)} asked for")
+    return match["name"], onset, offset
+
+
+def choose_stretches(folder: Path, wanted: str) -> list[Stretch]:
+    """Stretches of a job that a user asks for.
+
+    Parameters
+    ----------
+    folder
+        Of the job.
+    wanted
+        "busiest", for the busiest minute of each recording, of ten recordings at most, those with the most events; or
+        FILE@ONSET-OFFSET, with times in seconds or as h:mm:ss; FILE is the recording's name, or the end of it, and may
+        be left out where there is only one.
+    """
+    asked = check_stretch(wanted)
+    with Ledger(JobFolder(folder).ledger, read_only=True) as ledger:
+        entries = list(ledger.entries("done"))
+        if asked is None:
+            eventful = sorted(entries, key=lambda entry: -(entry.events or 0))[:_MOST]
+            return [Stretch(entry, *busiest(ledger.events(entry.path), entry.duration or 0.0)) for entry in eventful]
+    name, onset, offset = asked
+    entry = _named(name, entries)
+    duration = entry.duration or 0.0
+    if onset >= duration:
+        raise ArgumentError(f"figure {wanted!r} lies behind the end: {entry.name} lasts {clock_time(duration)}")
+    return [Stretch(entry, onset, min(offset, duration))]
+
+
+def busiest(events: Sequence[Label], duration: float, length: float = _MINUTE) -> tuple[float, float]:
+    """The stretch of a recording in which most events begin: its onset and offset; the first of several.
+
+    >>> busiest([Label("a.wav", t, t + 1, "dog") for t in (5.0, 100.0, 110.0)], 600.0)
+    (75.0, 135.0)
+    """
+    onsets = np.sort([row.onset for row in events if row.onset is not None])
+    if not len(onsets) or duration <= length:
+        return 0.0, min(length, duration)
+    within = np.searchsorted(onsets, onsets + length) - np.arange(len(onsets))
+    first = int(within.argmax())
+    last = onsets[first + within[first] - 1]
+    # in the middle, on a whole second
+    begin = math.floor(min(max(0.0, (onsets[first] + last - length) / 2), duration - length))
+    return float(begin), begin + length
+
+
+def draw_stretches(folder: Path, scorer: Scorer, stretches: Sequence[Stretch]) -> list[Path]:
+    """Draw stretches of a job into its folder `figures`, as PNG and SVG; the PNG files.
+
+    Likelihoods are those that the job kept, or computed again.
+    """
+    job, drawn = JobFolder(folder), []
+    for stretch in stretches:
+        hop = scorer.hop * scorer.reduction
+        first = math.floor(stretch.onset / hop)  # the figure begins with the frame
+        onset, p = first * hop, _likelihoods(job, scorer, stretch, first)
+        with Ledger(job.ledger, read_only=True) as ledger:
+            events = ledger.events(stretch.entry.path)
+        samples = audio.read(stretch.entry.path, rate=scorer.rate, onset=onset, offset=stretch.offset)
+        figure = recording_figure(
+            samples, scorer.rate, p, scorer.classes, events, p_hop=hop, onset=onset, title=stretch.title
+        )
+        place = job.scores(stretch.entry.name).relative_to(job.root / "scores").with_suffix("")
+        target = job.root / "figures" / f"{place}_{stretch.onset:g}-{stretch.offset:g}s.png"
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)  # a parrot in a file name
+            drawn.append(save(figure, target)[0])
+    return drawn
+
+
+def _likelihoods(job: JobFolder, scorer: Scorer, stretch: Stretch, first: int) -> npt.NDArray[np.floating]:
+    frames = output_frames(scorer, audio.info(stretch.entry.path).samples_at(scorer.rate))
+    first = min(first, frames - 1)
+    last = max(first + 1, min(frames, math.ceil(stretch.offset / (scorer.hop * scorer.reduction))))
+    kept = job.scores(stretch.entry.name)
+    if stretch.entry.scores and kept.is_file() and stretch.entry.is_unchanged(stretch.entry.path.stat()):
+        scores = read_scores(kept)
+        if scores.fingerprint == scorer.fingerprint:
+            return scores.p[first:last].astype(np.float32)
+    return np.concatenate(list(score_recording(scorer, stretch.entry.path, first=first, last=last)))
+
+
+def _named(name: str | None, entries: Sequence[Entry]) -> Entry:
+    """The recording called so, or whose name ends so."""
+    if name is None:
+        if len(entries) != 1:
+            raise ArgumentError(f"there are {len(entries)} recordings; say which to draw: FILE@ONSET-OFFSET")
+        return entries[0]
+    exact = [entry for entry in entries if name in (entry.name, str(entry.path))]
+    ending = exact or [entry for entry in entries if entry.name.endswith("/" + name)]
+    if not ending:
+        raise unknown_name("recording", name, [entry.name for entry in entries[:20]])
+    if len(ending) > 1:
+        raise ArgumentError(f"{len(ending)} recordings are called {name}: {', '.join(e.name for e in ending[:5])}")
+    return ending[0]
+
+
+def _seconds(text: str) -> float:
+    """
+    >>> _seconds("1:02:03.5"), _seconds("90")
+    (3723.5, 90.0)
+    """
+    total = 0.0
+    for part in text.split(":"):
+        total = 60 * total + float(part)
+    return total

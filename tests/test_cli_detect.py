@@ -1,0 +1,189 @@
+"""`earmark detect`, by what it prints, writes and how it exits."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from earmark import audio
+from earmark.checkpoint import save_detector
+from earmark.cli import main
+from earmark.formats import read_labels
+from earmark.settings import load_recipe
+from earmark.training import create_detector
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """An untrained network that is sure of a dog and never of a cat."""
+    torch.manual_seed(0)
+    settings = load_recipe("quick").changed({"width": "0.25", "pool": "max"})
+    detector = create_detector(settings, ("dog", "cat"))
+    torch.nn.init.zeros_(detector.head.weight)
+    detector.head.bias.data = torch.tensor([0.7, -3.0])  # p = 0.668 and 0.047
+    path = tmp_path_factory.mktemp("model") / "model.safetensors"
+    save_detector(path, detector, network=settings.network, pool=settings.pool)
+    return path
+
+
+@pytest.fixture(scope="module")
+def recordings(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("recordings")
+    (folder / "sub").mkdir()
+    for name in ("a.wav", "sub/a.wav"):
+        audio.write(folder / name, np.zeros(44100), 22050)
+    return folder
+
+
+@pytest.fixture
+def earmark(monkeypatch, capsys):
+    def call(*args):
+        monkeypatch.setattr(sys, "argv", ["earmark", *map(str, args)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capsys.readouterr()
+        return ended.value.code, out, err
+
+    return call
+
+
+def test_a_folder_becomes_a_folder_of_events(earmark, model, recordings, tmp_path):
+    code, out, err = earmark("detect", model, recordings, "--out", tmp_path / "o", "--format", "tsv, raven")
+    assert (code, err) == (0, "")
+    assert out.startswith(f"2 of 2 recordings done; 2 events in {tmp_path / 'o' / 'events.csv'}\n")
+    assert "times real time" in out
+    table = read_labels(tmp_path / "o" / "events.csv")
+    assert table.filenames == ("a.wav", "sub/a.wav")
+    assert {(e.label, e.onset, e.offset, round(e.confidence, 2)) for e in table} == {("dog", 0.0, 2.0, 0.67)}
+    assert (tmp_path / "o" / "events" / "sub" / "a.wav.selections.txt").exists()
+    code, out, _ = earmark("detect", model, recordings, "--out", tmp_path / "o", "--format", "tsv,raven", "--json")
+    told = json.loads(out)
+    assert (code, told["kept"], told["done"], told["files"]) == (0, 2, 0, 2)
+    assert "earmark detect" in json.loads((tmp_path / "o" / "job.json").read_text())["command"]
+
+
+def test_without_a_folder_events_are_printed(earmark, model, recordings):
+    code, out, err = earmark("detect", model, recordings / "a.wav")
+    assert (code, err) == (0, "")
+    assert [line.split() for line in out.splitlines()] == [
+        ["onset", "offset", "label", "confidence"],
+        ["0.000", "2.000", "dog", "0.668"],
+    ]
+    _, out, _ = earmark("detect", model, recordings)
+    assert [Path(line.split()[-1]).parent.name for line in out.splitlines()[1:]] == [recordings.name, "sub"]
+    _, out, _ = earmark("detect", model, recordings / "a.wav", "--json")
+    (event,) = json.loads(out)["events"]
+    assert (event["label"], event["onset"], event["offset"]) == ("dog", 0.0, 2.0)
+
+
+def test_thresholds_can_be_given_in_several_ways(earmark, model, recordings, tmp_path):
+    def labels(*options):
+        code, out, err = earmark("detect", model, recordings / "a.wav", "--json", *options)
+        assert code == 0, err
+        return [event["label"] for event in json.loads(out)["events"]]
+
+    assert labels("--threshold", "0.04") == ["dog", "cat"]
+    assert labels("--threshold", "0.9") == []
+    assert labels("--min-duration", "3") == []
+    tuned = tmp_path / "scores.json"
+    tuned.write_text(json.dumps({"decoder": {"threshold": [0.9, 0.04], "tuned_on": "validate"}}))
+    assert labels("--thresholds", tuned) == ["cat"]
+    assert labels("--thresholds", tuned, "--min-duration", "3", "--median", "0.5", "--min-gap", "1") == []
+    tuned.write_text(json.dumps({"threshold": 0.04}))
+    assert labels("--thresholds", tuned) == ["dog", "cat"]
+
+
+def test_presence_and_scores(earmark, model, recordings, tmp_path):
+    out = tmp_path / "o"
+    assert earmark("detect", model, recordings, "--out", out, "--presence", "minute", "--keep-scores")[0] == 0
+    lines = (out / "presence.csv").read_text().splitlines()
+    assert lines[0] == "filename,onset,offset,dog,cat"
+    assert [line.split(",")[0] for line in lines[1:]] == ["a.wav", "sub/a.wav"]
+    assert float(lines[1].split(",")[3]) == pytest.approx(0.668, abs=1e-3)
+    code, told, _ = earmark("detect", model, recordings, "--out", out, "--presence", "1.5", "--keep-scores")
+    assert code == 0
+    assert "2 from what was kept" in told
+    assert len((out / "presence.csv").read_text().splitlines()) == 5
+
+
+def test_failed_recordings_are_counted_and_listed(earmark, model, recordings, tmp_path):
+    (tmp_path / "bad.wav").write_text("no sound")
+    code, out, err = earmark("detect", model, recordings, tmp_path / "bad.wav", "--out", tmp_path / "o")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[-1] == f"1 failed: {tmp_path / 'o' / 'failed.csv'} says which and why"
+    code, out, err = earmark("detect", model, tmp_path / "bad.wav", "--out", tmp_path / "p")
+    assert code == 2
+    assert err == f"earmark: none of 1 recordings could be read; {tmp_path / 'p' / 'failed.csv'} says why\n"
+    code, out, err = earmark("detect", model, tmp_path / "bad.wav", recordings / "a.wav")
+    assert code == 0
+    assert "dog" in out
+    assert err == f"earmark: {tmp_path / 'bad.wav'}: holds text; earmark reads aiff, flac, mp3, ogg, opus and wav\n"
+    code, out, err = earmark("detect", model, tmp_path / "bad.wav")
+    assert code == 2
+    assert err.count("\n") == 1
+
+
+def test_names_that_are_no_text_can_be_given_and_printed(earmark, model, tmp_path):
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9\n.wav"))
+    audio.write(path, np.zeros(22050), 22050)
+    code, out, err = earmark("detect", model, path, "--out", tmp_path / "o")
+    assert (code, err) == (0, "")
+    assert (tmp_path / "o" / "events" / "caf%E9%0A.wav.tsv").exists()
+    code, out, err = earmark("detect", model, path, path.with_name("gone.wav"))
+    assert code == 0
+    assert "\\udce9\\n.wav" in out
+
+
+def test_interrupted_it_says_how_to_go_on(earmark, model, recordings, tmp_path, monkeypatch):
+    from earmark.detection import job
+
+    def interrupt(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(job, "score_files", interrupt)
+    code, out, err = earmark("detect", model, recordings, "--out", tmp_path / "o")
+    assert (code, out) == (130, "")
+    assert err == (
+        f"earmark: interrupted; what is done is in {tmp_path / 'o'}, and the same command goes on with the rest\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--keep-scores"], "--keep-scores needs a folder to write to: give --out too"),
+        (["--presence", "hour"], "--presence needs a folder to write to"),
+        (["--report"], "--report needs a folder to write to"),
+        (["--out", "o", "--presence", "week"], "--presence 'week': minute, hour, recording or a number of seconds"),
+        (["--out", "o", "--format", "tvs"], "format='tvs' is not known; did you mean 'tsv'?"),
+        (["--out", "o", "--workers", "0"], "workers=0: at least 1 expected"),
+        (["--threshold", "1.5"], "threshold must be in [0, 1]"),
+        (["--threshold", "0.5", "--thresholds", "t.json"], "--threshold and --thresholds do not go together"),
+        (["--thresholds", "none.json"], "none.json: cannot be read: No such file or directory"),
+        (["--thresholds", "bad.json"], "bad.json: not JSON"),
+        (["--thresholds", "list.json"], "list.json: an object with a decoder's settings expected"),
+        (["--out", "a.wav"], "a.wav cannot be made a folder: File exists"),
+        (["--out", "."], "holds the recordings; choose another folder"),
+    ],
+)
+def test_mistakes_are_one_line(options, message, earmark, model, recordings, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bad.json").write_text("{")
+    (tmp_path / "list.json").write_text("[1]")
+    audio.write(tmp_path / "a.wav", np.zeros(22050), 22050)
+    code, out, err = earmark("detect", model, tmp_path, *options)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_nothing_to_hear_is_one_line(earmark, model, tmp_path):
+    for options in ([], ["--out", tmp_path / "o"]):
+        code, _, err = earmark("detect", model, tmp_path, *options)
+        assert (code, err) == (2, "earmark: there are no files of sound in what was given\n")
+    code, _, err = earmark("detect", tmp_path / "no.safetensors", tmp_path)
+    assert (code, err) == (2, f"earmark: {tmp_path / 'no.safetensors'}: no such file\n")

@@ -1,0 +1,172 @@
+"""`evaluate` and `compare`, by what they print, write and refuse."""
+
+import json
+
+import pytest
+
+from earmark.annotations import LabelTable
+from earmark.checkpoint import save_detector
+from earmark.cli import app
+from earmark.datasets import open_data
+from earmark.errors import ArgumentError, DataError, EarmarkError, ModelFileError
+from earmark.evaluation.saved import load_judgement
+from earmark.formats import write_labels
+from earmark.settings import load_recipe
+from earmark.synthesis import synthesise
+from earmark.training import create_detector
+
+LEFT = {"scores.json", "events.tsv", "counts.npz", "probabilities.npz", "figures"}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """Soundscapes, and three runs that were never trained: two seeds of one pool, and another pool."""
+    folder = tmp_path_factory.mktemp("world")
+    synthesise("durations", folder / "data", clips=6, workers=1)
+    classes = open_data(folder / "data").classes
+    for name, changes in {
+        "a": {"pool": "cap", "seed": "0"},
+        "b": {"pool": "cap", "seed": "1"},
+        "c": {"pool": "max"},
+    }.items():
+        settings = load_recipe("quick").changed({"width": "0.25", **changes})
+        (folder / name).mkdir()
+        detector = create_detector(settings, classes)
+        save_detector(folder / name / "model.safetensors", detector, network=settings.network, pool=settings.pool)
+        (folder / name / "config.toml").write_text(settings.to_toml())
+    return folder
+
+
+@pytest.fixture
+def run(world, capsys):
+    """Calls a command with paths below the world; what it prints."""
+
+    def call(*args):
+        app([str(world / a[1:]) if str(a).startswith("@") else str(a) for a in args], standalone_mode=False)
+        return capsys.readouterr().out
+
+    return call
+
+
+@pytest.fixture(autouse=True)
+def undrawn(request, monkeypatch):
+    """Figures take longer than all the rest, so only the tests that look at them have them."""
+    if "figures" not in request.node.name:
+        monkeypatch.setattr("earmark.cli.evaluate._draw", lambda *_: [])
+
+
+def evaluate(run, model, data, *more):
+    return run("evaluate", model, data, "--cache", "@cache", *more)
+
+
+def test_a_judged_run_keeps_scores_events_probabilities_and_figures(world, run):
+    said = evaluate(run, "@a", "@data", "--psds")
+    for words in ("1 clips of split test", "all together (micro)", "Events within 0.2 s", "PSDS: ", "Figures: "):
+        assert words in said
+    assert {path.name for path in (world / "a").iterdir()} >= LEFT
+    figures = {path.stem for path in (world / "a" / "figures").iterdir()}
+    assert figures == {"f1_by_class", "learned_alpha", "precision_recall"}
+    saved = load_judgement(world / "a")
+    assert saved.scores["clips"] == len(open_data(world / "data", "test"))
+    assert saved.scores["decoder"]["threshold"] == 0.5
+    assert saved.scores["config"]["pool"]["name"] == "cap"
+    assert len(saved.scores["alpha"]) == len(saved.scores["classes"])
+
+
+def test_a_reference_may_come_from_elsewhere(world, run, tmp_path):
+    labels = open_data(world / "data", "test").labels
+    (name,) = labels.filenames
+    short = name.rpartition("/")[2]
+    rows = [*labels.renamed({name: short}), (short, 0.0, 1.0, "aardvark"), labels[0]._replace(filename="nowhere.wav")]
+    table = LabelTable(rows)
+    write_labels(table, tmp_path / "truth.csv", "csv")
+    said = evaluate(run, "@a", "@data", "--reference", tmp_path / "truth.csv", "--out", tmp_path / "out")
+    notes = [line for line in said.splitlines() if line.startswith("Note: ")]
+    assert any("1 file of the reference was found by part of its name" in note for note in notes)
+    assert "Note: 1 file of the reference is not among the clips and is left out: nowhere.wav" in notes
+    assert "Note: 1 label of the reference is not known to the model and is not judged: aardvark" in notes
+    mine, own = load_judgement(tmp_path / "out").scores, json.loads(evaluate(run, "@a", "@data", "--json"))
+    assert mine["notes"] == [note.removeprefix("Note: ") for note in notes]
+    assert mine["reference"] == str(tmp_path / "truth.csv")
+    assert mine["dynamic"]["overall"] == own["dynamic"]["overall"]
+    told = json.loads(evaluate(run, "@a", "@data", "--reference", "authors", "--json", "--out", tmp_path / "authors"))
+    assert told["reference"] == "authors"
+
+
+def test_a_clip_that_cannot_be_read_is_a_line(world, run, tmp_path):
+    data = open_data(world / "data", "train")
+    lines = ["filename\tonset\toffset\tlabel\tsplit"]
+    for i, clip in enumerate(data.clips[:2]):
+        sound = clip.sources[0].path.read_bytes()
+        (tmp_path / f"{i}.flac").write_bytes(sound if i else b"no sound")
+        lines += [f"{i}.flac\t{row.onset}\t{row.offset}\t{row.label}\ttest" for row in data.labels.of(clip.filename)]
+    (tmp_path / "labels.tsv").write_text("\n".join(lines))
+    said = run("evaluate", "@a", tmp_path, "--out", tmp_path / "out", "--cache", tmp_path / "cache")
+    assert "Note: 1 clip could not be read and is left out: 0.flac (" in said
+
+
+def test_decisions_are_made_as_told_and_tuned_elsewhere_than_judged(run, tmp_path):
+    told = json.loads(
+        evaluate(run, "@a", "@data", "--threshold", 0.3, "--median", 0.5, "--min-gap", 0.2, "--min-duration", 0.1)
+        and evaluate(run, "@a", "@data", "--tune-on", "validate", "--out", tmp_path, "--json")
+    )
+    assert len(told["decoder"]["threshold"]) == len(told["classes"])
+    assert ", validate: " in told["decoder"]["tuned_on"]
+    for split, judged, why in (
+        ("test", "train", "the test split"),
+        ("train", "train", "the clips that are judged"),
+    ):
+        with pytest.raises(ArgumentError, match=f"--tune-on {split}: thresholds tuned on {why} would flatter"):
+            evaluate(run, "@a", "@data", "--split", judged, "--tune-on", split)
+    with pytest.raises(EarmarkError, match="did you mean 'test'"):
+        evaluate(run, "@a", "@data", "--split", "tset")
+
+
+def test_events_made_elsewhere_are_judged_without_model_or_sound(world, run, tmp_path):
+    evaluate(run, "@a", "@data", "--out", tmp_path / "model")
+    model = load_judgement(tmp_path / "model")
+    durations = tmp_path / "durations.tsv"
+    name = model.static_counts.filenames[0]
+    durations.write_text(f"filename\tduration\n{name}\t10.0\n")
+    events = tmp_path / "model" / "events.tsv"
+    truth = open_data(world / "data", "test").labels
+    write_labels(truth, tmp_path / "truth.jsonl", "json")
+    for data in (tmp_path / "truth.jsonl", world / "data" / "labels.tsv", world / "data"):
+        told = json.loads(
+            run("evaluate", events, data, "--durations", durations, "--out", tmp_path / "out", "--json", "--psds")
+        )
+        for part in ("dynamic", "event"):
+            for score in ("f1", "error_rate"):
+                assert told[part]["overall"][score] == model.scores[part]["overall"][score]
+        assert told["model"] is None
+        assert told["psds"] is not None
+    assert not (tmp_path / "out" / "probabilities.npz").exists()
+    assert run("compare", tmp_path / "out", tmp_path / "model").count("not distinguishable") == 1
+    with pytest.raises(ArgumentError, match="say by --out in which folder"):
+        run("evaluate", events, tmp_path / "truth.jsonl")
+    with pytest.raises(ArgumentError, match=r"--tune-on, --threshold: events are decided on already"):
+        run("evaluate", events, tmp_path / "truth.jsonl", "--threshold", 0.3, "--tune-on", "validate")
+    with pytest.raises(ArgumentError, match=r"labels.tsv: no clips of split 'x'; it has test, train, validate"):
+        run("evaluate", events, world / "data" / "labels.tsv", "--split", "x", "--out", tmp_path / "y")
+    with pytest.raises(ArgumentError, match="--durations is for events"):
+        evaluate(run, "@a", "@data", "--durations", durations)
+    with pytest.raises(ModelFileError, match="no such file"):
+        evaluate(run, "@gone.tsv", "@data")
+
+
+def test_runs_are_compared_in_words_and_tables(world, run, tmp_path):
+    for name in "abc":
+        evaluate(run, f"@{name}", "@data", "--split", "train")
+    said = run("compare", "@a", "@b", "@c", "--out", tmp_path)
+    assert "4 clips, segments of 1 s" in said
+    assert "cap: 2 seeds" in said
+    assert "Note: trained once: max" in said
+    assert {path.name for path in tmp_path.iterdir()} == {"comparison.json", "table.md", "table.tex"}
+    told = json.loads((tmp_path / "comparison.json").read_text())
+    assert told["entries"] == {"cap": [str(world / "a"), str(world / "b")], "max": [str(world / "c")]}
+    assert json.loads(run("compare", "@a", "@c", "--json"))["best"] in ("cap", "max")
+    assert "No difference: 2 runs of cap that differ only in the seed" in run("compare", "@a", "@b")
+    with pytest.raises(ArgumentError, match="at least two runs"):
+        run("compare", "@a")
+    with pytest.raises(DataError, match=r"data: not judged yet; run: earmark evaluate .*data DATA"):
+        run("compare", "@a", "@data")

@@ -1,0 +1,430 @@
+"""Many recordings: a job with a ledger, which loses nothing to damaged files, kills and full disks."""
+
+import csv
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from fake_scorer import EnergyScorer, bursts
+
+from earmark import audio
+from earmark.detection.detector import SoundDetector
+from earmark.detection.job import run_job
+from earmark.detection.ledger import DIED_TWICE, Ledger
+from earmark.errors import ArgumentError, DataError
+from earmark.events import Decoder
+from earmark.files import written_whole
+from earmark.formats import FORMATS, read_labels
+from earmark.pooling import create_pool
+
+
+def model(**options):
+    return SoundDetector(EnergyScorer(**options))
+
+
+@pytest.fixture
+def recordings(tmp_path):
+    """Five recordings, of which three share a name in some way."""
+    folder = tmp_path / "recordings"
+    for number, name in enumerate(["a.wav", "a.flac", "night 1/a.wav", "night 1/b.wav", "night 2/c.wav"]):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        audio.write(folder / name, bursts(4, (1, 1.5 + number / 4)), 8000)
+    return folder
+
+
+def files_of(out, besides=("ledger.sqlite", "job.json", ".lock")):
+    """What a job has left, by place; without what tells the time or the command."""
+    found = {path.relative_to(out).as_posix(): path for path in out.rglob("*") if path.is_file()}
+    return {name: path.read_bytes() for name, path in found.items() if name not in besides}
+
+
+def table(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_job_leaves_what_its_folder_promises(recordings, tmp_path):
+    out = tmp_path / "out"
+    report = run_job(model(), [recordings], out, formats=["tsv", "raven"], command="earmark detect")
+    assert (report.files, report.done, report.failed, report.kept) == (5, 5, 0, 0)
+    names = ["a.flac", "a.wav", "night 1/a.wav", "night 1/b.wav", "night 2/c.wav"]
+    wanted = {f"events/{name}{suffix}" for name in names for suffix in (".tsv", ".selections.txt")}
+    assert set(files_of(out)) == wanted | {"events.csv"}
+    merged = read_labels(out / "events.csv")
+    assert list(merged.filenames) == names
+    assert len(merged) == report.events
+    own = read_labels(out / "events" / "night 1" / "a.wav.tsv")
+    assert tuple(own) == merged.of("night 1/a.wav")
+    assert own.classes == ("loud", "quiet")
+    about = json.loads((out / "job.json").read_text())
+    assert about["fingerprint"] == "energy"
+    assert about["decoder"] == Decoder().to_dict()
+    assert report.hours == pytest.approx(20 / 3600)
+    assert json.dumps(report.to_dict())
+
+
+@pytest.mark.parametrize("format", [entry.name for entry in FORMATS])
+def test_every_format_can_be_asked_for(format, tmp_path):
+    audio.write(tmp_path / "a.wav", bursts(2, (0.5, 1)), 8000)
+    audio.write(tmp_path / "silent.wav", np.zeros(8000), 8000)
+    scorer = EnergyScorer()
+    scorer.classes = ("Bus", "Car")  # which the format of a challenge knows
+    report = run_job(SoundDetector(scorer), [tmp_path], tmp_path / "out", formats=[format])
+    assert report.failed == 0
+    found = read_labels(tmp_path / "out" / "events" / f"a.wav{FORMATS[format].cls.suffix}", format)
+    assert len(found) == 3
+
+
+def test_jams_know_how_long_the_recording_is(tmp_path):
+    audio.write(tmp_path / "a.wav", bursts(5, (1, 2)), 8000)
+    run_job(model(), [tmp_path / "a.wav"], tmp_path / "out", formats=["jams"], decoder=Decoder(threshold=(0.5, 1.0)))
+    document = json.loads((tmp_path / "out" / "events" / "a.wav.jams").read_text())
+    assert document["file_metadata"]["duration"] == 5.0
+
+
+def test_a_recording_without_events_is_still_said_to_be_heard(tmp_path):
+    audio.write(tmp_path / "a.wav", np.zeros(8000), 8000)
+    run_job(model(), [tmp_path / "a.wav"], tmp_path / "out", decoder=Decoder(threshold=(0.5, 1.0), min_duration=9))
+    assert table(tmp_path / "out" / "events.csv") == [
+        {"filename": "a.wav", "onset": "", "offset": "", "label": "", "confidence": ""}
+    ]
+    assert read_labels(tmp_path / "out" / "events.csv").filenames == ("a.wav",)
+
+
+def test_what_is_done_is_not_run_again(recordings, tmp_path):
+    out = tmp_path / "out"
+    first = run_job(model(), [recordings], out)
+    before = files_of(out)
+    detector = model()
+    again = run_job(detector, [recordings], out)
+    assert (again.done, again.kept, again.events) == (0, 5, first.events)
+    assert detector.scorer.calls == 0
+    assert files_of(out) == before
+    audio.write(recordings / "a.wav", bursts(3, (1, 2)), 8000)  # another file now
+    assert (run_job(detector, [recordings], out).done, detector.scorer.calls > 0) == (1, True)
+    (out / "events" / "a.wav.tsv").unlink()
+    assert run_job(detector, [recordings], out).redecided == 1
+    assert (out / "events" / "a.wav.tsv").exists()
+
+
+def test_other_formats_are_written_from_the_ledger(recordings, tmp_path):
+    out = tmp_path / "out"
+    run_job(model(), [recordings], out, formats=["tsv"])
+    detector = model()
+    report = run_job(detector, [recordings], out, formats=["audacity"])
+    assert (report.redecided, detector.scorer.calls) == (5, 0)
+    run_job(model(), [recordings], tmp_path / "fresh", formats=["audacity"])
+    assert files_of(out) == files_of(tmp_path / "fresh")
+
+
+def test_kept_scores_are_decided_on_anew_without_running(recordings, tmp_path):
+    out, decoder = tmp_path / "out", Decoder(threshold=0.3, min_duration=0.6)
+    run_job(model(), [recordings], out, keep_scores=True)
+    detector = model()
+    report = run_job(detector, [recordings], out, keep_scores=True, decoder=decoder)
+    assert (report.redecided, report.done, detector.scorer.calls) == (5, 0, 0)
+    run_job(model(), [recordings], tmp_path / "fresh", keep_scores=True, decoder=decoder)
+    assert files_of(out) == files_of(tmp_path / "fresh")
+
+
+def test_without_kept_scores_another_decoder_runs_again(recordings, tmp_path):
+    run_job(model(), [recordings], tmp_path / "out")
+    assert run_job(model(), [recordings], tmp_path / "out", decoder=Decoder(threshold=0.4)).done == 5
+    assert run_job(model(), [recordings], tmp_path / "out", decoder=Decoder(threshold=0.4), keep_scores=True).done == 5
+    kept = tmp_path / "out" / "scores" / "a.wav.npz"
+    kept.write_bytes(b"damaged")
+    report = run_job(model(), [recordings], tmp_path / "out", keep_scores=True)
+    assert (report.redecided, report.done) == (4, 1)
+    assert kept.stat().st_size > 100
+
+
+def test_presence_is_pooled_by_the_models_operator(tmp_path):
+    audio.write(tmp_path / "a.wav", bursts(10, (1, 2)), 8000)
+    audio.write(tmp_path / "b.wav", bursts(3, (1, 2)), 8000)
+    detector = model()
+    detector.pool = create_pool("max", 2)
+    out = tmp_path / "out"
+    run_job(detector, [tmp_path / "a.wav", tmp_path / "b.wav"], out, presence=4.0, keep_scores=True)
+    rows = table(out / "presence.csv")
+    assert [(r["filename"], float(r["onset"]), float(r["offset"])) for r in rows] == [
+        ("a.wav", 0, 4),
+        ("a.wav", 4, 8),
+        ("a.wav", 8, 10),
+        ("b.wav", 0, 3),
+    ]
+    assert [round(float(r["loud"]), 2) for r in rows] == [1, 0, 0, 1]
+    calls = detector.scorer.calls
+    run_job(detector, [tmp_path / "a.wav", tmp_path / "b.wav"], out, presence=float("inf"), keep_scores=True)
+    assert [float(r["offset"]) for r in table(out / "presence.csv")] == [10, 3]
+    assert detector.scorer.calls == calls
+    run_job(detector, [tmp_path / "a.wav", tmp_path / "b.wav"], out)
+    assert not (out / "presence.csv").exists()
+    with pytest.raises(ArgumentError, match=r"presence must be at least the 0.040 s between frames, found 0.01 s"):
+        run_job(detector, [tmp_path], out, presence=0.01)
+
+
+@pytest.fixture
+def matrix(tmp_path, rng):
+    """What people have in their folders; by name, with a part of what is said about it (None: it is fine)."""
+    folder = tmp_path / "matrix"
+    folder.mkdir()
+    noise = rng.normal(size=96000) * 0.1
+    soundfile.write(folder / "stereo.mp3", np.stack([noise, noise], 1)[:16000], 8000)
+    audio.write(folder / "silent.wav", np.zeros(44100), 44100)
+    audio.write(folder / "short.wav", noise[:3200], 16000)
+    audio.write(folder / "shortest.wav", noise[:1], 8000)
+    audio.write(folder / "deep.flac", noise, 96000, subtype="PCM_24")
+    (folder / "empty.wav").touch()
+    audio.write(folder / "cut.flac", noise, 8000)
+    os.truncate(folder / "cut.flac", (folder / "cut.flac").stat().st_size // 2)
+    audio.write(folder / "lying.wav", noise, 8000)
+    data = bytearray((folder / "lying.wav").read_bytes())
+    data[40:44] = (10**8).to_bytes(4, "little")
+    (folder / "lying.wav").write_bytes(data)
+    (folder / "letter.wav").write_text("Dear sir, this is no sound. " * 9)
+    (folder / "folder.wav").mkdir()
+    return folder, {
+        "empty.wav": "is empty: 0 bytes",
+        "cut.flac": "truncated",
+        "lying.wav": "truncated: 100000000 bytes of samples promised",
+        "letter.wav": "holds text",
+    }
+
+
+def test_bad_input_is_a_line_each_and_costs_nothing_else(matrix, tmp_path):
+    folder, bad = matrix
+    out = tmp_path / "out"
+    report = run_job(model(), [folder, folder / "gone.wav", folder / "notes.xyz"], out, keep_scores=True)
+    assert (report.done, report.failed) == (5, len(bad) + 2)
+    failed = {row["filename"]: row["reason"] for row in table(out / "failed.csv")}
+    assert failed.keys() == {*bad, "gone.wav", "notes.xyz"}
+    for name, reason in bad.items():
+        assert reason in failed[name]
+        assert str(folder) not in failed[name]  # the name is there already
+    assert failed["gone.wav"] == failed["notes.xyz"] == "there is no such file"
+    merged = read_labels(out / "events.csv")
+    assert merged.filenames == ("deep.flac", "short.wav", "shortest.wav", "silent.wav", "stereo.mp3")
+    assert {path.name for path in (out / "scores").iterdir()} == {f"{name}.npz" for name in merged.filenames}
+    audio.write(folder / "cut.flac", bursts(2), 8000)  # mended
+    (folder / "silent.wav").write_bytes(b"")  # and broken
+    report = run_job(model(), [folder], out, keep_scores=True)
+    assert (report.done, report.kept, report.failed) == (1, 4, 4)
+    assert not (out / "events" / "silent.wav.tsv").exists()
+    assert not (out / "scores" / "silent.wav.npz").exists()
+
+
+def test_what_breaks_in_the_scorer_names_the_file_only(recordings, tmp_path):
+    class Broken(EnergyScorer):
+        def score(self, samples):
+            if samples.max() > 0 and len(samples) < 25000:
+                raise RuntimeError("out\nof memory")
+            return super().score(samples)
+
+    audio.write(recordings / "b.wav", bursts(1, (0, 1)), 8000)
+    report = run_job(SoundDetector(Broken()), [recordings / "b.wav", recordings / "a.wav"], tmp_path / "out", span=9e9)
+    assert report.failed >= 1
+    assert table(tmp_path / "out" / "failed.csv")[-1]["reason"] == "RuntimeError: out of memory"
+
+
+def test_strange_names_come_through(tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    names = [b"a b.wav", "ünï.wav".encode(), b"new\nline.wav", b"\"quoted'.wav", b"caf\xe9.wav", b"x" * 240 + b".wav"]
+    for name in names:
+        audio.write(Path(os.fsdecode(os.path.join(os.fsencode(folder), name))), bursts(1, (0.2, 0.6)), 8000)
+    out = tmp_path / "out"
+    report = run_job(model(), [folder], out, formats=["tsv", "raven", "audacity", "jams", "csv", "json"])
+    assert (report.done, report.failed) == (6, 0)
+    wanted = {"a b.wav", "ünï.wav", "new%0Aline.wav", "\"quoted'.wav", "caf%E9.wav", "x" * 240 + ".wav"}
+    assert set(read_labels(out / "events.csv").filenames) == wanted
+    assert len(list((out / "events").iterdir())) == 36
+    with Ledger(out / "ledger.sqlite", read_only=True) as ledger:
+        assert {os.fsencode(entry.path.name) for entry in ledger.entries()} == set(names)
+    assert run_job(model(), [folder], out, formats=["tsv", "raven", "audacity", "jams", "csv", "json"]).kept == 6
+
+
+def test_workers_and_spans_change_nothing(recordings, tmp_path):
+    audio.write(recordings / "long.flac", bursts(60, (3, 7), (30, 33.3), (59, 60)), 8000)
+    run_job(model(), [recordings], tmp_path / "1", workers=1, keep_scores=True)
+    run_job(model(), [recordings], tmp_path / "2", workers=3, keep_scores=True, span=5.0)
+    assert files_of(tmp_path / "1") == files_of(tmp_path / "2")
+
+
+def test_progress_is_told_in_hours(recordings, tmp_path):
+    seen = []
+    run_job(model(), [recordings], tmp_path / "out", hook=seen.append, workers=1)
+    assert [p.hours for p in seen] == sorted(p.hours for p in seen)
+    assert seen[-1].settled == seen[-1].files == 5
+    assert seen[-1].hours == pytest.approx(seen[-1].total_hours)
+    assert all(p.total_hours >= p.hours for p in seen)
+
+
+def test_a_folder_of_another_model_or_of_something_else_is_refused(recordings, tmp_path):
+    run_job(model(), [recordings], tmp_path / "out")
+    with pytest.raises(ArgumentError, match=r"holds a job of another model .*; choose another folder"):
+        run_job(model(fingerprint="other"), [recordings], tmp_path / "out")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "events.csv").write_text("precious")
+    with pytest.raises(ArgumentError, match=r"holds events\.csv, and is no folder of a detection job"):
+        run_job(model(), [recordings], tmp_path / "mine")
+    with pytest.raises(DataError, match="there are no files of sound"):
+        run_job(model(), [tmp_path / "mine"], tmp_path / "x")
+    with pytest.raises(ArgumentError, match="threshold is given for 3 classes, but there are 2"):
+        run_job(model(), [recordings], tmp_path / "x", decoder=Decoder(threshold=(0.1, 0.2, 0.3)))
+    assert not (tmp_path / "x").exists()
+
+
+def test_two_processes_do_not_run_the_same_job(recordings, tmp_path):
+    pytest.importorskip("fcntl")
+
+    def nest(progress):
+        with pytest.raises(ArgumentError, match="another process is running this job"):
+            run_job(model(), [recordings], tmp_path / "out")
+
+    assert run_job(model(), [recordings], tmp_path / "out", hook=nest).done == 5
+
+
+def test_a_full_disk_is_one_line_and_what_was_done_is_kept(recordings, tmp_path, monkeypatch):
+    from earmark.formats import text
+
+    written = []
+
+    def full(path):
+        if len(written) == 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        written.append(path)
+        return written_whole(path)
+
+    monkeypatch.setattr(text, "written_whole", full)
+    with pytest.raises(DataError, match="out: cannot be written to: No space left on device; what is done is kept"):
+        run_job(model(), [recordings], tmp_path / "out", workers=1)
+    with Ledger(tmp_path / "out" / "ledger.sqlite") as ledger:
+        assert ledger.counts() == {"pending": 3, "running": 0, "done": 2, "failed": 0}
+    monkeypatch.undo()
+    report = run_job(model(), [recordings], tmp_path / "out")
+    assert (report.done, report.kept) == (3, 2)
+    run_job(model(), [recordings], tmp_path / "fresh")
+    assert files_of(tmp_path / "out") == files_of(tmp_path / "fresh")
+
+
+def test_a_disk_that_is_really_full(recordings, tmp_path):
+    place = tmp_path / "small"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40k", "tmpfs", place], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("only root may mount a small disk")
+    try:
+        with pytest.raises(DataError, match=r"cannot be written to: No space left|database or disk is full"):
+            run_job(model(), [recordings], place / "out", formats=["tsv", "jams", "json", "raven"], keep_scores=True)
+    finally:
+        subprocess.run(["umount", "-l", place], check=True)
+
+
+def test_ctrl_c_ends_in_good_order_and_the_next_run_goes_on(recordings, tmp_path):
+    def interrupt(progress):
+        if progress.settled == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_job(model(), [recordings], tmp_path / "out", hook=interrupt, workers=1)
+    with Ledger(tmp_path / "out" / "ledger.sqlite") as ledger:
+        assert ledger.counts() == {"pending": 3, "running": 0, "done": 2, "failed": 0}
+        assert ledger.recover() == []
+    assert len(read_labels(tmp_path / "out" / "events.csv").filenames) == 2
+    assert run_job(model(), [recordings], tmp_path / "out").kept == 2
+
+
+def test_a_file_that_changes_while_it_is_read_is_not_called_done(tmp_path):
+    path = tmp_path / "a.wav"
+    audio.write(path, bursts(2), 8000)
+
+    class Slow(EnergyScorer):
+        def score(self, samples):
+            os.utime(path, (1, 1))
+            return super().score(samples)
+
+    run_job(SoundDetector(Slow()), [path], tmp_path / "out")
+    assert table(tmp_path / "out" / "failed.csv")[0]["reason"].startswith("changed while it was read")
+    assert run_job(model(), [path], tmp_path / "out").done == 1
+    assert not (tmp_path / "out" / "failed.csv").exists()
+
+
+JOB = """
+import os, signal, sys, time
+from pathlib import Path
+from fake_scorer import EnergyScorer
+from earmark.detection.detector import SoundDetector
+from earmark.detection.job import run_job
+
+class Deadly(EnergyScorer):
+    def score(self, samples):
+        time.sleep({pause})
+        if abs(float(samples.max()) - 0.25) < 1e-3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().score(samples)
+
+print("begun", flush=True)
+run_job(SoundDetector(Deadly()), [sys.argv[1]], sys.argv[2], workers=2, keep_scores=True, formats=["tsv", "jams"])
+"""
+
+
+def start(folder, out, pause=0.0):
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    command = [sys.executable, "-c", JOB.format(pause=pause), str(folder), str(out)]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE)
+
+
+def test_killed_in_the_middle_a_job_ends_as_if_nothing_had_been(tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for k in range(40):
+        audio.write(folder / f"{k}.wav", bursts(1 + k / 20, (0.3, 0.5 + k / 40)), 8000)
+    out = tmp_path / "out"
+    process = start(folder, out, pause=0.02)
+    process.stdout.readline()
+    while process.poll() is None and len(list(out.glob("events/*.tsv"))) < 15:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    (out / "events" / ".7.wav-abcdefg_.tsv").write_text("half of")  # as if it had been killed while writing
+    process.stdout.close()
+    with Ledger(out / "ledger.sqlite", read_only=True) as ledger:
+        counts = ledger.counts()
+        assert 10 <= counts["done"] < 40
+        assert counts["done"] + counts["pending"] + counts["running"] == 40
+    report = run_job(model(), [folder], out, keep_scores=True, formats=["tsv", "jams"])
+    assert (report.kept, report.done, report.failed) == (counts["done"], 40 - counts["done"], 0)
+    run_job(model(), [folder], tmp_path / "fresh", keep_scores=True, formats=["tsv", "jams"])
+    assert files_of(out) == files_of(tmp_path / "fresh")
+    with Ledger(out / "ledger.sqlite", read_only=True) as ledger:
+        assert ledger.counts()["done"] == 40
+        assert [len(ledger.events(entry.path)) for entry in ledger.entries()] == [e.events for e in ledger.entries()]
+
+
+def test_a_file_that_kills_the_process_twice_is_failed_and_blocks_nothing(tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for k in range(6):
+        audio.write(folder / f"{k}.wav", bursts(1, (0.2, 0.7)), 8000)
+    audio.write(folder / "3.wav", 0.25 * np.ones(4000), 8000)
+    out = tmp_path / "out"
+    codes = []
+    for _ in range(3):
+        process = start(folder, out)
+        codes.append(process.wait())
+        process.stdout.close()
+    assert codes == [-signal.SIGKILL, -signal.SIGKILL, 0]
+    assert table(out / "failed.csv") == [{"filename": "3.wav", "reason": DIED_TWICE}]
+    with Ledger(out / "ledger.sqlite", read_only=True) as ledger:
+        assert ledger.counts() == {"pending": 0, "running": 0, "done": 5, "failed": 1}
+    detector, wanted = model(), {"keep_scores": True, "formats": ["tsv", "jams"]}
+    assert (run_job(detector, [folder], out, **wanted).failed, detector.scorer.calls) == (1, 0)
+    assert run_job(detector, [folder], out, retry=True, **wanted).done == 1

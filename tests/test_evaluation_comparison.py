@@ -1,0 +1,159 @@
+"""Runs compared: never better where the data do not say so, and nothing compared that cannot be."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_evaluation_saved import judged
+
+from earmark.errors import ArgumentError, DataError
+from earmark.evaluation.base import Counts
+from earmark.evaluation.comparison import Entry, compare_entries, group_runs
+from earmark.evaluation.saved import Saved, save_judgement
+from earmark.settings import load_recipe
+
+CLIPS, CLASSES = 300, ("cat", "dog")
+
+
+def segments(rng, skill):
+    """Counts of clips with ten segments; `skill` is the share of active ones that are found."""
+    active = np.random.default_rng(7).binomial(10, 0.4, (CLIPS, 2))  # the same reference for all
+    tp = rng.binomial(active, skill)
+    fp = rng.binomial(10 - active, 0.1)
+    fn, alarms, misses = active - tp, fp.sum(1), (active - tp).sum(1)
+    swapped = np.minimum(alarms, misses)
+    names = tuple(map(str, range(CLIPS)))
+    return Counts(names, CLASSES, tp, fp, fn, 10 - active - fp, swapped, misses - swapped, alarms - swapped)
+
+
+def saved(counts, folder="run", **about):
+    scores = {"segment": 1.0, "convention": "plain", "reference_fingerprint": "f", "decoder": {"threshold": 0.5}}
+    return Saved(Path(folder), {**scores, **about}, counts, None, counts, None)
+
+
+def entry(name, rng, *skills, **about):
+    return Entry(name, tuple(saved(segments(rng, skill), f"{name}-{i}", **about) for i, skill in enumerate(skills)))
+
+
+def test_models_that_differ_only_by_chance_are_not_told_apart(rng):
+    comparison = compare_entries([entry("max", rng, 0.6), entry("rap", rng, 0.6)])
+    assert len(comparison.tied) == 1
+    assert comparison.lines[0].startswith("No difference: the data do not say which is best by F1 of segments")
+    assert "are not distinguishable" in comparison.verdicts[0].text
+    assert not any("better" in line for line in comparison.lines)
+    assert "trained once: max, rap" in comparison.notes[0]
+
+
+def test_what_is_clearly_better_is_called_better(rng):
+    comparison = compare_entries([entry("max", rng, 0.6), entry("rap", rng, 0.75), entry("auto", rng, 0.745)])
+    assert comparison.best in ("rap", "auto")
+    assert set(comparison.tied) == {"rap", "auto"} - {comparison.best}
+    assert comparison.lines[0].startswith(f"Best by F1 of segments: {comparison.best}; not distinguishable from it: ")
+    (told,) = [v for v in comparison.verdicts if "max" in v.names]
+    assert told.text.startswith(f"{comparison.best} is better than max: F1 of segments")
+    value = comparison.values["rap"]["dynamic.f1"]
+    assert value.low < value.value < value.high
+    assert "static.pooled.f1" not in comparison.values["rap"]
+    assert "dynamic.macro.error_rate" in comparison.values["rap"]
+    alone = compare_entries([entry("max", rng, 0.6), entry("rap", rng, 0.75)])
+    assert alone.lines[0] == "Best by F1 of segments: rap; it is better than the other"
+
+
+def test_luck_in_training_is_not_taken_for_merit(rng):
+    """Each pair of runs differs clearly, but so do the seeds of one system."""
+    lucky, unlucky = entry("lucky", rng, 0.60, 0.72, 0.66), entry("unlucky", rng, 0.58, 0.69, 0.63)
+    one, other = (Entry(name, own.judgements[k : k + 1]) for name, own, k in (("a", lucky, 1), ("b", unlucky, 0)))
+    assert compare_entries([one, other]).verdicts[0].is_different
+    comparison = compare_entries([lucky, unlucky])
+    assert comparison.tied == ("unlucky",)
+    assert comparison.verdicts[0].basis == "300 clips, 3 and 3 seeds"
+    assert "lucky: 3 seeds, F1 of segments" in comparison.lines[0]
+    assert comparison.notes == ()
+    mixed = compare_entries([lucky, other])
+    assert mixed.tied == ("b",)
+    assert mixed.verdicts[0].basis == "300 clips, 3 and 1 seeds"
+    far = compare_entries([lucky, entry("far", rng, 0.05)])
+    assert far.verdicts[0].better == "lucky"
+
+
+def test_runs_that_differ_only_by_seed_are_no_difference(rng):
+    comparison = compare_entries([entry("rap", rng, 0.6, 0.62)])
+    assert comparison.lines[0].startswith("No difference: 2 runs of rap that differ only in the seed, F1 of segments ")
+    assert comparison.verdicts == ()
+    assert (comparison.best, comparison.tied) == ("rap", ())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"segment": 0.1}, r"a and b cannot be compared: judged by segments of 1 s and by segments of 0.1 s"),
+        ({"convention": "sed_eval"}, "judged by the convention plain and by the convention sed_eval"),
+        ({"reference_fingerprint": "g"}, "judged against different references, both called data, which changed"),
+        ({"reference_fingerprint": "g", "reference": "authors"}, "different references, data and authors"),
+    ],
+)
+def test_what_was_judged_otherwise_is_not_compared(change, message, rng):
+    one, other = saved(segments(rng, 0.6), "a"), saved(segments(rng, 0.6), "b", **change)
+    with pytest.raises(ArgumentError, match=message):
+        compare_entries([Entry("a", (one,)), Entry("b", (other,))])
+
+
+def test_other_clips_and_classes_are_not_compared(rng):
+    counts = segments(rng, 0.6)
+    one, fewer = saved(counts, "a"), saved(counts.select(range(200)), "b")
+    with pytest.raises(ArgumentError, match="judged on different clips, 300 and 200, of which only one has 200, 201"):
+        compare_entries([Entry("a", (one,)), Entry("b", (fewer,))])
+    parts = vars(counts)
+    for classes, message in ((("cat", "owl"), "different classes; only one has dog, owl"), (("dog", "cat"), "order")):
+        with pytest.raises(ArgumentError, match=message):
+            compare_entries([Entry("a", (one,)), Entry("b", (saved(Counts(**{**parts, "classes": classes}), "b"),))])
+    with pytest.raises(ArgumentError, match="two entries are called 'a'"):
+        compare_entries([Entry("a", (one,)), Entry("a", (one,))])
+    with pytest.raises(ArgumentError, match="nothing to compare"):
+        compare_entries([])
+
+
+def test_decoders_that_differ_are_mentioned(rng):
+    tuned = {"decoder": {"threshold": [0.3, 0.4], "tuned_on": "validate"}}
+    comparison = compare_entries([entry("a", rng, 0.6), entry("b", rng, 0.6, **tuned)])
+    assert "decided on in different ways: a: threshold 0.5; b: threshold tuned" in comparison.notes[1]
+
+
+def test_a_ratio_without_divisor_is_nan_and_no_error(rng):
+    comparison = compare_entries([entry("none", rng, 0.0, 0.0), entry("some", rng, 0.6, 0.6)])
+    assert comparison.best == "some"
+    silent = [saved(Counts(**{**vars(segments(rng, 0.0)), "fp": np.zeros((CLIPS, 2), int)})) for _ in range(2)]
+    value = compare_entries([Entry("silent", tuple(silent))]).values["silent"]["dynamic.precision"]
+    assert math.isnan(value.value)
+    json.dumps(comparison.to_dict())
+
+
+@pytest.fixture
+def runs(tmp_path, rng):
+    """Four runs judged on the same clips: one pool twice by seed, once with another option, and another pool."""
+    judgement = judged(rng)
+    changes = {
+        "a": {"pool": "rap", "seed": "0"},
+        "b": {"pool": "rap", "seed": "1"},
+        "c": {"pool": "rap", "penalty": "0.01"},
+        "d": {"pool": "max", "supervision": "strong"},
+    }
+    for name, change in changes.items():
+        save_judgement(tmp_path / name, judgement, {"align": "middle"})
+        (tmp_path / name / "config.toml").write_text(load_recipe("quick").changed(change).to_toml())
+    save_judgement(tmp_path / "e", judgement, {})
+    return [tmp_path / name for name in "abcde"]
+
+
+def test_runs_are_grouped_by_what_they_were_told(runs):
+    entries = group_runs([*runs, runs[0]])
+    found = {entry.name: [own.folder.name for own in entry.judgements] for entry in entries}
+    assert found == {"rap penalty=none": ["a", "b"], "rap penalty=0.01": ["c"], "strong": ["d"], "e": ["e"]}
+    assert [entry.name for entry in group_runs(runs[:2])] == ["rap"]
+    comparison = compare_entries(entries)
+    assert len(comparison.tied) == 3  # they are all the same
+    (runs[0] / "config.toml").write_text("[training")
+    with pytest.raises(DataError, match=r"config.toml: not TOML"):
+        group_runs(runs)

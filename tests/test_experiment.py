@@ -1,0 +1,238 @@
+"""Grids: read, run, cut, gone on with, gathered."""
+
+import csv
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from earmark.audio import write
+from earmark.errors import ArgumentError, DataError
+from earmark.experiment import gather, grids, load_grid, run_grid, write_results
+from earmark.experiment.grid import Cell, Judging
+from earmark.experiment.results import COLUMNS, Row, compare_folds, paper_scores
+from earmark.settings import load_recipe
+
+GRID = """
+title = "Hums and clicks"
+data = "{data}"
+recipe = "{recipe}"
+seeds = {seeds}
+
+[systems]
+max = {{ pool = "max" }}
+"RAP 1e-3" = {{ pool = "rap", penalty = 1e-3 }}
+strong = {{ pool = "max", supervision = "strong" }}
+
+[judgements.clean]
+
+[judgements.other]
+align = "authors"
+segment = 0.5
+"""
+RECIPE = """
+[features]
+rate = 8000
+n_fft = 256
+hop_samples = 128
+n_bands = 16
+[network]
+reduction = 4
+width = 0.25
+[training]
+patch = 1.0
+batch_size = 4
+steps = 4
+epochs = 2
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Two kinds of sound in 24 clips of two seconds."""
+    root = tmp_path_factory.mktemp("data")
+    rng = np.random.default_rng(7)
+    rows = ["filename\tonset\toffset\tlabel"]
+    splits = ["filename\tsplit"]
+    for i in range(24):
+        sound = 0.001 * rng.normal(size=16000)
+        rows.append(f"{i:02}.wav\t\t\t")
+        for label, pitch in (("hum", 300), ("click", 2500)):
+            if rng.random() < 0.5:
+                onset = int(rng.integers(0, 10)) / 10
+                t = np.arange(int(onset * 8000), int((onset + 0.6) * 8000))
+                sound[t] += 0.3 * np.sin(2 * np.pi * pitch * t / 8000)
+                rows.append(f"{i:02}.wav\t{onset}\t{onset + 0.6:.1f}\t{label}")
+        write(root / f"{i:02}.wav", sound.astype(np.float32), 8000)
+        splits.append(f"{i:02}.wav\t{'train' if i < 12 else 'validate' if i < 18 else 'test'}")
+    (root / "labels.tsv").write_text("\n".join(rows) + "\n")
+    (root / "split.tsv").write_text("\n".join(splits) + "\n")
+    (root / "recipe.toml").write_text(RECIPE)
+    return root
+
+
+@pytest.fixture
+def grid_file(folder, tmp_path):
+    path = tmp_path / "grid.toml"
+    path.write_text(GRID.format(data=folder, recipe=folder / "recipe.toml", seeds=1))
+    return path
+
+
+def test_the_papers_grids_have_the_papers_systems():
+    assert sorted(grids()) == ["dcase2017", "medleydb", "urban-sed"]
+    cells = {name: load_grid(name).cells for name in grids()}
+    assert {name: len(own) for name, own in cells.items()} == {"dcase2017": 24, "medleydb": 90, "urban-sed": 27}
+    assert [c.system for c in cells["urban-sed"][:9]] == list(load_grid("urban-sed").systems)  # a seed at a time
+    strong = next(c for c in cells["urban-sed"] if c.system == "strong")
+    assert (strong.settings.training.supervision, strong.settings.pool["name"]) == ("strong", "max")
+    rap = next(c for c in cells["urban-sed"] if c.system == "RAP 1e-2")
+    assert rap.settings.pool == {"name": "rap", "penalty": 0.01}
+    assert {c.settings.training.seed for c in cells["urban-sed"]} == {0, 1, 2}
+    for name in grids():
+        published = load_grid(name).published
+        assert list(published.scores) == list(load_grid(name).systems)
+
+
+def test_published_numbers_are_the_tables(shared):
+    """A digit mistyped there would be compared with for ever: the paper's source has them too."""
+    text = (shared.parent / "paper" / "paper.tex.txt").read_text()
+    tables = [part.split(r"\end{tabular}")[0] for part in text.split(r"\begin{tabular}")[1:]]
+    for name, table in zip(("urban-sed", "dcase2017", "medleydb"), tables, strict=True):
+        lines = table.split("\\cmidrule( r ){5-8}")[1].split("\\\\")
+        for system, row in load_grid(name).published.scores.items():
+            word = system.replace("RAP 1e-", "RAP $10^{-").lower()
+            (line,) = (part for part in lines if re.match(rf"\s*(\\midrule\s*)?{re.escape(word)}\W", part, re.I))
+            cells = [cell.split("{")[-1].strip("} \t\n") for cell in line.split("&")[1:]]
+            assert [float(cell) for cell in cells] == list(row), (name, system)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("title", "titel"), "key='titel' is not known; did you mean 'title'"),
+        (("seeds = 1", "seeds = 0"), "seeds must be a number of seeds or a list"),
+        (("seeds = 1", "seeds = [1, 1]"), "seeds must be a number of seeds or a list"),
+        (('"max" }', '"mix" }'), "system 'max': pool='mix' is not known"),
+        (("segment = 0.5", "segment = 0"), "segment must be a positive number"),
+        (('align = "authors"', 'align = "left"'), "align='left' is not known"),
+        (('align = "authors"', 'reference = "mine"'), "reference='mine' is not known"),
+        (('align = "authors"', 'aline = "left"'), "judgement 'other': key='aline' is not known"),
+        (("[judgements.clean]", "[published]\ntable = 1"), "published needs judgement, scores"),
+        (("strong = {", '"RAP/1e-3" = {'), "two cells would have the same folder"),
+        (('max = { pool = "max" }', "max = 1"), "system 'max' must be a table of changes, got 1"),
+        (('title = "Hums and clicks"', "title = 3"), "title must be a str, got 3"),
+        (('title = "Hums and clicks"', ""), "title is missing"),
+    ],
+)
+def test_mistakes_in_a_grid_are_named(grid_file, change, message):
+    text = grid_file.read_text()
+    assert change[0] in text
+    grid_file.write_text(text.replace(*change))
+    with pytest.raises(ArgumentError, match=message) as caught:
+        load_grid(grid_file)
+    assert str(grid_file) in str(caught.value)
+
+
+def test_a_grid_that_is_not_there(tmp_path):
+    with pytest.raises(ArgumentError, match="grid='urban' is not known; did you mean 'urban-sed'"):
+        load_grid("urban")
+    with pytest.raises(DataError, match="No such file"):
+        load_grid(tmp_path / "no.toml")
+    (tmp_path / "bad.toml").write_text("title = ")
+    with pytest.raises(DataError, match="not TOML"):
+        load_grid(tmp_path / "bad.toml")
+
+
+def test_a_part_of_a_grid(grid_file):
+    grid = load_grid(grid_file)
+    part = grid.selected(systems=["strong"], seeds=2, changes={"epochs": "1"})
+    assert [(c.name, c.settings.training.epochs) for c in part.cells] == [
+        ("strong-cnn-seed0", 1),
+        ("strong-cnn-seed1", 1),
+    ]
+    with pytest.raises(ArgumentError, match="system='string' is not known; did you mean 'strong'"):
+        grid.selected(systems=["string"])
+    with pytest.raises(ArgumentError, match="no folds here"):
+        grid.selected(folds=3)
+    with pytest.raises(ArgumentError, match="folds must be from 1 to 10, got 11"):
+        load_grid("medleydb").selected(folds=11)
+
+
+def test_a_grid_is_run_kept_and_gathered(grid_file, tmp_path):
+    grid = load_grid(grid_file)
+    heard = []
+    assert run_grid(grid, tmp_path / "out", cache=tmp_path / "cache", told=lambda c, w: heard.append((c.system, w)))
+    assert heard == [(s, w) for s in grid.systems for w in ("begun", "done")]
+    rows = gather(grid, tmp_path / "out")
+    assert [(r.cell.system, r.judgement) for r in rows] == [(s, j) for s in grid.systems for j in ("clean", "other")]
+    assert all(r.epochs == 2 and 1 <= r.best_epoch <= 2 for r in rows)
+    write_results(rows, tmp_path / "results.csv")
+    with (tmp_path / "results.csv").open() as file:
+        table = list(csv.DictReader(file))
+    assert [float(line["dynamic_f1"]) for line in table] == pytest.approx(
+        [r.saved().scores["dynamic"]["overall"]["f1"] for r in rows], abs=1e-6
+    )
+    heard.clear()
+    for cell in grid.cells:  # without weights it is as finished as with them
+        (tmp_path / "out" / "cells" / cell.name / "model.safetensors").unlink()
+    assert run_grid(grid, tmp_path / "out", cache=tmp_path / "cache", told=lambda c, w: heard.append(w))
+    assert heard == ["kept"] * 3
+
+
+def test_a_killed_grid_goes_on_and_ends_alike(grid_file, tmp_path):
+    script = (
+        "import sys, pathlib, torch; torch.set_num_threads(1)\n"
+        "from earmark.experiment import load_grid, run_grid\n"
+        "if __name__ == '__main__':\n"
+        "    grid = load_grid(sys.argv[1])\n"
+        "    run_grid(grid, pathlib.Path(sys.argv[2]), cache=pathlib.Path(sys.argv[3]), at_once=2,\n"
+        "             told=lambda c, w: print(w, flush=True))\n"
+    )
+    (tmp_path / "go.py").write_text(script)
+    command = [sys.executable, str(tmp_path / "go.py"), str(grid_file)]
+    victim = subprocess.Popen([*command, str(tmp_path / "a"), str(tmp_path / "cache")], stdout=subprocess.PIPE)
+    while victim.stdout.readline().strip() != b"done":
+        assert victim.poll() is None
+    victim.send_signal(signal.SIGKILL)
+    victim.wait()
+    victim.stdout.close()
+    log = tmp_path / "a" / "cells" / "strong-cnn-seed0" / "log.jsonl"
+    time.sleep(2)  # the children notice
+    again = subprocess.run([*command, str(tmp_path / "a"), str(tmp_path / "cache")], capture_output=True, check=True)
+    assert b"kept" in again.stdout
+    assert len(log.read_text().splitlines()) == 2
+    grid = load_grid(grid_file)
+    assert run_grid(grid, tmp_path / "b", cache=tmp_path / "cache")
+    for one, two in zip(gather(grid, tmp_path / "a"), gather(grid, tmp_path / "b"), strict=True):
+        assert one.scores == two.scores
+
+
+def test_folds_are_compared_as_in_the_paper(tmp_path, rng):
+    settings = load_recipe("quick")
+    rows = []
+    for fold in range(10):
+        for system, level in (("good", 0.7), ("as good", 0.7), ("bad", 0.4)):
+            scores = dict.fromkeys(COLUMNS, level + rng.normal(0, 0.01))
+            rows.append(Row(Cell(system, "cnn", fold, 0, settings), "clean", tmp_path, scores, 1, 1))
+    found = compare_folds(rows)
+    assert sorted(found.indistinguishable) == ["as good", "good"]
+    assert compare_folds(rows, "dynamic_error_rate").control == "bad"
+
+
+def test_scores_without_times_have_no_dynamic_ones():
+    macro = {"f1": 0.5, "precision": 0.25, "recall": 1.0}
+    found = paper_scores({"static": {"maximum": {"macro": macro}, "pooled": {"macro": macro}}, "dynamic": None})
+    assert found["static_pooled_recall"] == 1.0
+    assert np.isnan(found["dynamic_f1"])
+    assert np.isnan(found["dynamic_error_rate"])
+    assert list(found) == list(COLUMNS)
+
+
+def test_cells_have_plain_folder_names():
+    assert Cell("RAP 1e-3", "cnn", 4, 2, load_recipe("quick")).name == "RAP-1e-3-cnn-fold4-seed2"
+    assert json.dumps(vars(Judging())) == '{"reference": "data", "align": "middle", "segment": 1.0}'

@@ -1,0 +1,248 @@
+"""The page of runs: what it says, that it needs nothing but itself, and that nothing in it can do harm."""
+
+import base64
+import html
+import io
+import json
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+import soundfile
+from report_runs import NASTY, write_data, write_run
+from typer.testing import CliRunner
+
+from earmark.annotations import LabelTable
+from earmark.cli import app
+from earmark.errors import ArgumentError, DataError
+from earmark.evaluation.comparison import Entry, group_runs
+from earmark.report import words
+from earmark.report.mistakes import worst_mistakes
+from earmark.report.runs import write_report
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return write_data(tmp_path_factory.mktemp("report") / "data")
+
+
+@pytest.fixture(scope="module")
+def runs(data):
+    made = [("cap", 0, 0.02, [1.8, 0.5, -0.4]), ("cap", 1, 0.02, [2.0, 0.3, -0.2]), ("max", 0, 0.4, None)]
+    return [
+        write_run(data.parent / "runs" / f"{pool}-{seed}", data, pool, seed, noise, alpha=alpha)
+        for pool, seed, noise, alpha in made
+    ]
+
+
+@pytest.fixture(scope="module")
+def written(runs, data):
+    return write_report(runs, data.parent / "out" / "page.html")
+
+
+@pytest.fixture(scope="module")
+def page(written):
+    return written[0].read_text(encoding="utf-8")
+
+
+def test_the_page_and_its_tables_are_written(written):
+    assert [path.name for path in written] == ["page.html", "page.md", "page.tex"]
+    assert sorted(path.name for path in written[0].parent.iterdir()) == ["page.html", "page.md", "page.tex"]
+    assert r"| dog\_bark |" in written[1].read_text(encoding="utf-8")
+    assert written[2].read_text(encoding="utf-8").count(r"\begin{tabular}") == 3
+
+
+def test_the_page_says_what_was_trained_on_what(page):
+    assert "Two models (three trainings) were trained on 30 clips of “data”" in page
+    assert "three kinds of sound are somewhere in a clip, but not when, and judged on 6 clips of split test." in page
+    assert "cap is best: better than the other by more than chance." in page
+    assert "cap (seeds 0, 1); max (seed 0)" in page
+
+
+def test_the_page_needs_nothing_but_itself(page):
+    addresses = re.findall(r"""(?:src|href|action|data)\s*=\s*["']?([^"'\s>]+)""", page)
+    assert addresses
+    assert {a.partition(":")[0] if a.startswith("data:") else a[:1] for a in addresses} == {"data", "#"}
+    assert not re.search(r"https?://|@import|url\((?!#)", page)
+
+
+def test_names_can_do_no_harm(page):
+    assert NASTY not in page
+    assert page.count("<script") == 1
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    assert "tom &amp; jerry &#39;n&#39;" in page
+    assert "🐦" in page
+
+
+def test_figures_do_not_share_names(page):
+    names = re.findall(r' id="([^"]+)"', page)
+    assert len(names) == len(set(names))
+    assert set(re.findall(r"url\(#([^)]+)\)", page)) <= set(names)
+
+
+def test_alpha_is_read_as_a_duration_beside_the_measured_one(page):
+    assert "An example from cap is dog_bark: alpha 1.9, needs about 13 % of the clip; it is heard for 25 % of a" in page
+
+
+def test_mistakes_can_be_looked_at_and_heard(page):
+    sounds = re.findall(r'src="data:audio/mpeg;base64,([^"]+)"', page)
+    assert len(sounds) == page.count('class="mistake"') == page.count('src="data:image/png;base64,')
+    assert 1 <= len(sounds) <= 6
+    for sound in sounds:
+        samples, rate = soundfile.read(io.BytesIO(base64.b64decode(sound)))
+        assert 1.9 < len(samples) / rate < 4.1  # a second before and after, within the clip
+        assert np.abs(samples).max() > 0.05
+
+
+def test_the_page_says_how_to_repeat_it(page, runs, data):
+    commands = re.findall(r"^(?:<pre>)?(earmark .*?)(?:</pre>)?$", page, re.M)
+    assert [line.split()[1] for line in commands] == ["train"] * 3 + ["evaluate"] * 3 + ["compare", "report"]
+    assert f"earmark evaluate {runs[0]} {data} --split test" in commands
+    assert page.count("<summary>Configuration of") == 3
+    assert "seed = 1" in page
+
+
+def test_without_the_data_the_page_says_so_in_one_line(runs, tmp_path):
+    """And entries may come with names of one's own."""
+    (cap, *_) = group_runs(runs)
+    entries = [Entry("my <own>", cap.judgements), runs[2]]
+    page = write_report(entries, tmp_path / "page.html", data=str(tmp_path / "gone"))[0].read_text(encoding="utf-8")
+    assert re.search(r"The clips are needed for this: .*gone.*Say where they are with --data\.", page)
+    assert "<audio" not in page
+    assert "heard, on average" not in page
+    assert "my &lt;own&gt; is best" in page
+
+
+def test_bad_requests_are_refused(runs, tmp_path):
+    with pytest.raises(ArgumentError, match=r"page.pdf: a report is an HTML file; give it a name that ends in .html"):
+        write_report(runs, tmp_path / "page.pdf")
+    with pytest.raises(DataError, match="no such folder"):
+        write_report([tmp_path / "nothing"], tmp_path / "page.html")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_command_writes_the_page_and_says_where(runs, tmp_path):
+    """One run is compared with nothing, and has durations without alpha."""
+    out = tmp_path / "new" / "page.html"
+    done = CliRunner().invoke(app, ["report", str(runs[2]), "--out", str(out), "--title", "Only <one>", "--json"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["files"] == [str(out.with_suffix(suffix)) for suffix in (".html", ".md", ".tex")]
+    page = out.read_text(encoding="utf-8")
+    assert page.rstrip().endswith("</html>")
+    assert "<h1>Only &lt;one&gt;</h1>" in page
+    assert "There is one model here, max, so there is nothing to compare it with." in page
+    assert 'id="durations"' in page
+    assert "Learned alpha" not in page
+
+
+def test_the_worst_mistakes_are_the_surest_and_one_of_a_class():
+    reference = LabelTable(
+        [("a", 0.0, 1.0, "dog"), ("a", 5.0, 6.0, "dog"), ("a", None, None, "owl"), ("b", 2.0, 4.0, "cat")],
+        filenames=["c"],
+    )
+    estimate = LabelTable(
+        [
+            ("a", 3.0, 4.0, "dog"),
+            ("a", 0.5, 1.5, "dog"),
+            ("a", 1.0, 2.0, "owl"),
+            ("c", 1.0, 2.0, "dog"),
+            ("c", 1.0, 2.0, "cat"),
+        ],
+        filenames=["b"],
+        classes=reference.classes,
+    )
+    p = {name: np.full((8, 3), 0.1) for name in "abc"}
+    column = reference.classes.index
+    p["a"][3, column("dog")] = 0.7
+    p["c"][1, column("dog")] = 0.8
+    p["c"][1, column("cat")] = 0.6
+    p["b"][2:4, column("cat")] = 0.3
+    found = [(m.filename, m.label, m.onset, m.p, m.is_miss) for m in worst_mistakes(reference, estimate, p, 1.0)]
+    assert found == [
+        ("c", "dog", 1.0, 0.8, False),
+        ("c", "cat", 1.0, 0.6, False),
+        ("a", "dog", 5.0, 0.1, True),  # that owl may be anywhere, so it is no false alarm
+        ("b", "cat", 2.0, 0.3, True),
+    ]
+
+
+def test_what_the_reference_does_not_know_is_no_mistake():
+    reference = LabelTable([("a", 0.0, 1.0, "dog")], classes=["dog", "cat"], complete=False)
+    estimate = LabelTable([("a", 0.0, 1.0, "dog"), ("a", 2.0, 3.0, "cat")], classes=["dog", "cat"])
+    assert worst_mistakes(reference, estimate, {"a": np.ones((4, 2))}, 1.0) == []
+
+
+def test_evaluate_is_repeated_with_what_it_was_told(runs):
+    (entry, *_) = group_runs(runs[:1])
+    saved = entry.judgements[0]
+    decoder = {"threshold": [0.3, 0.4, 0.5], "low": None, "median": 0.5, "tuned_on": "x, y, validate"}
+    saved.scores.update(decoder=decoder, reference="truth file.jams", segment=0.1)
+    (_, line, _) = words.commands([words.read_run(saved, "cap")], runs[0] / "page.html")
+    assert line.endswith("--split test --reference 'truth file.jams' --segment 0.1 --median 0.5 --tune-on validate")
+
+
+def test_shares_of_time_read_well():
+    assert [words.percent(share) for share in (0.5, 0.0994, 0.0996, 0.0, 1.0)] == [
+        "50 %",
+        "9.9 %",
+        "10 %",
+        "0 %",
+        "100 %",
+    ]
+
+
+WATCH = """
+<script>
+const errors = [];
+addEventListener("error", (event) => errors.push(String(event.message || event.target.tagName)), true);
+addEventListener("load", () => {
+  const table = document.querySelector("table.sortable");
+  const names = () => [...table.tBodies[0].rows].map((row) => row.cells[0].textContent.trim());
+  const head = (k) => table.tHead.rows[1].cells[k];
+  const result = {width: innerWidth, wide: document.documentElement.scrollWidth, begin: names(), errors, sorted: {}};
+  for (const k of [0, 1, 1, 7]) {
+    head(k).querySelector("button").click();
+    result.sorted[k + " " + head(k).getAttribute("aria-sort")] = names();
+  }
+  result.marked = table.querySelectorAll("[aria-sort]").length;
+  result.small = [...document.querySelectorAll("p, h1, h2, h3, dl, pre, .table, .drawing")]
+    .filter((each) => each.getBoundingClientRect().right > innerWidth).map((each) => each.outerHTML.slice(0, 80));
+  parent.postMessage(JSON.stringify(result), "*");
+});
+</script>
+"""
+FRAME = """<!DOCTYPE html><iframe src="watched.html" style="border: 0; width: 390px; height: 800px"></iframe>
+<pre></pre><script>onmessage = (event) => { document.querySelector("pre").textContent = event.data; };</script>"""
+
+
+def test_a_browser_sorts_tables_and_has_room_on_a_telephone(page, tmp_path):
+    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if browser is None:
+        pytest.skip("no browser is here: install chromium")
+    (tmp_path / "watched.html").write_text(page.replace("<head>", "<head>" + WATCH, 1), encoding="utf-8")
+    (tmp_path / "frame.html").write_text(FRAME, encoding="utf-8")
+    options = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--hide-scrollbars",
+        "--enable-logging=stderr",
+        "--virtual-time-budget=9000",
+    ]
+    options += [f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", (tmp_path / "frame.html").as_uri()]
+    done = subprocess.run([browser, *options], capture_output=True, text=True, timeout=120, check=False)
+    result = json.loads(html.unescape(re.search(r"<pre>(.*?)</pre>", done.stdout, re.S)[1]))
+    assert ":CONSOLE" not in done.stderr
+    assert result["errors"] == []
+    assert result["wide"] == result["width"] == 390
+    assert result["small"] == []
+    assert result["begin"] == ["cap", "max"]
+    assert result["sorted"] == {
+        "0 ascending": ["cap", "max"],
+        "1 descending": ["cap", "max"],
+        "1 ascending": ["max", "cap"],
+        "7 ascending": ["cap", "max"],  # errors: the fewest first
+    }
+    assert result["marked"] == 1
