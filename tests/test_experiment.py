@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from earmark.audio import write
-from earmark.errors import ArgumentError, DataError
+from earmark.errors import ArgumentError, DataError, TrainingError
 from earmark.experiment import gather, grids, load_grid, run_grid, write_results
 from earmark.experiment.grid import Cell, Judging
 from earmark.experiment.results import COLUMNS, Row, compare_folds, paper_scores
@@ -210,6 +210,19 @@ def test_a_killed_grid_goes_on_and_ends_alike(grid_file, tmp_path):
     assert run_grid(grid, tmp_path / "b", cache=tmp_path / "cache")
     for one, two in zip(gather(grid, tmp_path / "a"), gather(grid, tmp_path / "b"), strict=True):
         assert one.scores == two.scores
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_a_cell_that_fails_costs_nothing_else(grid_file, tmp_path, at_once):
+    grid_file.write_text(grid_file.read_text().replace('max = { pool = "max" }', "max = { learning_rate = 1e30 }"))
+    grid = load_grid(grid_file).selected(systems=["max", "strong"])
+    heard = []
+    with pytest.raises(TrainingError, match="1 of the runs failed, the others are done; the first: the loss became"):
+        run_grid(
+            grid, tmp_path, cache=tmp_path / "cache", at_once=at_once, told=lambda c, w: heard.append((c.system, w))
+        )
+    assert ("strong", "done") in heard
+    assert [row.cell.system for row in gather(grid, tmp_path)] == ["strong", "strong"]
 
 
 def test_folds_are_compared_as_in_the_paper(tmp_path, rng):

@@ -15,7 +15,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
-from earmark.errors import EarmarkError, TrainingError
+from earmark.errors import TrainingError
 from earmark.experiment.cells import is_done, make_features, run_cell
 from earmark.experiment.grid import Cell, Grid
 from earmark.files import make_folder
@@ -25,7 +25,7 @@ __all__ = ["run_grid"]
 
 Features = Callable[[int, int], None]
 Told = Callable[[Cell, str], None]
-"""Told about a cell: "kept", "begun", "done", "interrupted"."""
+"""Told about a cell: "kept", "begun", "done", "interrupted", or why it failed."""
 
 
 def run_grid(
@@ -55,7 +55,7 @@ def run_grid(
 
     Returns
     -------
-    False if it was interrupted.
+    False if it was interrupted. A cell whose training fails costs nothing else; the first reason is raised at the end.
     """
     told = told or (lambda cell, what: None)
     folder = make_folder(out / "cells")
@@ -69,48 +69,62 @@ def run_grid(
         for cell in {(c.fold, c.settings.features, c.settings.augment): c for c in due}.values():
             make_features(cell, grid.data, cache=cache, hook=features_hook)  # two processes would write the same files
         return _together(grid, due, folder, cache, at_once, told)
+    failures = []
     for cell in due:
         told(cell, "begun")
-        finished = run_cell(
-            cell,
-            folder / cell.name,
-            grid.data,
-            grid.judgements,
-            cache=cache,
-            hook=hook,
-            features_hook=features_hook,
-        )
+        try:
+            finished = run_cell(
+                cell,
+                folder / cell.name,
+                grid.data,
+                grid.judgements,
+                cache=cache,
+                hook=hook,
+                features_hook=features_hook,
+            )
+        except TrainingError as error:
+            failures.append(error)
+            told(cell, str(error))
+            continue
         told(cell, "done" if finished else "interrupted")
         if not finished:
             return False
+    _complain(failures)
     return True
+
+
+def _complain(failures: list[TrainingError]) -> None:
+    if failures:
+        raise TrainingError(f"{len(failures)} of the runs failed, the others are done; the first: {failures[0]}")
 
 
 def _together(grid: Grid, due: list[Cell], folder: Path, cache: Path, at_once: int, told: Told) -> bool:
     """Several processes, each with a cell at a time."""
     spawn = multiprocessing.get_context("spawn")
+    waiting, running = list(due), dict[Future[bool], Cell]()
+    finished, failures = True, list[TrainingError]()
     with ProcessPoolExecutor(at_once, mp_context=spawn, initializer=_leave_with_parent) as workers:
-        running: dict[Future[bool], Cell] = {}
-        waiting = list(due)
-        finished = True
-        try:
-            while waiting or running:
-                while waiting and len(running) < at_once:
-                    cell = waiting.pop(0)
-                    told(cell, "begun")
-                    future = workers.submit(run_cell, cell, folder / cell.name, grid.data, grid.judgements, cache=cache)
-                    running[future] = cell
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    cell = running.pop(future)
+        while waiting or running:
+            while waiting and len(running) < at_once:
+                cell = waiting.pop(0)
+                told(cell, "begun")
+                place = folder / cell.name
+                running[workers.submit(run_cell, cell, place, grid.data, grid.judgements, cache=cache)] = cell
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                cell = running.pop(future)
+                try:
                     ended = future.result()
-                    told(cell, "done" if ended else "interrupted")
-                    if not ended:
-                        finished, waiting = False, []
-        except BrokenProcessPool as error:
-            raise TrainingError("a training process died; start again to go on") from error
-        except (EarmarkError, KeyboardInterrupt):
-            workers.shutdown(wait=False, cancel_futures=True)
-            raise
+                except BrokenProcessPool as error:
+                    raise TrainingError("a training process died; start again to go on") from error
+                except TrainingError as error:
+                    failures.append(error)
+                    told(cell, str(error))
+                    continue
+                told(cell, "done" if ended else "interrupted")
+                if not ended:
+                    finished, waiting = False, []
+    if finished:
+        _complain(failures)
     return finished
 
 

@@ -93,7 +93,9 @@ def resume(out: Path, settings: Settings, detector: Detector, optimizer: torch.o
     for i, p in enumerate(detector.parameters()):
         for name, value in tensors.items():
             if name.startswith(f"adam.{i}."):
-                optimizer.state[p][name.split(".", 2)[2]] = value.to(p.device)
+                # Laid out as its parameter (channels last), or the fused Adam of a GPU refuses it.
+                same = torch.empty_like(p).detach() if value.shape == p.shape else torch.empty_like(value, device=p.device)
+                optimizer.state[p][name.split(".", 2)[2]] = same.copy_(value)
     return Memory.from_dict(about["memory"])
 
 

@@ -108,10 +108,11 @@ class Step:
         self._places: list[Any] = [None if part is None else part.clone() for part in parts]
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
-        with _restored(self.detector, self.optimizer), torch.cuda.stream(side):
-            for _ in range(_WARM_UP):
-                self._plain(*self._places)
-        torch.cuda.current_stream().wait_stream(side)
+        with _restored(self.detector, self.optimizer):
+            with torch.cuda.stream(side):
+                for _ in range(_WARM_UP):
+                    self._plain(*self._places)
+            torch.cuda.current_stream().wait_stream(side)  # before weights are put back, or the last step is late
         self.optimizer.zero_grad()
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph):
