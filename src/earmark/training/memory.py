@@ -94,8 +94,8 @@ def resume(out: Path, settings: Settings, detector: Detector, optimizer: torch.o
         for name, value in tensors.items():
             if name.startswith(f"adam.{i}."):
                 # Laid out as its parameter (channels last), or the fused Adam of a GPU refuses it.
-                same = torch.empty_like(p).detach() if value.shape == p.shape else torch.empty_like(value, device=p.device)
-                optimizer.state[p][name.split(".", 2)[2]] = same.copy_(value)
+                like = p.detach() if value.shape == p.shape else value
+                optimizer.state[p][name.split(".", 2)[2]] = torch.empty_like(like, device=p.device).copy_(value)
     return Memory.from_dict(about["memory"])
 
 
