@@ -101,8 +101,16 @@ class Step:
         self.optimizer.zero_grad()
         self.fabric.backward(cost)
         self.optimizer.step()
-        self.detector.pool.project()
+        self._project()
         return cost.detach()
+
+    def _project(self) -> None:
+        """Bring alpha back within its bound: that of the longest bag of any process, so that all do the same."""
+        pool = self.detector.pool
+        longest = getattr(pool, "longest", None)
+        if longest is not None and self.fabric.world_size > 1:
+            longest.copy_(self.fabric.all_reduce(longest, reduce_op="max"))
+        pool.project()
 
     def _record(self, parts: tuple[Any, ...]) -> None:
         self._places: list[Any] = [None if part is None else part.clone() for part in parts]
