@@ -95,7 +95,9 @@ def resume(out: Path, settings: Settings, detector: Detector, optimizer: torch.o
             if name.startswith(f"adam.{i}."):
                 # Laid out as its parameter (channels last), or the fused Adam of a GPU refuses it.
                 like = p.detach() if value.shape == p.shape else value
-                optimizer.state[p][name.split(".", 2)[2]] = torch.empty_like(like, device=p.device).copy_(value)
+                optimizer.state[p][name.split(".", 2)[2]] = torch.empty_like(
+                    like, dtype=value.dtype, device=p.device
+                ).copy_(value)
     return Memory.from_dict(about["memory"])
 
 
