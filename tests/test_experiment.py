@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import Future
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from earmark.audio import write
 from earmark.errors import ArgumentError, DataError, TrainingError
 from earmark.experiment import gather, grids, load_grid, run_grid, write_results
 from earmark.experiment.grid import Cell, Judging
-from earmark.experiment.results import COLUMNS, Row, compare_folds, paper_scores
+from earmark.experiment.results import COLUMNS, Row, changed_settings, compare_folds, describe_data, paper_scores
 from earmark.settings import load_recipe
 
 GRID = """
@@ -35,6 +37,7 @@ strong = {{ pool = "max", supervision = "strong" }}
 align = "authors"
 segment = 0.5
 """
+PUBLISHED = '[published]\ntable = "Table I"\nstatic_rule = "pooled"\nscores = {}\n'
 RECIPE = """
 [features]
 rate = 8000
@@ -83,19 +86,52 @@ def grid_file(folder, tmp_path):
     return path
 
 
+@pytest.fixture(scope="module")
+def whole(folder, tmp_path_factory):
+    """The grid, run from beginning to end: the grid, its folder, the cache, and what was told."""
+    place = tmp_path_factory.mktemp("whole")
+    (place / "grid.toml").write_text(GRID.format(data=folder, recipe=folder / "recipe.toml", seeds=1))
+    grid, heard = load_grid(place / "grid.toml"), []
+    assert run_grid(grid, place / "out", cache=place / "cache", told=lambda c, w: heard.append((c.system, w)))
+    return grid, place / "out", place / "cache", heard
+
+
+class Here:
+    """Workers that are this process, and at once done."""
+
+    def __init__(self, workers, **options):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    def submit(self, function, *args, **options):
+        future = Future()
+        try:
+            future.set_result(function(*args, **options))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
 def test_the_papers_grids_have_the_papers_systems():
     assert sorted(grids()) == ["dcase2017", "medleydb", "urban-sed"]
-    cells = {name: load_grid(name).cells for name in grids()}
+    loaded = {name: load_grid(name) for name in ("dcase2017", "medleydb", "urban-sed")}
+    cells = {name: grid.cells for name, grid in loaded.items()}
     assert {name: len(own) for name, own in cells.items()} == {"dcase2017": 24, "medleydb": 90, "urban-sed": 27}
-    assert [c.system for c in cells["urban-sed"][:9]] == list(load_grid("urban-sed").systems)  # a seed at a time
+    assert [c.system for c in cells["urban-sed"][:9]] == list(loaded["urban-sed"].systems)  # a seed at a time
     strong = next(c for c in cells["urban-sed"] if c.system == "strong")
     assert (strong.settings.training.supervision, strong.settings.pool["name"]) == ("strong", "max")
     rap = next(c for c in cells["urban-sed"] if c.system == "RAP 1e-2")
     assert rap.settings.pool == {"name": "rap", "penalty": 0.01}
     assert {c.settings.training.seed for c in cells["urban-sed"]} == {0, 1, 2}
-    for name in grids():
-        published = load_grid(name).published
-        assert list(published.scores) == list(load_grid(name).systems)
+    for grid in loaded.values():
+        assert list(grid.published.scores) == list(grid.systems)
+    told = [loaded[name].published for name in ("urban-sed", "dcase2017")]
+    assert [(p.judgement, p.static_judgement) for p in told] == [("table-1", "clean"), ("clean", "clean")]
 
 
 def test_published_numbers_are_the_tables(shared):
@@ -123,6 +159,11 @@ def test_published_numbers_are_the_tables(shared):
         (('align = "authors"', 'reference = "mine"'), "reference='mine' is not known"),
         (('align = "authors"', 'aline = "left"'), "judgement 'other': key='aline' is not known"),
         (("[judgements.clean]", "[published]\ntable = 1"), "published needs judgement, scores"),
+        (("[judgements.clean]", PUBLISHED + 'judgement = "clear"'), "published.judgement='clear' is not known"),
+        (
+            ("[judgements.clean]", PUBLISHED + 'judgement = "other"\nstatic_judgement = "clear"'),
+            "published.static_judgement='clear' is not known",
+        ),
         (("strong = {", '"RAP/1e-3" = {'), "two cells would have the same folder"),
         (('max = { pool = "max" }', "max = 1"), "system 'max' must be a table of changes, got 1"),
         (('title = "Hums and clicks"', "title = 3"), "title must be a str, got 3"),
@@ -157,34 +198,37 @@ def test_a_part_of_a_grid(grid_file):
     ]
     with pytest.raises(ArgumentError, match="system='string' is not known; did you mean 'strong'"):
         grid.selected(systems=["string"])
+    assert list(grid.selected(systems=["rap", "max"]).systems) == ["RAP 1e-3", "max"]
+    assert list(load_grid("urban-sed").selected(systems=["softmax", "RAP 1e-4"]).systems) == ["soft-max", "RAP 1e-4"]
     with pytest.raises(ArgumentError, match="no folds here"):
         grid.selected(folds=3)
     with pytest.raises(ArgumentError, match="folds must be from 1 to 10, got 11"):
         load_grid("medleydb").selected(folds=11)
 
 
-def test_a_grid_is_run_kept_and_gathered(grid_file, tmp_path):
-    grid = load_grid(grid_file)
-    heard = []
-    assert run_grid(grid, tmp_path / "out", cache=tmp_path / "cache", told=lambda c, w: heard.append((c.system, w)))
+def test_a_grid_is_run_kept_and_gathered(whole, tmp_path):
+    grid, out, cache, heard = whole
     assert heard == [(s, w) for s in grid.systems for w in ("begun", "done")]
-    rows = gather(grid, tmp_path / "out")
+    rows = gather(grid, out)
     assert [(r.cell.system, r.judgement) for r in rows] == [(s, j) for s in grid.systems for j in ("clean", "other")]
     assert all(r.epochs == 2 and 1 <= r.best_epoch <= 2 for r in rows)
+    assert all(changed_settings(r) == {} for r in rows)
+    other = gather(grid.selected(changes={"epochs": "7"}), out)
+    assert changed_settings(other[0]) == {"training.epochs": (2, 7)}
     write_results(rows, tmp_path / "results.csv")
     with (tmp_path / "results.csv").open() as file:
         table = list(csv.DictReader(file))
     assert [float(line["dynamic_f1"]) for line in table] == pytest.approx(
         [r.saved().scores["dynamic"]["overall"]["f1"] for r in rows], abs=1e-6
     )
-    heard.clear()
+    again = []
     for cell in grid.cells:  # without weights it is as finished as with them
-        (tmp_path / "out" / "cells" / cell.name / "model.safetensors").unlink()
-    assert run_grid(grid, tmp_path / "out", cache=tmp_path / "cache", told=lambda c, w: heard.append(w))
-    assert heard == ["kept"] * 3
+        (out / "cells" / cell.name / "model.safetensors").unlink()
+    assert run_grid(grid, out, cache=cache, told=lambda c, w: again.append(w))
+    assert again == ["kept"] * 3
 
 
-def test_a_killed_grid_goes_on_and_ends_alike(grid_file, tmp_path):
+def test_a_killed_grid_goes_on_and_ends_alike(whole, grid_file, tmp_path):
     script = (
         "import sys, pathlib, torch; torch.set_num_threads(1)\n"
         "from earmark.experiment import load_grid, run_grid\n"
@@ -194,26 +238,25 @@ def test_a_killed_grid_goes_on_and_ends_alike(grid_file, tmp_path):
         "             told=lambda c, w: print(w, flush=True))\n"
     )
     (tmp_path / "go.py").write_text(script)
-    command = [sys.executable, str(tmp_path / "go.py"), str(grid_file)]
-    victim = subprocess.Popen([*command, str(tmp_path / "a"), str(tmp_path / "cache")], stdout=subprocess.PIPE)
+    command = [sys.executable, str(tmp_path / "go.py"), str(grid_file), str(tmp_path / "a"), str(tmp_path / "cache")]
+    victim = subprocess.Popen(command, stdout=subprocess.PIPE)
     while victim.stdout.readline().strip() != b"done":
         assert victim.poll() is None
     victim.send_signal(signal.SIGKILL)
     victim.wait()
     victim.stdout.close()
-    log = tmp_path / "a" / "cells" / "strong-cnn-seed0" / "log.jsonl"
     time.sleep(2)  # the children notice
-    again = subprocess.run([*command, str(tmp_path / "a"), str(tmp_path / "cache")], capture_output=True, check=True)
-    assert b"kept" in again.stdout
-    assert len(log.read_text().splitlines()) == 2
-    grid = load_grid(grid_file)
-    assert run_grid(grid, tmp_path / "b", cache=tmp_path / "cache")
-    for one, two in zip(gather(grid, tmp_path / "a"), gather(grid, tmp_path / "b"), strict=True):
+    grid, heard = load_grid(grid_file), []
+    assert run_grid(grid, tmp_path / "a", cache=tmp_path / "cache", told=lambda c, w: heard.append(w))
+    assert "kept" in heard
+    assert len((tmp_path / "a" / "cells" / "strong-cnn-seed0" / "log.jsonl").read_text().splitlines()) == 2
+    for one, two in zip(gather(grid, tmp_path / "a"), gather(grid, whole[1]), strict=True):
         assert one.scores == two.scores
 
 
 @pytest.mark.parametrize("at_once", [1, 2])
-def test_a_cell_that_fails_costs_nothing_else(grid_file, tmp_path, at_once):
+def test_a_cell_that_fails_costs_nothing_else(grid_file, tmp_path, monkeypatch, at_once):
+    monkeypatch.setattr("earmark.experiment.schedule.ProcessPoolExecutor", Here)
     grid_file.write_text(grid_file.read_text().replace('max = { pool = "max" }', "max = { learning_rate = 1e30 }"))
     grid = load_grid(grid_file).selected(systems=["max", "strong"])
     heard = []
@@ -223,6 +266,23 @@ def test_a_cell_that_fails_costs_nothing_else(grid_file, tmp_path, at_once):
         )
     assert ("strong", "done") in heard
     assert [row.cell.system for row in gather(grid, tmp_path)] == ["strong", "strong"]
+
+
+def test_a_knob_that_came_after_a_run_has_not_changed(tmp_path):
+    settings = load_recipe("paper")
+    row = Row(Cell("max", "cnn", None, 0, settings), "clean", tmp_path / "clean", {}, 1, 1)
+    (tmp_path / "config.toml").write_text(settings.to_toml().replace('monitor = "accuracy"\n', ""))
+    assert changed_settings(row) == {}
+    (tmp_path / "config.toml").write_text(settings.to_toml().replace('monitor = "accuracy"', 'monitor = "f1"'))
+    assert changed_settings(row) == {"training.monitor": ("f1", "accuracy")}
+
+
+def test_what_the_data_were_is_known_when_they_are_gone(folder, grid_file, tmp_path):
+    grid = load_grid(grid_file)
+    assert describe_data(grid.selected(data=str(tmp_path / "gone")), tmp_path) == {}
+    found = describe_data(grid, tmp_path)
+    assert found == {"data": str(folder), "clips": {"train": 12, "validate": 6, "test": 6}}
+    assert describe_data(grid.selected(data=str(tmp_path / "gone")), tmp_path) == found
 
 
 def test_folds_are_compared_as_in_the_paper(tmp_path, rng):
@@ -235,6 +295,10 @@ def test_folds_are_compared_as_in_the_paper(tmp_path, rng):
     found = compare_folds(rows)
     assert sorted(found.indistinguishable) == ["as good", "good"]
     assert compare_folds(rows, "dynamic_error_rate").control == "bad"
+    fewer = [row for row in rows if row.cell.system != "bad" or row.cell.fold < 4]
+    assert compare_folds(fewer).average_scores == compare_folds([r for r in rows if r.cell.fold < 4]).average_scores
+    two = [replace(row, cell=replace(row.cell, network=net)) for row in rows for net in ("cnn", "crnn")]
+    assert compare_folds(two).names[:2] == ("good, cnn", "good, crnn")
 
 
 def test_scores_without_times_have_no_dynamic_ones():

@@ -202,7 +202,7 @@ addEventListener("load", () => {
   const names = () => [...table.tBodies[0].rows].map((row) => row.cells[0].textContent.trim());
   const head = (k) => table.tHead.rows[1].cells[k];
   const result = {width: innerWidth, wide: document.documentElement.scrollWidth, begin: names(), errors, sorted: {}};
-  for (const k of [0, 1, 1, 7]) {
+  for (const k of [0, 1, 1, 10]) {
     head(k).querySelector("button").click();
     result.sorted[k + " " + head(k).getAttribute("aria-sort")] = names();
   }
@@ -243,6 +243,6 @@ def test_a_browser_sorts_tables_and_has_room_on_a_telephone(page, tmp_path):
         "0 ascending": ["cap", "max"],
         "1 descending": ["cap", "max"],
         "1 ascending": ["max", "cap"],
-        "7 ascending": ["cap", "max"],  # errors: the fewest first
+        "10 ascending": ["cap", "max"],  # errors: the fewest first
     }
     assert result["marked"] == 1

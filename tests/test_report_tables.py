@@ -77,24 +77,27 @@ def a_comparison(scores, statistic="dynamic.f1", best="cap", tied=()):
 
 
 def test_a_comparison_has_the_columns_of_the_paper():
-    keys = [f"static.maximum.{k}" for k in ("f1", "precision", "recall")]
+    rules = ("maximum", "pooled")
+    keys = [f"static.{rule}.macro.{k}" for rule in rules for k in ("f1", "precision", "recall")]
     keys += [f"dynamic.{k}" for k in ("f1", "precision", "recall", "error_rate")]
     table = comparison_table(
         a_comparison({"cap": dict.fromkeys(keys, 0.5), "max": dict.fromkeys(keys, 0.4)}, tied=("max",))
     )
     heads = [(column.group, column.heading) for column in table.columns]
-    assert heads[1:4] == [("static", "F1"), ("static", "P"), ("static", "R")]
-    assert heads[4:] == [("dynamic", "F1"), ("dynamic", "P"), ("dynamic", "R"), ("dynamic", "error rate")]
+    assert heads[1:7] == [(f"static, {rule}", heading) for rule in rules for heading in ("F1", "P", "R")]
+    assert heads[7:] == [("dynamic", "F1"), ("dynamic", "P"), ("dynamic", "R"), ("dynamic", "error rate")]
     cap, other = table.rows
-    assert [cell.best for cell in cap[1:]] == [True] * 6 + [False]
-    assert [cell.best for cell in other[1:]] == [False] * 6 + [True]  # errors are better low
-    assert [cell.tied for cell in other[1:]] == [False] * 3 + [True] + [False] * 3
+    assert [cell.best for cell in cap[1:]] == [True] * 9 + [False]
+    assert [cell.best for cell in other[1:]] == [False] * 9 + [True]  # errors are better low
+    assert [cell.tied for cell in other[1:]] == [False] * 6 + [True] + [False] * 3
+    assert table.caption == "Static scores averaged over classes, dynamic ones over segments"
     assert "what the data do not tell apart from it is underlined" in table.note
 
 
 def test_without_times_there_are_static_columns_only():
     table = comparison_table(a_comparison({"cap": {"static.maximum.f1": 0.95}}, "static.maximum.f1"))
     assert [column.heading for column in table.columns] == ["model", "F1"]
+    assert table.caption == "All classes together"
     (row,) = table.rows
     assert row[1].interval == (pytest.approx(0.85), 1.0)  # a score ends at 1
     assert not row[1].best  # it is alone

@@ -17,6 +17,8 @@ import pytest
 import soundfile
 from scipy import signal, stats
 
+from earmark import audio
+from earmark.datasets import open_data
 from earmark.errors import ArgumentError, DataError
 from earmark.formats.tsv import TSV
 from earmark.synthesis import (
@@ -25,6 +27,7 @@ from earmark.synthesis import (
     FolderBank,
     ProceduralBank,
     Soundscape,
+    join,
     parse_distribution,
     plan_from,
     read_events,
@@ -624,6 +627,103 @@ def test_calls_that_mean_nothing(tmp_path):
         synthesise([Soundscape("a", ()), Soundscape("a", ())], tmp_path / "out")
     with pytest.raises(DataError, match="no JAMS files in this folder"):
         plan_from(tmp_path)
+
+
+@pytest.fixture
+def made(tmp_path, recipe):
+    synthesise(recipe, tmp_path / "made", rate=RATE, workers=1)
+    return tmp_path / "made"
+
+
+def shifted(made, joined):
+    """The truth of a recording, from that of its clips."""
+    table = TSV().read(made / "labels.tsv")
+    return [
+        (joined.path.name, round(start / RATE + row.onset, 6), round(start / RATE + row.offset, 6), row.label)
+        for name, start in zip(joined.clips, joined.starts[:-1], strict=True)
+        for row in table.of(name)
+    ]
+
+
+def test_clips_are_joined_sample_for_sample_and_their_truth_is_shifted(made):
+    joined = join(made, "train")
+    assert joined.path == made / "recordings" / "train.flac"
+    assert joined.clips == tuple(f"audio/train/soundscape_train_{k}.flac" for k in range(3))
+    assert (joined.starts, joined.rate, joined.duration) == ((0, 16000, 32000, 48000), RATE, 6.0)
+    clips = [soundfile.read(made / name, dtype="int16")[0] for name in joined.clips]
+    np.testing.assert_array_equal(soundfile.read(joined.path, dtype="int16")[0], np.concatenate(clips))
+    assert audio.info(joined.path).format == "FLAC PCM_16"
+    rows = [tuple(row)[:4] for row in TSV().read(joined.labels)]
+    assert rows == shifted(made, joined)
+    assert joined.events == len(rows) > 2
+
+
+def test_events_that_touch_at_a_joint_stay_two(tmp_path, tones):
+    ends = Soundscape("a", (tone(source="train/tone/a.wav", event_time=1.5, event_duration=0.5),), duration=2.0)
+    begins = Soundscape("b", (tone(source="train/tone/a.wav", event_time=0.0),), duration=2.0)
+    silent = Soundscape("c", (), duration=0.5)
+    synthesise([ends, silent, replace(ends, name="d"), begins], tmp_path / "made", bank=tones, workers=1)
+    joined = join(tmp_path / "made", "train")
+    assert [(row.onset, row.offset) for row in TSV().read(joined.labels)] == [(1.5, 2.0), (4.0, 4.5), (4.5, 5.3)]
+
+
+def test_clips_come_again_in_other_orders_until_the_recording_is_long_enough(made):
+    told = []
+    joined = join(made, "train", duration=16.5, seed=1, progress=lambda *numbers: told.append(numbers))
+    assert (len(joined.clips), joined.duration) == (9, 18.0)
+    assert told[-1] == (9, 9)
+    rounds = [joined.clips[k : k + 3] for k in (0, 3, 6)]
+    assert all(len(set(own)) == 3 for own in rounds)
+    assert len(set(rounds)) > 1
+    last = soundfile.read(made / joined.clips[-1], dtype="int16")[0]
+    np.testing.assert_array_equal(soundfile.read(joined.path, dtype="int16", start=-2 * RATE)[0], last)
+    assert [tuple(row)[:4] for row in TSV().read(joined.labels)] == shifted(made, joined)
+    again, other = (join(made, "train", duration=16.5, seed=k, out=made.parent / f"{k}.flac") for k in (1, 2))
+    assert again.clips == joined.clips != other.clips
+    assert again.path.read_bytes() == joined.path.read_bytes()
+    assert TSV().read(made.parent / "2.tsv").filenames == ("2.flac",)
+
+
+def test_recordings_are_no_clips_of_the_data_set_and_do_not_stop_a_job(made, recipe):
+    join(made, "test")
+    assert len(open_data(made).clips) == len(open_data(f"soundscapes:{made}").clips) == 5
+    assert synthesise(recipe, made, rate=RATE, workers=1).kept == 5
+
+
+def test_recordings_that_cannot_be(made, monkeypatch):
+    with pytest.raises(ArgumentError, match="split='tset' is not known; did you mean 'test'"):
+        join(made, "tset")
+    with pytest.raises(ArgumentError, match="duration must be a positive number of seconds, found 0"):
+        join(made, "test", duration=0)
+    with pytest.raises(ArgumentError, match="80000000000 samples wanted, a FLAC file has at most 68719476735: "):
+        join(made, "test", duration=1e7)
+    with pytest.raises(ArgumentError, match=r"day.wav: recordings are written as .flac"):
+        join(made, "test", out=made / "day.wav")
+    before = join(made, "test")
+
+    def fail(*_):
+        raise soundfile.LibsndfileError(2)
+
+    monkeypatch.setattr(soundfile.SoundFile, "write", fail)
+    sound, truth = before.path.read_bytes(), before.labels.read_bytes()
+    with pytest.raises(ArgumentError, match=r"test.flac: cannot be written, is the disk full\?"):
+        join(made, "test", duration=100)
+    assert (before.path.read_bytes(), before.labels.read_bytes()) == (sound, truth)
+
+
+def test_the_command_joins_what_it_made(tmp_path, recipe, capsys):
+    from earmark.cli import app
+
+    words = ["synth", str(recipe), str(tmp_path / "out"), "--workers", "1", "--clips", "5"]
+    app([*words, "--join", "once"], standalone_mode=False)
+    folder = tmp_path / "out" / "recordings"
+    assert f"\nRecording: {folder / 'test.flac'}, " in capsys.readouterr().out
+    app([*words, "--join", "5", "--json"], standalone_mode=False)
+    found = json.loads(capsys.readouterr().out)["recordings"]
+    assert found == [str(folder / f"{split}.flac") for split in SPLITS]
+    assert [soundfile.info(path).duration for path in found] == [6.0, 6.0, 6.0]
+    with pytest.raises(ArgumentError, match="--join: once, hour, day or a number of seconds expected, found 'week'"):
+        app([*words, "--join", "week"], standalone_mode=False)
 
 
 def test_processes_that_render_do_not_load_torch():

@@ -55,6 +55,8 @@ class Training:
     steps: int = 512
     epochs: int = 150
     learning_rate: float = 1e-3
+    alpha_rate: float = 1.0
+    """How much faster than the network the operator's own parameters learn."""
     plateau_epochs: int = 10
     plateau_factor: float = 0.1
     stop_epochs: int = 30
@@ -77,7 +79,7 @@ class Training:
     def __post_init__(self) -> None:
         for name in (
             *("patch", "batch_size", "steps", "epochs"),
-            *("learning_rate", "plateau_epochs", "plateau_factor", "stop_epochs"),
+            *("learning_rate", "alpha_rate", "plateau_epochs", "plateau_factor", "stop_epochs"),
         ):
             if not 0 < getattr(self, name) < math.inf:
                 raise ArgumentError(f"training.{name} must be positive, got {getattr(self, name)}")

@@ -1,27 +1,46 @@
 """The paper's closing advice: choose lambda on strongly labelled validation data.
 
+    found = tune(open_data("recordings"), load_recipe("quick"), Path("tuned"), cache=Path("cache"), trials=12)
+    found.best.values, found.tied
+
 Each trial is a run: trained on the clips of split `train`, judged by the segments of those of split `validate`, which
-must say when sounds happen. Clips of split `test` are never opened. Optuna chooses what to try; its study lies in a
-file, so a search that was killed goes on, with the run it was in.
+must say when sounds happen. Clips of split `test` are never opened. The first trials are fixed, the paper's three
+lambdas before all; from then on Optuna chooses, from what the trials so far gave and the seed alone. What was chosen is
+written down before it is tried. So a search may be killed at any moment: called again, it goes on with the run it was
+in, and ends as if nothing had happened.
+
+    search.json         what is searched for, and the trials
+    trials/NAME/        the run of each trial, with its scores
+    trials.csv          the trials as a table
+    config.toml         settings of the best one
+    model.safetensors   its model
+    decoder.json        its threshold, where that was searched for; for `earmark detect --thresholds`
+
+The last four are written when the search is over.
 """
 
 from __future__ import annotations
 
 import csv
-import hashlib
+import itertools
 import json
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from earmark.annotations import LabelTable
 from earmark.bags import Bags
 from earmark.checkpoint import load_detector
 from earmark.datasets import Collection
 from earmark.errors import ArgumentError, DataError, MissingExtraError, unknown_name
-from earmark.evaluation.models import judge
+from earmark.evaluation.models import judge, segment_curve
+from earmark.evaluation.saved import load_judgement, save_judgement
+from earmark.evaluation.statistics import compare_models
 from earmark.events import Decoder
 from earmark.files import make_folder, written_whole
 from earmark.inference.bags import score_bags
@@ -30,39 +49,73 @@ from earmark.settings import Settings
 from earmark.training.run import data_fingerprint, feature_store, make_fabric, run, split_for_training
 from earmark.training.watch import Progress
 
-if TYPE_CHECKING:
-    import optuna
-
 __all__ = ["SEARCHES", "Trial", "Tuned", "tune"]
 
 SEARCHES = {
-    "penalty": "lambda of RAP, from 1e-5 to 1e-1, evenly in its logarithm",
-    "reduction": "feature frames per output frame: 16, 8, 4 or 2",
-    "threshold": "one for all classes, from 0.05 to 0.95: the best for each trial, without training again",
+    "penalty": "lambda of RAP, from 1e-5 to 1e-1, by its logarithm",
+    "reduction": "feature frames per output frame: 2, 4, 8 or 16",
+    "threshold": "one for all classes, from 0.05 to 0.95: the best of each trial, without training again",
 }
+_SECTIONS = {"penalty": "pool", "reduction": "network"}  # where the knobs that need training are
+_PENALTIES = (1e-3, 1e-2, 1e-4, 1e-5, 1e-1)  # the first to be tried; the paper's come first
+_REDUCTIONS = (2, 4, 8, 16)
 _THRESHOLDS = tuple(round(0.05 * i, 2) for i in range(1, 20))
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One try."""
+    """One try.
+
+    Attributes
+    ----------
+    values
+        What was tried, by knob; with the threshold, where that was searched for.
+    f1, interval
+        Of 1-s segments of the validation clips, all classes together, and its bootstrap interval (95 %) over clips.
+    folder
+        Its run.
+    """
 
     number: int
     values: Mapping[str, float]
-    """What was chosen, by knob."""
     f1: float
-    """Of 1-s segments of the validation clips, all classes together."""
+    interval: tuple[float, float]
     folder: Path
+
+    @property
+    def name(self) -> str:
+        """What was tried, in words.
+
+        >>> Trial(1, {"penalty": 0.001, "reduction": 8}, 0.5, (0.4, 0.6), Path("a")).name
+        'lambda 0.001, reduction 8'
+        """
+        return ", ".join(f"{'lambda' if knob == 'penalty' else knob} {value:g}" for knob, value in self.values.items())
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """What a search found."""
+    """What a search found.
+
+    Attributes
+    ----------
+    trials
+        Those that are over.
+    best
+        The one with the highest F1; None where none is over.
+    tied
+        Those that the validation clips cannot tell from it: the paired test of
+        `earmark.evaluation.statistics.compare_models`. It knows nothing of luck in training: each was trained once.
+    clips
+        So many were judged.
+    is_finished
+        False if it was interrupted and can be called again. Then nothing has been compared.
+    """
 
     trials: tuple[Trial, ...]
-    best: Trial
+    best: Trial | None
+    tied: tuple[Trial, ...]
+    clips: int
     is_finished: bool
-    """False if it was interrupted and can be called again."""
 
 
 def tune(
@@ -73,164 +126,303 @@ def tune(
     cache: Path,
     trials: int = 10,
     search: Sequence[str] = ("penalty",),
-    told: Callable[[Trial], None] | None = None,
+    provenance: Mapping[str, Any] | None = None,
+    told: Callable[[Trial, int], None] | None = None,
     hook: Callable[[Progress], None] | None = None,
     features_hook: Callable[[int, int], None] | None = None,
+    notes_hook: Callable[[str], None] | None = None,
 ) -> Tuned:
     """Search for the knobs that give the best segments on the validation clips.
 
     Parameters
     ----------
     settings
-        Of all trials; what is searched for is set by the search.
+        Of all trials. What is searched for is set by the search.
     out
-        Holds `study.sqlite`, a run folder per trial, `trials.csv`, and `config.toml` with the best settings.
+        See the top of this module.
+    cache
+        Folder for features, shared by all trials.
     trials
-        How many in all, those of earlier calls included.
+        How many in all, those of earlier calls included. A search for the reduction alone ends when all were tried.
     search
         Some of `SEARCHES`.
+    provenance
+        What the model files are to say about where they came from; `data_source` names the data.
     told
-        Told about each trial when it is over.
+        Told about each trial when it is over, and how many there will be.
+
+    See `earmark.training.run.run` for the rest.
     """
-    _check(settings, trials, search)
-    _, validation, _ = split_for_training(data)
-    if not any(row.has_times for row in validation.labels):
-        raise DataError(
-            "tuning judges by when sounds happen, and no validation clip says so: give some clips of split validate "
-            "labels with onset and offset"
-        )
-    study = _study(make_folder(out), data, settings, search)
-    knobs = [name for name in search if name != "threshold"]
-    while (done := _finished(study, out)) is not None and len(done) < trials:
-        asked = study.ask()
-        chosen = {name: _suggest(asked, name) for name in knobs}
-        folder = out / "trials" / "-".join(f"{name}{value:.3g}" for name, value in chosen.items())
-        changed = settings.changed({name: str(value) for name, value in chosen.items()})
+    knobs = _check(settings, trials, search)
+    usable = _without_test(data)
+    _, validation, _ = split_for_training(usable)
+    _check_times(validation.labels)
+    record = _Record.open(out, settings, search, data_fingerprint(usable))
+    if knobs == ["reduction"]:
+        trials = min(trials, len(_reductions(settings)))
+    while len(record.finished) < trials:
+        values = record.begin(lambda: _propose(record.finished, settings, knobs))
+        folder = record.folder(values)
+        changed = _changed(settings, values)
         report = run(
-            _without_test(data),
+            usable,
             changed,
             folder,
             cache=cache,
             fabric=make_fabric(changed),
             go_on=(folder / "last.ckpt").exists(),
-            provenance={"tuning": chosen},
+            provenance={**(provenance or {}), "tuning": values},
             hook=hook,
             features_hook=features_hook,
+            notes_hook=notes_hook,
         )
+        notes_hook = None  # once is enough
         if not report.result.is_finished:
-            study.enqueue_trial(asked.params)
-            study.tell(asked, state=_state("FAIL"))
-            return _tuned(done, out, settings, finished=False)
-        f1, threshold = _judge(folder, validation, changed, cache, "threshold" in search)
-        asked.set_user_attr("threshold", threshold)
-        asked.set_user_attr("folder", folder.name)
-        study.tell(asked, f1)
+            return Tuned(tuple(record.finished), None, (), 0, is_finished=False)
+        source = str((provenance or {}).get("data_source", "data"))
+        record.end(_judge(folder, validation, changed, cache, source, "threshold" in search))
         if told:
-            told(_finished(study, out)[-1])
-    return _tuned(_finished(study, out), out, settings, finished=True)
+            told(record.finished[-1], trials)
+    return _conclude(tuple(record.finished), out, settings)
 
 
-def _check(settings: Settings, trials: int, search: Sequence[str]) -> None:
+def _check(settings: Settings, trials: int, search: Sequence[str]) -> list[str]:
+    """Refuse what cannot be searched for; the knobs that need training."""
     if trials < 1:
         raise ArgumentError(f"trials must be at least 1, got {trials}")
-    if not search or set(search) == {"threshold"}:
-        raise ArgumentError("nothing to train for: search for penalty or reduction, with or without threshold")
     for name in search:
         if name not in SEARCHES:
             raise unknown_name("search", name, SEARCHES)
-    if "penalty" in search and "penalty" not in POOLS[settings.pool["name"]].options():
-        raise ArgumentError(f"pool {settings.pool['name']!r} has no penalty to search for; choose pool rap")
-    if settings.training.supervision == "strong" and "penalty" in search:
-        raise ArgumentError("strong supervision does not use the pool, so there is no penalty to search for")
+    knobs = [name for name in _SECTIONS if name in search]
+    if not knobs:
+        raise ArgumentError(
+            "nothing to train for: search for penalty or reduction, with or without threshold; thresholds alone are "
+            "tuned by earmark evaluate --tune-on validate"
+        )
+    if "penalty" in knobs:
+        pool = settings.pool["name"]
+        if settings.training.supervision == "strong":
+            raise ArgumentError("strong supervision does not use the pool, so there is no penalty to search for")
+        if "penalty" not in POOLS[pool].options():
+            raise ArgumentError(f"pool {pool!r} has no penalty to search for; choose pool rap, or search for reduction")
+    try:
+        import optuna  # noqa: F401  # rather now than after an hour of training
+    except ImportError as error:
+        raise MissingExtraError("earmark tune", "tune") from error
+    return knobs
 
 
 def _without_test(data: Collection) -> Collection:
-    return data.select([clip.filename for clip in data.clips if clip.split != "test"])
+    return data.select(clip.filename for clip in data.clips if clip.split != "test")
 
 
-def _study(out: Path, data: Collection, settings: Settings, search: Sequence[str]) -> optuna.Study:
-    try:
-        import optuna
-    except ImportError as error:
-        raise MissingExtraError("earmark tune", "tune") from error
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    said = json.dumps([settings.to_dict(), sorted(search), data_fingerprint(_without_test(data))], sort_keys=True)
-    purpose = hashlib.sha256(said.encode()).hexdigest()
-    study = optuna.create_study(
-        storage=f"sqlite:///{(out / 'study.sqlite').resolve()}",
-        study_name="earmark",
-        direction="maximize",
-        sampler=optuna.samplers.TPESampler(seed=settings.training.seed, n_startup_trials=5),
-        load_if_exists=True,
+def _check_times(labels: LabelTable) -> None:
+    if not any(row.has_times for row in labels):
+        raise DataError(
+            "tuning judges by when sounds happen, and no validation clip says so: give clips of split validate labels "
+            "with onset and offset"
+        )
+
+
+class _Record:
+    """What `search.json` holds: what the search is about, and its trials, the last of which may not be over."""
+
+    def __init__(self, out: Path, about: dict[str, Any], trials: list[dict[str, Any]]) -> None:
+        self._out, self._about, self._trials = out, about, trials
+
+    @classmethod
+    def open(cls, out: Path, settings: Settings, search: Sequence[str], data: str) -> _Record:
+        """That of a folder, or a new one."""
+        told = settings.to_dict()
+        for knob, section in _SECTIONS.items():
+            if knob in search:
+                told[section].pop(knob, None)
+        about: dict[str, Any] = {"search": [name for name in SEARCHES if name in search], "data": data, **told}
+        about = json.loads(json.dumps(about))  # as it will be read
+        path = out / "search.json"
+        if not path.exists():
+            if (out / "last.ckpt").exists() or (out / "model.safetensors").exists():
+                raise ArgumentError(f"{out} holds a run; choose another folder for the search")
+            make_folder(out / "trials")
+            return cls(out, about, [])
+        try:
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            before, trials = dict(kept["about"]), [dict(trial) for trial in kept["trials"]]
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{path}: damaged; choose another folder for the search") from error
+        if before != about:
+            raise ArgumentError(
+                f"{out} holds another search: {_difference(before, about)}; choose another folder, or search as before"
+            )
+        return cls(out, about, trials)
+
+    @property
+    def finished(self) -> list[Trial]:
+        """Trials that are over, in their order."""
+        return [
+            Trial(i, {**own["values"], **own["chosen"]}, own["f1"], tuple(own["interval"]), self.folder(own["values"]))
+            for i, own in enumerate(self._trials, 1)
+            if "f1" in own
+        ]
+
+    def folder(self, values: Mapping[str, float]) -> Path:
+        """Where a trial is run."""
+        return self._out / "trials" / "-".join(f"{knob}-{value:g}" for knob, value in values.items())
+
+    def begin(self, propose: Callable[[], dict[str, float]]) -> dict[str, float]:
+        """The trial that was begun and is not over; else a new one."""
+        if not self._trials or "f1" in self._trials[-1]:
+            self._trials.append({"values": propose()})
+            self._write()
+        values: dict[str, float] = self._trials[-1]["values"]
+        return values
+
+    def end(self, outcome: dict[str, Any]) -> None:
+        """The trial is over."""
+        self._trials[-1] |= outcome
+        self._write()
+
+    def _write(self) -> None:
+        with written_whole(self._out / "search.json") as draft:
+            draft.write_text(json.dumps({"about": self._about, "trials": self._trials}, indent=1), encoding="utf-8")
+
+
+def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """The first thing in which two searches differ."""
+    old, new = (
+        {f"{name}.{key}" if key else name: value for name, own in about.items() for key, value in _items(own)}
+        for about in (before, now)
     )
-    if study.user_attrs.get("purpose", purpose) != purpose:
-        raise ArgumentError(f"{out} holds a search with other settings or data; choose another folder")
-    study.set_user_attr("purpose", purpose)
-    for trial in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):  # it was killed
-        study.enqueue_trial(trial.params)
-        study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
-    return study
+    key = next(key for key in dict.fromkeys([*old, *new]) if old.get(key) != new.get(key))
+    if key == "data":
+        return "its clips or labels were others"
+    return f"{key} was {json.dumps(old.get(key))}, now {json.dumps(new.get(key))}"
 
 
-def _state(name: str) -> optuna.trial.TrialState:
+def _items(own: Any) -> list[tuple[str, Any]]:
+    return list(own.items()) if isinstance(own, dict) else [("", own)]
+
+
+def _reductions(settings: Settings) -> list[int]:
+    """Those that are tried, the settings' own first."""
+    own = settings.network.get("reduction", 16)
+    return [own, *(value for value in reversed(_REDUCTIONS) if value != own)]
+
+
+def _propose(done: Sequence[Trial], settings: Settings, knobs: Sequence[str]) -> dict[str, float]:
+    """What to try next."""
+    reductions = _reductions(settings)
+    first: list[dict[str, float]] = [
+        {"penalty": penalty, "reduction": reduction}
+        for penalty, reduction in zip(
+            _PENALTIES if "penalty" in knobs else itertools.repeat(0.0, len(reductions)), itertools.cycle(reductions)
+        )
+    ]
+    if len(done) < len(first):
+        return {knob: first[len(done)][knob] for knob in knobs}
     import optuna
+    from optuna.distributions import CategoricalDistribution, FloatDistribution
 
-    return optuna.trial.TrialState[name]
+    known = {
+        "penalty": FloatDistribution(min(_PENALTIES), max(_PENALTIES), log=True),
+        "reduction": CategoricalDistribution(sorted(reductions)),
+    }
+    ranges = {knob: known[knob] for knob in knobs}
+    verbosity = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        # A study of its own for each trial: what comes next follows from the trials before it, whoever was killed.
+        sampler = optuna.samplers.TPESampler(seed=1000 * settings.training.seed + len(done), n_startup_trials=0)
+        study = optuna.create_study(direction="maximize", sampler=sampler)
+        for trial in done:
+            tried = {knob: trial.values[knob] for knob in knobs}
+            study.add_trial(optuna.trial.create_trial(params=tried, distributions=ranges, value=trial.f1))
+        chosen = study.ask(ranges).params
+    finally:
+        optuna.logging.set_verbosity(verbosity)
+    return {knob: int(value) if knob == "reduction" else float(f"{value:.3g}") for knob, value in chosen.items()}
 
 
-def _suggest(trial: optuna.Trial, name: str) -> float:
-    if name == "reduction":
-        return int(trial.suggest_categorical("reduction", [16, 8, 4, 2]))
-    return float(f"{trial.suggest_float('penalty', 1e-5, 1e-1, log=True):.3g}")
+def _changed(settings: Settings, values: Mapping[str, float]) -> Settings:
+    return settings.changed({f"{_SECTIONS[k]}.{k}": str(v) for k, v in values.items() if k in _SECTIONS})
 
 
-def _finished(study: optuna.Study, out: Path) -> list[Trial]:
-    """Trials that are over, in their order, numbered from 1."""
-    found: list[Trial] = []
-    for trial in study.get_trials(deepcopy=False, states=(_state("COMPLETE"),)):
-        values: dict[str, Any] = {name: float(f"{value:.3g}") for name, value in trial.params.items()}
-        values["threshold"] = trial.user_attrs["threshold"]
-        assert trial.value is not None
-        found.append(Trial(len(found) + 1, values, trial.value, out / "trials" / trial.user_attrs["folder"]))
-    return found
-
-
-def _judge(folder: Path, validation: Collection, settings: Settings, cache: Path, choose: bool) -> tuple[float, float]:
-    """F1 of segments of the validation clips, and the threshold it was had with."""
+def _judge(
+    folder: Path, validation: Collection, settings: Settings, cache: Path, source: str, choose: bool
+) -> dict[str, Any]:
+    """F1 of segments of the validation clips, its interval, and what was chosen without training."""
     import torch
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     detector = load_detector(folder / "model.safetensors").to(device)
     store = feature_store(validation, settings, cache, to_learn=False)
     clips = list(score_bags(detector, Bags(store, validation.labels, device=device)))
-    best = (-1.0, 0.5)
-    for threshold in sorted(_THRESHOLDS if choose else (0.5,), key=lambda t: abs(t - 0.5)):
-        judgement = judge(
-            clips,
-            validation.labels,
-            hop=detector.features.hop,
-            reduction=detector.reduction,
-            decoder=Decoder(threshold=threshold),
-        )
-        assert judgement.dynamic is not None
-        f1 = float(np.nan_to_num(judgement.dynamic.overall.f1))
-        best = max(best, (f1, threshold), key=lambda pair: pair[0])
-    return best
+    reference = validation.labels.select(clip.filename for clip in clips)
+    _check_times(reference)
+    when: dict[str, Any] = {"hop": detector.features.hop, "reduction": detector.reduction}
+    judgement = judge(clips, reference, **when)
+    chosen = {}
+    if choose:
+        curve = segment_curve(judgement, reference)
+        f1 = {threshold: curve.f1[curve.at(threshold)] for threshold in _THRESHOLDS}
+        chosen["threshold"] = max(f1, key=lambda t: (round(f1[t], 12), -abs(t - 0.5)))  # of equals, the most usual
+        said = f"{source}, validate: {len(clips)} clips, labels {judgement.fingerprint[:16]}, segments of 1 s"
+        judgement = judge(clips, reference, decoder=Decoder(threshold=chosen["threshold"], tuned_on=said), **when)
+    assert judgement.dynamic is not None
+    alpha = getattr(detector.pool, "alpha", None)
+    about = {
+        "model": str(folder / "model.safetensors"),
+        "data": source,
+        "split": "validate",
+        "align": "middle",
+        "threshold": chosen.get("threshold", 0.5),
+        "skipped": store.skipped,
+        "alpha": None if alpha is None else alpha.tolist(),
+    }
+    saved = save_judgement(folder, judgement, about)
+    f1_of_all = float(np.nan_to_num(judgement.dynamic.overall.f1))
+    return {"f1": f1_of_all, "interval": saved["intervals"]["dynamic.f1"], "chosen": chosen}
 
 
-def _tuned(done: list[Trial], out: Path, settings: Settings, *, finished: bool) -> Tuned:
-    if not done:
-        raise ArgumentError(f"interrupted before the first trial was over; go on with the same command ({out})")
-    best = max(done, key=lambda trial: trial.f1)
-    names = list(best.values)
-    with written_whole(out / "trials.csv") as draft, draft.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["trial", *names, "f1", "folder"])
-        for trial in done:
-            writer.writerow([trial.number, *(trial.values[n] for n in names), f"{trial.f1:.6f}", trial.folder.name])
-    knobs = {name: str(value) for name, value in best.values.items() if name != "threshold"}
-    if "reduction" in knobs:
-        knobs["reduction"] = str(int(best.values["reduction"]))
+def _conclude(trials: tuple[Trial, ...], out: Path, settings: Settings) -> Tuned:
+    """The best one, those tied with it, and the files about it."""
+    best = max(trials, key=lambda trial: trial.f1)
+    sums = {str(trial.number): _sums(trial) for trial in trials}
+    worse: set[str] = set()
+    if len(trials) > 1:
+        verdicts = compare_models(sums, _f1, against=str(best.number))
+        worse = {name for verdict in verdicts if verdict.is_different for name in verdict.names}
+    tied = tuple(t for t in trials if t is not best and str(t.number) not in worse)
+    _write_table(trials, best, tied, out / "trials.csv")
     with written_whole(out / "config.toml") as draft:
-        draft.write_text(settings.changed(knobs).to_toml(), encoding="utf-8")
-    return Tuned(tuple(done), best, finished)
+        draft.write_text(_changed(settings, best.values).to_toml(), encoding="utf-8")
+    with written_whole(out / "model.safetensors") as draft:
+        shutil.copyfile(best.folder / "model.safetensors", draft)
+    if "threshold" in best.values:
+        decoder = load_judgement(best.folder).scores["decoder"]
+        with written_whole(out / "decoder.json") as draft:
+            draft.write_text(json.dumps({"decoder": decoder}, indent=1), encoding="utf-8")
+    return Tuned(trials, best, tied, len(sums[str(best.number)]), is_finished=True)
+
+
+def _sums(trial: Trial) -> npt.NDArray[np.float64]:
+    """What F1 is made of, (clips, 2), clips by name: classes added up first, or thousands of clips would take long."""
+    counts = load_judgement(trial.folder).dynamic_counts
+    assert counts is not None
+    parts = np.stack([2 * counts.tp.sum(1), counts.n_ref.sum(1) + counts.n_est.sum(1)], axis=1)
+    return parts[np.argsort(counts.filenames)].astype(np.float64)
+
+
+def _f1(sums: npt.NDArray[np.float64], weights: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    right, either = np.moveaxis(weights @ sums, -1, 0)
+    return np.asarray(np.divide(right, either, out=np.zeros_like(right), where=either > 0))
+
+
+def _write_table(trials: Sequence[Trial], best: Trial, tied: Sequence[Trial], path: Path) -> None:
+    with written_whole(path) as draft, draft.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["trial", *best.values, "f1", "low", "high", "verdict", "folder"])
+        for trial in trials:
+            verdict = "best" if trial is best else "tied" if trial in tied else "worse"
+            numbers = (f"{number:.6f}" for number in (trial.f1, *trial.interval))
+            writer.writerow([trial.number, *trial.values.values(), *numbers, verdict, f"trials/{trial.folder.name}"])

@@ -5,7 +5,7 @@ A file per command, each making one call into the rooms before this one; `app` h
 
 from __future__ import annotations
 
-from earmark.cli import compare, demo, detect, evaluate, export, listing, report, reproduce, synth, train
+from earmark.cli import compare, demo, detect, evaluate, export, listing, report, reproduce, synth, train, tune
 from earmark.cli.app import app, main
 
 __all__ = [
@@ -21,4 +21,5 @@ __all__ = [
     "reproduce",
     "synth",
     "train",
+    "tune",
 ]

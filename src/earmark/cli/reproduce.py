@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from earmark.cli.app import Json, app, progress_bar
 from earmark.cli.train import default_cache, parse_changes, training_bar
-from earmark.errors import ArgumentError
+from earmark.errors import ArgumentError, TrainingError
+
+if TYPE_CHECKING:
+    from earmark.experiment import Grid, Row
 
 __all__ = ["reproduce"]
 
@@ -31,7 +35,10 @@ def reproduce(
     data: Annotated[
         Path | None, typer.Option(help="The data set's folder; a grid of your own may name its data itself.")
     ] = None,
-    pools: Annotated[str | None, typer.Option(help="Only these systems, as in max,CAP; all if not given.")] = None,
+    pools: Annotated[
+        str | None,
+        typer.Option(help="Only these systems, as in max,CAP; rap is all that use that pool. All if not given."),
+    ] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="How many seeds.")] = None,
     folds: Annotated[int | None, typer.Option(min=1, help="How many of the splits, where there are several.")] = None,
     change: Annotated[
@@ -39,48 +46,85 @@ def reproduce(
     ] = None,
     at_once: Annotated[int, typer.Option(min=1, help="Runs that share the machine.")] = 1,
     cache: Annotated[Path | None, typer.Option(help="Folder for features, as for train.")] = None,
+    only_report: Annotated[
+        bool, typer.Option("--only-report", help="Train nothing: tables, figures and report of what is in --out.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Repeat an experiment of the paper: train and judge all its systems, and lay the tables beside the paper's.
 
-    Call it again to go on after an interruption; what is done is kept.
+    Call it again to go on after an interruption; what is done is kept. Tables and report of what is done are written
+    anew without data or GPU by --only-report.
 
     Example: earmark reproduce urban-sed --data URBAN-SED --out results --at-once 4
     """
-    from earmark.experiment import gather, load_grid, run_grid, write_results
+    from earmark.experiment import gather, load_grid
 
     chosen = load_grid(grid)
-    if data is not None:
-        source = f"{chosen.data.partition(':')[0]}:{data}"
-    elif Path(chosen.data.partition(":")[2] or chosen.data).exists():
-        source = chosen.data
-    else:
-        raise ArgumentError(f"--data is needed: the folder with {chosen.data}")
     systems = None if pools is None else [name.strip() for name in pools.split(",")]
-    chosen = chosen.selected(
-        data=source, systems=systems, seeds=seeds, folds=folds, changes=parse_changes(None, change or [])
-    )
-    console = Console(stderr=True, quiet=as_json, highlight=False)
-    with progress_bar("features", quiet=as_json) as features_hook, training_bar(as_json) as hook:
+    chosen = chosen.selected(systems=systems, seeds=seeds, folds=folds, changes=parse_changes(None, change or []))
+    failure = None
+    if not only_report:
+        chosen = chosen.selected(data=_source(chosen, data))
+        try:
+            _run(chosen, out, cache, at_once, as_json)
+        except TrainingError as error:  # costs nothing else: first the tables of what there is
+            failure = error
+    rows = gather(chosen, out)
+    if only_report:
+        judged_on = rows[0].saved().scores["data"] if rows else chosen.data
+        chosen = chosen.selected(data=judged_on if data is None else _source(chosen, data))
+    if failure is None or rows:
+        _report(chosen, rows, out, grid, as_json)
+    if failure is not None:
+        raise failure
+
+
+def _source(chosen: Grid, data: Path | None) -> str:
+    """Where the data are, as `earmark train` would be told."""
+    if data is not None:
+        return f"{chosen.data.partition(':')[0]}:{data}"
+    if Path(chosen.data.partition(":")[2] or chosen.data).exists():
+        return chosen.data
+    raise ArgumentError(f"--data is needed: the folder with {chosen.data}")
+
+
+def _run(chosen: Grid, out: Path, cache: Path | None, at_once: int, quiet: bool) -> None:
+    from earmark.experiment import gather, run_grid, write_results
+
+    console = Console(stderr=True, quiet=quiet, highlight=False)
+    with progress_bar("features", quiet=quiet) as features_hook, training_bar(quiet) as hook:
         finished = run_grid(
             chosen,
             out,
-            cache=cache or default_cache(source),
+            cache=cache or default_cache(chosen.data),
             at_once=at_once,
             told=lambda cell, what: console.print(f"{cell.name}: {what}") if what != "begun" else None,
             hook=hook,
             features_hook=features_hook,
         )
-    rows = gather(chosen, out)
-    write_results(rows, out / "results.csv")
     if not finished:
-        console.print(f"Interrupted with {len(rows)} judgements done; the same command goes on.")
+        rows = gather(chosen, out)
+        write_results(rows, out / "results.csv")
+        console.print(f"Interrupted, {len(rows)} judgements done; the same command goes on, --only-report shows them.")
         raise typer.Exit(130)
-    from earmark.report.grid import write_grid_report
 
-    written = write_grid_report(chosen, rows, out)
+
+def _report(chosen: Grid, rows: list[Row], out: Path, name: str, as_json: bool) -> None:
+    from earmark.report.grid import write_grid_report
+    from earmark.report.grid_tables import published_tables
+
+    source = chosen.data.partition(":")[2] or chosen.data
+    command = shlex.join(["earmark", "reproduce", name, "--data", source, "--out", str(out)])
+    with progress_bar("report", quiet=as_json) as progress:
+        written = write_grid_report(chosen, rows, out, command=command, progress=progress)
     if as_json:
         print(json.dumps({"out": str(out), "rows": len(rows), "written": [os.fspath(path) for path in written]}))
         return
+    beside = published_tables(chosen, rows)
+    if beside is not None:
+        console = Console(highlight=False)
+        console.print(beside[0].to_text())
+        console.print(beside[0].note, markup=False)
     for path in written:
         print(path)

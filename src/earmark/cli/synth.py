@@ -10,8 +10,11 @@ from typing import Annotated
 import typer
 
 from earmark.cli.app import Json, app, counted, progress_bar
+from earmark.errors import ArgumentError
 
 __all__ = ["synth"]
+
+_LENGTHS = {"once": None, "hour": 3600.0, "day": 86400.0}
 
 
 @app.command()
@@ -31,19 +34,33 @@ def synth(
     clips: Annotated[int | None, typer.Option(min=1, help="How many; all that the source has, if not given.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same bytes.")] = 0,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes; one per core if not given.")] = None,
+    join: Annotated[
+        str | None,
+        typer.Option(
+            metavar="once|hour|day|SECONDS",
+            help="Also a recording of each split: its clips end to end, once, or again and again for so long.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Make soundscapes whose events are known to the millisecond.
 
     Example: earmark synth urban-sed soundscapes --clips 60
     """
+    from earmark.synthesis import join as join_clips
     from earmark.synthesis import synthesise
 
     begin = time.monotonic()
+    length = None if join is None else _length(join)
     with progress_bar("soundscapes", quiet=as_json) as progress:
         done = synthesise(source, out, bank=soundbank, clips=clips, seed=seed, workers=workers, progress=progress)
+    recordings = []
+    for split in () if join is None else done.clips:
+        with progress_bar(f"recording of {split}", quiet=as_json) as progress:
+            recordings.append(join_clips(out, split, duration=length, seed=seed, progress=progress))
     if as_json:
-        print(json.dumps({**vars(done), "out": str(done.out)}))
+        print(json.dumps({**vars(done), "out": str(done.out), "recordings": [str(r.path) for r in recordings]}))
         return
     shares = ", ".join(f"{count} {split}" for split, count in done.clips.items())
     seconds = time.monotonic() - begin
@@ -58,3 +75,15 @@ def synth(
         if n:
             print(f"{counted(n, noun)}: {what}")
     print(f"Labels: {out / 'labels.tsv'}")
+    for recording in recordings:
+        print(f"Recording: {recording.path}, {counted(recording.events, 'event')} in {recording.duration:.0f} s")
+
+
+def _length(join: str) -> float | None:
+    """Seconds of a recording; None for every clip once."""
+    if join in _LENGTHS:
+        return _LENGTHS[join]
+    try:
+        return float(join)
+    except ValueError:
+        raise ArgumentError(f"--join: {', '.join(_LENGTHS)} or a number of seconds expected, found {join!r}") from None

@@ -140,7 +140,7 @@ def _counts_to_arrays(judgement: Judgement) -> dict[str, npt.NDArray[Any]]:
             raise DataError(f"{kind} and static counts are not of the same clips; name all clips in the reference")
         for name in _COUNTS:
             if (value := getattr(counts, name)) is not None:
-                arrays[f"{kind}.{name}"] = value
+                arrays[f"{kind}.{name}"] = value.astype(np.min_scalar_type(value.max(initial=0)))  # they are small
     return arrays
 
 
@@ -148,7 +148,8 @@ def _arrays_to_counts(arrays: Mapping[str, npt.NDArray[Any]], kind: str) -> Coun
     if f"{kind}.tp" not in arrays:
         return None
     names, classes = (tuple(arrays[part].tolist()) for part in ("filenames", "classes"))
-    return Counts(names, classes, **{name: arrays.get(f"{kind}.{name}") for name in _COUNTS})  # type: ignore[arg-type]
+    found = {name: arrays[f"{kind}.{name}"].astype(np.int64) for name in _COUNTS if f"{kind}.{name}" in arrays}
+    return Counts(names, classes, **{"tn": None, **found})  # type: ignore[arg-type]
 
 
 def _probabilities_to_arrays(judgement: Judgement) -> dict[str, npt.NDArray[Any]]:

@@ -18,6 +18,7 @@
     [published]                  # somebody's numbers to stand beside; may be left out
     table = "Table I"
     judgement = "clean"          # the one to compare with
+    static_judgement = "clean"   # the one for static scores; may be left out if it is the same
     static_rule = "pooled"       # or "maximum"
     [published.scores]           # static F1, P, R (macro), dynamic F1, P, R, error rate (micro)
     max = [0.742, 0.774, 0.717, 0.463, 0.774, 0.330, 0.695]
@@ -44,7 +45,7 @@ __all__ = ["REFERENCES", "Cell", "Grid", "Judging", "Published", "grids", "load_
 
 REFERENCES = {
     "data": "the data set's own labels",
-    "authors": "those of URBAN-SED as the paper's authors collected them, with events of other clips mixed in",
+    "authors": "the labels of URBAN-SED as the paper's authors collected them, with events of other clips mixed in",
 }
 
 
@@ -71,6 +72,7 @@ class Published:
 
     table: str
     judgement: str
+    static_judgement: str
     static_rule: str
     scores: Mapping[str, Sequence[float]]
     """By system: static F1, precision, recall (macro), dynamic F1, precision, recall, error rate (micro)."""
@@ -85,6 +87,11 @@ class Cell:
     fold: int | None
     seed: int
     settings: Settings
+
+    @property
+    def is_weak(self) -> bool:
+        """Whether it learns without knowing when; others show what could be reached."""
+        return self.settings.training.supervision == "weak"
 
     @property
     def name(self) -> str:
@@ -139,13 +146,16 @@ class Grid:
         folds: int | None = None,
         changes: Mapping[str, str] | None = None,
     ) -> Grid:
-        """A part of the grid, on other data, or with knobs of all systems set otherwise."""
+        """A part of the grid, on other data, or with knobs of all systems set otherwise.
+
+        Systems are called by name; the name of a pool is all systems that learn through it from weak labels.
+
+        >>> list(load_grid("urban-sed").selected(systems=["max", "rap"]).systems)
+        ['max', 'RAP 1e-2', 'RAP 1e-3', 'RAP 1e-4']
+        """
         chosen = dict(self.systems)
         if systems is not None:
-            for name in systems:
-                if name not in chosen:
-                    raise unknown_name("system", name, chosen)
-            chosen = {name: chosen[name] for name in systems}
+            chosen = {name: chosen[name] for asked in systems for name in self._called(asked)}
         if changes:
             chosen = {name: {**own, **changes} for name, own in chosen.items()}
         if folds is not None and not 1 <= folds <= self.folds:
@@ -157,6 +167,17 @@ class Grid:
             seeds=tuple(range(seeds)) if seeds is not None else self.seeds,
             folds=self.folds if folds is None else folds,
         )
+
+    def _called(self, asked: str) -> list[str]:
+        if asked in self.systems:
+            return [asked]
+        pools: dict[str, list[str]] = {}
+        for name, own in self.systems.items():
+            if own.get("supervision", "weak") == "weak" and "pool" in own:
+                pools.setdefault(str(own["pool"]), []).append(name)
+        if asked not in pools:
+            raise unknown_name("system", asked, dict.fromkeys([*self.systems, *pools]))
+        return pools[asked]
 
 
 def grids() -> dict[str, str]:
@@ -224,10 +245,12 @@ def _judging(name: str, own: Any) -> Judging:
 
 
 def _published(own: dict[str, Any], judgements: Mapping[str, Judging]) -> Published:
-    if sorted(own) != ["judgement", "scores", "static_rule", "table"]:
+    if sorted(own.keys() - {"static_judgement"}) != ["judgement", "scores", "static_rule", "table"]:
         raise ArgumentError(f"published needs judgement, scores, static_rule and table, got {', '.join(sorted(own))}")
-    if own["judgement"] not in judgements:
-        raise unknown_name("published.judgement", str(own["judgement"]), judgements)
+    own.setdefault("static_judgement", own["judgement"])
+    for key in ("judgement", "static_judgement"):
+        if own[key] not in judgements:
+            raise unknown_name(f"published.{key}", str(own[key]), judgements)
     if own["static_rule"] not in ("maximum", "pooled"):
         raise unknown_name("published.static_rule", str(own["static_rule"]), ("maximum", "pooled"))
     for system, row in own["scores"].items():

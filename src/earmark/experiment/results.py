@@ -1,7 +1,7 @@
 """What came out of a grid: one table, a row per cell and judgement.
 
 `results.csv` holds every score; the counts per clip behind them, from which intervals and tests are rebuilt, stay in
-the cells' folders. Neither needs the weights.
+the cells' folders. Neither needs the weights. `data.json` says what the data were, for when they are gone.
 """
 
 from __future__ import annotations
@@ -15,13 +15,25 @@ from typing import Any
 
 import numpy as np
 
+from earmark.errors import DataError
 from earmark.evaluation.ranks import Friedman, friedman
 from earmark.evaluation.saved import Saved, load_judgement
-from earmark.experiment.cells import is_done
+from earmark.experiment.cells import data_of, is_done
 from earmark.experiment.grid import Cell, Grid
 from earmark.files import written_whole
+from earmark.settings import load_recipe
 
-__all__ = ["COLUMNS", "Row", "compare_folds", "gather", "paper_scores", "write_results"]
+__all__ = [
+    "COLUMNS",
+    "Row",
+    "by_system",
+    "changed_settings",
+    "compare_folds",
+    "describe_data",
+    "gather",
+    "paper_scores",
+    "write_results",
+]
 
 COLUMNS = (
     *("static_maximum_f1", "static_maximum_precision", "static_maximum_recall"),
@@ -88,16 +100,59 @@ def write_results(rows: Iterable[Row], path: Path) -> None:
             writer.writerow([*own, row.epochs, row.best_epoch, *numbers])
 
 
+def by_system(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """Rows of each system, by its name; where there are several networks, that of the network stands behind it."""
+    own = list(rows)
+    is_one = len({row.cell.network for row in own}) < 2
+    found: dict[str, list[Row]] = {}
+    for row in own:
+        found.setdefault(row.cell.system if is_one else f"{row.cell.system}, {row.cell.network}", []).append(row)
+    return found
+
+
 def compare_folds(rows: Sequence[Row], score: str = "dynamic_f1", *, level: float = 0.95) -> Friedman:
     """Which systems are indistinguishable from the best over the folds they share: the paper's test for MedleyDB.
 
     Seeds of a fold are averaged.
     """
-    systems = tuple(dict.fromkeys(row.cell.system for row in rows))
-    folds = sorted({row.cell.fold for row in rows if row.cell.fold is not None})
-    found: dict[tuple[int | None, str], list[float]] = {}
-    for row in rows:
-        found.setdefault((row.cell.fold, row.cell.system), []).append(row.scores[score])
-    by_fold = [[np.mean(found.get((fold, system), [np.nan])) for system in systems] for fold in folds]
-    shared = [block for block in by_fold if not np.isnan(block).any()]
-    return friedman(shared, systems, lower_is_better=score.endswith("error_rate"), level=level)
+    systems = by_system(rows)
+    found = [
+        {row.cell.fold: [r.scores[score] for r in own if r.cell.fold == row.cell.fold] for row in own}
+        for own in systems.values()
+    ]
+    shared = set.intersection(*(set(own) for own in found)) if found else set()
+    by_fold = [[np.mean(own[fold]) for own in found] for fold in shared]
+    return friedman(by_fold, tuple(systems), lower_is_better=score.endswith("error_rate"), level=level)
+
+
+def changed_settings(row: Row) -> dict[str, tuple[object, object]]:
+    """Knobs with which a cell was trained otherwise than the grid says: (then, in the grid).
+
+    A knob that came after the run has the value that leaves things as they were.
+    """
+    then, now = load_recipe(row.folder.parent / "config.toml").to_dict(), row.cell.settings.to_dict()
+    knobs = dict.fromkeys((section, key) for said in (then, now) for section, own in said.items() for key in own)
+    pairs = {f"{s}.{k}": (then[s].get(k), now[s].get(k)) for s, k in knobs}
+    return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def describe_data(grid: Grid, out: Path) -> dict[str, Any]:
+    """What the grid's data are: `data.json`, written while they are there and read when they are not.
+
+    Returns
+    -------
+    `clips` by split and `soundscapes`, what `earmark synth` asked for, if it made them; nothing where nobody knows.
+    """
+    path = out / "data.json"
+    try:
+        collection = data_of(grid.data, 0 if grid.folds else None)
+    except DataError:
+        return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+    clips = {name: len(collection.split(name)) for name in collection.splits}
+    made = Path(grid.data.partition(":")[2] or grid.data) / "soundscapes.json"
+    found = {"data": grid.data, "clips": clips}
+    if made.is_file():
+        found["soundscapes"] = json.loads(made.read_text(encoding="utf-8"))
+    with written_whole(path) as draft:
+        draft.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    return found

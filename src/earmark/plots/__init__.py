@@ -6,7 +6,8 @@ at the size it was set in.
 
 Files, each importing only those before it: `style` (colours, sizes, `save`), `pooling` (Fig. 1 and Fig. 2), `training`
 (curves of a run), `data` (durations of events), `scores` (per class: F1 and alpha; precision and recall), `clip` (one
-clip: spectrogram, reference, likelihoods), `recording` (the same of a stretch of a recording, with events).
+clip: spectrogram, reference, likelihoods), `recording` (the same of a stretch of a recording, with events), `tuning`
+(trials of a search).
 """
 
 from earmark.plots.clip import clip_figure
@@ -16,6 +17,7 @@ from earmark.plots.recording import recording_figure
 from earmark.plots.scores import f1_by_class, learned_alpha, precision_recall
 from earmark.plots.style import COLOURS, STYLE, save
 from earmark.plots.training import learning_curves
+from earmark.plots.tuning import tuning_figure
 
 __all__ = [
     "COLOURS",
@@ -30,5 +32,6 @@ __all__ = [
     "recording_figure",
     "responsibilities",
     "save",
+    "tuning_figure",
     "weight_bounds_by_size",
 ]

@@ -5,7 +5,7 @@ One HTML file that needs nothing else, and the same tables as Markdown and LaTeX
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from importlib.metadata import version
@@ -29,17 +29,29 @@ from earmark.report.mistakes import show_mistake, worst_mistakes
 from earmark.report.tables import Table, comparison_table
 from earmark.report.words import Run
 
-__all__ = ["write_report"]
+__all__ = ["Extra", "write_report"]
 
 _PARTS = 4  # of the work, for progress
 
 
+@dataclass(frozen=True)
+class Extra:
+    """What a page says besides: a template that extends `runs.html`, tables and figures that it adds or that stand in
+    place of those of the same name, and values for the template, to which the same goes."""
+
+    template: str = "runs.html"
+    tables: Mapping[str, Table] = field(default_factory=dict)
+    drawings: Mapping[str, Drawing] = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
 def write_report(
-    runs: Iterable[Path | Entry],
+    runs: Iterable[Path | Entry] | Comparison,
     out: Path,
     *,
     data: str | None = None,
     title: str | None = None,
+    extra: Extra | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Path]:
     """Write a page about judged runs, and its tables as Markdown and LaTeX beside it; returns what was written.
@@ -47,7 +59,7 @@ def write_report(
     Parameters
     ----------
     runs
-        Folders that `evaluate` left its scores in, or entries made of them.
+        Folders that `evaluate` left its scores in, or entries made of them; or what they were compared to be.
     out
         The HTML file; its folder is made if need be.
     data
@@ -59,41 +71,41 @@ def write_report(
         raise ArgumentError(f"{out}: a report is an HTML file; give it a name that ends in .html")
     tell = progress or (lambda done, total: None)
     tell(0, _PARTS)
-    given = list(runs)
-    entries = [item for item in given if isinstance(item, Entry)]
-    comparison = compare_entries([*entries, *group_runs(item for item in given if isinstance(item, Path))])
+    comparison = runs if isinstance(runs, Comparison) else _compared(runs)
+    extra = extra or Extra()
     own = [words.read_run(saved, entry.name) for entry in comparison.entries for saved in entry.judgements]
     material = _open_material(own[0].saved, data)
     tell(1, _PARTS)
     tables, drawings = _results(comparison, own, material)
+    tables, drawings = {**tables, **extra.tables}, {**drawings, **extra.drawings}
     tell(2, _PARTS)
     mistakes, why_not = _show_mistakes(comparison, own, material)
     tell(3, _PARTS)
     heading = title or words.heading(comparison)
-    page = fill_template(
-        "runs.html",
-        title=heading,
-        version=version("earmark"),
-        date=f"{(today := date.today()).day} {today:%B %Y}",
-        lead=words.lead(comparison, own),
-        verdict=words.verdict(comparison),
-        achievement=words.achievement(comparison),
-        facts=words.facts(comparison, own),
-        lines=comparison.lines,
-        notes=_notes(comparison, own),
-        tables=tables,
-        drawings=drawings,
-        alpha_example=_alpha_example(comparison, material),
-        mistakes=mistakes,
-        mistakes_of=comparison.best,
-        why_not=why_not,
-        runs=own,
-        commands=words.commands(own, out),
-    )
+    values = {
+        "title": heading,
+        "version": version("earmark"),
+        "date": f"{(today := date.today()).day} {today:%B %Y}",
+        "lead": words.lead(comparison, own),
+        "verdict": words.verdict(comparison),
+        "achievement": words.achievement(comparison),
+        "facts": words.facts(comparison, own),
+        "lines": comparison.lines,
+        "notes": _notes(comparison, own),
+        "tables": tables,
+        "drawings": drawings,
+        "alpha_example": _alpha_example(comparison, material),
+        "mistakes": mistakes,
+        "mistakes_of": comparison.best,
+        "why_not": why_not,
+        "runs": own,
+        "commands": words.commands(own, out),
+        **extra.values,
+    }
     make_folder(out.parent)
     texts = {
-        out: str(page),
-        out.with_suffix(".md"): _to_markdown(heading, words.verdict(comparison), tables.values()),
+        out: str(fill_template(extra.template, **values)),
+        out.with_suffix(".md"): _to_markdown(heading, str(values["verdict"]), tables.values()),
         out.with_suffix(".tex"): _to_latex(heading, tables.values()),
     }
     for path, text in texts.items():
@@ -101,6 +113,12 @@ def write_report(
             draft.write_text(text, encoding="utf-8", errors="replace")
     tell(_PARTS, _PARTS)
     return list(texts)
+
+
+def _compared(runs: Iterable[Path | Entry]) -> Comparison:
+    given = list(runs)
+    entries = [item for item in given if isinstance(item, Entry)]
+    return compare_entries([*entries, *group_runs(item for item in given if isinstance(item, Path))])
 
 
 @dataclass(frozen=True)

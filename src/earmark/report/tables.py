@@ -22,7 +22,7 @@ from earmark.report.inline import fill_template
 if TYPE_CHECKING:
     from earmark.evaluation.comparison import Comparison
 
-__all__ = ["DASH", "Cell", "Column", "Table", "comparison_table", "number_cell", "short_number"]
+__all__ = ["DASH", "PAPER_COLUMNS", "Cell", "Column", "Table", "comparison_table", "number_cell", "short_number"]
 
 DASH = "\N{EN DASH}"
 _LATEX = {
@@ -33,10 +33,13 @@ _LATEX = {
     ">": r"\textgreater{}",
     **{c: rf"\{c}" for c in "&%$#_{}"},
 }
-_PAPER_COLUMNS = (  # those of Tables I to III
-    ("static", "F1", "static.maximum.f1"),
-    ("static", "P", "static.maximum.precision"),
-    ("static", "R", "static.maximum.recall"),
+PAPER_COLUMNS = (  # those of Tables I to III
+    ("static, maximum", "F1", "static.maximum.macro.f1"),
+    ("static, maximum", "P", "static.maximum.macro.precision"),
+    ("static, maximum", "R", "static.maximum.macro.recall"),
+    ("static, pooled", "F1", "static.pooled.macro.f1"),
+    ("static, pooled", "P", "static.pooled.macro.precision"),
+    ("static, pooled", "R", "static.pooled.macro.recall"),
     ("dynamic", "F1", "dynamic.f1"),
     ("dynamic", "P", "dynamic.precision"),
     ("dynamic", "R", "dynamic.recall"),
@@ -231,14 +234,17 @@ def _latex(text: str) -> str:
 
 
 def comparison_table(comparison: Comparison) -> Table:
-    """Models against scores, as in the paper's Tables I to III; all classes together (micro).
+    """Models against scores, as in the paper's Tables I to III: static ones averaged over classes (macro), by both
+    rules, dynamic ones of all classes together (micro). Without times all classes are together, as they are tested.
 
     The best of each column is bold. Underlines are in the column that was tested, `comparison.statistic`. A model alone
     is neither.
     """
     names = [entry.name for entry in comparison.entries]
     columns, rows = [Column("model", is_text=True)], [[Cell(name)] for name in names]
-    for group, heading, key in _PAPER_COLUMNS:
+    is_micro = comparison.statistic.startswith("static")
+    for group, heading, key in PAPER_COLUMNS:
+        key = key.replace(".macro", "") if is_micro else key
         scores = {name: own[key] for name, own in comparison.values.items() if key in own}
         known = [score.value for score in scores.values() if math.isfinite(score.value)]
         if not known:
@@ -254,14 +260,15 @@ def comparison_table(comparison: Comparison) -> Table:
             is_best = name == comparison.best if is_tested else short_number(score.value) == best
             is_tied = is_tested and name in comparison.tied
             # Student's interval, of several seeds, does not know where a score ends
-            interval = (max(0.0, score.low), score.high if is_rate else min(1.0, score.high))
+            interval = (max(score.low, 0.0), score.high if is_rate else min(score.high, 1.0))  # NaN stays
             row.append(number_cell(score.value, interval, best=is_best and not is_alone, tied=is_tied))
-    return Table(tuple(columns), tuple(map(tuple, rows)), "All classes together", _explained(comparison))
+    caption = "All classes together" if is_micro else "Static scores averaged over classes, dynamic ones over segments"
+    return Table(tuple(columns), tuple(map(tuple, rows)), caption, _explained(comparison))
 
 
 def _explained(comparison: Comparison) -> str:
     tested = "dynamic F1" if comparison.statistic == "dynamic.f1" else "static F1"
-    said = ["Static: is the class somewhere in the clip, by the likeliest moment."]
+    said = ["Static: is the class somewhere in the clip; by its likeliest moment (maximum), or by the pooled output."]
     if comparison.statistic == "dynamic.f1":
         said.append(f"Dynamic: is it in this segment of {comparison.segment:g} s.")
     said.append("P is precision, R recall.")

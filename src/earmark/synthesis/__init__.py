@@ -4,16 +4,17 @@
     synthesise("urban-sed", "soundscapes", clips=200)
 
 `synthesise` takes the name of a recipe, a recipe of your own (TOML), a table of events or Scaper's JAMS files, and
-writes sound, annotations and a label table. Its parts can be had one by one.
+writes sound, annotations and a label table; `join` makes long recordings of them. Its parts can be had one by one.
 
 Files of this room, each importing only those before it: `timbres`, `machines`, `voices` and `bank` (the embedded sound
 bank), `distributions`, `specification` (what a soundscape is), `scaper` (JAMS), `sources` (sound banks), `sampling`
-(recipes), `render` (one soundscape), `job` (many of them).
+(recipes), `render` (one soundscape), `job` (many of them), `joining` (long recordings).
 """
 
 from earmark.synthesis.bank import CLASSES, make_sound
 from earmark.synthesis.distributions import Distribution, parse_distribution
 from earmark.synthesis.job import Summary, plan_from, synthesise
+from earmark.synthesis.joining import Joined, join
 from earmark.synthesis.render import Rendered, render
 from earmark.synthesis.sampling import Recipe, read_recipe, recipe_names
 from earmark.synthesis.scaper import read_jams, write_jams
@@ -26,11 +27,13 @@ __all__ = [
     "Distribution",
     "Event",
     "FolderBank",
+    "Joined",
     "ProceduralBank",
     "Recipe",
     "Rendered",
     "Soundscape",
     "Summary",
+    "join",
     "make_sound",
     "open_bank",
     "parse_distribution",

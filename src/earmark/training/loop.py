@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from earmark.bags import Bags
 from earmark.checkpoint import save_detector
@@ -34,7 +34,7 @@ from earmark.training.augmentation import augmented
 from earmark.training.board import Board
 from earmark.training.memory import Memory, begin, check_folder, log, resume, save
 from earmark.training.schedule import Schedule
-from earmark.training.steps import Step, make_optimizer
+from earmark.training.steps import Step, make_optimizer, set_learning_rate
 from earmark.training.validation import validate
 from earmark.training.watch import Progress, Watch
 
@@ -107,7 +107,7 @@ def train(
     check_folder(out, go_on)
     knobs = settings.training
     detector = create_detector(settings, training.classes).to(fabric.device)
-    optimizer = make_optimizer(detector, knobs.learning_rate, fabric.device)
+    optimizer = make_optimizer(detector, knobs.learning_rate, fabric.device, alpha_rate=knobs.alpha_rate)
     memory = Memory(Schedule(knobs.learning_rate, knobs.plateau_epochs, knobs.plateau_factor, knobs.stop_epochs))
     if go_on:
         memory = resume(out, settings, detector, optimizer)
@@ -124,7 +124,7 @@ def train(
 
     with _interruptible() as interrupted:
         while memory.epoch < knobs.epochs and not memory.schedule.is_over:
-            _set_learning_rate(optimizer, memory.schedule.learning_rate)
+            set_learning_rate(optimizer, memory.schedule.learning_rate)
             _set_mode(detector, knobs.freeze_norm)
             for loss in _steps(step, training, settings, memory, fabric):
                 watch.stepped(memory.epoch, memory.step)
@@ -209,14 +209,6 @@ def _set_mode(detector: Detector, freeze_norm: bool) -> None:
         for module in detector.modules():
             if isinstance(module, nn.BatchNorm2d):
                 module.eval()
-
-
-def _set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    for group in optimizer.param_groups:
-        if isinstance(group["lr"], Tensor):
-            group["lr"].fill_(rate)  # in place: a recorded graph points to it
-        else:
-            group["lr"] = rate
 
 
 def _pays_to_compile(fabric: Fabric, settings: Settings) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Adam
 
 from earmark.bags import Batch
 from earmark.detector import Detector
@@ -22,16 +23,39 @@ from earmark.settings import Settings
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-__all__ = ["Step", "make_optimizer"]
+__all__ = ["Step", "make_optimizer", "set_learning_rate"]
 
 _WARM_UP = 3  # steps before a graph is recorded, so that every library has made its plans
 
 
-def make_optimizer(detector: nn.Module, learning_rate: float, device: torch.device) -> torch.optim.Adam:
-    """Adam with Keras' epsilon; on a GPU fused, and able to be part of a graph."""
+def make_optimizer(detector: Detector, learning_rate: float, device: torch.device, *, alpha_rate: float = 1.0) -> Adam:
+    """Adam with Keras' epsilon; on a GPU fused, and able to be part of a graph.
+
+    Parameters
+    ----------
+    alpha_rate
+        How much faster than the network the operator's own parameters learn.
+    """
     on_gpu = device.type == "cuda"
-    rate: Any = torch.tensor(learning_rate, device=device) if on_gpu else learning_rate
-    return torch.optim.Adam(detector.parameters(), rate, eps=1e-7, fused=on_gpu or None, capturable=on_gpu)
+    own = {id(p) for p in detector.pool.parameters()}
+    groups = [
+        {"params": [p for p in detector.parameters() if id(p) not in own], "share": 1.0},
+        {"params": list(detector.pool.parameters()), "share": alpha_rate},
+    ]
+    for group in groups:
+        group["lr"] = torch.tensor(learning_rate, device=device) if on_gpu else learning_rate
+    optimizer = Adam([group for group in groups if group["params"]], eps=1e-7, fused=on_gpu or None, capturable=on_gpu)
+    set_learning_rate(optimizer, learning_rate)
+    return optimizer
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """The network's rate; the operator's parameters keep their multiple of it."""
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate * group["share"])  # in place: a recorded graph points to it
+        else:
+            group["lr"] = rate * group["share"]
 
 
 class Step:

@@ -1,0 +1,92 @@
+"""Figures of a search: the score of each trial against what it tried."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter, NullLocator
+
+from earmark.plots.style import COLOURS, COLUMN, STYLE
+
+if TYPE_CHECKING:
+    from earmark.tuning import Trial
+
+__all__ = ["tuning_figure"]
+
+_NAMES = {"penalty": r"$\lambda$", "reduction": "feature frames per output frame", "threshold": "best threshold"}
+_LOOKS = (("blue", "o"), ("orange", "s"), ("green", "D"), ("purple", "^"), ("vermilion", "v"))
+
+
+def tuning_figure(trials: Sequence[Trial], best: Trial, tied: Sequence[Trial]) -> Figure:
+    """F1 of each trial, with its interval, against lambda, or against the reduction where only that was searched for.
+
+    The best one has a ring. Filled dots are tied with it, hollow ones are worse. Where lambda and reduction were both
+    searched for, colours and markers tell reductions apart; thresholds have a panel of their own.
+    """
+    knob = "penalty" if "penalty" in best.values else "reduction"
+    both = {"penalty", "reduction"} <= best.values.keys()
+    groups = sorted({trial.values["reduction"] for trial in trials}) if both else [None]
+    panels = ["f1", *(["threshold"] if "threshold" in best.values else [])]
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(1.4 * COLUMN, 2.9 + 1.2 * (len(panels) - 1)))
+        heights = [2.4, 1.2][: len(panels)]
+        rows = [*figure.subplots(len(panels), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]]
+        for panel, axes in zip(panels, rows, strict=True):
+            for group, (colour, marker) in zip(groups, _LOOKS, strict=False):
+                own = [trial for trial in trials if group is None or trial.values["reduction"] == group]
+                for trial in own:
+                    look = {"filled": trial is best or trial in tied, "ring": trial is best}
+                    _dot(axes, trial, panel, knob, COLOURS[colour], marker, **look)
+                if both and panel == "f1":
+                    axes.plot([], [], marker, color=COLOURS[colour], ms=5, label=f"reduction {group:g}")
+        _label(rows, panels, knob, trials)
+        _legend(figure, rows[0], has_tied=len(tied) > 0, has_worse=len(tied) + 1 < len(trials))
+    return figure
+
+
+def _dot(
+    axes: Axes, trial: Trial, panel: str, knob: str, colour: str, marker: str, *, filled: bool, ring: bool
+) -> None:
+    x, y = trial.values[knob], trial.f1 if panel == "f1" else trial.values[panel]
+    if panel == "f1":
+        axes.plot([x, x], trial.interval, color=colour, lw=1.0, alpha=0.45, zorder=2)
+    point: dict[str, Any] = {
+        "ms": 5.5,
+        "mec": colour,
+        "mew": 1.1,
+        "mfc": colour if filled else "white",
+        "clip_on": False,
+        "zorder": 3,
+    }
+    axes.plot(x, y, marker, **point)
+    if ring:
+        axes.plot(x, y, "o", ms=11, mfc="none", mec=COLOURS["black"], mew=1.1, clip_on=False, zorder=4)
+
+
+def _label(rows: Sequence[Axes], panels: Sequence[str], knob: str, trials: Sequence[Trial]) -> None:
+    rows[-1].set_xlabel(_NAMES[knob])
+    rows[0].set_ylabel("$F_1$ of validation segments")
+    for panel, axes in zip(panels, rows, strict=True):
+        axes.set_xscale("log", base=10 if knob == "penalty" else 2)
+        if panel == "threshold":
+            axes.set(ylabel=_NAMES[panel], ylim=(0, 1))
+        if knob == "reduction":
+            values = sorted({trial.values[knob] for trial in trials})
+            axes.set_xticks(values, [f"{value:g}" for value in values])
+            axes.xaxis.set_minor_locator(NullLocator())
+        else:
+            axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def _legend(figure: Figure, axes: Axes, *, has_tied: bool, has_worse: bool) -> None:
+    grey = COLOURS["grey"]
+    axes.plot([], [], "o", ms=8, mfc="none", mec=COLOURS["black"], mew=1.1, label="best")
+    if has_tied:
+        axes.plot([], [], "o", ms=5, color=grey, label="tied with it")
+    if has_worse:
+        axes.plot([], [], "o", ms=5, mfc="white", mec=grey, label="worse")
+    figure.legend(loc="outside upper center", ncols=3)

@@ -1,0 +1,359 @@
+"""`earmark reproduce` and what it leaves to read, from judgements made by hand; and the results that are kept."""
+
+import html
+import importlib.util
+import json
+import re
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from earmark.annotations import LabelTable
+from earmark.cli import main
+from earmark.errors import DataError, TrainingError
+from earmark.evaluation.models import judge
+from earmark.evaluation.saved import save_judgement
+from earmark.experiment import gather, load_grid, write_results
+from earmark.experiment.results import by_system, changed_settings
+from earmark.inference.bags import ClipProbabilities
+from earmark.report.grid import write_grid_report
+from earmark.report.grid_tables import fold_table, mean_scores, published_tables
+
+ROOT = Path(__file__).parents[1]
+CLASSES = ("dog <bark>", "siren")
+CLIPS, SECONDS, HOP = 8, 4.0, 0.1
+GRID = """
+title = "Dogs & sirens"
+data = "folder:nowhere"
+recipe = "quick"
+seeds = 2
+notes = ["Only `eight` clips."]
+
+[systems]
+max = { pool = "max" }
+"RAP 1e-3" = { pool = "rap", penalty = 1e-3 }
+CAP = { pool = "cap" }
+strong = { pool = "max", supervision = "strong" }
+
+[judgements.clean]
+[judgements.table-1]
+align = "authors"
+reference = "authors"
+
+[published]
+table = "Table I"
+judgement = "table-1"
+static_judgement = "clean"
+static_rule = "pooled"
+[published.scores]
+max = [0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5]
+CAP = [0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9]
+"""
+NOISE = {"max": 0.35, "RAP 1e-3": 0.1, "CAP": 0.11, "strong": 0.02}
+
+
+def labels_of(fold):
+    names = [f"{fold}-{i}.wav" for i in range(CLIPS)]
+    rows = [(n, c + 0.5, c + 1.5, label) for i, n in enumerate(names) for c, label in enumerate(CLASSES) if (i + c) % 3]
+    return LabelTable(rows, filenames=names, classes=CLASSES)
+
+
+def judge_cell(cell, folder, judgements):
+    """Leave what training and judging a cell would: its detector is wrong in a share of the frames."""
+    rng = np.random.default_rng(cell.seed + 10 * (cell.fold or 0))
+    labels = labels_of(cell.fold)
+    frames = round(SECONDS / HOP)
+    clips = []
+    for name in labels.filenames:
+        truth = labels.frame_targets(name, frames, HOP)
+        wrong = rng.random(truth.shape) < NOISE[cell.system]
+        p = np.where(wrong, 1 - truth, truth).astype(np.float32)
+        clips.append(ClipProbabilities(name, p, p.mean(0) * 1.8, frames, SECONDS))
+    folder.mkdir(parents=True)
+    (folder / "config.toml").write_text(cell.settings.to_toml())
+    (folder / "log.jsonl").write_text('{"epoch": 1, "best": true}\n')
+    alpha = [1.0 + cell.seed, 3.0] if cell.system in ("RAP 1e-3", "CAP") else None
+    for name, judging in judgements.items():
+        found = judge(clips, labels, hop=HOP, reduction=1, align=judging.align)
+        about = {"data": "folder:nowhere", "reference": judging.reference, "split": "test", "seed": cell.seed}
+        save_judgement(folder / name, found, {**about, "alpha": alpha})
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A grid and its judged cells; the last seed of CAP is not done."""
+    place = tmp_path_factory.mktemp("grid")
+    (place / "grid.toml").write_text(GRID)
+    grid = load_grid(place / "grid.toml")
+    for cell in grid.cells:
+        if (cell.system, cell.seed) != ("CAP", 1):
+            judge_cell(cell, place / "out" / "cells" / cell.name, grid.judgements)
+    rows = gather(grid, place / "out")
+    return grid, rows, place, write_grid_report(grid, rows, place / "out", command="earmark reproduce it")
+
+
+@pytest.fixture(scope="module")
+def split_three_ways(tmp_path_factory):
+    """The same with three folds."""
+    place = tmp_path_factory.mktemp("folds")
+    text = GRID.replace("seeds = 2", "seeds = 1\nfolds = 3").replace("folder:nowhere", "medleydb:nowhere")
+    (place / "grid.toml").write_text(text)
+    grid = load_grid(place / "grid.toml")
+    for cell in grid.cells:
+        judge_cell(cell, place / "cells" / cell.name, grid.judgements)
+    return grid, gather(grid, place), place
+
+
+def test_a_grid_leaves_tables_figures_and_a_page(made):
+    _, _, place, written = made
+    names = {str(path.relative_to(place / "out")) for path in written}
+    tables = ("table-clean", "table-table-1", "published", "report")
+    figures = ("f1-by-class", "learned-alpha", "published-f1")
+    assert names == {
+        *("results.csv", "report.html"),
+        *(f"{name}{suffix}" for name in tables for suffix in (".md", ".tex")),
+        *(f"figures/{name}{suffix}" for name in figures for suffix in (".png", ".svg")),
+    }
+    assert all(path.stat().st_size for path in written)
+
+
+def test_systems_that_were_told_when_do_not_compete(made):
+    text = (made[2] / "out" / "table-clean.md").read_text()
+    *_, last = (line for line in text.splitlines() if line.startswith("|"))
+    assert last.startswith("| strong |")
+    assert "**" not in last
+    assert "<ins>" not in last
+    assert "| RAP 1e-3 |" in text
+    assert re.search(r"\| (RAP 1e-3|CAP) \|.* \*\*", text)
+    assert "Strong learned from labels that say when, and is neither marked nor in the test" in text
+    assert "static, pooled F1" in text
+
+
+def test_static_columns_are_averaged_over_classes(made):
+    grid, rows, place, _ = made
+    own = [r for r in rows if r.judgement == "clean" and r.cell.system == "max"]
+    macro = np.mean([r.scores["static_pooled_f1"] for r in own])
+    micro = np.mean([r.saved().scores["static"]["pooled"]["overall"]["f1"] for r in own])
+    assert round(macro, 3) != round(micro, 3)
+    line = next(x for x in (place / "out" / "table-clean.md").read_text().splitlines() if x.startswith("| max"))
+    assert f"{macro:.3f}"[1:] in line.split("|")[5]
+    assert list(grid.judgements) == ["clean", "table-1"]
+
+
+def test_ours_stand_beside_the_published_ones(made):
+    grid, rows, _, _ = made
+    rows = [replace(r, scores={**r.scores, "dynamic_f1": 0.4502, "static_pooled_f1": 0.3}) for r in rows]
+    rows = [r if r.judgement == "clean" else replace(r, scores={**r.scores, "static_pooled_f1": 0.7}) for r in rows]
+    short, full = published_tables(grid, rows)
+    texts = [[cell.text for cell in row] for row in short.rows]
+    assert texts == [  # strong and RAP were not published; static ones are those of the clean judgement
+        ["max", "2", ".450", ".500", "-.050", "yes", ".300", ".500", "-.200"],
+        ["CAP", "1", ".450", ".900", "-.450", "no", ".300", ".900", "-.600"],
+    ]
+    assert [row[0].text for row in full.rows] == ["max, ours", "max, paper", "CAP, ours", "CAP, paper"]
+    assert full.rows[0][4].text == ".450 (-.050)"
+    assert published_tables(replace(grid, published=None), rows) is None
+
+
+def test_a_difference_that_is_nothing_has_no_sign(made):
+    grid, rows, _, _ = made
+    rows = [replace(row, scores={**row.scores, "dynamic_f1": 0.4999}) for row in rows]
+    assert published_tables(grid, rows)[0].rows[0][4].text == ".000"
+
+
+def test_the_page_says_what_differs(made):
+    text = (made[2] / "out" / "report.html").read_text()
+    assert "Dogs &amp; sirens" in text
+    assert "<code>eight</code> clips" in text
+    assert "Not finished: CAP (1 of 2 runs)." in text
+    assert "198 of the 2,000 test" in text
+    assert "earmark reproduce it" in text
+    assert "Strong was told when sounds happen, and does not compete: F1" in text
+    assert "<bark>" not in text
+    assert "Worst mistakes" not in text  # there is no sound to listen to
+
+
+def test_the_bound_of_cap_is_drawn(made):
+    assert "bound of CAP" in (made[2] / "out" / "figures" / "learned-alpha.svg").read_text()
+
+
+def test_runs_with_other_settings_are_named(made, tmp_path):
+    grid, _, place, _ = made
+    other = grid.selected(changes={"epochs": "77"}, systems=["max", "strong"])
+    write_grid_report(other, gather(other, place / "out"), tmp_path)
+    text = (tmp_path / "report.html").read_text()
+    assert "Trained with other settings than the grid's: max-cnn-seed0" in html.unescape(text)
+    assert re.search(r" and 1 more \(training\.epochs \d+ instead of 77\)", text)
+
+
+def test_a_grid_without_runs_is_refused(made, tmp_path):
+    with pytest.raises(DataError, match="no run of this grid is finished"):
+        write_grid_report(made[0], [], tmp_path)
+
+
+def test_folds_are_ranked_as_in_table_3(split_three_ways, tmp_path):
+    grid, rows, _ = split_three_ways
+    clear = {"max": 0.2, "RAP 1e-3": 0.6, "CAP": 0.61, "strong": 0.9}
+    rows = [replace(r, scores=dict.fromkeys(r.scores, clear[r.cell.system] + 0.001 * r.cell.fold)) for r in rows]
+    table = fold_table(grid, rows, "clean")
+    assert table.caption == "Judgement clean: means over 3 splits"
+    marks = {row[0].text: row[7].best for row in table.rows}  # dynamic F1; strong is not in the test
+    assert marks == {"max": False, "RAP 1e-3": True, "CAP": True, "strong": False}
+    assert table.rows[-1][0].text == "strong"
+    assert table.rows[0][7].text == ".201"
+    assert table.rows[0][7].interval == pytest.approx(
+        (0.201 - 4.3027 * 0.001 / 3**0.5, 0.201 + 4.3027 * 0.001 / 3**0.5), abs=1e-6
+    )
+    alone = fold_table(grid, [row for row in rows if row.cell.fold == 0], "clean")
+    assert "Nothing is marked: a test needs two systems with two splits in common" in alone.note
+    assert not any(cell.best for row in alone.rows for cell in row)
+
+
+def test_a_grid_of_folds_leaves_a_page(split_three_ways, tmp_path):
+    grid, rows, _ = split_three_ways
+    written = write_grid_report(grid, rows, tmp_path)
+    text = (tmp_path / "report.html").read_text()
+    assert "Friedman's test over the splits" in html.unescape(text)
+    assert "Beside the paper" in text
+    assert {path.suffix for path in written} == {".csv", ".md", ".tex", ".png", ".svg", ".html"}
+
+
+def call(monkeypatch, capsys, *words):
+    monkeypatch.setattr(sys, "argv", ["earmark", "reproduce", *map(str, words)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return ended.value.code, *capsys.readouterr()
+
+
+def test_the_report_is_rebuilt_without_data(made, tmp_path, monkeypatch, capsys):
+    shutil.copytree(made[2] / "out" / "cells", tmp_path / "cells")
+    given = (made[2] / "grid.toml", "--out", tmp_path, "--only-report", "--pools", "cap,max")
+    code, out, err = call(monkeypatch, capsys, *given)
+    assert code == 0, err
+    assert "F1 beside Table I of the paper" in out
+    assert max(map(len, out.split("Dynamic:")[0].splitlines())) <= 80
+    assert str(tmp_path / "report.html") in out
+    text = (tmp_path / "table-clean.md").read_text()
+    assert text.index("| CAP |") < text.index("| max |")
+    assert "RAP" not in text
+    code, out, err = call(monkeypatch, capsys, *given, "--json")
+    assert json.loads(out)["rows"] == 6
+
+
+def test_what_cannot_be_reproduced_is_one_line(made, tmp_path, monkeypatch, capsys):
+    code, _, err = call(monkeypatch, capsys, "urban-sed", "--out", tmp_path)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "--data is needed: the folder with urban-sed" in err
+    code, _, err = call(monkeypatch, capsys, "urban-sed", "--out", tmp_path, "--only-report")
+    assert code == 2
+    assert "no run of this grid is finished" in err
+    code, _, err = call(monkeypatch, capsys, "urban-sed", "--out", tmp_path, "--only-report", "--pools", "rip")
+    assert code == 2
+    assert "system='rip' is not known; did you mean 'rap'" in err
+
+
+def test_a_failed_run_costs_no_table(made, tmp_path, monkeypatch, capsys):
+    shutil.copytree(made[2] / "out" / "cells", tmp_path / "cells")
+
+    def fail(*args, **options):
+        raise TrainingError("1 of the runs failed")
+
+    monkeypatch.setattr("earmark.experiment.run_grid", fail)
+    code, out, err = call(
+        monkeypatch, capsys, made[2] / "grid.toml", "--data", tmp_path, "--out", tmp_path, "--pools", "max"
+    )
+    assert code == 2
+    assert "1 of the runs failed" in err
+    assert (tmp_path / "report.html").exists()
+    assert "F1 beside Table I" in out
+
+
+def test_an_interrupted_grid_says_how_to_go_on(made, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("earmark.experiment.run_grid", lambda *args, **options: False)
+    code, _, err = call(monkeypatch, capsys, made[2] / "grid.toml", "--data", tmp_path, "--out", tmp_path)
+    assert code == 130
+    assert "Interrupted, 0 judgements done; the same command goes on" in " ".join(err.split())
+    assert (tmp_path / "results.csv").exists()
+
+
+KEPT = ROOT / "results" / "urban-sed"
+PAGE = ROOT / "docs" / "reproduction.md"
+
+
+@pytest.fixture(scope="module")
+def kept():
+    """Rows of the results that are kept in the repository."""
+    return gather(load_grid("urban-sed"), KEPT)
+
+
+def test_the_kept_tables_are_those_of_the_kept_runs(kept, tmp_path):
+    write_results(kept, tmp_path / "results.csv")
+    assert (KEPT / "results.csv").read_text() == (tmp_path / "results.csv").read_text()
+    short, full = published_tables(load_grid("urban-sed"), kept)
+    text = (KEPT / "published.md").read_text()
+    without_intervals = re.sub(r" \(\.\d+\N{EN DASH}\.\d+\)", "", text)
+    assert short.to_markdown() in without_intervals
+    assert full.to_markdown() in text
+    assert not any(changed_settings(row) for row in kept)
+
+
+def test_the_page_about_the_reproduction_has_the_tables_of_the_results():
+    spec = importlib.util.spec_from_file_location("fill_tables", ROOT / "tools" / "fill_tables.py")
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    text = PAGE.read_text()
+    assert len(tool.TABLE.findall(text)) == 2
+    assert tool.filled(text) == text, "run: tools/fill_tables.py docs/reproduction.md"
+
+
+def test_what_the_page_about_the_reproduction_says_is_so(kept):
+    """Each sentence that rests on results, whatever their last digits."""
+    mean = {
+        (name, system): mean_scores(own)
+        for name in ("clean", "table-1")
+        for system, own in by_system(row for row in kept if row.judgement == name).items()
+    }
+    systems = list(load_grid("urban-sed").systems)
+    weak = systems[:-1]
+    clean = {system: mean["clean", system] for system in systems}
+    table_1 = {system: mean["table-1", system] for system in systems}
+    f1 = {system: own["dynamic_f1"] for system, own in clean.items()}
+    order = sorted(systems, key=lambda s: -f1[s])
+    assert order[0] == "strong"
+    assert set(order[1:4]) == {"CAP", "RAP 1e-3", "RAP 1e-4"}
+    assert order[4:6] == ["auto", "max"]
+    assert set(order[-2:]) == {"mean", "RAP 1e-2"}
+    assert all(f1["strong"] - f1[name] < 0.05 for name in order[1:4])
+    assert max(weak, key=lambda s: clean[s]["dynamic_precision"]) == "max"
+    assert max(weak, key=lambda s: clean[s]["dynamic_recall"]) == "mean"
+    assert min(weak, key=lambda s: clean[s]["dynamic_recall"]) == "max"
+    assert min(weak, key=lambda s: clean[s]["dynamic_precision"]) == "mean"
+    assert min(weak, key=lambda s: clean[s]["dynamic_error_rate"]) == "RAP 1e-4"
+    best = max(f1[name] for name in weak)
+    assert all(best - f1[name] < 0.02 for name in ("CAP", "RAP 1e-3", "RAP 1e-4"))
+    gain = {system: table_1[system]["dynamic_f1"] - f1[system] for system in systems}
+    assert {system for system, value in gain.items() if value > 0} == {"mean", "soft-max", "RAP 1e-2"}
+    assert clean["mean"]["static_maximum_recall"] > 0.98
+    assert clean["mean"]["static_pooled_recall"] < 0.5
+    for rule in ("maximum", "pooled"):
+        near = [clean[s][f"static_{rule}_f1"] for s in ("auto", "CAP", "RAP 1e-3", "RAP 1e-4", "max")]
+        assert max(near) - min(near) < 0.04
+        assert clean["strong"][f"static_{rule}_f1"] > max(near)
+    assert max(weak, key=lambda s: clean[s]["static_pooled_f1"]) != "auto"
+    precision = [clean[f"RAP 1e-{k}"]["dynamic_precision"] for k in (2, 3, 4)]
+    assert precision == sorted(precision)
+    paper = load_grid("urban-sed").published.scores
+    assert sum(table_1[system]["dynamic_f1"] < paper[system][3] for system in systems) > len(systems) / 2
+    assert table_1["auto"]["dynamic_f1"] < table_1["soft-max"]["dynamic_f1"]
+    alpha = {(r.cell.system, r.cell.seed): r.saved().scores["alpha"] for r in kept if r.judgement == "clean"}
+    for (system, _), own in alpha.items():
+        if system == "CAP":
+            assert np.allclose(own, np.log(25), atol=1e-4)
+        elif system in ("auto", "RAP 1e-4"):
+            assert min(own) > np.log(25)
+        elif system == "RAP 1e-2":
+            assert max(own) < 1

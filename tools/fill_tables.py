@@ -1,0 +1,33 @@
+#!/usr/bin/env python3
+"""Fill the tables of documents anew from the files they come from: tools/fill_tables.py docs/reproduction.md ...
+
+A table of a document stands between two lines, the first of which says where it comes from, and which of the tables in
+that file it is:
+
+    <!-- table 1: results/urban-sed/published.md -->
+    <!-- end of table -->
+"""
+
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+TABLE = re.compile(r"(<!-- table (\d+): (\S+) -->\n)(.*?)(<!-- end of table -->)", re.S)
+
+
+def table(path, number):
+    """The table of a file, with its caption before and its note behind it; the first is 1."""
+    captions = re.split(r"^(?=\*\*)", path.read_text(encoding="utf-8"), flags=re.M)
+    return captions[number].strip()
+
+
+def filled(text):
+    """A document with its tables as they are now."""
+    return TABLE.sub(lambda m: f"{m[1]}{table(ROOT / m[3], int(m[2]))}\n{m[5]}", text)
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        document = Path(name)
+        document.write_text(filled(document.read_text(encoding="utf-8")), encoding="utf-8")
