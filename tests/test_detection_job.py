@@ -115,6 +115,15 @@ def test_what_is_done_is_not_run_again(recordings, tmp_path):
     assert (out / "events" / "a.wav.tsv").exists()
 
 
+def test_recordings_that_were_moved_are_not_run_again(recordings, tmp_path):
+    run_job(model(), [recordings], tmp_path / "out")
+    kept = (tmp_path / "out" / "events.csv").read_bytes()
+    moved = recordings.rename(tmp_path / "elsewhere")
+    report = run_job(model(), [moved], tmp_path / "out")
+    assert (report.done, report.kept) == (0, 5)
+    assert (tmp_path / "out" / "events.csv").read_bytes() == kept
+
+
 def test_other_formats_are_written_from_the_ledger(recordings, tmp_path):
     out = tmp_path / "out"
     run_job(model(), [recordings], out, formats=["tsv"])

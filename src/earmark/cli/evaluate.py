@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from earmark.cli.app import Json, app, progress_bar
+from earmark.cli.app import Json, app, counted, progress_bar
 from earmark.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -302,12 +302,12 @@ def _draw(
 
 def _tell(result: dict[str, Any], folder: Path, figures: list[Path]) -> None:
     console = Console(highlight=False)
-    console.print(f"{result['clips']} clips of split {result['split']}")
+    console.print(f"{counted(result['clips'], 'clip')} of split {result['split']}")
     for note in result["notes"]:
         console.print(f"Note: {note}", soft_wrap=True, markup=False)
     table = Table(box=None, pad_edge=False)
     table.add_column("\nclass", no_wrap=True)
-    for heading in ("clips\nF1", "\nP", "\nR", f"{result['segment']:g}-s segments\nF1", "\nP", "\nR", "\nerror rate"):
+    for heading in ("clips\nF1", "\nP", "\nR", f"{result['segment']:g}-s segments\nF1", "\nP", "\nR", "error\nrate"):
         table.add_column(heading, justify="right", no_wrap=True)
     static, dynamic = result["static"]["maximum"], result["dynamic"]
     rows = [(label, static["per_class"][label], dynamic and dynamic["per_class"][label]) for label in result["classes"]]
@@ -338,7 +338,8 @@ def _tell_events(console: Console, result: dict[str, Any]) -> None:
     whole, macro = result["event"]["overall"], result["event"]["macro"]
     console.print(
         f"Events within 0.2 s or a fifth of their length: F1 {_short(whole['f1'])} (macro {_short(macro['f1'])}), "
-        f"error rate {_short(whole['error_rate'])}"
+        f"error rate {_short(whole['error_rate'])}",
+        soft_wrap=True,
     )
     if result["psds"] is not None:
         first, second = (_short(result["psds"][name]) for name in ("psds1", "psds2"))

@@ -32,6 +32,7 @@ from earmark.detection.outputs import (
     JobFolder,
     check_formats,
     choose_names,
+    find_moved,
     find_recordings,
     remove_drafts,
     remove_recording,
@@ -187,6 +188,7 @@ class _Job:
 
     def run(self, found: list[tuple[Path, Path]], executor: Executor, span: float, retry: bool) -> JobReport:
         started = time.monotonic()
+        self.ledger.move(find_moved(found, self.ledger.names()))
         named = choose_names(found, self.ledger.names())
         self.ledger.add(named)
         suspects = set(self.ledger.recover())

@@ -154,6 +154,14 @@ class Ledger:
         with self._speaking():
             return {_path(path): name for path, name in self._database.execute("SELECT path, name FROM files")}
 
+    def move(self, moves: Iterable[tuple[Path, Path]]) -> None:
+        """Recordings lie elsewhere now: (before, now)."""
+        with self._change() as database:
+            database.executemany(
+                "UPDATE files SET path = ? WHERE path = ?",
+                ((os.fsencode(now), os.fsencode(before)) for before, now in moves),
+            )
+
     def entry(self, path: Path) -> Entry:
         """What is known of one recording."""
         row = self._one(f"SELECT {_COLUMNS} FROM files WHERE path = ?", os.fsencode(path))

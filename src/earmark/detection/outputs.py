@@ -38,6 +38,7 @@ __all__ = [
     "JobFolder",
     "check_formats",
     "choose_names",
+    "find_moved",
     "find_recordings",
     "remove_drafts",
     "remove_recording",
@@ -149,6 +150,20 @@ def choose_names(found: Iterable[tuple[Path, Path]], taken: Mapping[Path, str]) 
             used.add(name)
         named.append((path, name))
     return named
+
+
+def find_moved(found: Iterable[tuple[Path, Path]], taken: Mapping[Path, str]) -> list[tuple[Path, Path]]:
+    """Recordings (root, path) that are those of the same name whose file is gone: (path before, path now).
+
+    So a folder of recordings can be renamed, with its job inside or not, and is not searched twice.
+    """
+    at = {name: path for path, name in taken.items()}
+    moves = []
+    for root, path in found:
+        before = at.get(next(_candidates(root, path)))
+        if path not in taken and before is not None and not os.path.lexists(before):
+            moves.append((before, path))
+    return moves
 
 
 def table_name(name: str) -> str:
