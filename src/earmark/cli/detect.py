@@ -126,6 +126,7 @@ def detect(
         return
 
     from earmark.detection.job import run_job
+    from earmark.detection.spans import SPAN
 
     with _interruptible(out), _executor(cluster, model, workers) as executor, _bar(quiet=as_json) as hook:
         found = run_job(
@@ -138,6 +139,7 @@ def detect(
             keep_scores=keep_scores,
             presence=horizon,
             executor=executor,
+            span=3600.0 if cluster else SPAN,  # fewer, larger pieces travel better
             retry=retry,
             hook=hook,
             command=shlex.join(["earmark", *sys.argv[1:]]),
