@@ -61,7 +61,7 @@ def evaluate(run, model, data, *more):
 
 def test_a_judged_run_keeps_scores_events_probabilities_and_figures(world, run):
     said = evaluate(run, "@a", "@data", "--psds")
-    for words in ("1 clips of split test", "all together (micro)", "Events within 0.2 s", "PSDS: ", "Figures: "):
+    for words in ("1 clip of split test", "all together (micro)", "Events within 0.2 s", "PSDS: ", "Figures: "):
         assert words in said
     assert {path.name for path in (world / "a").iterdir()} >= LEFT
     figures = {path.stem for path in (world / "a" / "figures").iterdir()}

@@ -144,6 +144,26 @@ def test_kept_scores_are_decided_on_anew_without_running(recordings, tmp_path):
     assert files_of(out) == files_of(tmp_path / "fresh")
 
 
+def test_one_table_is_decided_in_one_way(recordings, tmp_path):
+    run_job(model(), [recordings / "a.wav"], tmp_path / "out", decoder=Decoder(threshold=0.9))
+    with pytest.raises(ArgumentError, match=r"holds 1 other recordings, such as a.wav, decided with other settings"):
+        run_job(model(), [recordings / "night 1"], tmp_path / "out")
+    assert run_job(model(), [recordings], tmp_path / "out").done == 5
+
+
+def test_views_of_other_events_are_taken_away(recordings, tmp_path):
+    out = tmp_path / "out"
+    run_job(model(), [recordings], out)
+    (out / "figures").mkdir()
+    for name in ("report.html", "figures/a.png"):
+        (out / name).write_text("of these events")
+    run_job(model(), [recordings], out)
+    assert (out / "report.html").exists()
+    run_job(model(), [recordings], out, decoder=Decoder(threshold=0.9))
+    assert not (out / "report.html").exists()
+    assert not list((out / "figures").iterdir())
+
+
 def test_without_kept_scores_another_decoder_runs_again(recordings, tmp_path):
     run_job(model(), [recordings], tmp_path / "out")
     assert run_job(model(), [recordings], tmp_path / "out", decoder=Decoder(threshold=0.4)).done == 5

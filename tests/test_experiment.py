@@ -16,8 +16,9 @@ import pytest
 from earmark.audio import write
 from earmark.errors import ArgumentError, DataError, TrainingError
 from earmark.experiment import gather, grids, load_grid, run_grid, write_results
+from earmark.experiment.cells import changed_settings
 from earmark.experiment.grid import Cell, Judging
-from earmark.experiment.results import COLUMNS, Row, changed_settings, compare_folds, describe_data, paper_scores
+from earmark.experiment.results import COLUMNS, Row, compare_folds, describe_data, paper_scores
 from earmark.settings import load_recipe
 
 GRID = """
@@ -212,9 +213,13 @@ def test_a_grid_is_run_kept_and_gathered(whole, tmp_path):
     rows = gather(grid, out)
     assert [(r.cell.system, r.judgement) for r in rows] == [(s, j) for s in grid.systems for j in ("clean", "other")]
     assert all(r.epochs == 2 and 1 <= r.best_epoch <= 2 for r in rows)
-    assert all(changed_settings(r) == {} for r in rows)
+    assert all(changed_settings(r.folder.parent, r.cell) == {} for r in rows)
     other = gather(grid.selected(changes={"epochs": "7"}), out)
-    assert changed_settings(other[0]) == {"training.epochs": (2, 7)}
+    assert changed_settings(other[0].folder.parent, other[0].cell) == {"training.epochs": (2, 7)}
+    with pytest.raises(
+        ArgumentError, match=r"was run with training.epochs = 2, now 7; run the grid as it was, or in ano"
+    ):
+        run_grid(grid.selected(changes={"epochs": "7"}), out, cache=cache)
     write_results(rows, tmp_path / "results.csv")
     with (tmp_path / "results.csv").open() as file:
         table = list(csv.DictReader(file))
@@ -272,9 +277,9 @@ def test_a_knob_that_came_after_a_run_has_not_changed(tmp_path):
     settings = load_recipe("paper")
     row = Row(Cell("max", "cnn", None, 0, settings), "clean", tmp_path / "clean", {}, 1, 1)
     (tmp_path / "config.toml").write_text(settings.to_toml().replace('monitor = "accuracy"\n', ""))
-    assert changed_settings(row) == {}
+    assert changed_settings(row.folder.parent, row.cell) == {}
     (tmp_path / "config.toml").write_text(settings.to_toml().replace('monitor = "accuracy"', 'monitor = "f1"'))
-    assert changed_settings(row) == {"training.monitor": ("f1", "accuracy")}
+    assert changed_settings(row.folder.parent, row.cell) == {"training.monitor": ("f1", "accuracy")}
 
 
 def test_what_the_data_were_is_known_when_they_are_gone(folder, grid_file, tmp_path):

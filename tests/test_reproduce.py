@@ -18,7 +18,8 @@ from earmark.errors import DataError, TrainingError
 from earmark.evaluation.models import judge
 from earmark.evaluation.saved import save_judgement
 from earmark.experiment import gather, load_grid, write_results
-from earmark.experiment.results import by_system, changed_settings
+from earmark.experiment.cells import changed_settings
+from earmark.experiment.results import by_system
 from earmark.inference.bags import ClipProbabilities
 from earmark.report.grid import write_grid_report
 from earmark.report.grid_tables import fold_table, mean_scores, published_tables
@@ -298,7 +299,7 @@ def test_the_kept_tables_are_those_of_the_kept_runs(kept, tmp_path):
     without_intervals = re.sub(r" \(\.\d+\N{EN DASH}\.\d+\)", "", text)
     assert short.to_markdown() in without_intervals
     assert full.to_markdown() in text
-    assert not any(changed_settings(row) for row in kept)
+    assert not any(changed_settings(row.folder.parent, row.cell) for row in kept)
 
 
 def test_the_page_about_the_reproduction_has_the_tables_of_the_results():

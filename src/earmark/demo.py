@@ -1,8 +1,8 @@
-"""The demonstration: what the operators do, and what alpha learns, on data made here.
+"""The demonstration: the whole job on soundscapes made here, in minutes on two cores.
 
-Bags of 50 frames (ten seconds, say) are drawn with known truth. Six kinds of event differ in one thing, how long they
-last; a label says only that an event is somewhere in the bag. A linear classifier of frames is trained through each
-operator, and judged on the frames of unseen bags.
+Ten kinds of sound differ in how long they last. Five operators learn from labels that say which sounds are in a clip
+and never when; they are judged second by second, and the best one searches a recording of two minutes. Everything is
+what the commands do: `synth`, `reproduce`, `report`, `detect`.
 """
 
 from __future__ import annotations
@@ -10,106 +10,142 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
+import numpy as np
+from scipy.stats import spearmanr
 
 from earmark import plots
-from earmark.files import make_folder
-from earmark.pooling import AutoPool, alpha_to_active_share, create_pool, max_alpha
+from earmark.annotations import LabelTable
+from earmark.datasets import open_data
+from earmark.detection.detector import load
+from earmark.detection.job import run_job
+from earmark.evaluation import segment
+from earmark.evaluation.comparison import Comparison, Entry, compare_entries
+from earmark.experiment import Cell, Grid, gather, run_grid, write_results
+from earmark.experiment.results import by_system
+from earmark.formats import read_labels
+from earmark.pooling import max_alpha
+from earmark.report.job import write_job_report
+from earmark.report.results import heard_shares, learned_alphas
+from earmark.report.runs import write_report
+from earmark.report.stretches import choose_stretches, draw_stretches
+from earmark.synthesis import join, synthesise
 
-__all__ = ["DURATIONS", "OPERATORS", "Lesson", "run"]
+__all__ = ["SYSTEMS", "Story", "run"]
 
-SECONDS, FRAMES, FEATURES = 10.0, 50, 24
-DURATIONS = {"gun shot": 0.4, "dog bark": 1.0, "car horn": 2.0, "siren": 4.0, "engine": 7.0, "rain": 9.6}
-"""Seconds that an event of each class lasts."""
-OPERATORS: Mapping[str, Mapping[str, object]] = {
-    "mean": {},
-    "max": {},
-    "auto": {},
-    "cap": {"bag_size": FRAMES},
-    "rap": {"penalty": 1e-3},
+SYSTEMS: Mapping[str, Mapping[str, str]] = {
+    "mean": {"pool": "mean"},
+    "max": {"pool": "max"},
+    "auto": {"pool": "auto"},
+    "CAP": {"pool": "cap"},
+    "RAP": {"pool": "rap"},
 }
+_SHORT = {"epochs": "8", "alpha_rate": "10"}  # five operators in minutes; and alpha has far to go in so few steps
+_CLIP = 10.0  # seconds, of the recipe's soundscapes
+_RECORDING = 120.0  # seconds
+_FRAMES = 27  # of the outputs for a clip, which give CAP its bound
+
+Tell = Callable[[str], None]
+Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class Lesson:
-    """What one operator learned."""
+class Story:
+    """What came out."""
 
-    pool: str
-    frame_f1: list[float]
-    """(classes,): F1 over frames of unseen bags, at 0.5."""
-    alpha: list[float] | None
-    """(classes,), where the operator has one."""
-
-
-@dataclass(frozen=True)
-class Bags:
-    x: Tensor  # (bags, frames, features)
-    active: Tensor  # (bags, frames, classes), bool: the truth, for judging only
-    y: Tensor  # (bags, classes), 0 or 1: all that training sees
-
-
-def run(out: Path, tell: Callable[[str], None] = lambda line: None) -> tuple[list[Lesson], list[Path]]:
-    """Train each operator, draw the figures into `out`; `tell` is called with a line before each step."""
-    make_folder(out)
-    tell("drawing how operators share responsibility (Fig. 1) and what bounds it (Fig. 2)")
-    files = plots.save(plots.responsibilities(), out / "responsibilities")
-    files += plots.save(plots.weight_bounds_by_size(), out / "weight_bounds")
-    generator = torch.Generator().manual_seed(0)
-    signatures = torch.randn(len(DURATIONS), FEATURES, generator=generator)
-    train, test = _draw_bags(600, signatures, generator), _draw_bags(400, signatures, generator)
-    lessons = []
-    for name, options in OPERATORS.items():
-        tell(f"training with pool {name!r} on {len(train.y)} weakly labelled bags")
-        lessons.append(_learn(name, options, train, test))
-    shares = [seconds / SECONDS for seconds in DURATIONS.values()]
-    learned = {lesson.pool: lesson.alpha for lesson in lessons if lesson.alpha is not None}
-    bound = float(max_alpha(0.5, FRAMES))
-    files += plots.save(plots.alpha_against_share(list(DURATIONS), shares, learned, bound), out / "learned_alpha")
-    return lessons, files
+    heard: Mapping[str, float]
+    """For how long each class is heard in a training clip that has it, in seconds; shortest first."""
+    comparison: Comparison
+    alpha: Mapping[str, Mapping[str, float]]
+    """By operator and class, for operators that learn it."""
+    ranks: Mapping[str, float]
+    """Spearman's rank correlation of alpha with the time heard, for operators whose alphas differ."""
+    best: str
+    found: LabelTable
+    """Events that the best operator's model found in the recording."""
+    truth: LabelTable
+    f1: float
+    """Of the recording's segments."""
+    pages: Mapping[str, Path]
+    """What to open: `report`, `detection`, `figure`."""
 
 
-def needed_seconds(alpha: float) -> float:
-    """alpha read as a duration: how long an event must be active before the bag turns positive."""
-    return SECONDS * float(alpha_to_active_share(alpha))
+def run(
+    out: Path,
+    *,
+    clips: int = 200,
+    changes: Mapping[str, str] | None = None,
+    at_once: int = 2,
+    tell: Tell = lambda line: None,
+    progress: Progress = lambda done, total: None,
+) -> Story:
+    """Make soundscapes, train, judge, report, detect. What an earlier call has done is kept.
+
+    Parameters
+    ----------
+    clips
+        Soundscapes to make; three fifths are for training.
+    changes
+        To the recipe `quick`, by knob.
+    at_once
+        Trainings that share the machine.
+    tell, progress
+        Told what is being done, and how much of it.
+    """
+    sounds = out / "soundscapes"
+    tell(f"making {clips} soundscapes")
+    synthesise("durations", sounds, clips=clips, progress=progress)
+    rows, comparison = _train(sounds, out, {**_SHORT, **(changes or {})}, at_once, tell, progress)
+    alpha = learned_alphas(comparison.entries)
+    taught = open_data(sounds, "train")
+    shares = heard_shares(taught.labels, {clip.filename: _CLIP for clip in taught.clips})
+    heard = {label: shares[label][0] for label in sorted(shares, key=lambda label: shares[label][0])}
+    tell("writing the report")
+    pages = {"report": write_report(comparison, out / "report.html", title="Five operators, ten kinds of sound")[0]}
+    learned = {name: [own[label] for label in heard] for name, own in alpha.items()}
+    drawn = plots.alpha_against_share(
+        list(heard), [heard[label] / _CLIP for label in heard], learned, float(max_alpha(0.5, _FRAMES))
+    )
+    pages["figure"] = next(path for path in plots.save(drawn, out / "learned_alpha") if path.suffix == ".png")
+    ranks = {
+        name: float(spearmanr(own, list(heard.values())).statistic)
+        for name, own in learned.items()
+        if np.ptp(own) > 0.01
+    }
+    best = comparison.best or comparison.entries[0].name
+    tell(f"searching a recording of two minutes with {best}")
+    found, truth, pages["detection"] = _detect(rows[best], sounds, out)
+    f1 = segment.evaluate(truth, found, missing="empty").overall.f1
+    return Story(heard, comparison, alpha, ranks, best, found, truth, f1, pages)
 
 
-def _draw_bags(n: int, signatures: Tensor, generator: torch.Generator) -> Bags:
-    classes = len(DURATIONS)
-    y = (torch.rand(n, classes, generator=generator) < 0.4).float()
-    lengths = torch.tensor([round(FRAMES * s / SECONDS) for s in DURATIONS.values()])
-    onsets = (torch.rand(n, classes, generator=generator) * (FRAMES - lengths + 1)).floor()
-    t = torch.arange(FRAMES).reshape(1, -1, 1)
-    active = (t >= onsets.unsqueeze(1)) & (t < (onsets + lengths).unsqueeze(1)) & (y.unsqueeze(1) > 0)
-    level = 0.5 + torch.rand(n, 1, classes, generator=generator)
-    x = (active * level) @ signatures + torch.randn(n, FRAMES, FEATURES, generator=generator)
-    return Bags(x, active, y)
+def _train(
+    sounds: Path, out: Path, changes: Mapping[str, str], at_once: int, tell: Tell, progress: Progress
+) -> tuple[dict[str, Path], Comparison]:
+    """Model folders by operator, and how the operators compare."""
+    systems = {name: {**own, **changes} for name, own in SYSTEMS.items()}
+    grid = Grid("demo", str(sounds), systems, recipe="quick")
+    over = 0
+
+    def told(cell: Cell, what: str) -> None:
+        nonlocal over
+        over += what in ("kept", "done")
+        progress(over, len(systems))
+
+    tell(f"training {len(systems)} operators")
+    run_grid(grid, out, cache=out / "features", at_once=at_once, told=told, features_hook=None)
+    rows = gather(grid, out)
+    write_results(rows, out / "results.csv")
+    entries = [Entry(name, tuple(row.saved() for row in own)) for name, own in by_system(rows).items()]
+    tell("comparing")
+    return {row.cell.system: row.folder.parent for row in rows}, compare_entries(entries)
 
 
-def _learn(name: str, options: Mapping[str, object], train: Bags, test: Bags) -> Lesson:
-    classes = len(DURATIONS)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(1)
-        network = nn.Sequential(nn.Linear(FEATURES, classes), nn.Sigmoid())
-        pool = create_pool(name, classes, **options)
-        groups: list[dict[str, Any]] = [
-            {"params": [*network.parameters()]},
-            {"params": [*pool.parameters()], "lr": 0.1},
-        ]
-        optimizer = torch.optim.Adam(groups, lr=0.03)
-        for _ in range(30):
-            for batch in torch.randperm(len(train.y)).reshape(-1, 50):
-                P = pool(network(train.x[batch]))
-                loss = F.binary_cross_entropy(P.clamp(1e-6, 1 - 1e-6), train.y[batch]) + pool.penalty()
-                optimizer.zero_grad()
-                loss.backward()  # type: ignore[no-untyped-call]
-                optimizer.step()
-                pool.project()
-    with torch.no_grad():
-        found = network(test.x) >= 0.5
-    hits = (found & test.active).sum((0, 1))
-    f1 = 2 * hits / (found.sum((0, 1)) + test.active.sum((0, 1))).clamp_min(1)
-    return Lesson(name, f1.tolist(), pool.alpha.tolist() if isinstance(pool, AutoPool) else None)
+def _detect(model: Path, sounds: Path, out: Path) -> tuple[LabelTable, LabelTable, Path]:
+    """Events found in a recording of soundscapes that nobody trained on, the truth, and the page."""
+    recording = join(sounds, "test", duration=_RECORDING)
+    folder = out / "detection"
+    run_job(model, [recording.path], folder, formats=("tsv", "audacity"), keep_scores=True)
+    drawn = draw_stretches(folder, load(model).scorer, choose_stretches(folder, "busiest"))
+    page = write_job_report(folder, figures=drawn)
+    return read_labels(folder / "events.csv"), read_labels(recording.labels), page

@@ -23,3 +23,6 @@ __all__ = [
     "train",
     "tune",
 ]
+
+_ORDER = ("synth", "train", "evaluate", "compare", "report", "detect", "tune", "reproduce", "export", "list", "demo")
+app.registered_commands.sort(key=lambda own: _ORDER.index(own.name or getattr(own.callback, "__name__", "")))  # of work

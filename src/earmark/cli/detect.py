@@ -44,7 +44,9 @@ def detect(
     out: Annotated[
         Path | None, typer.Option(help="Folder of the job, new or to be continued; without, events are printed.")
     ] = None,
-    format: Annotated[str, typer.Option(help="Of files per recording; several with commas between.")] = "tsv",
+    format: Annotated[
+        str | None, typer.Option(help="Of files per recording; several with commas between.  [default: tsv]")
+    ] = None,
     threshold: Annotated[float | None, typer.Option(help="An event begins at this probability (0.5).")] = None,
     thresholds: Annotated[
         Path | None, typer.Option(help="JSON with a decoder, for example tuned: scores.json of evaluate.")
@@ -100,9 +102,10 @@ def detect(
         "cluster": cluster,
     }
     check_options(live, audio, for_live, {**for_jobs, "workers": workers, "retry": retry})
-    formats = [name.strip() for name in format.split(",") if name.strip()]
+    formats = [name.strip() for name in (format or "tsv").split(",") if name.strip()]
     if out is None:
-        for name, value in ((f"--{name.replace('_', '-')}", value) for name, value in for_jobs.items()):
+        wants_folder = {"format": format, **for_jobs}
+        for name, value in ((f"--{name.replace('_', '-')}", value) for name, value in wants_folder.items()):
             if value:
                 raise ArgumentError(f"{name} needs a folder to write to: give --out too")
     horizon = None if presence is None else _horizon(presence)

@@ -103,6 +103,8 @@ def evaluate(
 
 def _is_model(path: Path) -> bool:
     """Whether a path is a run or a model; what is neither is taken for labels."""
+    if path.suffix == ".onnx":
+        raise ArgumentError(f"{path}: judge the model that it was exported from; they agree, as export has checked")
     if path.is_dir():
         return any((path / name).exists() for name in ("model.safetensors", "config.toml", "last.ckpt"))
     if not path.exists() or path.suffix == ".safetensors":
@@ -320,8 +322,8 @@ def _tell(result: dict[str, Any], folder: Path, figures: list[Path]) -> None:
     console.print(table)
     if result["event"] is not None:
         _tell_events(console, result)
-    if "dynamic.f1" in result["intervals"]:
-        low, high = result["intervals"]["dynamic.f1"]
+    low, high = result["intervals"].get("dynamic.f1", (math.nan, math.nan))
+    if math.isfinite(low):
         console.print(f"Segment F1, 95 % interval over clips: {low:.3f} to {high:.3f}")
     if (result["decoder"] or {}).get("tuned_on"):
         console.print(f"Thresholds tuned on {result['decoder']['tuned_on']}", soft_wrap=True, markup=False)

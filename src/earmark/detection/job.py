@@ -190,6 +190,7 @@ class _Job:
         started = time.monotonic()
         self.ledger.move(find_moved(found, self.ledger.names()))
         named = choose_names(found, self.ledger.names())
+        self._check_settings({path for path, _ in named})
         self.ledger.add(named)
         suspects = set(self.ledger.recover())
         if self.ledger.about().get("state") == "open":  # the last run did not end in good order
@@ -225,6 +226,15 @@ class _Job:
         events = self._write_tables()
         self.ledger.set_about({"state": "closed"})
         return self._report(events, time.monotonic() - started)
+
+    def _check_settings(self, asked: set[Path]) -> None:
+        """One table, one way to decide: recordings that are not asked for now must have been decided alike."""
+        other = [e for e in self.ledger.entries("done") if e.path not in asked and e.settings != self.settings]
+        if other:
+            raise ArgumentError(
+                f"{self.folder.root} holds {len(other)} other recordings, such as {other[0].name}, decided with other "
+                "settings; name them too, or choose another folder"
+            )
 
     def _is_to_run(self, path: Path, retry: bool) -> bool:
         """Whether a recording must be run; if not, it is done already, or done here from what was kept."""
@@ -336,6 +346,8 @@ class _Job:
         write_recording(self.folder, entry.name, events, classes=classes, formats=self.formats, duration=duration)
 
     def _write_tables(self) -> int:
+        if self.tally.done or self.tally.redecided:
+            self.folder.remove_views()
         if self.presence is not None:
             write_presence(self.folder, self.ledger, self.detector.classes)
         else:

@@ -84,6 +84,12 @@ class JobFolder:
         """What the job is."""
         return self.root / "job.json"
 
+    def remove_views(self) -> None:
+        """Take away the page and the figures of an earlier run, which show other events."""
+        (self.root / "report.html").unlink(missing_ok=True)
+        for path in (self.root / "figures").glob("*"):
+            path.unlink()
+
     def labels(self, name: str, format: str) -> Path:
         """Events of one recording in a format."""
         return self.root / "events" / (_short(name) + FORMATS[format].cls.suffix)

@@ -64,7 +64,7 @@ def tune_thresholds(
     if seen:
         raise ArgumentError(f"{seen[0]!r} belongs to the test split; thresholds are tuned on validation data only")
     truths = {name: _segments(reference, name, len(np.asarray(p)) * hop, segment) for name, p in scores.items()}
-    if all(np.isnan(truth).all() for truth in truths.values()):
+    if not any((truth == 1).any() for truth in truths.values()):
         raise DataError("the reference says of no class when it is active; tuning needs strong labels")
     n_classes = len(reference.classes)
     own = decoder._per_class("threshold", n_classes)

@@ -16,10 +16,11 @@ from earmark.evaluation.saved import save_judgement
 from earmark.experiment.grid import Cell, Judging
 from earmark.features import FeatureConfig
 from earmark.inference.bags import score_bags
+from earmark.settings import load_recipe
 from earmark.training.run import feature_store, make_fabric, run, split_for_training
 from earmark.training.watch import Progress
 
-__all__ = ["data_of", "is_done", "make_features", "run_cell"]
+__all__ = ["changed_settings", "data_of", "is_done", "make_features", "run_cell"]
 
 
 def data_of(spec: str, fold: int | None) -> Collection:
@@ -31,6 +32,19 @@ def data_of(spec: str, fold: int | None) -> Collection:
 def is_done(folder: Path, judgements: Mapping[str, Judging]) -> bool:
     """Whether a cell has been trained and judged. Its weights may be gone."""
     return all((folder / name / "scores.json").exists() for name in judgements)
+
+
+def changed_settings(folder: Path, cell: Cell) -> dict[str, tuple[object, object]]:
+    """Knobs with which a cell was trained otherwise than the grid says: (then, in the grid).
+
+    A knob that came after the run has the value that leaves things as they were.
+    """
+    if not (folder / "config.toml").exists():
+        return {}
+    then, now = load_recipe(folder / "config.toml").to_dict(), cell.settings.to_dict()
+    knobs = dict.fromkeys((section, key) for said in (then, now) for section, own in said.items() for key in own)
+    pairs = {f"{s}.{k}": (then[s].get(k), now[s].get(k)) for s, k in knobs}
+    return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
 
 
 def make_features(cell: Cell, data: str, *, cache: Path, hook: Callable[[int, int], None] | None = None) -> None:

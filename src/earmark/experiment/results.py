@@ -21,13 +21,11 @@ from earmark.evaluation.saved import Saved, load_judgement
 from earmark.experiment.cells import data_of, is_done
 from earmark.experiment.grid import Cell, Grid
 from earmark.files import written_whole
-from earmark.settings import load_recipe
 
 __all__ = [
     "COLUMNS",
     "Row",
     "by_system",
-    "changed_settings",
     "compare_folds",
     "describe_data",
     "gather",
@@ -123,17 +121,6 @@ def compare_folds(rows: Sequence[Row], score: str = "dynamic_f1", *, level: floa
     shared = set.intersection(*(set(own) for own in found)) if found else set()
     by_fold = [[np.mean(own[fold]) for own in found] for fold in shared]
     return friedman(by_fold, tuple(systems), lower_is_better=score.endswith("error_rate"), level=level)
-
-
-def changed_settings(row: Row) -> dict[str, tuple[object, object]]:
-    """Knobs with which a cell was trained otherwise than the grid says: (then, in the grid).
-
-    A knob that came after the run has the value that leaves things as they were.
-    """
-    then, now = load_recipe(row.folder.parent / "config.toml").to_dict(), row.cell.settings.to_dict()
-    knobs = dict.fromkeys((section, key) for said in (then, now) for section, own in said.items() for key in own)
-    pairs = {f"{s}.{k}": (then[s].get(k), now[s].get(k)) for s, k in knobs}
-    return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
 
 
 def describe_data(grid: Grid, out: Path) -> dict[str, Any]:

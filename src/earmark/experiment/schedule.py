@@ -15,8 +15,10 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
-from earmark.errors import TrainingError
-from earmark.experiment.cells import is_done, make_features, run_cell
+import torch
+
+from earmark.errors import ArgumentError, TrainingError
+from earmark.experiment.cells import changed_settings, is_done, make_features, run_cell
 from earmark.experiment.grid import Cell, Grid
 from earmark.files import make_folder
 from earmark.training.watch import Progress
@@ -61,6 +63,12 @@ def run_grid(
     folder = make_folder(out / "cells")
     due = []
     for cell in grid.cells:
+        if changed := changed_settings(folder / cell.name, cell):
+            knob, (then, now) = next(iter(changed.items()))
+            raise ArgumentError(
+                f"{folder / cell.name} was run with {knob} = {then}, now {now}; run the grid as it was, or in another "
+                "folder"
+            )
         if is_done(folder / cell.name, grid.judgements):
             told(cell, "kept")
         else:
@@ -103,7 +111,7 @@ def _together(grid: Grid, due: list[Cell], folder: Path, cache: Path, at_once: i
     spawn = multiprocessing.get_context("spawn")
     waiting, running = list(due), dict[Future[bool], Cell]()
     finished, failures = True, list[TrainingError]()
-    with ProcessPoolExecutor(at_once, mp_context=spawn, initializer=_leave_with_parent) as workers:
+    with ProcessPoolExecutor(at_once, mp_context=spawn, initializer=_begin_worker, initargs=(at_once,)) as workers:
         while waiting or running:
             while waiting and len(running) < at_once:
                 cell = waiting.pop(0)
@@ -128,8 +136,9 @@ def _together(grid: Grid, due: list[Cell], folder: Path, cache: Path, at_once: i
     return finished
 
 
-def _leave_with_parent() -> None:
-    """End when the parent does, however it ends, instead of training on for nobody."""
+def _begin_worker(at_once: int) -> None:
+    """Take a share of the cores; and end when the parent does, however it ends, instead of training on for nobody."""
+    torch.set_num_threads(max(1, torch.get_num_threads() // at_once))
     parent = multiprocessing.parent_process()
     assert parent is not None
 

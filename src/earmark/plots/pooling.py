@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from earmark.plots.style import COLOURS, STYLE
+from earmark.plots.style import COLOURS, STYLE, readable
 from earmark.pooling import Pool, active_share_to_alpha, create_pool, weight_bounds
 
 __all__ = ["alpha_against_share", "responsibilities", "weight_bounds_by_size"]
@@ -106,13 +106,22 @@ def alpha_against_share(
             aside = 1.03 ** (i - (len(learned) - 1) / 2)  # so that equal alphas do not hide each other
             axes.plot(100 * x * aside, np.asarray(alpha), marker, color=COLOURS[colour], ms=5, label=name)
         top = max(float(np.max(np.asarray(a))) for a in learned.values())
+        is_crowded = len(labels) > 6
         for label, share in zip(labels, x, strict=True):
             axes.annotate(
-                label, (100 * share, top), xytext=(0, 8), textcoords="offset points", ha="center", fontsize=7.5
+                readable(label),
+                (100 * share, top),
+                xytext=(0, 8),
+                textcoords="offset points",
+                ha="left" if is_crowded else "center",
+                rotation=45 if is_crowded else 0,
+                rotation_mode="anchor",
+                fontsize=7.5,
             )
         axes.axhline(0, color="#BBBBBB", lw=0.8)
         axes.set(xscale="log", xlabel="share of the bag its events fill (%)", ylabel=r"learned $\alpha$")
-        axes.set_ylim(top=top + 0.9)
+        span = top - axes.get_ylim()[0]
+        axes.set_ylim(top=top + (0.35 * span if is_crowded else 0.9))
         ticks = [2, 5, 10, 20, 50, 100]
         axes.set_xticks(ticks, [str(t) for t in ticks])
         axes.minorticks_off()

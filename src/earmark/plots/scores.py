@@ -150,7 +150,8 @@ def _dots(axes: Axes, values: Values, classes: list[str], intervals: Intervals) 
     for name in intervals:
         if name not in values:
             raise unknown_name("model", name, values)
-    lines = np.linspace(0.36, -0.36, len(values)) if len(values) > 1 else np.zeros(1)
+    reach = min(0.36, 0.12 * (len(values) - 1))  # a few models keep together, and away from the next class
+    lines = np.linspace(reach, -reach, len(values))
     for line, (name, (colour, marker, size)) in zip(lines, looks(values).items(), strict=True):
         own = intervals.get(name, {})
         for i, label in enumerate(classes):

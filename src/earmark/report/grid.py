@@ -21,8 +21,9 @@ import numpy as np
 from earmark import plots
 from earmark.errors import DataError
 from earmark.evaluation.comparison import Comparison, Entry, compare_entries
+from earmark.experiment.cells import changed_settings
 from earmark.experiment.grid import Cell, Grid
-from earmark.experiment.results import Row, by_system, changed_settings, describe_data, write_results
+from earmark.experiment.results import Row, by_system, describe_data, write_results
 from earmark.files import make_folder, written_whole
 from earmark.pooling.bounds import max_alpha
 from earmark.report import words
@@ -204,7 +205,7 @@ def _changed(rows: Iterable[Row]) -> list[str]:
     """Cells that were trained with other settings than the grid's, those with the same changes together."""
     groups: dict[str, list[str]] = {}
     for cell, row in {row.cell.name: row for row in rows}.items():
-        changes = changed_settings(row)
+        changes = changed_settings(row.folder.parent, row.cell)
         if changes:
             told = ", ".join(f"{key} {then} instead of {now}" for key, (then, now) in changes.items())
             groups.setdefault(told, []).append(cell)

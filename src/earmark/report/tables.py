@@ -187,13 +187,13 @@ class Table:
 
     def to_text(self, *, intervals: bool = False) -> rich.table.Table:
         """For a terminal; `rich.print` shows it."""
-        table = rich.table.Table(box=None, pad_edge=False, title=self.caption or None, title_justify="left")
-        before = ""
-        for column in self.columns:
-            above = column.group if column.group != before else ""
-            before = column.group
-            heading = f"{above}\n{column.heading}" if self.groups else column.heading
-            table.add_column(Text(heading), justify="left" if column.is_text else "right", no_wrap=not column.is_text)
+        table = rich.table.Table(
+            box=None, pad_edge=False, padding=(0, 1, 0, 0), title=self.caption or None, title_justify="left"
+        )
+        above = [word for name, count in self.groups for word in _spread(name, count)]
+        for i, column in enumerate(self.columns):
+            heading = f"{above[i]}\n{column.heading}" if above else column.heading
+            table.add_column(Text(heading), justify="left" if column.is_text else "right", no_wrap=True)
         for row in self.rows:
             table.add_row(*(self._text(cell, intervals) for cell in row))
         return table
@@ -211,6 +211,12 @@ class Table:
                 rules.append(rf"\cmidrule(lr){{{first}-{first + count - 1}}}")
             first += count
         return [" & ".join(cells) + r" \\", " ".join(rules)]
+
+
+def _spread(name: str, columns: int) -> list[str]:
+    """The words of a group's name above its columns, so that no column is as wide as the name."""
+    words = name.split()
+    return [*words[: columns - 1], " ".join(words[columns - 1 :]), *[""] * (columns - 1 - len(words))]
 
 
 def _line(cells: Iterator[str]) -> str:

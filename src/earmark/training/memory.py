@@ -59,7 +59,7 @@ def check_folder(out: Path, go_on: bool) -> None:
     """Refuse to begin where there is a run already, and to go on where there is none."""
     has_run = (out / "last.ckpt").exists()
     if go_on and not has_run:
-        raise ArgumentError(f"{out} holds no last.ckpt to resume from")
+        raise ArgumentError(f"{out} holds no last.ckpt to resume from: nothing was begun there; leave out --resume")
     if has_run and not go_on:
         raise ArgumentError(f"{out} holds a run already; go on with it by --resume, or choose another folder")
 
