@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from earmark.audio import write
+from earmark.cli import main
 from earmark.errors import ArgumentError, DataError, TrainingError
 from earmark.experiment import gather, grids, load_grid, run_grid, write_results
 from earmark.experiment.cells import changed_settings
@@ -169,6 +170,7 @@ def test_published_numbers_are_the_tables(shared):
         (('max = { pool = "max" }', "max = 1"), "system 'max' must be a table of changes, got 1"),
         (('title = "Hums and clicks"', "title = 3"), "title must be a str, got 3"),
         (('title = "Hums and clicks"', ""), "title is missing"),
+        (('align = "authors"', 'split = "train"'), "split='train' is not known"),
     ],
 )
 def test_mistakes_in_a_grid_are_named(grid_file, change, message):
@@ -178,6 +180,12 @@ def test_mistakes_in_a_grid_are_named(grid_file, change, message):
     with pytest.raises(ArgumentError, match=message) as caught:
         load_grid(grid_file)
     assert str(grid_file) in str(caught.value)
+
+
+def test_data_sets_of_a_grid_are_folders(tmp_path):
+    (tmp_path / "grid.toml").write_text('title = "x"\ndata = { here = 1 }\n[systems]\nmax = { pool = "max" }\n')
+    with pytest.raises(ArgumentError, match="data 'here' must be a folder or NAME:PATH, got 1"):
+        load_grid(tmp_path / "grid.toml")
 
 
 def test_a_grid_that_is_not_there(tmp_path):
@@ -317,4 +325,39 @@ def test_scores_without_times_have_no_dynamic_ones():
 
 def test_cells_have_plain_folder_names():
     assert Cell("RAP 1e-3", "cnn", 4, 2, load_recipe("quick")).name == "RAP-1e-3-cnn-fold4-seed2"
-    assert json.dumps(vars(Judging())) == '{"reference": "data", "align": "middle", "segment": 1.0}'
+    assert json.dumps(vars(Judging())) == '{"reference": "data", "align": "middle", "segment": 1.0, "split": "test"}'
+
+
+def test_several_data_sets_share_a_grid(folder, tmp_path, monkeypatch, capsys):
+    """Each has its own cells and features, and its own tables; one file has the scores of all."""
+    text = GRID.format(data=folder, recipe=folder / "recipe.toml", seeds=1)
+    text = text.replace(f'data = "{folder}"', f'data = {{ here = "{folder}", again = "folder:{folder}" }}')
+    text = text.replace("[judgements.other]", '[judgements.chosen-by]\nsplit = "validate"\n\n[judgements.other]')
+    (tmp_path / "grid.toml").write_text(text)
+    grid = load_grid(tmp_path / "grid.toml")
+    assert [cell.name for cell in grid.cells][2:4] == ["here-strong-cnn-seed0", "again-max-cnn-seed0"]
+    with pytest.raises(ArgumentError, match="this grid has 2 data sets: here, again"):
+        _ = grid.source
+    with pytest.raises(ArgumentError, match="this grid names its 2 data sets itself: here, again"):
+        grid.selected(data="elsewhere")
+    words = ["reproduce", tmp_path / "grid.toml", "--out", tmp_path / "out", "--cache", tmp_path / "cache"]
+    words += ["--pools", "max,strong", "--at-once", 2]
+    monkeypatch.setattr(sys, "argv", ["earmark", *map(str, words)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0, capsys.readouterr().err
+    assert sorted(path.name for path in (tmp_path / "cache").iterdir()) == ["again", "here"]
+    for dataset in ("here", "again"):
+        assert (tmp_path / "out" / dataset / "report.html").exists()
+    with (tmp_path / "out" / "results.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 2 * 2 * 3
+    scores = {(r["data"], r["system"], r["judgement"]): [r[c] for c in COLUMNS] for r in rows}
+    for system in ("max", "strong"):
+        for judgement in grid.judgements:
+            assert scores["here", system, judgement] == scores["again", system, judgement]  # the same clips
+        saved = gather(grid.on("here"), tmp_path / "out")
+    clips = {row.judgement: row.saved().scores["clips"] for row in saved}
+    assert clips == {"clean": 6, "chosen-by": 6, "other": 6}
+    names = {row.judgement: row.saved().static_counts.filenames for row in saved}
+    assert (names["clean"][0], names["chosen-by"][0]) == ("18.wav", "12.wav")

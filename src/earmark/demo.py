@@ -124,7 +124,7 @@ def _train(
 ) -> tuple[dict[str, Path], Comparison]:
     """Model folders by operator, and how the operators compare."""
     systems = {name: {**own, **changes} for name, own in SYSTEMS.items()}
-    grid = Grid("demo", str(sounds), systems, recipe="quick")
+    grid = Grid("demo", {"": str(sounds)}, systems, recipe="quick")
     over = 0
 
     def told(cell: Cell, what: str) -> None:

@@ -65,31 +65,44 @@ def reproduce(
     chosen = chosen.selected(systems=systems, seeds=seeds, folds=folds, changes=parse_changes(None, change or []))
     failure = None
     if not only_report:
-        chosen = chosen.selected(data=_source(chosen, data))
+        chosen = _placed(chosen, data)
         try:
-            _run(chosen, out, cache, at_once, as_json)
+            _run(chosen, out, cache or default_cache(_key(chosen, grid)), at_once, as_json)
         except TrainingError as error:  # costs nothing else: first the tables of what there is
             failure = error
     rows = gather(chosen, out)
-    if only_report:
-        judged_on = rows[0].saved().scores["data"] if rows else chosen.data
-        chosen = chosen.selected(data=judged_on if data is None else _source(chosen, data))
+    if only_report and len(chosen.data) == 1:
+        judged_on = rows[0].saved().scores["data"] if rows else chosen.source
+        chosen = chosen.selected(data=judged_on) if data is None else _placed(chosen, data)
     if failure is None or rows:
-        _report(chosen, rows, out, grid, as_json)
+        _report(chosen, rows, out, _command(chosen, grid, out), as_json)
     if failure is not None:
         raise failure
 
 
-def _source(chosen: Grid, data: Path | None) -> str:
-    """Where the data are, as `earmark train` would be told."""
+def _placed(chosen: Grid, data: Path | None) -> Grid:
+    """The grid, which now knows where its data are."""
     if data is not None:
-        return f"{chosen.data.partition(':')[0]}:{data}"
-    if Path(chosen.data.partition(":")[2] or chosen.data).exists():
-        return chosen.data
-    raise ArgumentError(f"--data is needed: the folder with {chosen.data}")
+        return chosen.selected(data=f"{next(iter(chosen.data.values())).partition(':')[0]}:{data}")
+    for source in chosen.data.values():
+        if not Path(source.partition(":")[2] or source).exists():
+            alone = len(chosen.data) == 1
+            raise ArgumentError(f"--data is needed: the folder with {source}" if alone else f"{source} is not there")
+    return chosen
 
 
-def _run(chosen: Grid, out: Path, cache: Path | None, at_once: int, quiet: bool) -> None:
+def _key(chosen: Grid, grid: str) -> str:
+    """What the default folder for features is named after: the data, or the grid where it has several."""
+    return chosen.source if len(chosen.data) == 1 else str(Path(grid).resolve())
+
+
+def _command(chosen: Grid, grid: str, out: Path) -> str:
+    """What to type to get the same again."""
+    data = ["--data", chosen.source.partition(":")[2] or chosen.source] if len(chosen.data) == 1 else []
+    return shlex.join(["earmark", "reproduce", grid, *data, "--out", str(out)])
+
+
+def _run(chosen: Grid, out: Path, cache: Path, at_once: int, quiet: bool) -> None:
     from earmark.experiment import gather, run_grid, write_results
 
     console = Console(stderr=True, quiet=quiet, highlight=False)
@@ -97,7 +110,7 @@ def _run(chosen: Grid, out: Path, cache: Path | None, at_once: int, quiet: bool)
         finished = run_grid(
             chosen,
             out,
-            cache=cache or default_cache(chosen.data),
+            cache=cache,
             at_once=at_once,
             told=lambda cell, what: console.print(f"{cell.name}: {what}") if what != "begun" else None,
             hook=hook,
@@ -110,21 +123,26 @@ def _run(chosen: Grid, out: Path, cache: Path | None, at_once: int, quiet: bool)
         raise typer.Exit(130)
 
 
-def _report(chosen: Grid, rows: list[Row], out: Path, name: str, as_json: bool) -> None:
+def _report(chosen: Grid, rows: list[Row], out: Path, command: str, as_json: bool) -> None:
+    """Tables and a page for each data set: in a folder of its own where there are several."""
+    from earmark.experiment import write_results
     from earmark.report.grid import write_grid_report
     from earmark.report.grid_tables import published_tables
 
-    source = chosen.data.partition(":")[2] or chosen.data
-    command = shlex.join(["earmark", "reproduce", name, "--data", source, "--out", str(out)])
-    with progress_bar("report", quiet=as_json) as progress:
-        written = write_grid_report(chosen, rows, out, command=command, progress=progress)
+    written, console = [], Console(highlight=False, quiet=as_json)
+    if len(chosen.data) > 1:
+        write_results(rows, out / "results.csv")
+        written.append(out / "results.csv")
+    for dataset in chosen.data:
+        part, own = chosen.on(dataset), [row for row in rows if row.cell.dataset == dataset]
+        with progress_bar(f"report {dataset}".rstrip(), quiet=as_json) as progress:
+            written += write_grid_report(part, own, out / dataset, command=command, progress=progress)
+        beside = published_tables(part, own)
+        if beside is not None:
+            console.print(beside[0].to_text())
+            console.print(beside[0].note, markup=False)
     if as_json:
         print(json.dumps({"out": str(out), "rows": len(rows), "written": [os.fspath(path) for path in written]}))
         return
-    beside = published_tables(chosen, rows)
-    if beside is not None:
-        console = Console(highlight=False)
-        console.print(beside[0].to_text())
-        console.print(beside[0].note, markup=False)
     for path in written:
         print(path)

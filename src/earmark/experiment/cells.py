@@ -14,7 +14,6 @@ from earmark.evaluation.authors import authors_reference
 from earmark.evaluation.models import judge
 from earmark.evaluation.saved import save_judgement
 from earmark.experiment.grid import Cell, Judging
-from earmark.features import FeatureConfig
 from earmark.inference.bags import score_bags
 from earmark.settings import load_recipe
 from earmark.training.run import feature_store, make_fabric, run, split_for_training
@@ -23,10 +22,10 @@ from earmark.training.watch import Progress
 __all__ = ["changed_settings", "data_of", "is_done", "make_features", "run_cell"]
 
 
-def data_of(spec: str, fold: int | None) -> Collection:
+def data_of(source: str, fold: int | None) -> Collection:
     """The data of a cell."""
-    name, _, path = spec.partition(":")
-    return open_data(spec if fold is None else f"{name},fold={fold}:{path}")
+    name, _, path = source.partition(":")
+    return open_data(source if fold is None else f"{name},fold={fold}:{path}")
 
 
 def is_done(folder: Path, judgements: Mapping[str, Judging]) -> bool:
@@ -47,32 +46,34 @@ def changed_settings(folder: Path, cell: Cell) -> dict[str, tuple[object, object
     return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
 
 
-def make_features(cell: Cell, data: str, *, cache: Path, hook: Callable[[int, int], None] | None = None) -> None:
-    """Everything that cells with the same features need, so that several can then run at once."""
-    collection = data_of(data, cell.fold)
+def make_features(
+    cell: Cell, judgements: Mapping[str, Judging], *, cache: Path, hook: Callable[[int, int], None] | None = None
+) -> None:
+    """Everything that cells with the same data and features need, so that several can then run at once."""
+    collection = data_of(cell.data, cell.fold)
     training, validation, _ = split_for_training(collection)
     for part in (training, validation):
         feature_store(part, cell.settings, cache, to_learn=part is training, progress=hook)
-    _test_store(collection.split("test"), cell.settings.features, cache, hook)
+    for split in {judging.split for judging in judgements.values()}:
+        _to_judge(collection, split, cell, cache, hook)
 
 
 def run_cell(
     cell: Cell,
     folder: Path,
-    data: str,
     judgements: Mapping[str, Judging],
     *,
     cache: Path,
     hook: Callable[[Progress], None] | None = None,
     features_hook: Callable[[int, int], None] | None = None,
 ) -> bool:
-    """Train a cell, or go on with it, and judge it on the split `test`.
+    """Train a cell, or go on with it, and judge it.
 
     Returns
     -------
     False if it was interrupted; it can be called again.
     """
-    collection = data_of(data, cell.fold)
+    collection = data_of(cell.data, cell.fold)
     fabric = make_fabric(cell.settings)
     report = run(
         collection,
@@ -81,63 +82,65 @@ def run_cell(
         cache=cache,
         fabric=fabric,
         go_on=(folder / "last.ckpt").exists(),
-        provenance={"data_source": data, "system": cell.system, "fold": cell.fold},
+        provenance={"data_source": cell.data, "system": cell.system, "fold": cell.fold},
         hook=hook,
         features_hook=features_hook,
     )
     if not report.result.is_finished:
         return False
-    _judge(cell, folder, data, collection.split("test"), judgements, cache, str(fabric.device), features_hook)
+    _judge(cell, folder, collection, judgements, cache, str(fabric.device), features_hook)
     return True
 
 
 def _judge(
     cell: Cell,
     folder: Path,
-    data: str,
-    test: Collection,
+    collection: Collection,
     judgements: Mapping[str, Judging],
     cache: Path,
     device: str,
     features_hook: Callable[[int, int], None] | None,
 ) -> None:
     detector = load_detector(folder / "model.safetensors").to(device)
-    store = _test_store(test, detector.features, cache, features_hook)
-    labels = test.labels.with_classes(detector.classes)
-    clips = list(score_bags(detector, Bags(store, labels, device=device)))
     alpha = getattr(detector.pool, "alpha", None)
-    for name, judging in judgements.items():
-        judgement = judge(
-            clips,
-            _reference(labels, judging.reference),
-            hop=detector.features.hop,
-            reduction=detector.reduction,
-            segment_length=judging.segment,
-            align=judging.align,
-        )
-        about = {
-            "system": cell.system,
-            "network": cell.network,
-            "fold": cell.fold,
-            "seed": cell.seed,
-            "data": data,
-            "split": "test",
-            "clips": len(clips),
-            "skipped": store.skipped,
-            "segment": judging.segment,
-            "align": judging.align,
-            "reference": judging.reference,
-            "threshold": 0.5,
-            "classes": list(detector.classes),
-            "alpha": None if alpha is None else alpha.tolist(),
-        }
-        save_judgement(folder / name, judgement, about)
+    about = {
+        "system": cell.system,
+        "network": cell.network,
+        "fold": cell.fold,
+        "seed": cell.seed,
+        "data": cell.data,
+        "threshold": 0.5,
+        "classes": list(detector.classes),
+        "alpha": None if alpha is None else alpha.tolist(),
+    }
+    for split in dict.fromkeys(judging.split for judging in judgements.values()):
+        labels, store = _to_judge(collection, split, cell, cache, features_hook)
+        labels = labels.with_classes(detector.classes)
+        clips = list(score_bags(detector, Bags(store, labels, device=device)))
+        about |= {"split": split, "clips": len(clips), "skipped": store.skipped}
+        for name, judging in judgements.items():
+            if judging.split == split:
+                judgement = judge(
+                    clips,
+                    _reference(labels, judging.reference),
+                    hop=detector.features.hop,
+                    reduction=detector.reduction,
+                    segment_length=judging.segment,
+                    align=judging.align,
+                )
+                way = {"segment": judging.segment, "align": judging.align, "reference": judging.reference}
+                save_judgement(folder / name, judgement, about | way)
 
 
-def _test_store(
-    test: Collection, features: FeatureConfig, cache: Path, hook: Callable[[int, int], None] | None
-) -> FeatureStore:
-    return build_store(cache / f"test-{features.fingerprint()}", test.clips, features, progress=hook)
+def _to_judge(
+    collection: Collection, split: str, cell: Cell, cache: Path, hook: Callable[[int, int], None] | None
+) -> tuple[LabelTable, FeatureStore]:
+    """Labels and features of the clips that a cell is judged on."""
+    if split == "validate":
+        part = split_for_training(collection)[1]
+        return part.labels, feature_store(part, cell.settings, cache, to_learn=False, progress=hook)
+    part, features = collection.split(split), cell.settings.features
+    return part.labels, build_store(cache / f"{split}-{features.fingerprint()}", part.clips, features, progress=hook)
 
 
 def _reference(labels: LabelTable, reference: str) -> LabelTable:

@@ -1,7 +1,8 @@
 """What is to be run: a grid of cells, read from a TOML file.
 
     title = "My comparison"
-    data = "recordings"          # as for `earmark train`; a data set's name alone waits for its folder
+    data = "recordings"          # as for `earmark train`; a data set's name alone waits for its folder. Or a table of
+                                 # several, by names of your own: { city = "recordings/city", forest = "..." }
     recipe = "paper"
     seeds = 3                    # 0, 1, 2; or a list
     folds = 0                    # of a data set that has several splits, as MedleyDB; 0 if it has one
@@ -14,6 +15,8 @@
     [judgements.clean]           # how each is judged; may be left out
     reference = "data"           # or "authors": the contaminated one behind the paper's Table I
     align = "middle"             # or "authors"
+    segment = 1.0                # seconds
+    split = "test"               # or "validate", to choose by: test data are for the end
 
     [published]                  # somebody's numbers to stand beside; may be left out
     table = "Table I"
@@ -23,7 +26,7 @@
     [published.scores]           # static F1, P, R (macro), dynamic F1, P, R, error rate (micro)
     max = [0.742, 0.774, 0.717, 0.463, 0.774, 0.330, 0.695]
 
-Every combination of system, network, fold and seed is a cell: one run, in one folder.
+Every combination of data set, system, network, fold and seed is a cell: one run, in one folder.
 """
 
 from __future__ import annotations
@@ -43,6 +46,7 @@ from earmark.settings import Settings, load_recipe
 
 __all__ = ["REFERENCES", "Cell", "Grid", "Judging", "Published", "grids", "load_grid"]
 
+SPLITS = ("test", "validate")
 REFERENCES = {
     "data": "the data set's own labels",
     "authors": "the labels of URBAN-SED as the paper's authors collected them, with events of other clips mixed in",
@@ -56,6 +60,8 @@ class Judging:
     reference: str = "data"
     align: str = "middle"
     segment: float = 1.0
+    split: str = "test"
+    """Which clips: "test", or "validate": those by which training decided."""
 
     def __post_init__(self) -> None:
         if self.reference not in REFERENCES:
@@ -64,6 +70,8 @@ class Judging:
             raise unknown_name("align", self.align, ALIGNMENTS)
         if not self.segment > 0:
             raise ArgumentError(f"segment must be a positive number of seconds, got {self.segment}")
+        if self.split not in SPLITS:
+            raise unknown_name("split", self.split, SPLITS)
 
 
 @dataclass(frozen=True)
@@ -87,6 +95,10 @@ class Cell:
     fold: int | None
     seed: int
     settings: Settings
+    data: str = ""
+    """Where its data are, as `earmark train` would be told."""
+    dataset: str = ""
+    """What the grid calls them; nothing where there is one data set."""
 
     @property
     def is_weak(self) -> bool:
@@ -96,7 +108,13 @@ class Cell:
     @property
     def name(self) -> str:
         """Its folder."""
-        parts = [self.system, self.network, None if self.fold is None else f"fold{self.fold}", f"seed{self.seed}"]
+        parts = [
+            self.dataset,
+            self.system,
+            self.network,
+            None if self.fold is None else f"fold{self.fold}",
+            f"seed{self.seed}",
+        ]
         return "-".join(re.sub(r"[^\w.]+", "-", part) for part in parts if part)
 
 
@@ -114,7 +132,8 @@ class Grid:
     """
 
     title: str
-    data: str
+    data: Mapping[str, str]
+    """Where the data are, by name; one data set alone has the name ""."""
     systems: Mapping[str, Mapping[str, Any]]
     recipe: str = "paper"
     seeds: Sequence[int] = (0,)
@@ -130,12 +149,24 @@ class Grid:
         """All runs: first every system with the first seed, so that a grid cut short compares like with like."""
         base = load_recipe(self.recipe)
         return [
-            Cell(system, network, fold, seed, _settings(base, system, changes, network, seed))
+            Cell(system, network, fold, seed, _settings(base, system, changes, network, seed), source, dataset)
             for seed in self.seeds
+            for dataset, source in self.data.items()
             for fold in (range(self.folds) if self.folds else [None])
             for network in self.networks
             for system, changes in self.systems.items()
         ]
+
+    @property
+    def source(self) -> str:
+        """Where the data are, for a grid of one data set."""
+        if len(self.data) > 1:
+            raise ArgumentError(f"this grid has {len(self.data)} data sets: {', '.join(self.data)}")
+        return next(iter(self.data.values()))
+
+    def on(self, dataset: str) -> Grid:
+        """The part of the grid on one of its data sets."""
+        return replace(self, data={dataset: self.data[dataset]})
 
     def selected(
         self,
@@ -162,11 +193,16 @@ class Grid:
             raise ArgumentError(f"folds must be from 1 to {self.folds}, got {folds}" if self.folds else "no folds here")
         return replace(
             self,
-            data=data or self.data,
+            data=self.data if data is None else self._moved(data),
             systems=chosen,
             seeds=tuple(range(seeds)) if seeds is not None else self.seeds,
             folds=self.folds if folds is None else folds,
         )
+
+    def _moved(self, source: str) -> dict[str, str]:
+        if len(self.data) > 1:
+            raise ArgumentError(f"this grid names its {len(self.data)} data sets itself: {', '.join(self.data)}")
+        return dict.fromkeys(self.data, source)
 
     def _called(self, asked: str) -> list[str]:
         if asked in self.systems:
@@ -211,7 +247,9 @@ def _embedded() -> dict[str, str]:
 
 
 def _grid(said: dict[str, Any]) -> Grid:
-    kinds = {"title": str, "data": str, "recipe": str, "folds": int, "networks": list, "systems": dict, "notes": list}
+    if isinstance(said.get("data"), str) and said["data"]:
+        said["data"] = {"": said["data"]}
+    kinds = {"title": str, "data": dict, "recipe": str, "folds": int, "networks": list, "systems": dict, "notes": list}
     kinds |= {"judgements": dict, "published": dict}
     for key, value in said.items():
         if key != "seeds" and key not in kinds:
@@ -221,6 +259,9 @@ def _grid(said: dict[str, Any]) -> Grid:
     for key in ("title", "data", "systems"):
         if not said.get(key):
             raise ArgumentError(f"{key} is missing")
+    for name, source in said["data"].items():
+        if not (isinstance(source, str) and source):
+            raise ArgumentError(f"data {name!r} must be a folder or NAME:PATH, got {source!r}")
     for name, changes in said["systems"].items():
         if not isinstance(changes, dict):
             raise ArgumentError(f"system {name!r} must be a table of changes, got {changes!r}")
@@ -235,7 +276,7 @@ def _grid(said: dict[str, Any]) -> Grid:
 
 
 def _judging(name: str, own: Any) -> Judging:
-    known = ("reference", "align", "segment")
+    known = ("reference", "align", "segment", "split")
     if not isinstance(own, dict):
         raise ArgumentError(f"judgement {name!r} must be a table, got {own!r}")
     for key in own:

@@ -88,14 +88,16 @@ def _rows(grid: Grid, out: Path) -> Iterator[Row]:
 
 def write_results(rows: Iterable[Row], path: Path) -> None:
     """`results.csv`, whole."""
+    rows = list(rows)
+    dataset = ["data"] if any(row.cell.dataset for row in rows) else []
     with written_whole(path) as draft, draft.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["system", "network", "fold", "seed", "judgement", "epochs", "best_epoch", *COLUMNS])
+        writer.writerow([*dataset, "system", "network", "fold", "seed", "judgement", "epochs", "best_epoch", *COLUMNS])
         for row in rows:
             cell = row.cell
             own = [cell.system, cell.network, "" if cell.fold is None else cell.fold, cell.seed, row.judgement]
             numbers = [f"{row.scores[name]:.6f}" for name in COLUMNS]
-            writer.writerow([*own, row.epochs, row.best_epoch, *numbers])
+            writer.writerow([*([cell.dataset] if dataset else []), *own, row.epochs, row.best_epoch, *numbers])
 
 
 def by_system(rows: Iterable[Row]) -> dict[str, list[Row]]:
@@ -132,12 +134,12 @@ def describe_data(grid: Grid, out: Path) -> dict[str, Any]:
     """
     path = out / "data.json"
     try:
-        collection = data_of(grid.data, 0 if grid.folds else None)
+        collection = data_of(grid.source, 0 if grid.folds else None)
     except DataError:
         return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
     clips = {name: len(collection.split(name)) for name in collection.splits}
-    made = Path(grid.data.partition(":")[2] or grid.data) / "soundscapes.json"
-    found = {"data": grid.data, "clips": clips}
+    made = Path(grid.source.partition(":")[2] or grid.source) / "soundscapes.json"
+    found = {"data": grid.source, "clips": clips}
     if made.is_file():
         found["soundscapes"] = json.loads(made.read_text(encoding="utf-8"))
     with written_whole(path) as draft:

@@ -47,7 +47,7 @@ def run_grid(
     out
         Cells go into `out/cells`.
     cache
-        Folder for features, shared by all cells.
+        Folder for features, shared by all cells; each of several data sets has its own inside.
     at_once
         How many cells run at the same time.
     told
@@ -74,8 +74,9 @@ def run_grid(
         else:
             due.append(cell)
     if at_once > 1 and len(due) > 1:
-        for cell in {(c.fold, c.settings.features, c.settings.augment): c for c in due}.values():
-            make_features(cell, grid.data, cache=cache, hook=features_hook)  # two processes would write the same files
+        for cell in {(c.data, c.fold, c.settings.features, c.settings.augment.semitones): c for c in due}.values():
+            # first, since two processes would write the same files
+            make_features(cell, grid.judgements, cache=cache / cell.dataset, hook=features_hook)
         return _together(grid, due, folder, cache, at_once, told)
     failures = []
     for cell in due:
@@ -84,9 +85,8 @@ def run_grid(
             finished = run_cell(
                 cell,
                 folder / cell.name,
-                grid.data,
                 grid.judgements,
-                cache=cache,
+                cache=cache / cell.dataset,
                 hook=hook,
                 features_hook=features_hook,
             )
@@ -117,7 +117,8 @@ def _together(grid: Grid, due: list[Cell], folder: Path, cache: Path, at_once: i
                 cell = waiting.pop(0)
                 told(cell, "begun")
                 place = folder / cell.name
-                running[workers.submit(run_cell, cell, place, grid.data, grid.judgements, cache=cache)] = cell
+                own = cache / cell.dataset
+                running[workers.submit(run_cell, cell, place, grid.judgements, cache=own)] = cell
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 cell = running.pop(future)
                 try:

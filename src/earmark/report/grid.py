@@ -298,7 +298,7 @@ def _write_page(
     if first.comparison is not None:
         values["verdict"] = first.verdict
         extra = Extra("grid.html", {"models": first.table}, drawings, values)
-        return write_report(first.comparison, page, data=grid.data, title=grid.title, extra=extra)
+        return write_report(first.comparison, page, data=grid.source, title=grid.title, extra=extra)
     values |= {
         "title": grid.title,
         "version": version("earmark"),
