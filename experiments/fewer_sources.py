@@ -11,12 +11,13 @@ the training sound differs. `experiments/sources.toml` trains on it.
 from __future__ import annotations
 
 import argparse
-from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
 
-from earmark.synthesis import open_bank, plan_from, synthesise
+from earmark.synthesis import plan_from, synthesise
+from earmark.synthesis.sources import FolderBank as Bank
+from earmark.synthesis.sources import open_bank
 
 
 def main() -> None:
@@ -42,25 +43,28 @@ def main() -> None:
 
 def thinned(soundbank: Path, out: Path, share: float, seed: int) -> Path:
     """A bank of links in which a share of the recordings is left to the split `train`, class by class."""
-    whole, rng = open_bank(soundbank), np.random.default_rng(seed)
-    counts = [0, 0]
+    whole = open_bank(soundbank)
+    kept = recordings(whole, share, seed)
     for label in whole.classes:
-        by_recording = defaultdict(list)
-        for name in whole.sources(label, "train"):
-            by_recording[recording(name)].append(name)
-        order = rng.permutation(sorted(by_recording))
-        kept = order[: max(1, round(share * len(order)))]
-        counts[0] += len(kept)
-        counts[1] += len(order)
-        names = [name for one in kept for name in by_recording[one]]
+        names = [name for name in whole.sources(label, "train") if recording(name) in kept[label]]
         names += [name for split in ("validate", "test") for name in whole.sources(label, split)]
         for name in names:
             link = out / name
             link.parent.mkdir(parents=True, exist_ok=True)
             if not link.exists():
                 link.symlink_to(soundbank / name)
+    counts = [sum(map(len, own.values())) for own in (kept, recordings(whole))]
     print(f"{out}: {counts[0]} of {counts[1]} recordings to train on")
     return out
+
+
+def recordings(bank: Bank, share: float = 1.0, seed: int = 0) -> dict[str, set[str]]:
+    """A share of the recordings that training soundscapes draw from, by class."""
+    rng, found = np.random.default_rng(seed), {}
+    for label in bank.classes:
+        order = rng.permutation(sorted({recording(name) for name in bank.sources(label, "train")}))
+        found[label] = set(order[: max(1, round(share * len(order)))].tolist())
+    return found
 
 
 def recording(name: str) -> str:

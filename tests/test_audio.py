@@ -3,6 +3,7 @@
 import itertools
 import math
 import os
+import re
 import struct
 import tempfile
 import tracemalloc
@@ -307,6 +308,31 @@ def test_files_without_samples(tmp_path, suffix):
 def test_what_is_no_sound_is_named(tmp_path, content, holds, suffix):
     (tmp_path / f"a{suffix}").write_bytes(content)
     refused(tmp_path / f"a{suffix}", rf"holds {holds}.*; earmark reads aiff, flac, mp3, ogg, opus and wav")
+
+
+@pytest.mark.parametrize(
+    ("suffix", "content", "holds"),
+    [
+        (".m4a", b"\0\0\0\x20ftypM4A ", r"MP4 \(AAC or ALAC\)"),
+        (".mp4", b"\0\0\0\x20ftypisom", r"MP4 \(AAC or ALAC\)"),
+        (".3gp", b"\0\0\0\x18ftyp3gp4", r"3GP \(AMR or AAC\)"),
+        (".aac", b"\xff\xf1\x50\x80\x2e\x7f\xfc", "AAC"),
+        (".aac", b"ID3\x04\0\0\0\0\0\x02..\xff\xf9\x50\x80", "AAC"),
+        (".amr", b"#!AMR\n\x3c\x08", "AMR"),
+        (".amr", b"#!AMR-WB\n\x04", "AMR"),
+        (".caf", b"caff\0\x01\0\0desc", "CAF"),
+        (".wma", bytes.fromhex("3026b2758e66cf11a6d900aa0062ce6c"), "WMA"),
+        (".webm", b"\x1aE\xdf\xa3", "Matroska or WebM"),
+    ],
+)
+def test_what_telephones_record_is_named_with_the_command_that_converts_it(tmp_path, suffix, content, holds):
+    path = tmp_path / f"my memo{suffix}"
+    path.write_bytes(content + bytes(60))
+    command = re.escape(f"ffmpeg -i '{path}' -vn '{tmp_path / 'my memo.flac'}'")
+    refused(path, rf"memo{suffix}: holds {holds}; earmark reads aiff, .* and wav; convert it: {command}$")
+    misnamed = path.rename(tmp_path / "a.flac")
+    refused(misnamed, rf"convert it: ffmpeg -i {re.escape(str(misnamed))} -vn {re.escape(str(tmp_path / 'a.wav'))}$")
+    assert suffix in audio.FOREIGN
 
 
 @kinds
@@ -617,6 +643,9 @@ def test_sound_is_found_in_folders_in_order(tmp_path):
     found = audio.find(str(tmp_path))
     assert found == sorted(tmp_path / name for name in names)
     assert audio.find(tmp_path / "folder.wav") == []
+    (tmp_path / "memo.M4A").touch()
+    assert audio.find(tmp_path) == found
+    assert set(audio.find(tmp_path, suffixes=audio.FOREIGN)) == {tmp_path / "memo.M4A"}
 
 
 def test_a_hidden_folder_named_outright_is_searched(tmp_path):

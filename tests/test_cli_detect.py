@@ -74,7 +74,11 @@ def test_without_a_folder_events_are_printed(earmark, model, recordings):
         ["0.000", "2.000", "dog", "0.668"],
     ]
     _, out, _ = earmark("detect", model, recordings)
-    assert [Path(line.split()[-1]).parent.name for line in out.splitlines()[1:]] == [recordings.name, "sub"]
+    assert [line.split()[-1] for line in out.splitlines()[1:]] == ["a.wav", "sub/a.wav"]
+    _, out, _ = earmark("detect", model, recordings, recordings / "sub" / "gone.wav", "--json")
+    told = json.loads(out)
+    assert [event["filename"] for event in told["events"]] == ["a.wav", "sub/a.wav"]
+    assert told["failed"] == {"gone.wav": "there is no such file"}
     _, out, _ = earmark("detect", model, recordings / "a.wav", "--json")
     (event,) = json.loads(out)["events"]
     assert (event["label"], event["onset"], event["offset"]) == ("dog", 0.0, 2.0)
@@ -117,7 +121,10 @@ def test_failed_recordings_are_counted_and_listed(earmark, model, recordings, tm
     assert out.splitlines()[-1] == f"1 failed: {tmp_path / 'o' / 'failed.csv'} says which and why"
     code, out, err = earmark("detect", model, tmp_path / "bad.wav", "--out", tmp_path / "p")
     assert code == 2
-    assert err == f"earmark: none of 1 recordings could be read; {tmp_path / 'p' / 'failed.csv'} says why\n"
+    assert err == (
+        "earmark: none of 1 recordings could be read, such as bad.wav: holds text; earmark reads aiff, flac, mp3, ogg, "
+        f"opus and wav; {tmp_path / 'p' / 'failed.csv'} says why\n"
+    )
     code, out, err = earmark("detect", model, tmp_path / "bad.wav", recordings / "a.wav")
     assert code == 0
     assert "dog" in out
@@ -125,6 +132,48 @@ def test_failed_recordings_are_counted_and_listed(earmark, model, recordings, tm
     code, out, err = earmark("detect", model, tmp_path / "bad.wav")
     assert code == 2
     assert err.count("\n") == 1
+
+
+def test_what_telephones_record_is_not_passed_over(earmark, model, recordings, tmp_path):
+    folder = tmp_path / "phone"
+    folder.mkdir()
+    for name in ("a.m4a", "b.MP4"):
+        (folder / name).write_bytes(b"\0\0\0\x20ftypM4A " + bytes(60))
+    commands = [f"ffmpeg -i {folder / name} -vn {folder / name[0]}.flac" for name in ("a.m4a", "b.MP4")]
+    code, out, err = earmark("detect", model, folder)
+    assert (code, out, err.count("\n")) == (2, "", 3)
+    for line, command in zip(err.splitlines(), commands, strict=False):
+        assert "holds MP4 (AAC or ALAC)" in line
+        assert line.endswith(f"convert it: {command}")
+    code, out, err = earmark("detect", model, folder, "--out", tmp_path / "o")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "none of 2 recordings could be read, such as a.m4a: holds MP4 (AAC or ALAC); earmark reads" in err
+    assert commands[0] in err
+    audio.write(folder / "c.wav", np.zeros(22050), 22050)
+    code, out, err = earmark("detect", model, folder, "--out", tmp_path / "o")
+    assert (code, err) == (0, "")
+    assert out.startswith("1 of 3 recordings done; 1 events")
+    assert out.splitlines()[-1] == f"2 failed: {tmp_path / 'o' / 'failed.csv'} says which and why"
+    assert [line.split(",")[0] for line in (tmp_path / "o" / "failed.csv").read_text().splitlines()[1:]] == [
+        "a.m4a",
+        "b.MP4",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        ("aa.wav@0-1", "recording 'aa.wav' is not in the job; the nearest name in it is "),
+        ("sub/b.wav@0-1", "recording 'sub/b.wav' is not in the job; the nearest name in it is sub/a.wav\n"),
+        ("0-1", "there are 2 recordings; say which to draw"),
+        ("sub/a.wav@9-10", "lies behind the end: sub/a.wav lasts 0:00:02"),
+    ],
+)
+def test_a_figure_that_cannot_be_is_refused_before_the_job_runs(wanted, message, earmark, model, recordings, tmp_path):
+    code, out, err = earmark("detect", model, recordings, "--out", tmp_path / "o", "--figure", wanted)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert message in err
+    assert not (tmp_path / "o").exists()
 
 
 def test_names_that_are_no_text_can_be_given_and_printed(earmark, model, tmp_path):
@@ -135,7 +184,7 @@ def test_names_that_are_no_text_can_be_given_and_printed(earmark, model, tmp_pat
     assert (tmp_path / "o" / "events" / "caf%E9%0A.wav.tsv").exists()
     code, out, err = earmark("detect", model, path, path.with_name("gone.wav"))
     assert code == 0
-    assert "\\udce9\\n.wav" in out
+    assert out.splitlines()[-1].endswith("  caf%E9%0A.wav")
 
 
 def test_interrupted_it_says_how_to_go_on(earmark, model, recordings, tmp_path, monkeypatch):

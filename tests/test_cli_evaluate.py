@@ -2,7 +2,9 @@
 
 import json
 
+import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from earmark.annotations import LabelTable
 from earmark.checkpoint import save_detector
@@ -53,6 +55,11 @@ def undrawn(request, monkeypatch):
     """Figures take longer than all the rest, so only the tests that look at them have them."""
     if "figures" not in request.node.name:
         monkeypatch.setattr("earmark.cli.evaluate._draw", lambda *_: [])
+
+
+def strictly(text):
+    """JSON as other languages read it, which know no NaN."""
+    return json.loads(text, parse_constant=pytest.fail)
 
 
 def evaluate(run, model, data, *more):
@@ -170,3 +177,54 @@ def test_runs_are_compared_in_words_and_tables(world, run, tmp_path):
         run("compare", "@a")
     with pytest.raises(DataError, match=r"data: not judged yet; run: earmark evaluate .*data DATA"):
         run("compare", "@a", "@data")
+
+
+def test_json_that_judging_prints_and_comparisons_are_strict(run, tmp_path):
+    for name in "ac":
+        told = strictly(evaluate(run, f"@{name}", "@data", "--threshold", 1.0, "--out", tmp_path / name, "--json"))
+        assert told["dynamic"]["overall"]["precision"] is None  # nothing is found at that threshold
+    told = strictly(run("compare", tmp_path / "a", tmp_path / "c", "--out", tmp_path / "both", "--json"))
+    assert strictly((tmp_path / "both" / "comparison.json").read_text()) == told
+    strictly(run("report", tmp_path / "a", "--out", tmp_path / "page.html", "--json"))
+
+
+def test_scores_on_disk_are_strict_json(run, tmp_path):
+    evaluate(run, "@a", "@data", "--threshold", 1.0, "--out", tmp_path)
+    strictly((tmp_path / "scores.json").read_text())
+
+
+def test_labels_without_times_are_given_as_the_reason_for_dashes(world, run, tmp_path):
+    labels = open_data(world / "data", "test").labels
+    weak = LabelTable([row._replace(onset=None, offset=None) for row in labels])
+    write_labels(weak, tmp_path / "weak.csv", "csv")
+    said = evaluate(run, "@a", "@data", "--reference", tmp_path / "weak.csv", "--out", tmp_path / "out")
+    assert said.count("Note: no scores of segments and events: the reference says only that a class is in a clip") == 1
+    assert said.count("Note: the numbers are rough: only 1 clip was judged") == 1
+    assert load_judgement(tmp_path / "out").scores["dynamic"] is None
+    run("report", tmp_path / "out", "--out", tmp_path / "page.html")
+    assert "the reference says only that a class is in a clip, not when" in (tmp_path / "page.html").read_text()
+
+
+def test_the_curve_of_the_report_is_that_of_the_figures(world, run, tmp_path, monkeypatch):
+    """Also against the authors' reference, in which 1.flac has the events of 10.flac, and at another threshold."""
+    data = open_data(world / "data", "train")
+    lines = ["filename\tonset\toffset\tlabel\tsplit"]
+    for name, clip in zip(("1.flac", "10.flac"), data.clips, strict=False):
+        (tmp_path / name).write_bytes(clip.sources[0].path.read_bytes())
+        lines += [f"{name}\t{row.onset}\t{row.offset}\t{row.label}\ttest" for row in data.labels.of(clip.filename)]
+    (tmp_path / "labels.tsv").write_text("\n".join(lines))
+    drawn = []
+
+    def draw(curves, threshold=0.5):
+        drawn.append((*curves.values(), threshold))
+        return Figure()
+
+    monkeypatch.setattr("earmark.plots.precision_recall", draw)
+    told = ("--reference", "authors", "--threshold", 0.3, "--out", tmp_path / "out", "--cache", tmp_path / "cache")
+    run("evaluate", "@a", tmp_path, *told)
+    run("report", tmp_path / "out", "--out", tmp_path / "page.html")
+    (figure, mark), (report, other) = drawn
+    assert mark == other == 0.3
+    for part in ("level", "tp", "fp", "n_ref"):
+        np.testing.assert_array_equal(getattr(figure, part), getattr(report, part))
+    assert "marks at 0.3." in (tmp_path / "page.html").read_text()

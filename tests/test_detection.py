@@ -212,7 +212,7 @@ def test_no_two_recordings_share_a_name():
 
 
 def test_recordings_are_found_once_and_never_in_the_output(tmp_path):
-    for name in ("b.wav", "a.flac", "sub/c.mp3", "out/events/d.wav", "out2/e.wav", "notes.txt"):
+    for name in ("b.wav", "a.flac", "sub/c.mp3", "out/events/d.wav", "out2/e.wav", "notes.txt", "sub/f.M4A"):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
@@ -222,6 +222,7 @@ def test_recordings_are_found_once_and_never_in_the_output(tmp_path):
         "b.wav",
         "out2/e.wav",
         "sub/c.mp3",
+        "sub/f.M4A",  # to be refused with the reason
     ]
     with pytest.raises(ArgumentError, match="holds the recordings; choose another folder"):
         find_recordings([tmp_path], tmp_path)

@@ -4,6 +4,7 @@ import csv
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -122,6 +123,52 @@ def test_recordings_that_were_moved_are_not_run_again(recordings, tmp_path):
     report = run_job(model(), [moved], tmp_path / "out")
     assert (report.done, report.kept) == (0, 5)
     assert (tmp_path / "out" / "events.csv").read_bytes() == kept
+
+
+@pytest.mark.parametrize("place", ["out", "recordings/out"])
+def test_recordings_that_were_copied_with_their_job_are_not_counted_twice(place, recordings, tmp_path):
+    project = tmp_path / os.fsdecode(b"caf\xe9")
+    project.mkdir()
+    recordings = recordings.rename(project / "recordings")
+    first = run_job(model(), [recordings], project / place)
+    copy = Path(shutil.copytree(project, tmp_path / "copy"))
+    kept = (copy / place / "events.csv").read_bytes()
+    report = run_job(model(), [copy / "recordings" / "night 1"], copy / place)  # all of it, even so
+    assert (report.done, report.kept, report.events) == (0, 2, first.events)
+    report = run_job(model(), [copy / "recordings"], copy / place)
+    assert (report.done, report.kept, report.events) == (0, 5, first.events)
+    assert (copy / place / "events.csv").read_bytes() == kept
+    with Ledger(copy / place / "ledger.sqlite", read_only=True) as ledger:
+        assert {entry.path.is_relative_to(copy) for entry in ledger.entries()} == {True}
+    audio.write(copy / "recordings" / "a.wav", bursts(3, (1, 2)), 8000)  # changed in the copy: one row all the same
+    assert (run_job(model(), [copy / "recordings"], copy / place).done, report.events) == (1, first.events)
+    assert run_job(model(), [recordings], project / place).kept == 5  # where it was copied from, all is as it was
+
+
+def test_a_job_that_was_moved_alone_still_knows_its_recordings(recordings, tmp_path):
+    run_job(model(), [recordings], tmp_path / "out")
+    (tmp_path / "b" / "recordings").mkdir(parents=True)
+    audio.write(tmp_path / "b" / "recordings" / "a.wav", bursts(1), 8000)  # another one, in the same place beside it
+    out = (tmp_path / "out").rename(tmp_path / "b" / "out")
+    report = run_job(model(), [recordings], out)
+    assert (report.files, report.kept) == (5, 5)
+    assert len(read_labels(out / "events.csv").filenames) == 5
+
+
+def test_a_recording_that_failed_and_is_gone_is_forgotten(recordings, tmp_path):
+    (recordings / "memo.m4a").write_bytes(b"\0\0\0\x20ftypM4A " + bytes(60))
+    report = run_job(model(), [recordings], tmp_path / "out")
+    assert (report.files, report.done, report.failed) == (6, 5, 1)
+    assert report.trouble.startswith("memo.m4a: holds MP4")
+    (failed,) = table(tmp_path / "out" / "failed.csv")
+    assert failed["filename"] == "memo.m4a"
+    run_job(model(), [recordings / "night 1"], tmp_path / "out")
+    assert table(tmp_path / "out" / "failed.csv") == [failed]  # not asked for, and still there
+    audio.write(recordings / "memo.flac", bursts(1), 8000)
+    (recordings / "memo.m4a").unlink()
+    report = run_job(model(), [recordings], tmp_path / "out")
+    assert (report.done, report.kept, report.failed, report.trouble) == (1, 5, 0, None)
+    assert not (tmp_path / "out" / "failed.csv").exists()
 
 
 def test_other_formats_are_written_from_the_ledger(recordings, tmp_path):

@@ -1,7 +1,7 @@
 """Runs compared: never better where the data do not say so, and nothing compared that cannot be."""
 
-import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,8 @@ from earmark.errors import ArgumentError, DataError
 from earmark.evaluation.base import Counts
 from earmark.evaluation.comparison import Entry, compare_entries, group_runs
 from earmark.evaluation.saved import Saved, save_judgement
+from earmark.events import Decoder
+from earmark.files import json_text
 from earmark.settings import load_recipe
 
 CLIPS, CLASSES = 300, ("cat", "dog")
@@ -127,7 +129,7 @@ def test_a_ratio_without_divisor_is_nan_and_no_error(rng):
     silent = [saved(Counts(**{**vars(segments(rng, 0.0)), "fp": np.zeros((CLIPS, 2), int)})) for _ in range(2)]
     value = compare_entries([Entry("silent", tuple(silent))]).values["silent"]["dynamic.precision"]
     assert math.isnan(value.value)
-    json.dumps(comparison.to_dict())
+    json_text(comparison.to_dict())
 
 
 @pytest.fixture
@@ -150,10 +152,40 @@ def runs(tmp_path, rng):
 def test_runs_are_grouped_by_what_they_were_told(runs):
     entries = group_runs([*runs, runs[0]])
     found = {entry.name: [own.folder.name for own in entry.judgements] for entry in entries}
-    assert found == {"rap penalty=none": ["a", "b"], "rap penalty=0.01": ["c"], "strong": ["d"], "e": ["e"]}
+    assert found == {"rap": ["a", "b"], "rap penalty 0.01": ["c"], "strong": ["d"], "e": ["e"]}
     assert [entry.name for entry in group_runs(runs[:2])] == ["rap"]
     comparison = compare_entries(entries)
     assert len(comparison.tied) == 3  # they are all the same
+    assert "the numbers are rough: only 6 clips were judged" in comparison.notes[-1]
     (runs[0] / "config.toml").write_text("[training")
     with pytest.raises(DataError, match=r"config.toml: not TOML"):
         group_runs(runs)
+
+
+@pytest.mark.parametrize(
+    ("changes", "names"),
+    [
+        ([{"pool": "rap"}, {"pool": "max"}], ["rap", "max"]),
+        ([{"pool": "rap", "penalty": "0.001"}, {"pool": "max"}], ["rap", "max"]),
+        ([{"pool": "rap", "epochs": "5"}, {"pool": "max"}], ["rap epochs 5", "max epochs 40"]),
+        ([{"balanced": "true"}, {"balanced": "false"}], ["rap balanced", "rap"]),
+        ([{"semitones": "[1, -1]"}, {}], ["rap semitones [1, -1]", "rap"]),
+        ([{"network": "crnn"}, {"width": "0.25"}, {}], ["rap crnn", "rap cnn width 0.25", "rap cnn width 0.5"]),
+        ([{"save_minutes": "1", "tensorboard": "true"}, {"seed": "9"}], ["rap"]),
+    ],
+)
+def test_systems_are_called_by_what_was_set_otherwise(changes, names, rng, tmp_path):
+    judgement = judged(rng)
+    for i, change in enumerate(changes):
+        save_judgement(tmp_path / str(i), judgement, {"align": "middle"})
+        told = {"pool": "rap", "epochs": "40", "width": "0.5", **change}
+        (tmp_path / str(i) / "config.toml").write_text(load_recipe("quick").changed(told).to_toml())
+    assert [entry.name for entry in group_runs(tmp_path / str(i) for i in range(len(changes)))] == names
+
+
+def test_a_threshold_is_named_where_it_differs(tmp_path):
+    for name, decoder in (("a", Decoder(threshold=0.3)), ("b", Decoder(median=0.5))):
+        save_judgement(tmp_path / name, replace(judged(np.random.default_rng(0)), decoder=decoder), {})
+        (tmp_path / name / "config.toml").write_text(load_recipe("quick").changed({"pool": "rap"}).to_toml())
+    entries = group_runs([tmp_path / "a", tmp_path / "b"])
+    assert [entry.name for entry in entries] == ["rap threshold 0.3", "rap threshold 0.5 median 0.5"]

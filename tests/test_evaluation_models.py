@@ -97,7 +97,7 @@ def test_psds_is_computed_where_asked_for():
     point = LabelTable([*TRUTH, ("a", 9.0, 9.0, "dog")], filenames=["a", "b"])
     judgement = judge(clips, point, hop=HOP, reduction=REDUCTION, with_psds=True)
     assert judgement.psds == {"psds1": 1.0, "psds2": 1.0}
-    assert judgement.notes == ("PSDS leaves out 1 reference events of no length",)
+    assert judgement.notes[0] == "PSDS leaves out 1 reference events of no length"
 
 
 def test_psds_of_events_follows_their_confidence():

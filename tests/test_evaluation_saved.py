@@ -1,6 +1,7 @@
 """Judgements on disk: what is read back is what was judged, and damage is refused in a line."""
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from earmark.errors import DataError
 from earmark.evaluation.base import scores
 from earmark.evaluation.models import judge, judge_events
 from earmark.evaluation.saved import load_judgement, save_judgement
+from earmark.files import json_text
 from earmark.inference.bags import ClipProbabilities
 
 HOP, REDUCTION = 0.1, 4
@@ -30,8 +32,8 @@ def test_what_is_read_back_is_what_was_judged(rng, tmp_path):
     judgement = judged(rng)
     written = save_judgement(tmp_path / "new", judgement, {"data": "x", "notes": ["one"]})
     saved = load_judgement(tmp_path / "new")
-    assert saved.scores == json.loads(json.dumps(written))
-    assert saved.scores["notes"] == ["one"]
+    assert repr(saved.scores) == repr(json.loads(json.dumps(written)))  # in which NaN is NaN
+    assert saved.scores["notes"] == ["one", *judgement.notes]
     assert (saved.scores["reference"], saved.scores["segment"], saved.scores["clips"]) == ("data", 1.0, 6)
     assert saved.scores["decoder"]["threshold"] == 0.5
     assert set(saved.scores["psds"]) == {"psds1", "psds2"}
@@ -45,7 +47,7 @@ def test_what_is_read_back_is_what_was_judged(rng, tmp_path):
     assert list(heard) == [c.filename for c in judgement.clips]
     for c in judgement.clips:
         p, frames, duration = heard[c.filename]
-        np.testing.assert_allclose(p, c.dynamic, atol=5e-4)
+        np.testing.assert_array_equal(p, c.dynamic)
         assert (frames, duration) == (c.frames, c.duration)
 
 
@@ -84,3 +86,18 @@ def test_a_folder_without_judgement_says_what_to_do(rng, tmp_path):
     (tmp_path / "scores.json").write_text("[]")
     with pytest.raises(DataError, match=r"scores.json: damaged: an object expected"):
         load_judgement(tmp_path)
+
+
+def test_null_is_read_as_nan_and_so_are_files_of_before(rng, tmp_path):
+    written = save_judgement(tmp_path, judged(rng), {})
+    written["static"]["maximum"]["per_class"]["cat"]["precision"] = math.nan
+    written["dynamic"]["macro"]["f1"] = written["psds"]["psds1"] = math.nan
+    written["intervals"]["dynamic.f1"] = (math.nan, math.nan)
+    for text in (json_text(written), json.dumps(written)):
+        (tmp_path / "scores.json").write_text(text)
+        found = load_judgement(tmp_path).scores
+        assert math.isnan(found["static"]["maximum"]["per_class"]["cat"]["precision"])
+        assert math.isnan(found["dynamic"]["macro"]["f1"])
+        assert math.isnan(found["psds"]["psds1"])
+        assert all(map(math.isnan, found["intervals"]["dynamic.f1"]))
+        assert found["decoder"]["low"] is None  # which is no number that is missing

@@ -475,3 +475,14 @@ def test_what_means_nothing_is_refused(rng):
 def test_scores_that_cannot_be_ranked_are_refused(scores, options, error, message):
     with pytest.raises(error, match=message):
         friedman(scores, **options)
+
+
+@pytest.mark.parametrize("average", ["overall", "macro"])
+def test_the_short_way_of_leaving_out_is_the_long_one(rng, average):
+    """Over seeds a ratio takes each clip out of the sums; any other function gets weights that leave it out."""
+    seeds = [some_counts(rng) for _ in range(3)]
+    for name in ("f1", "recall", "error_rate"):
+        short = ratio(name, average)
+        assert seed_variance(seeds, short).interval == pytest.approx(
+            seed_variance(seeds, lambda counts, weights, f=short: f(counts, weights)).interval, rel=1e-9
+        )

@@ -2,12 +2,14 @@
 
 import csv
 import json
+import os
 import re
 import signal
 import subprocess
 import sys
 import time
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -101,7 +103,7 @@ def whole(folder, tmp_path_factory):
 class Here:
     """Workers that are this process, and at once done."""
 
-    def __init__(self, workers, **options):
+    def __init__(self, *options):
         pass
 
     def __enter__(self):
@@ -109,6 +111,9 @@ class Here:
 
     def __exit__(self, *error):
         pass
+
+    def wait(self, running):
+        return set(running)
 
     def submit(self, function, *args, **options):
         future = Future()
@@ -267,9 +272,41 @@ def test_a_killed_grid_goes_on_and_ends_alike(whole, grid_file, tmp_path):
         assert one.scores == two.scores
 
 
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="no process groups")
+@pytest.mark.parametrize("send", [os.killpg, os.kill])
+def test_ctrl_c_ends_a_grid_at_once_and_it_goes_on(folder, grid_file, tmp_path, send):
+    """To all processes, as a terminal sends it, and to the first alone."""
+    grid_file.write_text(
+        grid_file.read_text().replace('max = { pool = "max" }', 'max = { pool = "max", epochs = 9999 }')
+    )
+    words = ["reproduce", grid_file, "--out", tmp_path / "a", "--cache", tmp_path / "cache", "--at-once", "2"]
+    victim = subprocess.Popen(
+        [sys.executable, "-m", "earmark.cli", *map(str, words)],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    try:
+        cells, end = tmp_path / "a" / "cells", time.monotonic() + 100
+        while not ((cells / "max-cnn-seed0" / "last.ckpt").exists() and list(cells.glob("strong*/clean"))):
+            assert victim.poll() is None, victim.communicate()
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        send(victim.pid, signal.SIGINT)
+        err = " ".join(victim.communicate(timeout=20)[1].split())  # would wait for any that lives
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(victim.pid, signal.SIGKILL)
+    assert victim.returncode == 130
+    assert "Traceback" not in err
+    assert "max-cnn-seed0: interrupted" in err
+    assert "judgements done; the same command goes on" in err
+
+
 @pytest.mark.parametrize("at_once", [1, 2])
 def test_a_cell_that_fails_costs_nothing_else(grid_file, tmp_path, monkeypatch, at_once):
-    monkeypatch.setattr("earmark.experiment.schedule.ProcessPoolExecutor", Here)
+    monkeypatch.setattr("earmark.experiment.schedule.Workers", Here)
     grid_file.write_text(grid_file.read_text().replace('max = { pool = "max" }', "max = { learning_rate = 1e30 }"))
     grid = load_grid(grid_file).selected(systems=["max", "strong"])
     heard = []

@@ -1,11 +1,13 @@
-"""Files are written whole or not at all."""
+"""Files are written whole or not at all, and JSON is read by everybody."""
 
+import json
 import os
 
+import numpy as np
 import pytest
 
 from earmark.errors import ArgumentError
-from earmark.files import make_folder, written_whole
+from earmark.files import json_text, make_folder, written_whole
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
@@ -43,3 +45,14 @@ def test_a_folder_that_cannot_be_written_to(tmp_path):
     tmp_path.chmod(0o500)
     with pytest.raises(ArgumentError, match="cannot be written to"):
         make_folder(tmp_path)
+
+
+def test_json_has_null_for_what_is_no_number():
+    nan, inf = float("nan"), float("inf")
+    text = json_text({"a": [nan, (1.5, -inf)], "b": {"c": np.float64(nan), "d": None}, "é": [True, 3, "NaN"]}, indent=1)
+    assert json.loads(text, parse_constant=pytest.fail) == {
+        "a": [None, [1.5, None]],
+        "b": {"c": None, "d": None},
+        "é": [True, 3, "NaN"],
+    }
+    assert text.startswith('{\n "a"')

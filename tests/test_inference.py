@@ -298,7 +298,7 @@ def test_scores_of_a_newer_version_are_refused(tmp_path, rng, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["max", "mean", "auto", "rap"])
-@pytest.mark.parametrize("horizon", [None, 60.0, 0.37, 1000.0])
+@pytest.mark.parametrize("horizon", [None, 60.0, 1.0, 0.37, 1000.0])
 def test_scores_are_pooled_again_as_the_operator_does(rng, name, horizon):
     scores, pool = make_scores(rng), create_pool(name, 2)
     intervals, P = repool(scores, pool, horizon)
@@ -309,6 +309,9 @@ def test_scores_are_pooled_again_as_the_operator_does(rng, name, horizon):
     for (onset, offset), found in zip(intervals, P, strict=True):
         own = torch.from_numpy(scores.p[(middles >= onset) & (middles < offset)].astype(np.float32))
         np.testing.assert_allclose(found, pool(own[None])[0].detach(), atol=1e-6)
+        stream = pool.stream()
+        stream.update(own)
+        np.testing.assert_allclose(found, stream.value(), rtol=0, atol=1e-7)
 
 
 def test_pooling_again_is_the_same_in_small_chunks(rng, monkeypatch):

@@ -345,3 +345,16 @@ def test_learning_curves_show_what_the_log_says(tmp_path):
     assert marks(scores)["f1"][:, 1].tolist() == pytest.approx([0.1, 0.2, 0.3])
     assert sorted(line.get_ydata()[-1] for line in over_time.lines) == [-2, 4]
     assert [t.get_text() for t in at_end.get_yticklabels()] == ["cat", "dog"]
+
+
+def test_learning_curves_have_gaps_where_the_log_has_no_number(tmp_path):
+    lines = [
+        {"epoch": e, "loss": 0.5, "alpha": [1.0, None], "best": e == 2}
+        | {"validation": {"loss": None if e == 1 else 0.5, "accuracy": 0.5, "f1": None}}
+        for e in (1, 2)
+    ]
+    log = tmp_path / "log.jsonl"
+    log.write_text("\n".join(map(json.dumps, lines)))
+    loss, scores, *_ = plots.learning_curves(log, ["dog", "cat"]).axes
+    assert np.isnan(marks(loss)["validation"][:, 1]).tolist() == [True, False]
+    assert np.isnan(marks(scores)["f1"][:, 1]).all()

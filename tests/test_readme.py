@@ -112,8 +112,7 @@ def outline(text, with_notes=True):
     text = re.sub(r"^(Best by|No difference: the data).*", "SUMMARY", text, flags=re.M)
     text = re.sub(r"^.* (is better than|are not distinguishable).* p [^ ]+.*", "VERDICT", text, flags=re.M)
     text = re.sub(r"^\d+ clips: beyond full scale.*\n", "", text, flags=re.M)
-    if not with_notes:
-        text = re.sub(r"^Note: .*\n", "", text, flags=re.M)
+    text = re.sub(r"^Note: .*\n" if not with_notes else r"^Note: the numbers are rough: .*\n", "", text, flags=re.M)
     text = re.sub(r"[-+]?(\d+(,\d{3})*(\.\d+)?|\.\d+)(e-\d+)?|(?<=\s)-(?=\s|$)", "#", text)
     return re.sub(r"[ \t]+(\n?)", lambda found: found[1] or " ", text)
 

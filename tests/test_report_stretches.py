@@ -10,9 +10,11 @@ from earmark import audio
 from earmark.annotations import Label
 from earmark.detection.detector import SoundDetector
 from earmark.detection.job import run_job
-from earmark.errors import ArgumentError
+from earmark.detection.ledger import Ledger
+from earmark.detection.outputs import JobFolder
+from earmark.errors import ArgumentError, DataError
 from earmark.report import stretches
-from earmark.report.stretches import busiest, check_stretch, choose_stretches, draw_stretches
+from earmark.report.stretches import busiest, check_stretch, check_stretches, choose_stretches, draw_stretches
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +60,8 @@ def test_the_busiest_minutes_are_those_of_each_recording(job):
         ("a.wav@0-2:00:00", "an hour at most can be drawn, 2:00:00 asked for"),
         ("a.wav@80-90", "lies behind the end: a.wav lasts 0:01:10"),
         ("10-20", "there are 3 recordings; say which to draw"),
-        ("aa.wav@1-2", "recording='aa.wav' is not known; did you mean 'a.wav'"),
+        ("aa.wav@1-2", r"recording 'aa\.wav' is not in the job; the nearest name in it is a\.wav$"),
+        ("CC.wav@1-2", r"the nearest name in it is sub/c\.wav$"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused(job, wanted, message):
@@ -73,6 +76,36 @@ def test_names_that_several_recordings_share_are_refused(tmp_path):
     run_job(SoundDetector(EnergyScorer()), [tmp_path / "in"], tmp_path / "out")
     with pytest.raises(ArgumentError, match=r"2 recordings are called a\.wav: x/a\.wav, y/a\.wav"):
         choose_stretches(tmp_path / "out", "a.wav@0-1")
+
+
+def test_what_a_job_will_have_can_be_asked_for_before_it_runs(job, tmp_path):
+    audio.write(tmp_path / "new.wav", bursts(2), 8000)
+    check_stretches(["new.wav@0-1", "c.wav@0-1", "a.wav@60-70", "busiest"], [tmp_path], job)  # of now, and of before
+    check_stretches(["0-1"], [tmp_path], tmp_path / "out")
+    check_stretches(["x.wav@0-1"], [], tmp_path / "out")  # a job without recordings is refused in its own words
+    for wanted, message in (("d.wav@0-1", "the nearest name in it is"), ("new.wav@2-3", "lies behind the end")):
+        with pytest.raises(ArgumentError, match=message):
+            check_stretches([wanted], [tmp_path], job)
+    (tmp_path / "bad.wav").write_text("no sound")
+    with pytest.raises(DataError, match=r"bad\.wav: holds text"):
+        check_stretches(["bad.wav@0-1"], [tmp_path], job)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_recording_that_failed_cannot_be_drawn(tmp_path):
+    audio.write(tmp_path / "a.wav", bursts(2), 8000)
+    (tmp_path / "bad.wav").write_text("no sound")
+    run_job(SoundDetector(EnergyScorer()), [tmp_path], tmp_path / "out")
+    with pytest.raises(ArgumentError, match=r"figure 'bad.wav@0-1' cannot be drawn: bad\.wav: holds text"):
+        choose_stretches(tmp_path / "out", "bad.wav@0-1")
+    assert chosen(tmp_path / "out", "0-1") == [("a.wav", 0.0, 1.0)]
+
+
+def test_a_job_without_recordings_has_none_to_draw(tmp_path):
+    Ledger(JobFolder(tmp_path).ledger).close()
+    assert chosen(tmp_path, "busiest") == []
+    with pytest.raises(ArgumentError, match=r"recording 'a\.wav' is not in the job$"):
+        choose_stretches(tmp_path, "a.wav@0-1")
 
 
 def test_no_other_minute_is_busier(rng):

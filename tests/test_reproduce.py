@@ -23,6 +23,7 @@ from earmark.experiment.results import by_system
 from earmark.inference.bags import ClipProbabilities
 from earmark.report.grid import write_grid_report
 from earmark.report.grid_tables import fold_table, mean_scores, published_tables
+from earmark.settings import load_recipe
 
 ROOT = Path(__file__).parents[1]
 CLASSES = ("dog <bark>", "siren")
@@ -307,7 +308,7 @@ def test_the_page_about_the_reproduction_has_the_tables_of_the_results():
     tool = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tool)
     text = PAGE.read_text()
-    assert len(tool.TABLE.findall(text)) == 2
+    assert len(tool.TABLE.findall(text)) == 3
     assert tool.filled(text) == text, "run: tools/fill_tables.py docs/reproduction.md"
 
 
@@ -342,13 +343,17 @@ def test_what_the_page_about_the_reproduction_says_is_so(kept):
     assert clean["mean"]["static_pooled_recall"] < 0.5
     for rule in ("maximum", "pooled"):
         near = [clean[s][f"static_{rule}_f1"] for s in ("auto", "CAP", "RAP 1e-3", "RAP 1e-4", "max")]
-        assert max(near) - min(near) < 0.04
+        assert max(near) - min(near) < 0.02
         assert clean["strong"][f"static_{rule}_f1"] > max(near)
     assert max(weak, key=lambda s: clean[s]["static_pooled_f1"]) != "auto"
     precision = [clean[f"RAP 1e-{k}"]["dynamic_precision"] for k in (2, 3, 4)]
     assert precision == sorted(precision)
     paper = load_grid("urban-sed").published.scores
-    assert sum(table_1[system]["dynamic_f1"] < paper[system][3] for system in systems) > len(systems) / 2
+    away = {system: round(table_1[system]["dynamic_f1"] - paper[system][3], 3) for system in systems}
+    assert {system for system in systems if away[system] > 0} == {"RAP 1e-2"}
+    assert {system for system in systems if abs(away[system]) > 0.05} == {"RAP 1e-4"}
+    assert set(sorted(systems, key=away.get)[:3]) == {"max", "auto", "RAP 1e-4"}
+    assert len([row for row in kept if row.judgement == "clean"]) == 3 * len(systems)
     assert table_1["auto"]["dynamic_f1"] < table_1["soft-max"]["dynamic_f1"]
     alpha = {(r.cell.system, r.cell.seed): r.saved().scores["alpha"] for r in kept if r.judgement == "clean"}
     for (system, _), own in alpha.items():
@@ -358,3 +363,51 @@ def test_what_the_page_about_the_reproduction_says_is_so(kept):
             assert min(own) > np.log(25)
         elif system == "RAP 1e-2":
             assert max(own) < 1
+
+
+def test_what_the_page_says_about_the_reasons_is_so(kept):
+    """Experiments beside the nine systems, a sentence at a time."""
+    systems = ("RAP 1e-4", "CAP", "auto")
+    rows = gather(load_grid(ROOT / "experiments" / "sources.toml"), ROOT / "results" / "urban-sed-sources")
+    f1 = {(r.judgement, r.cell.system, r.cell.dataset): r.scores["dynamic_f1"] for r in rows}
+    for name in ("clean", "table-1"):
+        own = by_system(row for row in kept if row.judgement == name)
+        f1 |= {(name, system, "all"): mean_scores(own[system])["dynamic_f1"] for system in systems}
+    paper = load_grid("urban-sed").published.scores
+    doublings = np.log2(798 / 268)
+    assert round(doublings, 1) == 1.6
+    for system in systems:
+        steps = [f1["table-1", system, part] for part in ("quarter", "half", "all")]
+        assert all(0.015 < gain < 0.065 for gain in np.diff(steps))
+        made_up = doublings * (steps[2] - steps[1]) / (paper[system][3] - steps[2])
+        assert 0.75 < made_up < 0.85 if system == "RAP 1e-4" else made_up > 1
+        for part in ("quarter", "half"):
+            assert abs(f1["authors-middle", system, part] - f1["table-1", system, part]) < 0.003
+    assert round(f1["clean", "CAP", "all"] - f1["clean", "CAP", "half"], 2) == 0.06
+    rows = gather(load_grid(ROOT / "experiments" / "otherwise.toml"), ROOT / "results" / "urban-sed-auto")
+    auto = {(row.judgement, row.cell.system): round(row.scores["dynamic_f1"], 3) for row in rows}
+    half = [round(r.scores["dynamic_f1"], 3) for r in kept if (r.judgement, r.cell.system) == ("table-1", "auto")]
+    assert (auto["table-1", "auto, 32 bits"], half) == (0.470, [0.448, 0.450, 0.464])
+    assert (0.470 - np.mean(half)) / (paper["auto"][3] - np.mean(half)) < 1 / 3
+    assert auto["clean", "auto, no pitch variants"] == 0.538
+
+
+def test_what_the_page_says_about_the_recipe_best_is_so(kept):
+    grid = load_grid(ROOT / "experiments" / "best.toml")
+    rows = gather(grid, ROOT / "results" / "urban-sed-best")
+    validate = {row.cell.system: row.scores for row in rows if row.judgement == "validate"}
+    f1 = {system: round(scores["dynamic_f1"], 3) for system, scores in validate.items()}
+    assert max(f1, key=f1.get) == "paper"
+    assert len(f1) == 8
+    others = sorted(f1[system] for system in f1 if system != "paper")
+    assert (f1["paper"], others[0], others[-1]) == (0.575, 0.555, 0.567)
+    assert round(f1["paper"] - f1["fixed"], 2) == 0.01
+    clips = {system: round(scores["static_pooled_f1"], 3) for system, scores in validate.items()}
+    helped = sorted(clips[system] for system in clips if system not in ("paper", "fine", "fixed"))
+    assert (clips["paper"], helped[0], helped[-1]) == (0.703, 0.709, 0.718)
+    assert all(validate[s]["dynamic_precision"] < validate["paper"]["dynamic_precision"] for s in clips if s != "paper")
+    (best,) = (row for row in rows if (row.cell.system, row.judgement) == ("paper", "clean"))
+    assert round(best.scores["dynamic_f1"], 3) == 0.582
+    assert best.cell.settings == load_recipe("best")
+    cap = [round(row.scores["dynamic_f1"], 3) for row in kept if (row.judgement, row.cell.system) == ("clean", "CAP")]
+    assert (min(cap), max(cap)) == (0.572, 0.575)

@@ -1,6 +1,7 @@
 """Training: it learns, it survives being killed, several processes do what one does, and bad input gets one line."""
 
 import json
+import math
 import os
 import re
 import signal
@@ -18,6 +19,7 @@ from earmark import audio
 from earmark.annotations import LabelTable
 from earmark.bags import Bags, build_store
 from earmark.checkpoint import load_detector, read_model_info
+from earmark.cli import main
 from earmark.datasets import open_data
 from earmark.errors import ArgumentError, DataError, TrainingError
 from earmark.settings import Augmentation, load_recipe
@@ -154,6 +156,39 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(bags, fabric, tmp
     assert log_of(tmp_path / "whole") == log_of(tmp_path / "parts")
 
 
+def test_ctrl_c_at_the_very_end_is_not_lost(bags, fabric, tmp_path):
+    """A search, or a grid, would go on with its next run."""
+    settings = SETTINGS.changed({"epochs": "1", "steps": "2"})
+
+    def press_ctrl_c(progress):
+        if not math.isnan(progress.score):  # validated: nothing is left to do
+            signal.raise_signal(signal.SIGINT)
+
+    late = train(*bags, settings, tmp_path, fabric=fabric, hook=press_ctrl_c)
+    assert (late.is_finished, late.epochs) == (False, 1)
+    before = (tmp_path / "model.safetensors").read_bytes()
+    again = train(*bags, settings, tmp_path, fabric=fabric, go_on=True)
+    assert (again.is_finished, again.epochs, again.scores) == (True, 1, late.scores)
+    assert (tmp_path / "model.safetensors").read_bytes() == before
+
+
+def test_an_interrupted_command_says_how_to_go_on(folder, tmp_path, monkeypatch, capsys):
+    fingers = []
+    press = lambda *_: signal.raise_signal(fingers.pop()) if fingers else None  # noqa: E731
+    monkeypatch.setattr("earmark.training.watch.Watch.looked", press)
+    for name, more in (("a", []), ("b", ["--json"])):
+        words = command(folder, tmp_path / name, *more, cache=tmp_path / "cache")[3:]
+        monkeypatch.setattr(sys, "argv", ["earmark", *words])
+        fingers.append(signal.SIGINT)
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == 130
+    text, told = capsys.readouterr().out.splitlines()[-2:]
+    assert text.startswith("Interrupted after 1 epoch; go on with: earmark train ")
+    assert text.endswith(" --resume")
+    assert json.loads(told)["is_finished"] is False
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 def test_on_a_gpu_it_begins_where_it_was_told_and_goes_on_where_it_was(folder, tmp_path):
     """Recording a graph warms up with real steps: they must leave no trace. And moments must come back as they lay."""
@@ -238,7 +273,7 @@ data = open_data(folder)
 bags = [Bags(FeatureStore(store), data.split(name).labels) for name in ("train", "validate")]
 settings = load_recipe(Path(out).with_suffix(".toml"))
 result = train(*bags, settings, Path(out), fabric=fabric, go_on=bool(resume))
-print(fabric.global_rank, fabric.world_size, result.epochs)
+sys.stdout.write(f"{fabric.global_rank} {fabric.world_size} {result.epochs}\\n")  # at once: they end together
 """
 
 
@@ -359,6 +394,13 @@ def test_the_schedule_cuts_the_rate_and_ends_as_keras_does():
             assert mine.is_over == (stop.stopped_epoch > 0)
             if mine.is_over:
                 break
+
+
+def test_a_schedule_without_a_score_yet_is_remembered_in_strict_json():
+    schedule = Schedule(1e-3, plateau_epochs=3, plateau_factor=0.1, stop_epochs=7)
+    assert Schedule(**json.loads(json.dumps(schedule.state(), allow_nan=False))) == schedule
+    schedule.is_best(0.25)
+    assert Schedule(**json.loads(json.dumps(schedule.state(), allow_nan=False))) == schedule
 
 
 def test_augmentation_depends_on_its_key_alone(bags):

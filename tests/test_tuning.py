@@ -248,8 +248,10 @@ def test_trials_that_the_clips_cannot_tell_apart_are_tied(folder, whole, tmp_pat
         judgement = judge(clips, reference, hop=0.1, reduction=1)
         save_judgement(out / "trials" / trial.folder.name, judgement, {})
         own["f1"] = judgement.dynamic.overall.f1
+    record["trials"][0]["interval"] = [None, None]  # as JSON says NaN
     (out / "search.json").write_text(json.dumps(record))
     found = search_in(folder, out, trials=3)
+    assert np.isnan(found.trials[0].interval).all()
     assert found.best.number == 2
     assert [trial.number for trial in found.tied] == [1]
     with (out / "trials.csv").open() as file:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from earmark.detector import Detector
 from earmark.errors import ArgumentError, EarmarkError, ModelFileError
 from earmark.features import FeatureConfig
-from earmark.files import written_whole
+from earmark.files import json_text, written_whole
 from earmark.networks import create_network
 from earmark.pooling import create_pool
 
@@ -36,7 +36,7 @@ def write_tensors(path: Path, kind: str, tensors: dict[str, Tensor], about: dict
         name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()
     }
     own = {"kind": kind, "version": _VERSION, "written_by": version("earmark"), "tensors": _fingerprint(plain)}
-    text = json.dumps({**about, **own})
+    text = json_text({**about, **own})
     header = {"earmark": text, "sha256": hashlib.sha256(text.encode()).hexdigest()}
     with written_whole(path) as draft:
         try:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import json
 import logging
 import math
 import warnings
@@ -34,7 +33,7 @@ from earmark.checkpoint import load_detector, read_model_info
 from earmark.detector import Detector
 from earmark.errors import ArgumentError, DataError, MissingExtraError
 from earmark.features import FeatureConfig, LogMel, mel_matrix
-from earmark.files import make_folder, written_whole
+from earmark.files import json_text, make_folder, written_whole
 from earmark.inference.onnx_scorer import FORMAT, sealed
 from earmark.inference.torch_scorer import TorchScorer, load_scorer
 
@@ -103,7 +102,7 @@ def export_onnx(
         "fingerprint": fingerprint or hashlib.sha256(content).hexdigest()[:16],
         "features": detector.features.to_dict(),
     }
-    model.metadata_props.add(key="earmark", value=json.dumps(said))
+    model.metadata_props.add(key="earmark", value=json_text(said))
     content = sealed(model.SerializeToString())
     difference = _checked(content, detector, scorer.least_samples)
     with written_whole(folder / path.name) as draft:

@@ -1,16 +1,19 @@
-"""Files written whole or not at all."""
+"""Files written whole or not at all, and JSON that every language can read."""
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from earmark.errors import ArgumentError
 
-__all__ = ["make_folder", "written_whole"]
+__all__ = ["json_text", "make_folder", "written_whole"]
 
 
 @contextmanager
@@ -43,3 +46,20 @@ def make_folder(path: Path) -> Path:
     if not os.access(path, os.W_OK):
         raise ArgumentError(f"{path} cannot be written to")
     return path
+
+
+def json_text(value: Any, **style: Any) -> str:
+    """Strict JSON, in which what is no number is null; `style` as for `json.dumps`.
+
+    >>> json_text({"f1": float("nan"), "interval": (0.25, float("inf"))})
+    '{"f1": null, "interval": [0.25, null]}'
+    """
+    return json.dumps(_with_null(value), allow_nan=False, **style)
+
+
+def _with_null(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _with_null(own) for key, own in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_null(own) for own in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -42,7 +42,7 @@ from earmark.evaluation.models import judge, segment_curve
 from earmark.evaluation.saved import load_judgement, save_judgement
 from earmark.evaluation.statistics import compare_models
 from earmark.events import Decoder
-from earmark.files import make_folder, written_whole
+from earmark.files import json_text, make_folder, written_whole
 from earmark.inference.bags import score_bags
 from earmark.pooling import POOLS
 from earmark.settings import Settings
@@ -238,7 +238,7 @@ class _Record:
             if knob in search:
                 told[section].pop(knob, None)
         about: dict[str, Any] = {"search": [name for name in SEARCHES if name in search], "data": data, **told}
-        about = json.loads(json.dumps(about))  # as it will be read
+        about = json.loads(json_text(about))  # as it will be read
         path = out / "search.json"
         if not path.exists():
             if (out / "last.ckpt").exists() or (out / "model.safetensors").exists():
@@ -259,11 +259,13 @@ class _Record:
     @property
     def finished(self) -> list[Trial]:
         """Trials that are over, in their order."""
-        return [
-            Trial(i, {**own["values"], **own["chosen"]}, own["f1"], tuple(own["interval"]), self.folder(own["values"]))
-            for i, own in enumerate(self._trials, 1)
-            if "f1" in own
-        ]
+        found = []
+        for i, own in enumerate(self._trials, 1):
+            if "f1" in own:
+                low, high = (np.nan if bound is None else bound for bound in own["interval"])
+                values = {**own["values"], **own["chosen"]}
+                found.append(Trial(i, values, own["f1"], (low, high), self.folder(own["values"])))
+        return found
 
     def folder(self, values: Mapping[str, float]) -> Path:
         """Where a trial is run."""
@@ -284,7 +286,7 @@ class _Record:
 
     def _write(self) -> None:
         with written_whole(self._out / "search.json") as draft:
-            draft.write_text(json.dumps({"about": self._about, "trials": self._trials}, indent=1), encoding="utf-8")
+            draft.write_text(json_text({"about": self._about, "trials": self._trials}, indent=1), encoding="utf-8")
 
 
 def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
@@ -401,7 +403,7 @@ def _conclude(trials: tuple[Trial, ...], out: Path, settings: Settings) -> Tuned
     if "threshold" in best.values:
         decoder = load_judgement(best.folder).scores["decoder"]
         with written_whole(out / "decoder.json") as draft:
-            draft.write_text(json.dumps({"decoder": decoder}, indent=1), encoding="utf-8")
+            draft.write_text(json_text({"decoder": decoder}, indent=1), encoding="utf-8")
     return Tuned(trials, best, tied, len(sums[str(best.number)]), is_finished=True)
 
 

@@ -27,12 +27,12 @@ import numpy.typing as npt
 import soundfile
 import soxr
 
-from earmark.audio.containers import KINDS, MP3_FRAME, bad_file, check_container, plain_name
+from earmark.audio.containers import FOREIGN, KINDS, MP3_FRAME, bad_file, check_container, plain_name
 from earmark.errors import ArgumentError
 from earmark.files import written_whole
 from earmark.timing import time_to_sample
 
-__all__ = ["SUFFIXES", "AudioInfo", "find", "info", "read", "resample", "stream", "write"]
+__all__ = ["FOREIGN", "SUFFIXES", "AudioInfo", "find", "info", "read", "resample", "stream", "write"]
 
 Samples = npt.NDArray[np.float32]
 AnyPath = str | os.PathLike[str]
@@ -168,10 +168,15 @@ def write(path: AnyPath, samples: npt.ArrayLike, rate: int, *, subtype: str | No
         raise ArgumentError(f"{plain_name(path)}: cannot be written: {error.strerror}") from error
 
 
-def find(folder: AnyPath) -> list[Path]:
+def find(folder: AnyPath, *, suffixes: Iterable[str] = SUFFIXES) -> list[Path]:
     """Files of sound in a folder and the folders below it, sorted; by suffix, in upper or lower case.
 
     Hidden files and folders are left out, links to folders not followed.
+
+    Parameters
+    ----------
+    suffixes
+        In lower case. With `FOREIGN` added, also sound that `read` refuses and says how to convert.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -180,11 +185,11 @@ def find(folder: AnyPath) -> list[Path]:
     def refuse(error: OSError) -> None:
         raise bad_file(Path(error.filename), f"cannot be looked into: {error.strerror}") from error
 
-    found = []
+    wanted, found = frozenset(suffixes), []
     for place, folders, names in os.walk(folder, onerror=refuse):
         folders[:] = [name for name in folders if not name.startswith(".")]
         paths = (Path(place, name) for name in names if not name.startswith("."))
-        found += [path for path in paths if path.suffix.lower() in SUFFIXES]
+        found += [path for path in paths if path.suffix.lower() in wanted]
     return sorted(found)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import re
+import shlex
 import stat
 import struct
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import IO
 
 from earmark.errors import DataError
 
-__all__ = ["KINDS", "MP3_FRAME", "bad_file", "check_container", "plain_name"]
+__all__ = ["FOREIGN", "KINDS", "MP3_FRAME", "bad_file", "check_container", "plain_name"]
 
 # suffix: what the file holds, and what libsndfile calls container and default coding when writing
 KINDS = {
@@ -27,7 +28,17 @@ KINDS = {
     ".opus": ("ogg", "OGG", "OPUS"),
     ".wav": ("wav", "WAV", "PCM_16"),
 }
+FOREIGN = (".3gp", ".aac", ".amr", ".caf", ".m4a", ".mp4", ".webm", ".wma")
+"""Suffixes of what telephones and others record and libsndfile, or earmark, cannot read: to be converted first."""
+
 MP3_FRAME = 1152  # samples
+
+_FOREIGN_HEADS = {
+    b"\x1aE\xdf\xa3": "Matroska or WebM",
+    b"#!AMR": "AMR",
+    b"caff": "CAF",
+    b"0&\xb2u\x8ef\xcf\x11": "WMA",
+}
 
 
 def check_container(path: Path) -> int | None:
@@ -42,10 +53,13 @@ def check_container(path: Path) -> int | None:
             if not status.st_size:
                 raise bad_file(path, "is empty: 0 bytes")
             start = _skip_id3(file)
-            kind = _kind(file.read(4096))
+            head = file.read(4096)
+            foreign = _foreign_kind(head)
+            kind = foreign or _kind(head)
             suffix = path.suffix.lower()
             if kind not in ("aiff", "flac", "mp3", "ogg", "wav"):
-                raise bad_file(path, f"holds {kind}; earmark reads aiff, flac, mp3, ogg, opus and wav")
+                remedy = f"; convert it: {_conversion(path)}" if foreign else ""
+                raise bad_file(path, f"holds {kind}; earmark reads aiff, flac, mp3, ogg, opus and wav{remedy}")
             if suffix not in KINDS or KINDS[suffix][0] != kind:
                 raise bad_file(path, f"holds {kind}, which its name does not say; rename it to end in .{kind}")
             if kind == "wav":
@@ -88,16 +102,29 @@ def _kind(head: bytes) -> str:
         return "wav"
     if head[:4] == b"FORM" and head[8:12] in (b"AIFF", b"AIFC"):
         return "aiff"
-    known = {b"fLaC": "flac", b"OggS": "ogg", b"\x1aE\xdf\xa3": "Matroska or WebM"}
+    known = {b"fLaC": "flac", b"OggS": "ogg"}
     if head[:4] in known:
         return known[head[:4]]
     if _mp3_frame(head, 0) is not None:
         return "mp3"
-    if head[4:8] == b"ftyp":
-        return "MP4 (AAC or ALAC)"
     if head.isascii() and b"\0" not in head:
         return "text"
     return "nothing known, or is damaged at its beginning"
+
+
+def _foreign_kind(head: bytes) -> str | None:
+    """What a file holds that is sound, and that only a conversion makes readable."""
+    if head[4:8] == b"ftyp":
+        return "3GP (AMR or AAC)" if head[8:11] == b"3gp" else "MP4 (AAC or ALAC)"
+    if head[:1] == b"\xff" and head[1:2] in (b"\xf0", b"\xf1", b"\xf8", b"\xf9"):  # as of mp3, but of layer 0
+        return "AAC"
+    return next((kind for start, kind in _FOREIGN_HEADS.items() if head.startswith(start)), None)
+
+
+def _conversion(path: Path) -> str:
+    """The command that makes a file readable, beside it; without any video or cover."""
+    target = path.with_suffix(".wav" if path.suffix.lower() == ".flac" else ".flac")
+    return f"ffmpeg -i {shlex.quote(plain_name(path))} -vn {shlex.quote(plain_name(target))}"
 
 
 def _check_wav(path: Path, file: IO[bytes], start: int, size: int) -> None:

@@ -34,7 +34,7 @@ import torch
 from earmark.datasets import Clip
 from earmark.errors import ArgumentError, DataError
 from earmark.features import FeatureConfig, LogMel
-from earmark.files import make_folder, written_whole
+from earmark.files import json_text, make_folder, written_whole
 
 __all__ = ["Entry", "FeatureStore", "build_store"]
 
@@ -168,7 +168,7 @@ def _settle(folder: Path, settings: dict[str, Any]) -> None:
             (folder / name).unlink(missing_ok=True)
     if is_new or kept["version"] < _VERSION:
         with written_whole(folder / "store.json") as draft:
-            draft.write_text(json.dumps(settings, indent=1))
+            draft.write_text(json_text(settings, indent=1))
         return
     flat = [{**s["features"], **{k: v for k, v in s.items() if k != "features"}} for s in (kept, settings)]
     differing = [
@@ -258,7 +258,7 @@ def _appending(folder: Path, end: int) -> Iterator[Callable[[Array, dict[str, An
 
         def append(rows: Array, line: dict[str, Any]) -> None:
             data.write(rows.tobytes())
-            lines.append(json.dumps(line) + "\n")
+            lines.append(json_text(line) + "\n")
             if len(lines) >= _FLUSH_EVERY:
                 flush()
 

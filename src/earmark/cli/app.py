@@ -14,14 +14,28 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from typer.core import TyperGroup
 
 from earmark import __version__
 from earmark.errors import EarmarkError
 
 __all__ = ["Json", "app", "counted", "main", "progress_bar"]
 
+
+class _Commands(TyperGroup):
+    """Says so when a command is interrupted; typer would make an exit code of it, and no word."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as stop:
+            _say("; ".join(filter(None, ("interrupted", str(stop)))))
+            raise typer.Exit(130) from None
+
+
 app = typer.Typer(
     name="earmark",
+    cls=_Commands,
     help="Learn when sounds happen from labels that only say that they happen.",
     add_completion=False,
     pretty_exceptions_enable=False,

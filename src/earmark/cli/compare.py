@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +10,7 @@ from rich.console import Console
 
 from earmark.cli.app import Json, app
 from earmark.errors import ArgumentError
+from earmark.files import json_text, make_folder, written_whole
 
 if TYPE_CHECKING:
     from earmark.evaluation.comparison import Comparison
@@ -35,7 +35,6 @@ def compare(
     Example: earmark compare run-max run-rap-1 run-rap-2 --out comparison
     """
     from earmark.evaluation.comparison import compare_entries, group_runs
-    from earmark.files import make_folder
 
     if len(runs) < 2:
         raise ArgumentError("a comparison needs at least two runs")
@@ -45,7 +44,7 @@ def compare(
     if out is not None:
         _write(comparison, result, make_folder(out))
     if as_json:
-        print(json.dumps(result))
+        print(json_text(result))
         return
     _tell(comparison)
     if out is not None:
@@ -53,7 +52,6 @@ def compare(
 
 
 def _write(comparison: Comparison, result: dict[str, Any], out: Path) -> None:
-    from earmark.files import written_whole
     from earmark.report.tables import comparison_table
 
     table = comparison_table(comparison)
@@ -61,7 +59,7 @@ def _write(comparison: Comparison, result: dict[str, Any], out: Path) -> None:
     for name, text in (
         ("table.md", f"{table.to_markdown(intervals=True)}\n\n{said}\n"),
         ("table.tex", table.to_latex(intervals=True) + "\n"),
-        ("comparison.json", json.dumps(result, indent=1)),
+        ("comparison.json", json_text(result, indent=1)),
     ):
         with written_whole(out / name) as draft:
             draft.write_text(text, encoding="utf-8")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,6 +13,7 @@ from rich.table import Table
 
 from earmark.cli.app import Json, app
 from earmark.cli.train import parse_changes
+from earmark.files import json_text
 
 if TYPE_CHECKING:
     from earmark.demo import Story
@@ -60,7 +60,7 @@ def demo(
             progress=lambda done, total: bar.update(task, completed=done, total=total),
         )
     if as_json:
-        print(json.dumps(_as_dict(story)))
+        print(json_text(_as_dict(story)))
         return
     _tell_scores(console, story)
     _tell_alphas(console, story)

@@ -20,6 +20,7 @@ from rich.progress import Progress as Bar
 
 from earmark.cli.app import Json, app
 from earmark.errors import ArgumentError, DataError
+from earmark.files import json_text
 
 if TYPE_CHECKING:
     from earmark.annotations import Label
@@ -115,11 +116,10 @@ def detect(
         detect_live(model, str(audio[0]), decoder, out=out, formats=formats, as_json=as_json, **for_live)
         return
 
-    if figure:
-        from earmark.report.stretches import check_stretch
+    if figure and out is not None:
+        from earmark.report.stretches import check_stretches
 
-        for wanted in figure:
-            check_stretch(wanted)
+        check_stretches(figure, audio, out)
 
     from earmark.detection.detector import load
 
@@ -149,13 +149,14 @@ def detect(
         )
     shown = _show(out, detector, figure or [], report)
     if as_json:
-        print(json.dumps({**found.to_dict(), "shown": [str(path) for path in shown]}))
+        print(json_text({**found.to_dict(), "shown": [str(path) for path in shown]}))
     else:
         _tell(found, out)
         for path in shown:
             print(path)
     if found.failed == found.files:
-        raise DataError(f"none of {found.files} recordings could be read; {out / 'failed.csv'} says why")
+        example = f", such as {found.trouble}" if found.trouble else ""
+        raise DataError(f"none of {found.files} recordings could be read{example}; {out / 'failed.csv'} says why")
 
 
 def _show(out: Path, detector: SoundDetector, figures: list[str], report: bool) -> list[Path]:
@@ -206,34 +207,35 @@ def _print_events(
     detector: SoundDetector, inputs: list[Path], decoder: Decoder, workers: int | None, as_json: bool
 ) -> None:
     from earmark.audio.containers import plain_name
-    from earmark.detection.outputs import find_recordings
+    from earmark.detection.outputs import choose_names, find_recordings, reason_of
     from earmark.detection.spans import LocalExecutor, decode_scores, score_files
     from earmark.inference.scores import RecordingScores
 
-    paths = [path for _, path in find_recordings(inputs)]
-    if not paths:
+    names = dict(choose_names(find_recordings(inputs), {}))
+    if not names:
         raise DataError("there are no files of sound in what was given")
     events: dict[Path, list[Label]] = {}
     failed: dict[Path, str] = {}
 
     def handle(path: Path, result: RecordingScores | Exception) -> None:
         if isinstance(result, Exception):
-            failed[path] = str(result)
+            failed[path] = reason_of(result, path)
         else:
-            events[path] = decode_scores(result, decoder, plain_name(path))
+            events[path] = decode_scores(result, decoder, names[path])
 
-    score_files(paths, detector.scorer, LocalExecutor(detector.scorer, workers), handle=handle)
-    found = [event for path in paths for event in events.get(path, ())]
+    score_files(names, detector.scorer, LocalExecutor(detector.scorer, workers), handle=handle)
+    found = [event for path in names for event in events.get(path, ())]
     if as_json:
         rows = [{k: getattr(e, k) for k in ("filename", "onset", "offset", "label", "confidence")} for e in found]
-        print(json.dumps({"events": rows, "failed": {plain_name(path): why for path, why in failed.items()}}))
+        print(json_text({"events": rows, "failed": {names[path]: why for path, why in failed.items()}}))
     elif events:
-        _print_table(found, with_names=len(paths) > 1)
-    if len(paths) > 1:
-        for why in failed.values():
-            print(f"earmark: {' '.join(why.split())}", file=sys.stderr)
+        _print_table(found, with_names=len(names) > 1)
+    told = [f"{plain_name(path)}: {why}" for path, why in failed.items()]
+    if len(names) > 1:
+        for line in told:
+            print(f"earmark: {line}", file=sys.stderr)
     if not events:
-        raise DataError(f"none of {len(paths)} recordings could be read" if len(paths) > 1 else failed[paths[0]])
+        raise DataError(f"none of {len(names)} recordings could be read" if len(names) > 1 else told[0])
 
 
 def _print_table(events: list[Label], *, with_names: bool) -> None:

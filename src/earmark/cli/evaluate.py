@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import tomllib
 from pathlib import Path
@@ -14,6 +13,7 @@ from rich.table import Table
 
 from earmark.cli.app import Json, app, counted, progress_bar
 from earmark.errors import ArgumentError
+from earmark.files import json_text
 
 if TYPE_CHECKING:
     from earmark.annotations import LabelTable
@@ -96,7 +96,7 @@ def evaluate(
     result = save_judgement(folder, judgement, {**about, **judged.about})
     figures = _draw(folder, judged.name, judgement, judged.table, judged.about.get("alpha"))
     if as_json:
-        print(json.dumps(result))
+        print(json_text(result))
         return
     _tell(result, folder, figures)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from earmark.cli.app import Json, app
+from earmark.files import json_text
 
 __all__ = ["export"]
 
@@ -30,7 +30,7 @@ def export(
     difference = export_model(model, out)
     size = out.stat().st_size
     if as_json:
-        print(json.dumps({"model": str(model), "out": str(out), "bytes": size, "difference": difference}))
+        print(json_text({"model": str(model), "out": str(out), "bytes": size, "difference": difference}))
         return
     print(f"{out}, {size / 1e6:.1f} MB")
     print(f"Largest difference from PyTorch: {difference:.1g} of at most {TOLERANCE:g}")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 
 from earmark.cli.app import Json, app
 from earmark.errors import unknown_name
+from earmark.files import json_text
 
 __all__ = ["list_"]
 
@@ -89,7 +89,7 @@ def list_(
         raise unknown_name("list", what, _FAMILIES)
     entries = _FAMILIES[what]()
     if as_json:
-        print(json.dumps({what: entries}))
+        print(json_text({what: entries}))
         return
     for entry in entries:
         print(f"{entry['name']:16} {entry['summary']}")

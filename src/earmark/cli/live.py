@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
 from collections.abc import Iterable, Iterator
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from earmark.errors import ArgumentError
+from earmark.files import json_text
 
 if TYPE_CHECKING:
     from earmark.annotations import Label
@@ -81,7 +81,7 @@ def _printed(events: Iterable[Label], as_json: bool) -> Iterator[Label]:
     for event in events:
         onset, offset, confidence = (round(float(x or 0), 3) for x in (event.onset, event.offset, event.confidence))
         if as_json:
-            line = json.dumps({"onset": onset, "offset": offset, "label": event.label, "confidence": confidence})
+            line = json_text({"onset": onset, "offset": offset, "label": event.label, "confidence": confidence})
         else:
             line = f"{onset:.3f}\t{offset:.3f}\t{event.label}\t{confidence:.3f}"
         print(line, flush=True)

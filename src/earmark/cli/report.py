@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from earmark.cli.app import Json, app, progress_bar
+from earmark.files import json_text
 
 __all__ = ["report"]
 
@@ -37,7 +37,7 @@ def report(
     with progress_bar("report", quiet=as_json) as progress:
         written = write_report(runs, out, data=data, title=title, progress=progress)
     if as_json:
-        print(json.dumps({"files": [str(path) for path in written]}))
+        print(json_text({"files": [str(path) for path in written]}))
         return
     page, *tables = written
     print(f"Report: {page}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 from pathlib import Path
@@ -14,6 +13,7 @@ from rich.console import Console
 from earmark.cli.app import Json, app, progress_bar
 from earmark.cli.train import default_cache, parse_changes, training_bar
 from earmark.errors import ArgumentError, TrainingError
+from earmark.files import json_text
 
 if TYPE_CHECKING:
     from earmark.experiment import Grid, Row
@@ -142,7 +142,7 @@ def _report(chosen: Grid, rows: list[Row], out: Path, command: str, as_json: boo
             console.print(beside[0].to_text())
             console.print(beside[0].note, markup=False)
     if as_json:
-        print(json.dumps({"out": str(out), "rows": len(rows), "written": [os.fspath(path) for path in written]}))
+        print(json_text({"out": str(out), "rows": len(rows), "written": [os.fspath(path) for path in written]}))
         return
     for path in written:
         print(path)

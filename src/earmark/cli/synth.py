@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +10,7 @@ import typer
 
 from earmark.cli.app import Json, app, counted, progress_bar
 from earmark.errors import ArgumentError
+from earmark.files import json_text
 
 __all__ = ["synth"]
 
@@ -53,14 +53,17 @@ def synth(
 
     begin = time.monotonic()
     length = None if join is None else _length(join)
-    with progress_bar("soundscapes", quiet=as_json) as progress:
-        done = synthesise(source, out, bank=soundbank, clips=clips, seed=seed, workers=workers, progress=progress)
-    recordings = []
-    for split in () if join is None else done.clips:
-        with progress_bar(f"recording of {split}", quiet=as_json) as progress:
-            recordings.append(join_clips(out, split, duration=length, seed=seed, progress=progress))
+    try:
+        with progress_bar("soundscapes", quiet=as_json) as progress:
+            done = synthesise(source, out, bank=soundbank, clips=clips, seed=seed, workers=workers, progress=progress)
+        recordings = []
+        for split in () if join is None else done.clips:
+            with progress_bar(f"recording of {split}", quiet=as_json) as progress:
+                recordings.append(join_clips(out, split, duration=length, seed=seed, progress=progress))
+    except KeyboardInterrupt as stop:
+        raise KeyboardInterrupt("; ".join(filter(None, (str(stop), "the same command goes on")))) from None
     if as_json:
-        print(json.dumps({**vars(done), "out": str(done.out), "recordings": [str(r.path) for r in recordings]}))
+        print(json_text({**vars(done), "out": str(done.out), "recordings": [str(r.path) for r in recordings]}))
         return
     shares = ", ".join(f"{count} {split}" for split, count in done.clips.items())
     seconds = time.monotonic() - begin

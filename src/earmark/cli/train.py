@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import shlex
@@ -18,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from earmark.cli.app import Json, app, counted, progress_bar
 from earmark.errors import ArgumentError
+from earmark.files import json_text
 
 if TYPE_CHECKING:
     from earmark.training import Progress as Where
@@ -91,11 +91,13 @@ def train(
     result = report.result
     save(learning_curves(out / "log.jsonl", collection.classes), out / "figures" / "learning")
     if as_json:
-        print(json.dumps({**vars(result), "best_epoch": result.best_epoch + 1, "notes": report.notes, "out": str(out)}))
-        return
+        print(json_text({**vars(result), "best_epoch": result.best_epoch + 1, "notes": report.notes, "out": str(out)}))
+    elif not result.is_finished:
+        print(f"Interrupted after {counted(result.epochs, 'epoch')}; go on with: {_with_resume(command)}")
     if not result.is_finished:
-        print(f"Interrupted in epoch {result.epochs + 1}; go on with: {_with_resume(command)}")
         raise typer.Exit(130)
+    if as_json:
+        return
     scores = ", ".join(f"{name} {value:.3f}" for name, value in result.scores.items())
     print(f"Best of {counted(result.epochs, 'epoch')}: {result.best_epoch + 1}; validation {scores}")
     print(f"Model: {out / 'model.safetensors'}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ from rich.table import Table
 from earmark.cli.app import Json, app, counted, progress_bar
 from earmark.cli.train import default_cache, parse_changes, training_bar
 from earmark.errors import ArgumentError
+from earmark.files import json_text
 
 if TYPE_CHECKING:
     from earmark.tuning import Trial, Tuned
@@ -82,7 +82,7 @@ def tune(
         )
     written = _draw(found, out) if found.is_finished else {}
     if as_json:
-        print(json.dumps(_to_dict(found, out, written)))
+        print(json_text(_to_dict(found, out, written)))
     elif found.is_finished:
         _tell(found, data, out, written)
     if not found.is_finished:

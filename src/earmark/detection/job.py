@@ -25,17 +25,16 @@ from pathlib import Path
 from typing import Any
 
 from earmark.annotations import Label
-from earmark.audio.containers import plain_name
 from earmark.detection.detector import SoundDetector, load
 from earmark.detection.ledger import DIED_TWICE, Entry, Ledger
 from earmark.detection.outputs import (
     JobFolder,
     check_formats,
-    choose_names,
-    find_moved,
     find_recordings,
+    reason_of,
     remove_drafts,
     remove_recording,
+    settle_names,
     write_failed,
     write_merged,
     write_presence,
@@ -44,7 +43,7 @@ from earmark.detection.outputs import (
 from earmark.detection.spans import SPAN, Executor, LocalExecutor, Plan, decode_scores, score_files
 from earmark.errors import ArgumentError, DataError, EarmarkError
 from earmark.events import Decoder
-from earmark.files import make_folder, written_whole
+from earmark.files import json_text, make_folder, written_whole
 from earmark.inference.scores import RecordingScores, read_scores, repool, write_scores
 
 __all__ = ["JobReport", "Progress", "run_job"]
@@ -81,6 +80,8 @@ class JobReport:
     """Done already, and not touched."""
     failed: int
     """Not to be read: see failed.csv."""
+    trouble: str | None
+    """One of these, and why."""
     events: int
     """In events.csv."""
     hours: float
@@ -184,13 +185,17 @@ class _Job:
             "command": command,
         }
         with written_whole(self.folder.about) as draft:
-            draft.write_text(json.dumps(about, indent=1))
+            draft.write_text(json_text(about, indent=1))
 
     def run(self, found: list[tuple[Path, Path]], executor: Executor, span: float, retry: bool) -> JobReport:
         started = time.monotonic()
-        self.ledger.move(find_moved(found, self.ledger.names()))
-        named = choose_names(found, self.ledger.names())
-        self._check_settings({path for path, _ in named})
+        moves, named = settle_names(found, self.ledger, self.folder.root)
+        self.ledger.move(moves.items())
+        self.ledger.set_place(os.path.abspath(self.folder.root))
+        asked = {path for path, _ in named}
+        self._check_settings(asked)
+        failed = [entry.path for entry in self.ledger.entries("failed") if entry.path not in asked]
+        self.ledger.drop_failed(path for path in failed if not os.path.lexists(path))  # such as were converted
         self.ledger.add(named)
         suspects = set(self.ledger.recover())
         if self.ledger.about().get("state") == "open":  # the last run did not end in good order
@@ -333,12 +338,12 @@ class _Job:
         )
 
     def _fail(self, entry: Entry, error: object, status: os.stat_result | None) -> None:
-        said = str(error).removeprefix(f"{plain_name(entry.path)}: ")
-        reason = said if isinstance(error, EarmarkError) else f"{type(error).__name__}: {said}"
         remove_recording(self.folder, entry.name, _formats_of(entry))
         self.folder.scores(entry.name).unlink(missing_ok=True)
-        self.ledger.fail(entry.path, " ".join(reason.split()), status)
+        reason = reason_of(error, entry.path)
+        self.ledger.fail(entry.path, reason, status)
         self.tally.failed += 1
+        self.tally.trouble = self.tally.trouble or f"{entry.name}: {reason}"
 
     def _write(self, entry: Entry, events: list[Label], duration: float) -> None:
         remove_recording(self.folder, entry.name, _formats_of(entry) - set(self.formats))
@@ -368,6 +373,7 @@ class _Job:
             redecided=t.redecided,
             kept=t.kept,
             failed=t.failed,
+            trouble=t.trouble,
             events=events,
             hours=t.heard / 3600,
             seconds=seconds,
@@ -383,6 +389,7 @@ class _Tally:
     redecided: int = 0
     kept: int = 0
     failed: int = 0
+    trouble: str | None = None
     heard: float = 0.0
     begun: dict[Path, tuple[float, os.stat_result | None]] = field(default_factory=dict)
     _sizes: dict[Path, int] = field(default_factory=dict)

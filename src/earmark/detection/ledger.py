@@ -10,6 +10,7 @@ Paths are kept as the bytes that the file system has; names, under which outputs
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -141,6 +142,15 @@ class Ledger:
         with self._change() as database:
             database.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", facts.items())
 
+    def place(self) -> str | None:
+        """Where the folder of the job was when it was last run."""
+        place = self.about().get("place")
+        return None if place is None else str(json.loads(place))
+
+    def set_place(self, place: str) -> None:
+        """Remember where the folder of the job is."""
+        self.set_about({"place": json.dumps(place)})  # which has words for bytes that are no text
+
     def add(self, files: Iterable[tuple[Path, str]]) -> None:
         """Enter recordings (path, name) as pending, all or none; those that are there stay as they are."""
         with self._change() as database:
@@ -160,6 +170,13 @@ class Ledger:
             database.executemany(
                 "UPDATE files SET path = ? WHERE path = ?",
                 ((os.fsencode(now), os.fsencode(before)) for before, now in moves),
+            )
+
+    def drop_failed(self, paths: Iterable[Path]) -> None:
+        """Recordings that failed are no longer there to be spoken of."""
+        with self._change() as database:
+            database.executemany(
+                "DELETE FROM files WHERE path = ? AND state = 'failed'", ((os.fsencode(path),) for path in paths)
             )
 
     def entry(self, path: Path) -> Entry:
@@ -308,8 +325,8 @@ class Ledger:
     def _change(self) -> Iterator[sqlite3.Connection]:
         """A transaction: all of it or nothing."""
         with self._speaking():
-            self._database.execute("BEGIN IMMEDIATE")
             try:
+                self._database.execute("BEGIN IMMEDIATE")  # within: an interruption may come right after it
                 yield self._database
                 self._database.execute("COMMIT")
             except BaseException:

@@ -29,8 +29,9 @@ from pathlib import Path
 
 from earmark import audio
 from earmark.annotations import Label, LabelTable
+from earmark.audio.containers import plain_name
 from earmark.detection.ledger import Ledger
-from earmark.errors import ArgumentError
+from earmark.errors import ArgumentError, EarmarkError
 from earmark.files import make_folder, written_whole
 from earmark.formats import FORMATS
 
@@ -40,8 +41,11 @@ __all__ = [
     "choose_names",
     "find_moved",
     "find_recordings",
+    "job_recordings",
+    "reason_of",
     "remove_drafts",
     "remove_recording",
+    "settle_names",
     "table_name",
     "write_failed",
     "write_merged",
@@ -117,7 +121,7 @@ def find_recordings(inputs: Iterable[str | os.PathLike[str]], out: Path | None =
     """Files of sound (root, path) in folders, sorted, and those given themselves; each once, absolute.
 
     A file that is given itself counts whatever its name and whether or not it is there: what is wrong with it is said
-    when it is read. What lies in `out` is left out.
+    when it is read. So does sound in a folder that must be converted first. What lies in `out` is left out.
 
     Parameters
     ----------
@@ -135,7 +139,7 @@ def find_recordings(inputs: Iterable[str | os.PathLike[str]], out: Path | None =
             continue
         if own is not None and os.path.realpath(place) == own:
             raise ArgumentError(f"{place} holds the recordings; choose another folder for what is found in them")
-        below = audio.find(place)
+        below = audio.find(place, suffixes=(*audio.SUFFIXES, *audio.FOREIGN))
         own_folders = {folder for folder in {path.parent for path in below} if _lies_in(folder, own)}
         found |= {path: place for path in below if path.parent not in own_folders and path not in found}
     return [(root, path) for path, root in found.items()]
@@ -158,18 +162,54 @@ def choose_names(found: Iterable[tuple[Path, Path]], taken: Mapping[Path, str]) 
     return named
 
 
-def find_moved(found: Iterable[tuple[Path, Path]], taken: Mapping[Path, str]) -> list[tuple[Path, Path]]:
-    """Recordings (root, path) that are those of the same name whose file is gone: (path before, path now).
+def find_moved(
+    found: Iterable[tuple[Path, Path]], taken: Mapping[Path, str], *, was: str | None = None, now: str | None = None
+) -> dict[Path, Path]:
+    """Recordings (root, path) that the job knows by another path: path before to path now.
 
-    So a folder of recordings can be renamed, with its job inside or not, and is not searched twice.
+    Where the job's folder was moved or copied, and its recordings with it, these are the ones that lie beside it as
+    they did before. Others have the name of one whose file is gone. So a folder of recordings can be renamed, or copied
+    together with its job, and nothing is searched or counted twice.
+
+    Parameters
+    ----------
+    was, now
+        Where the folder of the job was, and is.
     """
-    at = {name: path for path, name in taken.items()}
-    moves = []
+    found = list(found)
+    asked = {path for _, path in found}
+    moves: dict[Path, Path] = {}
+    if was is not None and now is not None and was != now:
+        for before in taken.keys() - asked:
+            path = _moved_along(before, was, now)
+            if path is not None and path not in taken and os.path.lexists(path):
+                moves[before] = path
+    at, settled = {name: path for path, name in taken.items()}, {*taken, *moves.values()}
     for root, path in found:
-        before = at.get(next(_candidates(root, path)))
-        if path not in taken and before is not None and not os.path.lexists(before):
-            moves.append((before, path))
+        before_it = at.get(next(_candidates(root, path)))
+        if path not in settled and before_it is not None and not os.path.lexists(before_it):
+            moves.setdefault(before_it, path)
     return moves
+
+
+def settle_names(
+    found: Iterable[tuple[Path, Path]], ledger: Ledger, out: Path
+) -> tuple[dict[Path, Path], list[tuple[Path, str]]]:
+    """What a job makes of recordings (root, path): those that have moved, as `find_moved`, and all with their names."""
+    found, known, now = list(found), ledger.names(), os.path.abspath(out)
+    moves = find_moved(found, known, was=ledger.place(), now=now)
+    return moves, choose_names(found, {moves.get(path, path): name for path, name in known.items()})
+
+
+def job_recordings(inputs: Iterable[str | os.PathLike[str]], out: Path) -> dict[str, Path]:
+    """Recordings by name that the job in a folder will have once it has run over these too; nothing is written."""
+    found, ledger = find_recordings(inputs, out), JobFolder(out).ledger
+    if not ledger.exists():
+        return {name: path for path, name in choose_names(found, {})}
+    with Ledger(ledger, read_only=True) as opened:
+        moves, named = settle_names(found, opened, out)
+        known = {name: path for path, name in opened.names().items() if path not in moves}
+    return known | {name: path for path, name in named}
 
 
 def table_name(name: str) -> str:
@@ -179,6 +219,16 @@ def table_name(name: str) -> str:
     ('night 1/a%0Ab.wav', 'caf%E9.wav', '%20a.wav')
     """
     return "/".join(_plain_part(part) for part in name.split("/"))
+
+
+def reason_of(error: object, path: Path) -> str:
+    """What is wrong with a recording, on one line and without its path, which is said elsewhere.
+
+    >>> reason_of(OSError("no\\nspace"), Path("a.wav"))
+    'OSError: no space'
+    """
+    said = str(error).removeprefix(f"{plain_name(path)}: ")
+    return " ".join((said if isinstance(error, EarmarkError) else f"{type(error).__name__}: {said}").split())
 
 
 def check_formats(names: Iterable[str]) -> tuple[str, ...]:
@@ -242,7 +292,9 @@ def write_merged(folder: JobFolder, ledger: Ledger) -> int:
 
 def write_presence(folder: JobFolder, ledger: Ledger, classes: Sequence[str]) -> None:
     """Write presence.csv from the ledger, in one pass: filename, onset, offset, and a probability per class."""
-    lines = ([name, onset, offset, *(f"{p:.6f}" for p in P)] for name, onset, offset, P in ledger.all_presence())
+    lines = (
+        [name, onset, offset, *(f"{p:.6f}" for p in P.tolist())] for name, onset, offset, P in ledger.all_presence()
+    )
     _write_table(folder.presence, ["filename", "onset", "offset", *classes], lines)
 
 
@@ -269,6 +321,13 @@ def _write_table(path: Path, heading: Sequence[str], lines: Iterable[Sequence[ob
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(heading)
         writer.writerows(lines)
+
+
+def _moved_along(path: Path, was: str, now: str) -> Path | None:
+    """Where a file lies if it went where the job's folder went."""
+    with suppress(ValueError):  # on another drive
+        return Path(os.path.normpath(os.path.join(now, os.path.relpath(path, was))))
+    return None
 
 
 def _candidates(root: Path, path: Path) -> Iterator[str]:

@@ -44,8 +44,10 @@ __all__ = [
     "compare_names",
     "mean_known",
     "paired",
+    "ratio",
     "scores",
     "tally",
+    "tally_without_each",
 ]
 
 Labels: TypeAlias = LabelTable | str | os.PathLike[str] | Iterable[Label | tuple[object, ...]]
@@ -288,17 +290,51 @@ def tally(counts: Counts, weights: npt.ArrayLike | None = None, *, convention: s
     w = np.ones(len(counts.filenames)) if weights is None else np.asarray(weights, np.float64)
     if w.shape[-1:] != (len(counts.filenames),):
         raise ArgumentError(f"weights of shape (..., {len(counts.filenames)}) expected, one per clip, found {w.shape}")
-    tp, fp, fn, tn = (
-        w @ (np.full(counts.tp.shape, np.nan) if part is None else part.astype(np.float64))
-        for part in (counts.tp, counts.fp, counts.fn, counts.tn)
-    )
-    subs, dels, ins = (
-        w @ part.astype(np.float64) for part in (counts.substitutions, counts.deletions, counts.insertions)
-    )
+    return _tally([w @ part for part in _parts(counts)], convention)
+
+
+def tally_without_each(counts: Counts, *, convention: str = "sed_eval") -> Tally:
+    """Ratios of all clips but one, for each of them in turn: what `tally` gives for weights 1 - I, in linear time."""
+    return _tally([part.sum(0) - part for part in _parts(counts)], convention)
+
+
+def _parts(counts: Counts) -> list[Floats]:
+    """What is added up, as numbers that can be weighted."""
+    tn = np.full(counts.tp.shape, np.nan) if counts.tn is None else counts.tn
+    every = (counts.tp, counts.fp, counts.fn, tn, counts.substitutions, counts.deletions, counts.insertions)
+    return [part.astype(np.float64) for part in every]
+
+
+def _tally(sums: Sequence[Floats], convention: str) -> Tally:
+    tp, fp, fn, tn, subs, dels, ins = sums
     per_class = _ratios(tp, fp, fn, tn, np.zeros_like(fn), fn, fp, convention)
     overall = _ratios(tp.sum(-1), fp.sum(-1), fn.sum(-1), tn.sum(-1), subs, dels, ins, convention)
     macro = {name: mean_known(value) for name, value in per_class.items() if name not in ("n_ref", "n_est")}
     return Tally(overall, macro, per_class)
+
+
+class ratio:
+    """The statistic that is a ratio of `Ratios`: average "overall", "macro" or "per_class"."""
+
+    def __init__(self, name: str = "f1", average: str = "overall", convention: str = "sed_eval") -> None:
+        if average not in Tally._fields:
+            raise unknown_name("average", average, Tally._fields)
+        self._name, self._average, self._convention = name, average, convention
+        self.__name__ = name if average == "overall" else f"{average}.{name}"
+
+    def __call__(self, counts: Counts, weights: Floats) -> Floats:
+        """Of clips that count as often as weights say."""
+        return self._of(tally(counts, weights, convention=self._convention))
+
+    def without_each(self, counts: Counts) -> Floats:
+        """Of all clips but one, for each of them."""
+        return self._of(tally_without_each(counts, convention=self._convention))
+
+    def _of(self, found: Tally) -> Floats:
+        values: dict[str, Floats] = getattr(found, self._average)
+        if self._name not in values:
+            raise unknown_name("statistic", self._name, values)
+        return values[self._name]
 
 
 def scores(counts: Counts, *, convention: str = "sed_eval") -> Scores:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from scipy import stats
 from earmark.datasets.matching import first_few
 from earmark.errors import ArgumentError, DataError
 from earmark.evaluation.base import Counts, tally
+from earmark.evaluation.cautions import rough_notes
 from earmark.evaluation.saved import Saved, load_judgement
 from earmark.evaluation.statistics import Verdict, bootstrap, compare, compare_seeds, holm, ratio, seed_variance
 
@@ -40,6 +41,7 @@ _PARTS = {
     "dynamic": ("dynamic_counts", (*_RATIOS, "error_rate")),
     "event": ("event_counts", ("f1",)),
 }
+_NO_MATTER = ("training.seed", "training.tensorboard", "training.save_minutes")  # none makes another system
 _NAMES = {"dynamic.f1": "F1 of segments", "static.maximum.f1": "F1 of clips"}
 
 
@@ -146,7 +148,7 @@ def compare_entries(entries: Iterable[Entry], *, level: float = 0.95) -> Compari
 
 
 def group_runs(folders: Iterable[Path]) -> list[Entry]:
-    """Runs as entries: those whose settings differ only in the seed are one, named by pool and whatever else differs.
+    """Runs as entries: those whose settings differ only in the seed are one, named by pool and what else was set.
 
     A folder that `evaluate --out` wrote is taken too; it is known by the settings of the run it came from, or else by
     its own name.
@@ -178,7 +180,8 @@ def _settings(judgement: Saved) -> dict[str, Any]:
     flat = {f"{section}.{key}": value for section, own in config.items() for key, value in own.items()}
     if not flat:
         return {}
-    flat.pop("training.seed", None)
+    for key in _NO_MATTER:
+        flat.pop(key, None)
     decoder = dict(judgement.scores.get("decoder") or {})
     if decoder.pop("tuned_on", None):  # each seed has its own thresholds, found in the same way
         decoder["threshold"] = "tuned"
@@ -190,33 +193,49 @@ def _settings(judgement: Saved) -> dict[str, Any]:
 
 
 def _names(settings: Sequence[Mapping[str, Any]], folders: Sequence[Path]) -> list[str]:
-    """A name for each group: its pool, and what else tells it from the others."""
+    """A name for each group: its pool, and those of its settings that tell it from the others."""
     known = [own for own in settings if own]
-    rest = {
-        key: {repr(own.get(key)) for own in known}
-        for key in dict.fromkeys(key for own in known for key in own)
-        if not key.startswith("pool.")
-    }
-    is_strong = {"training.supervision"} if len(rest.get("training.supervision", ())) > 1 else set()
-    apart = [key for key, values in rest.items() if len(values) > 1 and key not in is_strong]
+    is_mixed = len({own.get("training.supervision") for own in known}) > 1
     names = []
     for own, folder in zip(settings, folders, strict=True):
-        if not own:
-            names.append(folder.name)
-            continue
-        pool = str(own.get("pool.name", folder.name))
-        alike = [other for other in known if other.get("pool.name") == own.get("pool.name")]
-        options = dict.fromkeys(key for other in alike for key in other if key.startswith("pool."))
-        told = [key for key in options if len({repr(other.get(key)) for other in alike}) > 1] + apart
         supervision = str(own.get("training.supervision", "weak"))
-        base = pool if not is_strong or supervision == "weak" else supervision
-        names.append(" ".join([base, *(f"{key.partition('.')[2] or key}={_said(own.get(key))}" for key in told)]))
+        pool = str(own.get("pool.name", folder.name))
+        base = pool if not is_mixed or supervision == "weak" else supervision
+        told = [_knob(key, own.get(key)) for key in _telling(own, known)]
+        names.append(" ".join([base, *filter(None, told)]))
     return [
         name if names.count(name) == 1 else f"{name} ({folder})" for name, folder in zip(names, folders, strict=True)
     ]
 
 
+def _telling(own: Mapping[str, Any], known: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Settings that differ; those of a pool or a network among systems that have the same one."""
+    for key in own:
+        kind = f"{key.partition('.')[0]}.name"
+        alike = known if key == kind else [other for other in known if other.get(kind) == own.get(kind)]
+        is_said = key in ("pool.name", "training.supervision")
+        if not is_said and len({repr(other.get(key)) for other in alike}) > 1:
+            yield key
+
+
+def _knob(key: str, value: object) -> str:
+    """A setting as people say it; nothing for one that is not set.
+
+    >>> _knob("pool.penalty", 1e-3), _knob("network.name", "mlp"), _knob("training.balanced", True)
+    ('penalty 0.001', 'mlp', 'balanced')
+    >>> _knob("features.fmax", "none"), _knob("training.balanced", False), _knob("augment.mixup", 0.0)
+    ('', '', '')
+    """
+    section, _, name = key.rpartition(".")
+    if not value or value == "none":
+        return ""
+    word = name.replace("_", " ")
+    return word if value is True else _said(value) if name == "name" and section else f"{word} {_said(value)}"
+
+
 def _said(value: object) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_said, value))}]"
     return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -389,7 +408,7 @@ def _notes(entries: Sequence[Entry]) -> tuple[str, ...]:
     if len(set().union(*settings.values())) > 1:
         told = "; ".join(f"{name}: {', '.join(sorted(own))}" for name, own in settings.items())
         notes.append(f"events were decided on in different ways: {told}")
-    return tuple(notes)
+    return (*notes, *rough_notes(entries[0].judgements[0].static_counts))
 
 
 def _said_decoder(scores: Mapping[str, Any]) -> str:

@@ -17,6 +17,7 @@ from earmark.annotations import Label, LabelTable
 from earmark.errors import ArgumentError, DataError, unknown_name
 from earmark.evaluation import clip, curves, event, psds, segment
 from earmark.evaluation.base import Counts, Scores, scores
+from earmark.evaluation.cautions import rough_notes, untimed_notes
 from earmark.evaluation.clip import ClipScores
 from earmark.evaluation.curves import Curve
 from earmark.evaluation.references import fingerprint
@@ -196,6 +197,7 @@ def judge(
     estimate = LabelTable(events, filenames=names, classes=table.classes)
     timed = _timed_counts(table, estimate, segment_length, durations)
     shared: dict[str, Any] = {"classes": table.classes}
+    static = clip.counts(targets, by_maximum, threshold=decoder.threshold, filenames=names, **shared)
     score: dict[str, float] | None = None
     notes: tuple[str, ...] = ()
     if with_psds and timed is not None:
@@ -208,7 +210,7 @@ def judge(
         dynamic=timed and scores(timed[0], convention=convention),
         event=timed and scores(timed[1], convention=convention),
         psds=score,
-        static_counts=clip.counts(targets, by_maximum, threshold=decoder.threshold, filenames=names, **shared),
+        static_counts=static,
         pooled_counts=clip.counts(targets, pooled, filenames=names, **shared),
         dynamic_counts=timed and timed[0],
         event_counts=timed and timed[1],
@@ -219,7 +221,7 @@ def judge(
         decoder=decoder,
         clips=heard,
         grid=grid,
-        notes=notes,
+        notes=(*notes, *untimed_notes(table, estimate), *rough_notes(static)),
     )
 
 
@@ -270,7 +272,7 @@ def judge_events(
         segment=segment_length,
         convention=convention,
         fingerprint=fingerprint(reference),
-        notes=notes,
+        notes=(*notes, *untimed_notes(reference, estimate), *rough_notes(static)),
     )
 
 

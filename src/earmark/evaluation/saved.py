@@ -3,15 +3,17 @@
     scores.json         every score, what was judged and how, notes
     events.tsv          the events found
     counts.npz          counts clip by clip: `static`, `pooled`, `dynamic`, `event`, each with `.tp`, `.fp`, ...
-    probabilities.npz   frame probabilities of all clips, one after the other, in half precision; for figures. A frame
-                        within 0.0005 of a threshold can fall on the other side of it; the events are in events.tsv
+    probabilities.npz   frame probabilities of all clips, one after the other, in single precision: in half, all that is
+                        nearly certain would be 1, and figures made of them would not be those of the judgement
 
-Files are written whole or not at all, `scores.json` last: where it is, the others are.
+Files are written whole or not at all, `scores.json` last: where it is, the others are. A ratio without a divisor is NaN
+here, also where the file says null.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -25,19 +27,20 @@ from earmark.annotations import LabelTable
 from earmark.errors import DataError
 from earmark.evaluation.base import Counts
 from earmark.evaluation.models import Judgement
-from earmark.files import make_folder, written_whole
+from earmark.files import json_text, make_folder, written_whole
 from earmark.formats import read_labels, write_labels
 
 __all__ = ["Heard", "Saved", "load_judgement", "save_judgement"]
 
 _KINDS = ("static", "pooled", "dynamic", "event")
+_NUMBERS = ("dynamic", "event", "psds", "intervals")  # and what is in "static"
 _COUNTS = tuple(field.name for field in fields(Counts) if field.name not in ("filenames", "classes"))
 
 
 class Heard(NamedTuple):
     """What a detector said about a clip: p (frames', classes), from so many frames of features, and seconds."""
 
-    p: npt.NDArray[np.float16]
+    p: npt.NDArray[np.floating[Any]]
     frames: int
     duration: float
 
@@ -49,7 +52,7 @@ class Saved:
     Attributes
     ----------
     scores
-        What `scores.json` holds.
+        What `scores.json` holds, numbers that are missing being NaN.
     static_counts, pooled_counts, dynamic_counts, event_counts
         As in `earmark.evaluation.models.Judgement`.
     """
@@ -81,7 +84,7 @@ class Saved:
 
 
 def save_judgement(folder: Path, judgement: Judgement, about: Mapping[str, Any]) -> dict[str, Any]:
-    """Write a judgement, and return what `scores.json` holds.
+    """Write a judgement, and return what `scores.json` holds, numbers that are missing being NaN.
 
     Parameters
     ----------
@@ -108,7 +111,7 @@ def save_judgement(folder: Path, judgement: Judgement, about: Mapping[str, Any])
     else:
         (folder / "probabilities.npz").unlink(missing_ok=True)  # of an earlier judgement
     with written_whole(folder / "scores.json") as draft:
-        draft.write_text(json.dumps(scores, indent=1), encoding="utf-8")
+        draft.write_text(json_text(scores, indent=1), encoding="utf-8")
     return scores
 
 
@@ -123,10 +126,22 @@ def load_judgement(folder: Path) -> Saved:
         scores = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(scores, dict):
             raise ValueError("an object expected")
+        scores |= {name: _with_nan(scores[name]) for name in _NUMBERS if scores.get(name)}
+        if isinstance(scores.get("static"), dict):
+            scores["static"] = {rule: own and _with_nan(own) for rule, own in scores["static"].items()}
     except ValueError as error:
         raise DataError(f"{path}: damaged: {error}") from error
     kept = _read_arrays(folder / "counts.npz", ("filenames", "classes", "static.tp"))
     return Saved(folder, scores, *(_arrays_to_counts(kept, kind) for kind in _KINDS))  # type: ignore[arg-type]
+
+
+def _with_nan(value: Any) -> Any:
+    """The same with NaN for null; files of before have NaN itself."""
+    if isinstance(value, dict):
+        return {name: _with_nan(own) for name, own in value.items()}
+    if isinstance(value, list):
+        return [_with_nan(own) for own in value]
+    return math.nan if value is None else value
 
 
 def _counts_to_arrays(judgement: Judgement) -> dict[str, npt.NDArray[Any]]:
@@ -157,11 +172,11 @@ def _probabilities_to_arrays(judgement: Judgement) -> dict[str, npt.NDArray[Any]
     return {
         "filenames": np.array([c.filename for c in clips]),
         "classes": np.array(judgement.static_counts.classes),
-        "p": np.concatenate([c.dynamic for c in clips]).astype(np.float16),
+        "p": np.concatenate([c.dynamic for c in clips]).astype(np.float32),
         "starts": np.concatenate([[0], np.cumsum([len(c.dynamic) for c in clips])]),
         "frames": np.array([c.frames for c in clips]),
         "durations": np.array([c.duration for c in clips]),
-        "pooled": np.stack([c.static for c in clips]).astype(np.float16),
+        "pooled": np.stack([c.static for c in clips]).astype(np.float32),
     }
 
 

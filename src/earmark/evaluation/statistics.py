@@ -30,7 +30,7 @@ import numpy.typing as npt
 from scipy import stats
 
 from earmark.errors import ArgumentError, DataError, unknown_name
-from earmark.evaluation.base import Counts, tally
+from earmark.evaluation.base import Counts, ratio
 from earmark.evaluation.ranks import Friedman, friedman, holm
 
 __all__ = [
@@ -53,7 +53,6 @@ Data: TypeAlias = Counts | npt.NDArray[Any]
 Statistic: TypeAlias = str | Callable[[Any, Floats], npt.ArrayLike]
 
 _CHUNK = 1 << 17  # weights held at once: few enough to stay in the cache
-_AVERAGES = ("overall", "macro", "per_class")
 
 
 @dataclass(frozen=True)
@@ -121,23 +120,6 @@ class SeedScore:
     from_seeds: float
     from_clips: float
     from_both: float
-
-
-def ratio(
-    name: str = "f1", average: str = "overall", convention: str = "sed_eval"
-) -> Callable[[Counts, Floats], Floats]:
-    """The statistic that is a ratio of `earmark.evaluation.base.Ratios`: average "overall", "macro" or "per_class"."""
-    if average not in _AVERAGES:
-        raise unknown_name("average", average, _AVERAGES)
-
-    def statistic(counts: Counts, weights: Floats) -> Floats:
-        found: dict[str, Floats] = getattr(tally(counts, weights, convention=convention), average)
-        if name not in found:
-            raise unknown_name("statistic", name, found)
-        return found[name]
-
-    statistic.__name__ = name if average == "overall" else f"{average}.{name}"
-    return statistic
 
 
 def bootstrap(
@@ -338,15 +320,24 @@ def _pseudo_values(f: Callable[[Any, Floats], npt.ArrayLike], seeds: Sequence[Da
     for s, counts in enumerate(seeds):
         own = counts if s == 0 else _aligned(seeds[0], counts)
         scores[s] = _scalar(f, own)
-        step = max(1, _CHUNK // n)
-        for first in range(0, n, step):
-            left_out = np.arange(first, min(first + step, n))
-            weights = np.ones((len(left_out), n))
-            weights[np.arange(len(left_out)), left_out] = 0
-            pseudo[s, left_out] = n * scores[s] - (n - 1) * _values(f, own, weights)
+        pseudo[s] = n * scores[s] - (n - 1) * _without_each(f, own)
     if not np.isfinite(pseudo).all():
         raise DataError("the statistic has no value for some seed, or would have none without one clip")
     return scores, pseudo
+
+
+def _without_each(f: Callable[[Any, Floats], npt.ArrayLike], counts: Data) -> Floats:
+    """The statistic of all clips but one, for each of them."""
+    if isinstance(f, ratio) and isinstance(counts, Counts):
+        return f.without_each(counts)
+    n = _length(counts)
+    values, step = np.empty(n), max(1, _CHUNK // n)
+    for first in range(0, n, step):
+        left_out = np.arange(first, min(first + step, n))
+        weights = np.ones((len(left_out), n))
+        weights[np.arange(len(left_out)), left_out] = 0
+        values[left_out] = _values(f, counts, weights)
+    return values
 
 
 def _components(scores: Floats, pseudo: Floats) -> _MeanSquares:

@@ -20,7 +20,7 @@ from earmark.evaluation.ranks import Friedman, friedman
 from earmark.evaluation.saved import Saved, load_judgement
 from earmark.experiment.cells import data_of, is_done
 from earmark.experiment.grid import Cell, Grid
-from earmark.files import written_whole
+from earmark.files import json_text, written_whole
 
 __all__ = [
     "COLUMNS",
@@ -82,7 +82,7 @@ def _rows(grid: Grid, out: Path) -> Iterator[Row]:
         log = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
         best = max((line["epoch"] for line in log if line["best"]), default=0)
         for name in grid.judgements:
-            said = json.loads((folder / name / "scores.json").read_text())
+            said = load_judgement(folder / name).scores
             yield Row(cell, name, folder / name, paper_scores(said), len(log), best)
 
 
@@ -143,5 +143,5 @@ def describe_data(grid: Grid, out: Path) -> dict[str, Any]:
     if made.is_file():
         found["soundscapes"] = json.loads(made.read_text(encoding="utf-8"))
     with written_whole(path) as draft:
-        draft.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        draft.write_text(json_text(found, indent=1) + "\n", encoding="utf-8")
     return found

@@ -7,11 +7,8 @@ it (`benchmarks/sharing.py` measures whether that is faster).
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import threading
 from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
@@ -22,6 +19,7 @@ from earmark.experiment.cells import changed_settings, is_done, make_features, r
 from earmark.experiment.grid import Cell, Grid
 from earmark.files import make_folder
 from earmark.training.watch import Progress
+from earmark.workers import Workers
 
 __all__ = ["run_grid"]
 
@@ -108,43 +106,32 @@ def _complain(failures: list[TrainingError]) -> None:
 
 def _together(grid: Grid, due: list[Cell], folder: Path, cache: Path, at_once: int, told: Told) -> bool:
     """Several processes, each with a cell at a time."""
-    spawn = multiprocessing.get_context("spawn")
-    waiting, running = list(due), dict[Future[bool], Cell]()
-    finished, failures = True, list[TrainingError]()
-    with ProcessPoolExecutor(at_once, mp_context=spawn, initializer=_begin_worker, initargs=(at_once,)) as workers:
-        while waiting or running:
-            while waiting and len(running) < at_once:
-                cell = waiting.pop(0)
-                told(cell, "begun")
-                place = folder / cell.name
-                own = cache / cell.dataset
-                running[workers.submit(run_cell, cell, place, grid.judgements, cache=own)] = cell
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                cell = running.pop(future)
-                try:
-                    ended = future.result()
-                except BrokenProcessPool as error:
-                    raise TrainingError("a training process died; start again to go on") from error
-                except TrainingError as error:
-                    failures.append(error)
-                    told(cell, str(error))
-                    continue
-                told(cell, "done" if ended else "interrupted")
-                if not ended:
-                    finished, waiting = False, []
-    if finished:
-        _complain(failures)
-    return finished
+    waiting, running, failures = list(due), dict[Future[bool], Cell](), list[TrainingError]()
+    try:
+        with Workers(at_once, _begin, (at_once,)) as workers:
+            while waiting or running:
+                while waiting and len(running) < at_once:
+                    cell = waiting.pop(0)
+                    told(cell, "begun")
+                    place, own = folder / cell.name, cache / cell.dataset
+                    running[workers.submit(run_cell, cell, place, grid.judgements, cache=own)] = cell
+                for future in workers.wait(running):
+                    cell = running.pop(future)
+                    try:
+                        future.result()
+                    except BrokenProcessPool as error:
+                        raise TrainingError("a training process died; start again to go on") from error
+                    except TrainingError as error:
+                        failures.append(error)
+                    told(cell, "done" if future.exception() is None else str(future.exception()))
+    except KeyboardInterrupt:
+        for cell in running.values():
+            told(cell, "interrupted")
+        return False
+    _complain(failures)
+    return True
 
 
-def _begin_worker(at_once: int) -> None:
-    """Take a share of the cores; and end when the parent does, however it ends, instead of training on for nobody."""
+def _begin(at_once: int) -> None:
+    """A worker takes its share of the cores."""
     torch.set_num_threads(max(1, torch.get_num_threads() // at_once))
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def watch() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()

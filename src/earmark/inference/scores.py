@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from earmark.errors import ArgumentError, DataError
-from earmark.files import written_whole
+from earmark.files import json_text, written_whole
 
 if TYPE_CHECKING:
     from earmark.pooling import Pool
@@ -61,7 +61,7 @@ def write_scores(path: str | Path, scores: RecordingScores) -> None:
     """Write scores to an .npz file, whole or not at all."""
     about = {name: getattr(scores, name) for name in _ABOUT} | {"version": _VERSION, "classes": list(scores.classes)}
     with written_whole(Path(path)) as draft, draft.open("wb") as file:
-        np.savez_compressed(file, about=json.dumps(about), p=np.asarray(scores.p, np.float16))
+        np.savez_compressed(file, about=json_text(about), p=np.asarray(scores.p, np.float16))
 
 
 def read_scores(path: str | Path) -> RecordingScores:

@@ -22,7 +22,7 @@ def learning_curves(log: Path, classes: Sequence[str]) -> Figure:
     """Loss, validation scores, and alpha of each class if the operator has one, by epoch; from a run's `log.jsonl`."""
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     epochs = [line["epoch"] for line in lines]
-    alphas = np.array([line["alpha"] for line in lines]) if lines and lines[0]["alpha"] else None
+    alphas = np.array([line["alpha"] for line in lines], float) if lines and lines[0]["alpha"] else None
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(7.0, 2.6) if alphas is None else (7.0, 4.6))
         rows = figure.subplots(1 if alphas is None else 2, 2, squeeze=False)

@@ -66,7 +66,13 @@ def duration_figure(labels: LabelTable, durations: Mapping[str, float]) -> Drawi
 
 
 def curve_figure(entries: Sequence[Entry], labels: LabelTable) -> Drawing | None:
-    """Precision and recall of segments at every threshold, of each model's first seed; None without probabilities."""
+    """Precision and recall of segments at every threshold, of each model's first seed; None without probabilities.
+
+    Parameters
+    ----------
+    labels
+        What the entries were judged by.
+    """
     found: dict[str, Curve] = {}
     for entry in entries:
         saved = entry.judgements[0]
@@ -74,14 +80,24 @@ def curve_figure(entries: Sequence[Entry], labels: LabelTable) -> Drawing | None
         if dense and saved.dynamic_counts is not None:
             durations = {name: heard.duration for name, heard in saved.probabilities().items()}
             when = {"segment": saved.scores["segment"], "hop": saved.scores["grid"]["hop"]}
-            found[entry.name] = curves.curve(curves.counts(labels.select(dense), dense, durations=durations, **when))
+            curve = curves.curve(curves.counts(labels.select(dense), dense, durations=durations, **when))
+            if curve.n_ref:
+                found[entry.name] = curve
     if not found:
         return None
+    mark = _common_threshold(entries)
+    seeds = " Of several seeds the first is drawn." if any(len(entry.judgements) > 1 for entry in entries) else ""
     caption = (
-        "Precision against recall of segments, all classes together, at every threshold; marks at 0.5. A lower "
-        "threshold moves to the right: more is found, and less of it is right."
+        f"Precision against recall of segments, all classes together, at every threshold; marks at {mark:g}. A lower "
+        f"threshold moves to the right: more is found, and less of it is right.{seeds}"
     )
-    return Drawing(inline_svg(plots.precision_recall(found), "Precision against recall by model"), caption)
+    return Drawing(inline_svg(plots.precision_recall(found, mark), "Precision against recall by model"), caption)
+
+
+def _common_threshold(entries: Sequence[Entry]) -> float:
+    """That of all models, if they share one for all classes; else 0.5."""
+    told = [(entry.judgements[0].scores.get("decoder") or {}).get("threshold") for entry in entries]
+    return float(told[0]) if isinstance(told[0], int | float) and told.count(told[0]) == len(told) else 0.5
 
 
 def learning_figure(log: Path, classes: Sequence[str], name: str) -> Drawing | None:

@@ -22,7 +22,7 @@ from markupsafe import Markup
 
 from earmark.detection.ledger import Ledger
 from earmark.errors import ArgumentError, DataError
-from earmark.files import make_folder, written_whole
+from earmark.files import json_text, make_folder, written_whole
 from earmark.report.activity import Activity, Found, Recording, by_clock, by_day, by_position, lanes, recorded_at
 from earmark.report.inline import fill_template
 
@@ -270,7 +270,7 @@ def _each(found: Found) -> dict[int, list[int]]:
 
 def _embedded(data: object) -> Markup:
     """JSON that can stand inside a script element, whatever its strings hold."""
-    text = json.dumps(data, separators=(",", ":"))
+    text = json_text(data, separators=(",", ":"))
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return Markup(text)

@@ -15,6 +15,7 @@ from typing import Any
 from earmark.annotations import LabelTable
 from earmark.datasets import Clip, open_data
 from earmark.errors import ArgumentError, EarmarkError
+from earmark.evaluation.authors import authors_reference
 from earmark.evaluation.comparison import Comparison, Entry, compare_entries, group_runs
 from earmark.evaluation.references import fit_reference
 from earmark.evaluation.saved import Saved
@@ -126,6 +127,9 @@ class _Material:
     """The clips that were judged, as far as they can be had."""
 
     labels: LabelTable | None = None
+    """The true reference, in which mistakes are looked for."""
+    judged_by: LabelTable | None = None
+    """What the scores are of: the same, or the authors' reference."""
     clips: dict[str, Clip] = field(default_factory=dict)
     durations: dict[str, float] = field(default_factory=dict)
     why_not: str = ""
@@ -144,13 +148,15 @@ def _open_material(saved: Saved, data: str | None) -> _Material:
     try:
         found = open_data(source, scores.get("split"))
         told = str(scores.get("reference", "data"))
-        # mistakes are looked for in the true reference, also where the scores are of the authors'
         labels = found.labels if told in ("data", "authors") else read_labels(told)
-        reference = fit_reference(labels, list(saved.static_counts.filenames), scores["classes"]).table
+        names = list(saved.static_counts.filenames)
+        reference = judged_by = fit_reference(labels, names, scores["classes"]).table
+        if told == "authors":
+            judged_by = fit_reference(authors_reference(labels), names, scores["classes"]).table
         durations = {name: own.duration for name, own in saved.probabilities().items() if name in reference.filenames}
     except (EarmarkError, OSError) as error:
         return _Material(why_not=" ".join(str(error).split()))
-    return _Material(reference, {clip.filename: clip for clip in found.clips}, durations)
+    return _Material(reference, judged_by, {clip.filename: clip for clip in found.clips}, durations)
 
 
 def _results(
@@ -167,9 +173,9 @@ def _results(
     if alphas:
         tables["alphas"] = results.alpha_table(alphas, material.heard(), counts.classes)
         found["alphas"] = figures.alpha_figure(alphas)
-    if material.labels is not None:
+    if material.labels is not None and material.judged_by is not None:
         found["durations"] = figures.duration_figure(material.labels, material.durations)
-        found["curves"] = figures.curve_figure(entries, material.labels)
+        found["curves"] = figures.curve_figure(entries, material.judged_by)
     logs = [(run, run.saved.folder / "log.jsonl") for run in runs]
     learning = [figures.learning_figure(log, counts.classes, f"{run.entry}: {log.parent}") for run, log in logs]
     drawings = {name: drawing for name, drawing in found.items() if drawing is not None}

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 import numpy as np
@@ -15,15 +16,15 @@ import numpy.typing as npt
 from earmark import audio
 from earmark.annotations import Label
 from earmark.detection.ledger import Entry, Ledger
-from earmark.detection.outputs import JobFolder
-from earmark.errors import ArgumentError, unknown_name
+from earmark.detection.outputs import JobFolder, job_recordings
+from earmark.errors import ArgumentError
 from earmark.inference.recordings import output_frames, score_recording
 from earmark.inference.scorer import Scorer
 from earmark.inference.scores import read_scores
 from earmark.plots.recording import clock_time, recording_figure
 from earmark.plots.style import save
 
-__all__ = ["Stretch", "busiest", "check_stretch", "choose_stretches", "draw_stretches"]
+__all__ = ["Stretch", "busiest", "check_stretch", "check_stretches", "choose_stretches", "draw_stretches"]
 
 _BUSIEST = "busiest"
 _MINUTE = 60.0
@@ -71,6 +72,25 @@ def check_stretch(wanted: str) -> tuple[str | None, float, float] | None:
     return match["name"], onset, offset
 
 
+def check_stretches(wanted: Iterable[str], inputs: Sequence[Path], folder: Path) -> None:
+    """Refuse what cannot be drawn of a job that is yet to run: recordings that it will not have, times behind the end.
+
+    Parameters
+    ----------
+    wanted
+        As for `choose_stretches`.
+    inputs, folder
+        Files and folders that the job is given, and its own folder.
+    """
+    named = [(text, asked) for text in wanted if (asked := check_stretch(text)) is not None]
+    recordings = job_recordings(inputs, folder) if named else {}
+    if not recordings:
+        return  # only the busiest are asked for, or the job will say that there is nothing to hear
+    for text, (called, onset, _) in named:
+        name = _named(called, recordings)
+        _check_onset(text, name, onset, audio.info(recordings[name]).duration)
+
+
 def choose_stretches(folder: Path, wanted: str) -> list[Stretch]:
     """Stretches of a job that a user asks for.
 
@@ -85,15 +105,17 @@ def choose_stretches(folder: Path, wanted: str) -> list[Stretch]:
     """
     asked = check_stretch(wanted)
     with Ledger(JobFolder(folder).ledger, read_only=True) as ledger:
-        entries = list(ledger.entries("done"))
+        entries = {entry.name: entry for entry in ledger.entries()}
+        done = {name: entry.path for name, entry in entries.items() if entry.state == "done"}
         if asked is None:
-            eventful = sorted(entries, key=lambda entry: -(entry.events or 0))[:_MOST]
+            eventful = sorted((entries[name] for name in done), key=lambda entry: -(entry.events or 0))[:_MOST]
             return [Stretch(entry, *busiest(ledger.events(entry.path), entry.duration or 0.0)) for entry in eventful]
     name, onset, offset = asked
-    entry = _named(name, entries)
+    entry = entries[_named(name, done if name is None else {name: entry.path for name, entry in entries.items()})]
+    if entry.name not in done:
+        raise ArgumentError(f"figure {wanted!r} cannot be drawn: {entry.name}: {entry.reason or 'was not run'}")
     duration = entry.duration or 0.0
-    if onset >= duration:
-        raise ArgumentError(f"figure {wanted!r} lies behind the end: {entry.name} lasts {clock_time(duration)}")
+    _check_onset(wanted, entry.name, onset, duration)
     return [Stretch(entry, onset, min(offset, duration))]
 
 
@@ -150,19 +172,27 @@ def _likelihoods(job: JobFolder, scorer: Scorer, stretch: Stretch, first: int) -
     return np.concatenate(list(score_recording(scorer, stretch.entry.path, first=first, last=last)))
 
 
-def _named(name: str | None, entries: Sequence[Entry]) -> Entry:
-    """The recording called so, or whose name ends so."""
-    if name is None:
-        if len(entries) != 1:
-            raise ArgumentError(f"there are {len(entries)} recordings; say which to draw: FILE@ONSET-OFFSET")
-        return entries[0]
-    exact = [entry for entry in entries if name in (entry.name, str(entry.path))]
-    ending = exact or [entry for entry in entries if entry.name.endswith("/" + name)]
+def _named(called: str | None, recordings: Mapping[str, Path]) -> str:
+    """The name of the recording called so, or whose name ends so."""
+    if called is None:
+        if len(recordings) != 1:
+            raise ArgumentError(f"there are {len(recordings)} recordings; say which to draw: FILE@ONSET-OFFSET")
+        return next(iter(recordings))
+    exact = [name for name, path in recordings.items() if called in (name, str(path))]
+    ending = exact or [name for name in recordings if name.endswith("/" + called)]
     if not ending:
-        raise unknown_name("recording", name, [entry.name for entry in entries[:20]])
+        ends = {(name if "/" in called else name.rpartition("/")[2]).lower(): name for name in recordings}
+        nearest = get_close_matches(called.lower(), ends, n=1, cutoff=0.0)
+        hint = f"; the nearest name in it is {ends[nearest[0]]}" if nearest else ""
+        raise ArgumentError(f"recording {called!r} is not in the job{hint}")
     if len(ending) > 1:
-        raise ArgumentError(f"{len(ending)} recordings are called {name}: {', '.join(e.name for e in ending[:5])}")
+        raise ArgumentError(f"{len(ending)} recordings are called {called}: {', '.join(ending[:5])}")
     return ending[0]
+
+
+def _check_onset(wanted: str, name: str, onset: float, duration: float) -> None:
+    if onset >= duration:
+        raise ArgumentError(f"figure {wanted!r} lies behind the end: {name} lasts {clock_time(duration)}")
 
 
 def _seconds(text: str) -> float:

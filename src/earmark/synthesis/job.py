@@ -5,9 +5,9 @@
     OUT/labels.tsv                      the truth of all: filename, onset, offset, label, split
     OUT/soundscapes.json                what was asked for
 
-The same request gives the same bytes, however many processes work on it. A job that was stopped goes on where it was
-when it is called again: a clip whose two files are there is done, since they are written whole. A folder that holds
-anything else is refused.
+The same request gives the same bytes, however many processes work on it. A job that was stopped, by Ctrl-C or worse,
+goes on where it was when it is called again: a clip whose two files are there is done, since they are written whole. A
+folder that holds anything else is refused.
 """
 
 from __future__ import annotations
@@ -15,23 +15,25 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import Future
+from contextlib import closing
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from earmark import audio
 from earmark.annotations import LabelTable
 from earmark.errors import ArgumentError, DataError
-from earmark.files import make_folder, written_whole
+from earmark.files import json_text, make_folder, written_whole
 from earmark.formats.tsv import TSV
 from earmark.synthesis.render import render
 from earmark.synthesis.sampling import read_recipe, recipe_names
 from earmark.synthesis.scaper import read_jams, write_jams
 from earmark.synthesis.sources import Bank, open_bank
 from earmark.synthesis.specification import SPLITS, Soundscape, read_events, spread
+from earmark.workers import Workers
 
 __all__ = ["Summary", "plan_from", "synthesise"]
 
@@ -122,6 +124,8 @@ def synthesise(
         `if __name__ == "__main__":`.
     progress
         Called with the number of clips done and their total.
+
+    Ctrl-C ends it within moments, and the KeyboardInterrupt that it raises says how many clips are done.
     """
     if workers is not None and workers < 1:
         raise ArgumentError(f"workers={workers}: at least 1 expected")
@@ -135,11 +139,17 @@ def synthesise(
     maker = _Maker(sounds, folder, rate)
     kept = sum(map(maker.has, resolved))
     turned_down = silent = 0
-    for done, (down, mute) in enumerate(_made(resolved, maker, workers), start=1):
-        turned_down += down
-        silent += mute
-        if progress is not None:
-            progress(done, len(resolved))
+    try:
+        with closing(_made(resolved, maker, workers)) as made:
+            for done, (down, mute) in enumerate(made, start=1):
+                turned_down += down
+                silent += mute
+                if progress is not None:
+                    progress(done, len(resolved))
+    except KeyboardInterrupt:
+        _remove_drafts(folder)
+        finished = sum(map(maker.has, resolved))
+        raise KeyboardInterrupt(f"{finished} of {len(resolved)} soundscapes are done") from None
     _write_labels(resolved, folder)
     return Summary(
         out=folder,
@@ -190,7 +200,7 @@ def _make(soundscape: Soundscape) -> tuple[int, int]:
     return _maker.make(soundscape)
 
 
-def _made(plan: list[Soundscape], maker: _Maker, workers: int | None) -> Iterator[tuple[int, int]]:
+def _made(plan: list[Soundscape], maker: _Maker, workers: int | None) -> Generator[tuple[int, int], None, None]:
     """Results as they come."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     workers = (
@@ -199,12 +209,16 @@ def _made(plan: list[Soundscape], maker: _Maker, workers: int | None) -> Iterato
     if workers == 1:
         yield from map(maker.make, plan)
         return
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), _begin, (maker,))
-    try:
-        for future in as_completed([pool.submit(_make, soundscape) for soundscape in plan]):
-            yield future.result()
-    finally:
-        pool.shutdown(cancel_futures=True)
+    waiting, running = iter(plan), set[Future[tuple[int, int]]]()
+    with Workers(workers, _begin, (maker,)) as pool:
+        while True:
+            running |= {pool.submit(_make, own) for own in islice(waiting, 2 * workers - len(running))}
+            if not running:
+                break
+            done = pool.wait(running)
+            running -= done
+            for future in done:
+                yield future.result()
 
 
 def _opened(folder: Path, settings: dict[str, Any]) -> Path:
@@ -225,11 +239,18 @@ def _opened(folder: Path, settings: dict[str, Any]) -> Path:
         raise ArgumentError(f"{folder} holds other things; choose a new or an empty folder")
     else:
         with written_whole(record) as draft:
-            draft.write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
+            draft.write_text(json_text(settings, indent=1) + "\n", encoding="utf-8")
     for split in SPLITS:
         make_folder(folder / "audio" / split)
         make_folder(folder / "annotations" / split)
     return folder
+
+
+def _remove_drafts(folder: Path) -> None:
+    """Take away what was being written: the drafts of `earmark.files.written_whole`."""
+    for kind in ("audio", "annotations"):
+        for draft in folder.glob(f"{kind}/*/.*-*"):
+            draft.unlink(missing_ok=True)
 
 
 def _print_of(plan: list[Soundscape]) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from earmark.errors import DataError
-from earmark.files import written_whole
+from earmark.files import json_text, written_whole
 from earmark.synthesis.specification import SPLITS, Event, Soundscape
 
 __all__ = ["read_jams", "write_jams"]
@@ -98,7 +98,7 @@ def write_jams(soundscape: Soundscape, path: Path, *, notes: Mapping[str, Any] |
         "sandbox": {},
     }
     with written_whole(path) as draft:
-        draft.write_text(json.dumps(root, indent=1) + "\n", encoding="utf-8")
+        draft.write_text(json_text(root, indent=1) + "\n", encoding="utf-8")
 
 
 def _observation_of(event: Event, limit: float) -> dict[str, Any]:

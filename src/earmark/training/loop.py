@@ -55,7 +55,7 @@ class Result:
     scores: dict[str, float]
     """Of the best epoch, on the validation clips."""
     is_finished: bool
-    """False if it was interrupted and can be resumed."""
+    """False if it was interrupted and can be resumed; were it only to hear that all epochs are done."""
 
 
 def create_detector(settings: Settings, classes: tuple[str, ...]) -> Detector:
@@ -156,7 +156,8 @@ def train(
             memory.next_epoch()
             keep()
             watch.saved()
-    return Result(memory.epoch, memory.best_epoch, memory.best_scores, is_finished=True)
+        stop = _agreed(interrupted(), fabric)  # too late for this run, but whoever has more to do must hear of it
+    return Result(memory.epoch, memory.best_epoch, memory.best_scores, is_finished=not stop)
 
 
 def _steps(

@@ -13,7 +13,7 @@ from torch import Tensor
 from earmark.checkpoint import read_tensors, write_tensors
 from earmark.detector import Detector
 from earmark.errors import ArgumentError
-from earmark.files import make_folder, written_whole
+from earmark.files import json_text, make_folder, written_whole
 from earmark.settings import Settings
 from earmark.training.schedule import Schedule
 
@@ -124,7 +124,7 @@ def log(
     path = out / "log.jsonl"
     before = path.read_text() if path.exists() else ""
     with written_whole(path) as draft:
-        draft.write_text(before + json.dumps(line) + "\n")
+        draft.write_text(before + json_text(line) + "\n")
     return line
 
 

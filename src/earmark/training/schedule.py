@@ -54,5 +54,6 @@ class Schedule:
         return self.since_best >= self.stop_epochs
 
     def state(self) -> dict[str, Any]:
-        """Everything it remembers, for a checkpoint; `Schedule(**state)` is it again."""
-        return asdict(self)
+        """Everything it remembers, for a checkpoint; `Schedule(**state)` is it again. What JSON cannot say, the best
+        before there is one, is left out."""
+        return {name: value for name, value in asdict(self).items() if value != float("-inf")}
