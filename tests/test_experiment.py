@@ -382,7 +382,10 @@ def test_several_data_sets_share_a_grid(folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["earmark", *map(str, words)])
     with pytest.raises(SystemExit) as ended:
         main()
-    assert ended.value.code == 0, capsys.readouterr().err
+    out, err = capsys.readouterr()
+    assert ended.value.code == 0, err
+    assert "here, judgement clean: means over runs" in out
+    assert "again, judgement chosen-by: means over runs" in out
     assert sorted(path.name for path in (tmp_path / "cache").iterdir()) == ["again", "here"]
     for dataset in ("here", "again"):
         assert (tmp_path / "out" / dataset / "report.html").exists()

@@ -192,6 +192,22 @@ def test_runs_with_other_settings_are_named(made, tmp_path):
     assert re.search(r" and 1 more \(training\.epochs \d+ instead of 77\)", text)
 
 
+def test_a_grid_with_nothing_published_speaks_for_itself(made, tmp_path, monkeypatch, capsys):
+    shutil.copytree(made[2] / "out" / "cells", tmp_path / "cells")
+    text = (made[2] / "grid.toml").read_text()
+    (tmp_path / "grid.toml").write_text(text[: text.index("[published]")])
+    code, out, err = call(monkeypatch, capsys, tmp_path / "grid.toml", "--out", tmp_path, "--only-report")
+    assert code == 0, err
+    first, *lines = (line.split() for line in out.splitlines())
+    assert " ".join(first) == "Judgement clean: means over runs"
+    rows = {words[0]: words[1:] for words in lines if words}
+    own = [row.scores["dynamic_f1"] for row in made[1] if (row.judgement, row.cell.system) == ("clean", "max")]
+    assert rows["max"][:2] == ["2", f"{np.mean(own):.3f}".lstrip("0")]
+    page = (tmp_path / "report.html").read_text()
+    assert "About these runs" in page
+    assert "What differs from the paper" not in page
+
+
 def test_a_grid_without_runs_is_refused(made, tmp_path):
     with pytest.raises(DataError, match="no run of this grid is finished"):
         write_grid_report(made[0], [], tmp_path)

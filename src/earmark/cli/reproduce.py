@@ -127,7 +127,7 @@ def _report(chosen: Grid, rows: list[Row], out: Path, command: str, as_json: boo
     """Tables and a page for each data set: in a folder of its own where there are several."""
     from earmark.experiment import write_results
     from earmark.report.grid import write_grid_report
-    from earmark.report.grid_tables import published_tables
+    from earmark.report.grid_tables import published_tables, short_table
 
     written, console = [], Console(highlight=False, quiet=as_json)
     if len(chosen.data) > 1:
@@ -138,9 +138,11 @@ def _report(chosen: Grid, rows: list[Row], out: Path, command: str, as_json: boo
         with progress_bar(f"report {dataset}".rstrip(), quiet=as_json) as progress:
             written += write_grid_report(part, own, out / dataset, command=command, progress=progress)
         beside = published_tables(part, own)
-        if beside is not None:
-            console.print(beside[0].to_text())
-            console.print(beside[0].note, markup=False)
+        shown = [short_table(own, name) for name in part.judgements] if beside is None else [beside[0]]
+        for table in shown:
+            console.print(table.to_text())
+            if table.note:
+                console.print(table.note, markup=False)
     if as_json:
         print(json_text({"out": str(out), "rows": len(rows), "written": [os.fspath(path) for path in written]}))
         return

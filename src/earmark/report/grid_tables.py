@@ -16,13 +16,14 @@ from earmark.experiment.results import Row, by_system, compare_folds
 from earmark.report.tables import PAPER_COLUMNS, Cell, Column, Table, comparison_table, number_cell, short_number
 from earmark.report.words import listed
 
-__all__ = ["CLOSE", "fold_table", "judgement_table", "mean_interval", "mean_scores", "published_tables"]
+__all__ = ["CLOSE", "fold_table", "judgement_table", "mean_interval", "mean_scores", "published_tables", "short_table"]
 
 CLOSE = 0.05
 """How far F1 of segments may be from a published one and still count as the same."""
 
 _HEADINGS = {"f1": "F1", "precision": "P", "recall": "R", "error_rate": "error rate"}
 _PUBLISHED = (*(("static", name) for name in list(_HEADINGS)[:3]), *(("dynamic", name) for name in _HEADINGS))
+_SHORT = (*(("dynamic", name) for name in _HEADINGS), ("static_pooled", "f1"))
 _TESTED = "dynamic_f1"
 
 
@@ -73,6 +74,19 @@ def _told_when(names: Sequence[str]) -> str:
 def _judged(judging: Judging) -> str:
     said = f"Reference: {REFERENCES[judging.reference]}; static scores are against it too."
     return f"Reference: {REFERENCES[judging.reference]}." if judging.reference == "data" else said
+
+
+def short_table(rows: Sequence[Row], judgement: str) -> Table:
+    """The scores that matter most, for a terminal: means over seeds and folds."""
+    cells = []
+    for system, own in by_system(row for row in rows if row.judgement == judgement).items():
+        scores = mean_scores(own)
+        numbers = [number_cell(scores[f"{part}_{score}"]) for part, score in _SHORT]
+        cells.append((Cell(system), Cell(str(len(own)), len(own)), *numbers))
+    columns = [Column(_HEADINGS[score], part.replace("_", ", ")) for part, score in _SHORT]
+    where = f"{rows[0].cell.dataset}, judgement" if rows[0].cell.dataset else "Judgement"
+    caption = f"{where} {judgement}: means over runs"
+    return Table((Column("system", is_text=True), Column("runs"), *columns), tuple(cells), caption)
 
 
 def published_tables(
