@@ -290,6 +290,38 @@ def test_whole_clips_have_the_targets_of_their_labels(store, labels):
     np.testing.assert_array_equal(torch.stack([seen[n] for n in bags.filenames]), labels.bag_targets(bags.filenames))
 
 
+def test_long_clips_are_validated_in_the_patches_they_are_learned_in(store, labels):
+    """End to end, the last one ending with the clip; a clip stays whole that is short, or has a class without times."""
+    patch, length = 0.8, CONFIG.frames(6400)
+    bags = Bags(store, labels)
+    heard = {name: np.zeros(store[name].shape[1], int) for name in bags.filenames}
+    whole = {name for name in bags.filenames if labels.bag_targets([name])[0, labels.classes.index("cat")] == 1}
+    assert len(whole) == 1
+    for batch in bags.pieces(3, patch=patch, min_share=0.1):
+        for b, name in enumerate(batch.filenames):
+            n = int(batch.mask[b].sum()) if batch.mask is not None else batch.features.shape[2]
+            own, x = np.array(store[name][0]).T, batch.features[b, :, :n]
+            (at,) = (k for k in range(own.shape[1] - n + 1) if np.array_equal(own[:, k : k + n], x))
+            heard[name][at : at + n] += 1
+            frames = labels.frame_targets(name, own.shape[1], CONFIG.hop)[at : at + n]
+            assert (n == own.shape[1]) == (name in whole)
+            true = labels.bag_targets([name])[0] if name in whole else patch_targets(frames, min_share=0.1)
+            np.testing.assert_array_equal(batch.targets[b], true)
+    for name, times in heard.items():
+        assert times.min() == 1
+        assert times.sum() == (len(times) if name in whole else -(-len(times) // length) * length)
+    shared = [name for k in range(2) for b in bags.pieces(3, patch=patch, part=(k, 2)) for name in b.filenames]
+    assert sorted(shared) == sorted(name for b in bags.pieces(3, patch=patch) for name in b.filenames)
+
+
+def test_clips_no_longer_than_a_patch_are_validated_whole(store, labels):
+    bags = Bags(store, labels)
+    for one, two in zip(bags.whole(3), bags.pieces(3, patch=2.2), strict=True):
+        assert one.filenames == two.filenames
+        torch.testing.assert_close(one.features, two.features, rtol=0, atol=0)
+        torch.testing.assert_close(one.targets, two.targets, rtol=0, atol=0, equal_nan=True)
+
+
 def test_unknown_stays_unknown(store, labels, clips):
     bags = Bags(store, labels, [clips[1].filename, clips[6].filename])
     (batch,) = bags.whole(2)

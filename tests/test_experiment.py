@@ -137,8 +137,13 @@ def test_the_papers_grids_have_the_papers_systems():
     assert {c.settings.training.seed for c in cells["urban-sed"]} == {0, 1, 2}
     for grid in loaded.values():
         assert list(grid.published.scores) == list(grid.systems)
-    told = [loaded[name].published for name in ("urban-sed", "dcase2017")]
-    assert [(p.judgement, p.static_judgement) for p in told] == [("table-1", "clean"), ("clean", "clean")]
+    for name, table in (("urban-sed", "table-1"), ("dcase2017", "table-2"), ("medleydb", "table-3")):
+        told = loaded[name].published
+        assert (told.judgement, told.static_judgement) == (table, "clean")
+        assert loaded[name].judgements[table].align == "authors"
+        assert (loaded[name].judgements[table].reference == "authors") == (name == "urban-sed")
+    assert {c.settings.training.steps for c in cells["medleydb"]} == {2048}
+    assert {c.settings.training.steps for c in cells["dcase2017"]} == {512}
 
 
 def test_published_numbers_are_the_tables(shared):

@@ -180,19 +180,48 @@ class Bags:
         )
 
     def whole(self, batch_size: int, *, part: tuple[int, int] = (0, 1)) -> Iterator[Batch]:
-        """Every clip once, whole and as it is: for validation. Clips of like length go together."""
-        lengths = self._lengths
-        order = np.argsort(lengths, kind="stable")
-        groups = [order[i : i + batch_size] for i in range(0, len(order), batch_size)][part[0] :: part[1]]
+        """Every clip once, whole and as it is. Clips of like length go together."""
+        every = np.argsort(self._lengths, kind="stable")
+        return self._in_turn(self._whole(every, batch_size)[part[0] :: part[1]], min_share=0.0)
 
-        def batch(clips: npt.NDArray[np.int64]) -> Batch:
-            longest, shortest = int(lengths[clips].max()), int(lengths[clips].min())
-            none = np.zeros_like(clips)
-            return self._batch(
-                np.stack([clips, none, none]), longest, shortest < longest, min_share=0.0, with_frames=True
-            )
+    def pieces(
+        self, batch_size: int, *, patch: float, min_share: float = 0.1, part: tuple[int, int] = (0, 1)
+    ) -> Iterator[Batch]:
+        """Everything once, for validation: clips longer than a patch in patches end to end, as `draw` would cut them.
 
-        return self._ahead(batch(clips) for clips in groups)
+        The last patch of a clip ends with it, and overlaps the one before. A longer clip stays whole if it has a class
+        and nobody knows when: its patches would say nothing about it.
+        """
+        length, lengths = self.config.frames(round(patch * self.config.rate)), self._lengths
+        to_cut = (lengths > 1.01 * length) & ~self._has_lost_times()
+        cut = [
+            (clip, 0, offset)
+            for clip in np.flatnonzero(to_cut)
+            for offset in (*range(0, lengths[clip] - length, length), lengths[clip] - length)
+        ]
+        stay = np.array([clip for clip in np.argsort(lengths, kind="stable") if not to_cut[clip]], np.int64)
+        groups = [np.array(cut[i : i + batch_size], np.int64).T for i in range(0, len(cut), batch_size)]
+        plans = self._whole(stay, batch_size) + [(group, length) for group in groups]
+        return self._in_turn(plans[part[0] :: part[1]], min_share)
+
+    def _whole(self, clips: npt.NDArray[np.int64], batch_size: int) -> list[tuple[Plan, int]]:
+        """Plans for whole clips, and the frames of the longest in each."""
+        groups = [clips[i : i + batch_size] for i in range(0, len(clips), batch_size)]
+        zeros = [np.zeros_like(group) for group in groups]
+        return [(np.stack([g, z, z]), int(self._lengths[g].max())) for g, z in zip(groups, zeros, strict=True)]
+
+    def _in_turn(self, plans: list[tuple[Plan, int]], min_share: float) -> Iterator[Batch]:
+        def batch(plan: Plan, length: int) -> Batch:
+            needs_mask = bool((self._lengths[plan[0]] - plan[2] < length).any())
+            return self._batch(plan, length, needs_mask, min_share, with_frames=True)
+
+        return self._ahead(batch(plan, length) for plan, length in plans)
+
+    def _has_lost_times(self) -> npt.NDArray[np.bool_]:
+        """Whether a clip has a class, and nobody knows when: (clips,)."""
+        unknown = (self._activity == _UNKNOWN).cpu().numpy()
+        somewhere = np.logical_or.reduceat(unknown, self._starts.cpu().numpy(), axis=0)
+        return np.asarray((somewhere & (self._targets == 1).cpu().numpy()).any(1))
 
     def _shuffled_items(self, seed: int, first: int, count: int) -> npt.NDArray[np.int64]:
         """Items number `first` and following of an endless sequence of shuffled passes."""

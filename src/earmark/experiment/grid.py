@@ -7,6 +7,7 @@
     seeds = 3                    # 0, 1, 2; or a list
     folds = 0                    # of a data set that has several splits, as MedleyDB; 0 if it has one
     networks = ["cnn"]
+    settings = { steps = 256 }   # changes to the recipe for all systems; may be left out
 
     [systems]                    # a name, and what it changes in the recipe
     max = { pool = "max" }
@@ -139,6 +140,8 @@ class Grid:
     seeds: Sequence[int] = (0,)
     folds: int = 0
     networks: Sequence[str] = ("cnn",)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """What all systems change in the recipe."""
     judgements: Mapping[str, Judging] = field(default_factory=lambda: {"clean": Judging()})
     published: Published | None = None
     notes: Sequence[str] = ()
@@ -149,7 +152,15 @@ class Grid:
         """All runs: first every system with the first seed, so that a grid cut short compares like with like."""
         base = load_recipe(self.recipe)
         return [
-            Cell(system, network, fold, seed, _settings(base, system, changes, network, seed), source, dataset)
+            Cell(
+                system,
+                network,
+                fold,
+                seed,
+                _settings(base, system, {**self.settings, **changes}, network, seed),
+                source,
+                dataset,
+            )
             for seed in self.seeds
             for dataset, source in self.data.items()
             for fold in (range(self.folds) if self.folds else [None])
@@ -250,7 +261,7 @@ def _grid(said: dict[str, Any]) -> Grid:
     if isinstance(said.get("data"), str) and said["data"]:
         said["data"] = {"": said["data"]}
     kinds = {"title": str, "data": dict, "recipe": str, "folds": int, "networks": list, "systems": dict, "notes": list}
-    kinds |= {"judgements": dict, "published": dict}
+    kinds |= {"judgements": dict, "published": dict, "settings": dict}
     for key, value in said.items():
         if key != "seeds" and key not in kinds:
             raise unknown_name("key", key, [*kinds, "seeds"])

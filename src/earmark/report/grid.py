@@ -21,14 +21,21 @@ import numpy as np
 from earmark import plots
 from earmark.errors import DataError
 from earmark.evaluation.comparison import Comparison, Entry, compare_entries
-from earmark.experiment.cells import changed_settings
+from earmark.experiment.cells import changed_settings, data_of
 from earmark.experiment.grid import Cell, Grid
 from earmark.experiment.results import Row, by_system, describe_data, write_results
 from earmark.files import make_folder, written_whole
 from earmark.pooling.bounds import max_alpha
 from earmark.report import words
 from earmark.report.figures import Drawing
-from earmark.report.grid_tables import fold_table, judgement_table, mean_interval, mean_scores, published_tables
+from earmark.report.grid_tables import (
+    by_fold,
+    fold_table,
+    judgement_table,
+    mean_interval,
+    mean_scores,
+    published_tables,
+)
 from earmark.report.inline import fill_template, inline_svg
 from earmark.report.results import class_f1, learned_alphas
 from earmark.report.runs import Extra, write_report
@@ -44,6 +51,11 @@ _FIGURES = {  # file, what is said below, whether it is wide
     "alphas": (
         "learned-alpha",
         "Alpha as learned, the mean over runs. At the dashed bound of CAP one moment can just carry the vote.",
+        False,
+    ),
+    "durations": (
+        "event-durations",
+        "For how long each class is heard in a clip. The line is the length of what is learned from.",
         False,
     ),
     "published": ("published-f1", "Dynamic F1 of each system, ours and the paper's. Bars are 95 % intervals.", True),
@@ -126,8 +138,7 @@ def _judge(grid: Grid, rows: Sequence[Row], name: str) -> _Judged:
     entries = {system: Entry(system, tuple(row.saved() for row in theirs)) for system, theirs in ordered.items()}
     everybody = tuple(entries.values())
     if grid.folds:
-        spread = {system: [row.scores["dynamic_f1"] for row in theirs] for system, theirs in ordered.items()}
-        intervals = {system: mean_interval(values) for system, values in spread.items()}
+        intervals = {system: mean_interval(by_fold(theirs, "dynamic_f1")) for system, theirs in ordered.items()}
         return _Judged(name, everybody, fold_table(grid, rows, name), intervals)
     weak = [entries[system] for system, theirs in ordered.items() if theirs[0].cell.is_weak]
     strong = [entry for entry in everybody if entry not in weak]
@@ -230,7 +241,18 @@ def _figures(grid: Grid, rows: Sequence[Row], judged: Sequence[_Judged]) -> dict
         found["alphas"] = plots.learned_alpha(alphas, bounds)
     if grid.published and any(own.intervals for own in judged):
         found["published"] = _published_figure(grid, rows, judged)
-    return found
+    return found | _durations(grid)
+
+
+def _durations(grid: Grid) -> dict[str, Figure]:
+    """The paper's Figs. 3 to 5, where the data are at hand and say when."""
+    try:
+        collection = data_of(grid.source, 0 if grid.folds else None)
+    except DataError:
+        return {}
+    if not any(row.has_times for row in collection.labels):
+        return {}
+    return {"durations": plots.event_durations(collection.labels, clip_duration=grid.cells[0].settings.training.patch)}
 
 
 def _class_scores(
@@ -244,8 +266,9 @@ def _class_scores(
         if has_folds:
             parts = [saved.scores["dynamic"] or saved.scores["static"]["maximum"] for saved in entry.judgements]
             each = {label: [float(part["per_class"][label]["f1"]) for part in parts] for label in classes}
-            values[entry.name] = {label: float(np.mean(own)) for label, own in each.items()}
-            spread = {label: mean_interval(own) for label, own in each.items()}
+            known = {label: [value for value in own if np.isfinite(value)] for label, own in each.items()}
+            values[entry.name] = {label: float(np.mean(own)) if own else np.nan for label, own in known.items()}
+            spread = {label: mean_interval(own) for label, own in known.items()}
         else:
             f1 = class_f1(entry)
             values[entry.name] = dict(zip(classes, f1.value.tolist(), strict=True))

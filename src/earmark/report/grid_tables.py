@@ -16,7 +16,16 @@ from earmark.experiment.results import Row, by_system, compare_folds
 from earmark.report.tables import PAPER_COLUMNS, Cell, Column, Table, comparison_table, number_cell, short_number
 from earmark.report.words import listed
 
-__all__ = ["CLOSE", "fold_table", "judgement_table", "mean_interval", "mean_scores", "published_tables", "short_table"]
+__all__ = [
+    "CLOSE",
+    "by_fold",
+    "fold_table",
+    "judgement_table",
+    "mean_interval",
+    "mean_scores",
+    "published_tables",
+    "short_table",
+]
 
 CLOSE = 0.05
 """How far F1 of segments may be from a published one and still count as the same."""
@@ -189,7 +198,7 @@ def fold_table(grid: Grid, rows: Sequence[Row], name: str) -> Table:
         if score == _TESTED:
             said.append(_tested(p))
         for system, theirs in ordered.items():
-            values = _by_fold(theirs, score)
+            values = by_fold(theirs, score)
             low, high = mean_interval(values)  # Student's, which knows no limits
             interval = (max(low, 0.0), high if score.endswith("rate") else min(high, 1.0))  # NaN stays
             cells[system].append(number_cell(float(np.mean(values)), interval, best=system in marked))
@@ -202,7 +211,7 @@ def fold_table(grid: Grid, rows: Sequence[Row], name: str) -> Table:
     return Table(tuple(columns), tuple(tuple(row) for row in cells.values()), caption, " ".join(said))
 
 
-def _by_fold(rows: Sequence[Row], score: str) -> list[float]:
+def by_fold(rows: Sequence[Row], score: str) -> list[float]:
     """The score of each fold, seeds averaged."""
     folds = dict.fromkeys(row.cell.fold for row in rows)
     return [float(np.mean([row.scores[score] for row in rows if row.cell.fold == fold])) for fold in folds]

@@ -138,7 +138,7 @@ def train(
                     watch.saved()
                 if stop:
                     return Result(memory.epoch, memory.best_epoch, memory.best_scores, is_finished=False)
-            scores = validate(detector, validation, knobs.supervision, fabric)
+            scores = validate(detector, validation, knobs, fabric)
             rate = memory.schedule.learning_rate
             is_best = memory.judge(scores, knobs.monitor)
             if fabric.is_global_zero:

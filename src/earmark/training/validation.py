@@ -11,6 +11,7 @@ from earmark.bags import Bags, Batch
 from earmark.detector import Detector
 from earmark.errors import DataError
 from earmark.loss import bag_loss, frame_loss, reduce_targets
+from earmark.settings import Training
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -21,16 +22,19 @@ _BATCH = 64
 
 
 @torch.no_grad()
-def validate(detector: Detector, bags: Bags, supervision: str, fabric: Fabric) -> dict[str, float]:
-    """Loss, accuracy and micro-averaged F1 of whole clips, by the pooled output at 0.5.
+def validate(detector: Detector, bags: Bags, knobs: Training, fabric: Fabric) -> dict[str, float]:
+    """Loss, accuracy and micro-averaged F1 of clips, by the pooled output at 0.5.
 
-    With strong supervision, which has no use for pooling, they are those of frames.
+    Clips longer than a patch count patch by patch, as they are learned: an operator that was trained to see a class in
+    ten seconds is not asked whether it fills a song. With strong supervision, which has no use for pooling, loss and
+    scores are those of frames.
     """
     detector.eval()
     sums = torch.zeros(6, dtype=torch.float64, device=fabric.device)
-    for batch in bags.whole(_BATCH, part=(fabric.global_rank, fabric.world_size)):
+    share = (fabric.global_rank, fabric.world_size)
+    for batch in bags.pieces(_BATCH, patch=knobs.patch, min_share=knobs.min_share, part=share):
         with fabric.autocast():  # not the wrapped module: that one would wait for processes that have fewer batches
-            said, true, loss = _judged(detector, batch, supervision)
+            said, true, loss = _judged(detector, batch, knobs.supervision)
         known, guess, truth = ~true.isnan(), said >= 0.5, true == 1
         hits, false, missed = (guess & truth).sum(), (guess & ~truth & known).sum(), (~guess & truth).sum()
         count = known.sum()
