@@ -193,3 +193,23 @@ def test_a_command_with_spaces_in_it_is_kept_so_that_it_can_be_typed_again(recor
     assert earmark("train", recordings, "--out", run, *SHORT).returncode == 0
     command = read_model_info(run / "model.safetensors")["provenance"]["command"]
     assert shlex.split(command)[:3] == ["earmark", "train", str(recordings)]
+
+
+def test_an_interrupted_demo_ends(tmp_path, monkeypatch):
+    import earmark.demo
+
+    monkeypatch.setattr(earmark.demo, "run_grid", lambda *args, **options: False)
+    with pytest.raises(KeyboardInterrupt, match="the same command goes on"):
+        earmark.demo.run(tmp_path, clips=20, at_once=1)
+
+
+def test_rooms_are_there_when_they_are_asked_for():
+    """As in `import earmark; earmark.evaluation.segment.evaluate(...)`; importing earmark itself imports none."""
+    code = (
+        "import earmark, sys; assert not any(name.startswith('earmark.') for name in sys.modules)\n"
+        "rows = [('a.wav', 0.0, 1.0, 'dog')]\n"
+        "print(earmark.evaluation.segment.evaluate(rows, rows, segment=1.0).overall.f1)\n"
+        "assert not hasattr(earmark, 'evaluations') and not hasattr(earmark, '_evaluation')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "1.0\n"), done.stderr

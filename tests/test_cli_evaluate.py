@@ -228,3 +228,13 @@ def test_the_curve_of_the_report_is_that_of_the_figures(world, run, tmp_path, mo
     for part in ("level", "tp", "fp", "n_ref"):
         np.testing.assert_array_equal(getattr(figure, part), getattr(report, part))
     assert "marks at 0.3." in (tmp_path / "page.html").read_text()
+
+
+def test_brackets_in_the_name_of_a_class_are_words(run, tmp_path):
+    truth, found = tmp_path / "truth.tsv", tmp_path / "found.csv"
+    rows = [("a.wav", 0.0, 1.0, "merula [song]"), ("a.wav", 2.0, 3.0, "merula [/call]")]
+    write_labels(LabelTable(rows), truth, "tsv")
+    write_labels(LabelTable(rows), found, "csv")
+    said = run("evaluate", found, truth, "--out", tmp_path / "judged")
+    assert "merula [song] " in said
+    assert "merula [/call] " in said

@@ -93,7 +93,7 @@ def check_python(block, names):
     """Run the examples of a block; names are kept for the next one."""
     examples = doctest.DocTestParser().get_doctest(block, names, "page", None, None)
     said = []
-    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     doctest.DocTestRunner(optionflags=flags).run(examples, out=said.append, clear_globs=False)
     names.update(examples.globs)
     assert not said, "".join(said)

@@ -448,3 +448,12 @@ def test_one_class_is_enough(folder, fabric, tmp_path):
     report = run(one, SETTINGS.changed({"epochs": "1"}), tmp_path / "run", cache=tmp_path / "cache", fabric=fabric)
     assert report.result.is_finished
     assert load_detector(tmp_path / "run" / "model.safetensors").classes == ("beep",)
+
+
+def test_a_run_goes_on_with_the_data_it_began_with(bags, fabric, tmp_path):
+    settings = SETTINGS.changed({"epochs": "1", "steps": "2"})
+    train(*bags, settings, tmp_path, fabric=fabric, provenance={"data": "these"})
+    more = settings.changed({"epochs": "2"})
+    with pytest.raises(ArgumentError, match="was begun with other clips or labels"):
+        train(*bags, more, tmp_path, fabric=fabric, go_on=True, provenance={"data": "those"})
+    assert train(*bags, more, tmp_path, fabric=fabric, go_on=True, provenance={"data": "these"}).epochs == 2

@@ -17,7 +17,13 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """`load`, when it is first asked for: importing earmark imports nothing."""
+    """`load`, or a room, when it is first asked for: importing earmark imports nothing."""
     if name == "load":
         return importlib.import_module("earmark.detection.detector").load
+    if not name.startswith("_"):
+        try:
+            return importlib.import_module(f"earmark.{name}")
+        except ModuleNotFoundError as error:
+            if error.name != f"earmark.{name}":
+                raise
     raise AttributeError(f"module 'earmark' has no attribute {name!r}")

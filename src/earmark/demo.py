@@ -133,7 +133,8 @@ def _train(
         progress(over, len(systems))
 
     tell(f"training {len(systems)} operators")
-    run_grid(grid, out, cache=out / "features", at_once=at_once, told=told, features_hook=None)
+    if not run_grid(grid, out, cache=out / "features", at_once=at_once, told=told, features_hook=None):
+        raise KeyboardInterrupt("the same command goes on")
     rows = gather(grid, out)
     write_results(rows, out / "results.csv")
     entries = [Entry(name, tuple(row.saved() for row in own)) for name, own in by_system(rows).items()]

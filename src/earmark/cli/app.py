@@ -19,7 +19,7 @@ from typer.core import TyperGroup
 from earmark import __version__
 from earmark.errors import EarmarkError
 
-__all__ = ["Json", "app", "counted", "main", "progress_bar"]
+__all__ = ["Json", "app", "counted", "main", "make_console", "progress_bar"]
 
 
 class _Commands(TyperGroup):
@@ -110,6 +110,11 @@ def options(
     """Learn when sounds happen from labels that only say that they happen."""
 
 
+def make_console(**options: Any) -> Console:
+    """Where words go. What stands in brackets, as it may in a class's name, is a word like any other."""
+    return Console(highlight=False, markup=False, **options)
+
+
 def counted(n: int, noun: str) -> str:
     """A number of things.
 
@@ -122,7 +127,7 @@ def counted(n: int, noun: str) -> str:
 @contextmanager
 def progress_bar(what: str, *, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
     """A bar on standard error, moved by calling it with what is done and what there is; silent off a terminal."""
-    console = Console(stderr=True, quiet=quiet)
+    console = make_console(stderr=True, quiet=quiet)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
-from earmark.cli.app import Json, app
+from earmark.cli.app import Json, app, make_console
 from earmark.errors import ArgumentError
 from earmark.files import json_text, make_folder, written_whole
 
@@ -38,7 +37,7 @@ def compare(
 
     if len(runs) < 2:
         raise ArgumentError("a comparison needs at least two runs")
-    with Console(stderr=True, quiet=as_json).status("comparing ..."):
+    with make_console(stderr=True, quiet=as_json).status("comparing ..."):
         comparison = compare_entries(group_runs(runs), level=level)
     result = comparison.to_dict()
     if out is not None:
@@ -68,7 +67,7 @@ def _write(comparison: Comparison, result: dict[str, Any], out: Path) -> None:
 def _tell(comparison: Comparison) -> None:
     from earmark.report.tables import comparison_table, short_number
 
-    console = Console(highlight=False)
+    console = make_console()
     console.print(
         f"{comparison.clips} clips, segments of {comparison.segment:g} s; bold: best, underlined: tied with it"
     )
@@ -77,8 +76,8 @@ def _tell(comparison: Comparison) -> None:
         score = own[comparison.statistic]
         bounds = f"{short_number(score.low)} to {short_number(score.high)}"
         text = f"{name}: {short_number(score.value)}, {100 * comparison.level:g} % interval {bounds}"
-        console.print(text, soft_wrap=True, markup=False)
+        console.print(text, soft_wrap=True)
     for line in comparison.lines:
-        console.print(line, soft_wrap=True, markup=False)
+        console.print(line, soft_wrap=True)
     for note in comparison.notes:
-        console.print(f"Note: {note}", soft_wrap=True, markup=False)
+        console.print(f"Note: {note}", soft_wrap=True)

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from earmark.cli.app import Json, app
+from earmark.cli.app import Json, app, make_console
 from earmark.cli.train import parse_changes
 from earmark.files import json_text
 
@@ -42,12 +42,12 @@ def demo(
 
     begin = time.monotonic()
     make_folder(out)
-    console = Console(quiet=as_json, highlight=False, soft_wrap=True)
+    console = make_console(quiet=as_json, soft_wrap=True)
     console.print(
         f"{clips} soundscapes of ten seconds are made here, each with up to five of ten kinds of sound. From labels\n"
         f"that say which sounds are in a clip, and never when, {len(SYSTEMS)} pooling operators learn to find them.\n"
     )
-    working = Console(stderr=True, quiet=as_json)
+    working = make_console(stderr=True, quiet=as_json)
     columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     with Progress(*columns, console=working, transient=True, disable=not working.is_terminal) as bar:
         task = bar.add_task("starting", total=None)

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from earmark.cli.app import Json, app, counted, progress_bar
+from earmark.cli.app import Json, app, counted, make_console, progress_bar
 from earmark.errors import ArgumentError
 from earmark.files import json_text
 
@@ -172,7 +172,7 @@ class _Model:
             what = "1 clip could not be read and is" if one else f"{len(skipped)} clips could not be read and are"
             self.about["notes"].append(f"{what} left out: {first_few(f'{k} ({why})' for k, why in skipped.items())}")
         self.about |= {"skipped": skipped, "align": align, "threshold": decoder.to_dict()["threshold"]}
-        with Console(stderr=True, quiet=self.quiet).status("judging ..."):
+        with make_console(stderr=True, quiet=self.quiet).status("judging ..."):
             return judge(
                 clips,
                 self.table,
@@ -196,7 +196,7 @@ class _Model:
         names = [clip.filename for clip in collection.clips]
         table, _ = fit_reference(collection.labels, names, self.detector.classes)
         clips, _ = self._score(split, table)
-        with Console(stderr=True, quiet=self.quiet).status("tuning thresholds ..."):
+        with make_console(stderr=True, quiet=self.quiet).status("tuning thresholds ..."):
             return tune_decoder(
                 clips, table, grid, tuned_on=f"{self.data}, {split}", decoder=decoder, segment_length=segment
             )
@@ -219,7 +219,8 @@ class _Model:
             for clip in score_bags(self.detector.to(self.device), bags):
                 clips.append(clip)
                 progress(len(clips), len(bags))
-        return clips, {name: why for name, why in store.skipped.items() if name in set(table.filenames)}
+        wanted = set(table.filenames)
+        return clips, {name: why for name, why in store.skipped.items() if name in wanted}
 
 
 class _Events:
@@ -303,10 +304,10 @@ def _draw(
 
 
 def _tell(result: dict[str, Any], folder: Path, figures: list[Path]) -> None:
-    console = Console(highlight=False)
+    console = make_console()
     console.print(f"{counted(result['clips'], 'clip')} of split {result['split']}")
     for note in result["notes"]:
-        console.print(f"Note: {note}", soft_wrap=True, markup=False)
+        console.print(f"Note: {note}", soft_wrap=True)
     table = Table(box=None, pad_edge=False)
     table.add_column("\nclass", no_wrap=True)
     for heading in ("clips\nF1", "\nP", "\nR", f"{result['segment']:g}-s segments\nF1", "\nP", "\nR", "error\nrate"):
@@ -326,7 +327,7 @@ def _tell(result: dict[str, Any], folder: Path, figures: list[Path]) -> None:
     if math.isfinite(low):
         console.print(f"Segment F1, 95 % interval over clips: {low:.3f} to {high:.3f}")
     if (result["decoder"] or {}).get("tuned_on"):
-        console.print(f"Thresholds tuned on {result['decoder']['tuned_on']}", soft_wrap=True, markup=False)
+        console.print(f"Thresholds tuned on {result['decoder']['tuned_on']}", soft_wrap=True)
     console.print(f"Scores: {folder / 'scores.json'}; events found: {folder / 'events.tsv'}", soft_wrap=True)
     if figures:
         console.print(f"Figures: {', '.join(str(path) for path in figures)}", soft_wrap=True)

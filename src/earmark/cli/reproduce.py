@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
-from earmark.cli.app import Json, app, progress_bar
+from earmark.cli.app import Json, app, make_console, progress_bar
 from earmark.cli.train import default_cache, parse_changes, training_bar
 from earmark.errors import ArgumentError, TrainingError
 from earmark.files import json_text
@@ -83,7 +82,10 @@ def reproduce(
 def _placed(chosen: Grid, data: Path | None) -> Grid:
     """The grid, which now knows where its data are."""
     if data is not None:
-        return chosen.selected(data=f"{next(iter(chosen.data.values())).partition(':')[0]}:{data}")
+        from earmark.datasets import DATASETS
+
+        name = next(iter(chosen.data.values())).partition(":")[0]
+        return chosen.selected(data=f"{name}:{data}" if name in {entry.name for entry in DATASETS} else str(data))
     for source in chosen.data.values():
         if not Path(source.partition(":")[2] or source).exists():
             alone = len(chosen.data) == 1
@@ -105,7 +107,7 @@ def _command(chosen: Grid, grid: str, out: Path) -> str:
 def _run(chosen: Grid, out: Path, cache: Path, at_once: int, quiet: bool) -> None:
     from earmark.experiment import gather, run_grid, write_results
 
-    console = Console(stderr=True, quiet=quiet, highlight=False)
+    console = make_console(stderr=True, quiet=quiet)
     with progress_bar("features", quiet=quiet) as features_hook, training_bar(quiet) as hook:
         finished = run_grid(
             chosen,
@@ -129,12 +131,15 @@ def _report(chosen: Grid, rows: list[Row], out: Path, command: str, as_json: boo
     from earmark.report.grid import write_grid_report
     from earmark.report.grid_tables import published_tables, short_table
 
-    written, console = [], Console(highlight=False, quiet=as_json)
+    written, console = [], make_console(quiet=as_json)
     if len(chosen.data) > 1:
         write_results(rows, out / "results.csv")
         written.append(out / "results.csv")
     for dataset in chosen.data:
         part, own = chosen.on(dataset), [row for row in rows if row.cell.dataset == dataset]
+        if not own and len(chosen.data) > 1:
+            console.print(f"{dataset}: no run is finished")
+            continue
         with progress_bar(f"report {dataset}".rstrip(), quiet=as_json) as progress:
             written += write_grid_report(part, own, out / dataset, command=command, progress=progress)
         beside = published_tables(part, own)
@@ -142,7 +147,7 @@ def _report(chosen: Grid, rows: list[Row], out: Path, command: str, as_json: boo
         for table in shown:
             console.print(table.to_text())
             if table.note:
-                console.print(table.note, markup=False)
+                console.print(table.note)
     if as_json:
         print(json_text({"out": str(out), "rows": len(rows), "written": [os.fspath(path) for path in written]}))
         return

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from earmark.cli.app import Json, app, counted, progress_bar
+from earmark.cli.app import Json, app, counted, make_console, progress_bar
 from earmark.errors import ArgumentError
 from earmark.files import json_text
 
@@ -134,7 +133,7 @@ def _with_resume(command: str) -> str:
 @contextmanager
 def training_bar(quiet: bool) -> Iterator[Callable[[Where], None]]:
     """A bar over all epochs on a terminal; a line per epoch elsewhere."""
-    console = Console(stderr=True, quiet=quiet)
+    console = make_console(stderr=True, quiet=quiet)
     columns = (
         TextColumn("epoch {task.fields[epoch]}"),
         BarColumn(),

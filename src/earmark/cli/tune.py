@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
-from earmark.cli.app import Json, app, counted, progress_bar
+from earmark.cli.app import Json, app, counted, make_console, progress_bar
 from earmark.cli.train import default_cache, parse_changes, training_bar
 from earmark.errors import ArgumentError
 from earmark.files import json_text
@@ -63,7 +62,7 @@ def tune(
     collection = open_data(data)
     from earmark.tuning import tune as search_for
 
-    console = Console(stderr=True, quiet=as_json, highlight=False, markup=False, soft_wrap=True)
+    console = make_console(stderr=True, quiet=as_json, soft_wrap=True)
     say = console.print
     command = "earmark tune " + shlex.join(sys.argv[2:])
     with progress_bar("features", quiet=as_json) as features_hook, training_bar(as_json) as hook:
@@ -119,7 +118,7 @@ def _to_dict(found: Tuned, out: Path, written: dict[str, str]) -> dict[str, Any]
 def _tell(found: Tuned, data: str, out: Path, written: dict[str, str]) -> None:
     best = found.best
     assert best is not None
-    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console = make_console(soft_wrap=True)
     table = Table(box=None, pad_edge=False)
     for heading in ("trial", *(_HEADINGS[knob] for knob in best.values), "F1", "95 % interval"):
         table.add_column(heading, justify="right", no_wrap=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -29,8 +30,15 @@ def data_of(source: str, fold: int | None) -> Collection:
 
 
 def is_done(folder: Path, judgements: Mapping[str, Judging]) -> bool:
-    """Whether a cell has been trained and judged. Its weights may be gone."""
-    return all((folder / name / "scores.json").exists() for name in judgements)
+    """Whether a cell has been trained, and judged in these ways. Its weights may be gone."""
+    return all(_is_judged(folder / name / "scores.json", judging) for name, judging in judgements.items())
+
+
+def _is_judged(path: Path, judging: Judging) -> bool:
+    if not path.exists():
+        return False
+    said = json.loads(path.read_text(encoding="utf-8"))
+    return all(said.get(key, value) == value for key, value in vars(judging).items())
 
 
 def changed_settings(folder: Path, cell: Cell) -> dict[str, tuple[object, object]]:

@@ -105,12 +105,12 @@ def train(
         Told about progress now and then.
     """
     check_folder(out, go_on)
-    knobs = settings.training
+    knobs, data = settings.training, (provenance or {}).get("data")
     detector = create_detector(settings, training.classes).to(fabric.device)
     optimizer = make_optimizer(detector, knobs.learning_rate, fabric.device, alpha_rate=knobs.alpha_rate)
     memory = Memory(Schedule(knobs.learning_rate, knobs.plateau_epochs, knobs.plateau_factor, knobs.stop_epochs))
     if go_on:
-        memory = resume(out, settings, detector, optimizer)
+        memory = resume(out, settings, detector, optimizer, data)
     if fabric.is_global_zero:
         begin(out, settings, memory.epoch)
     module, wrapped = fabric.setup(detector, optimizer)
@@ -120,7 +120,7 @@ def train(
 
     def keep() -> None:
         if fabric.is_global_zero:
-            save(out, memory, settings, detector, optimizer)
+            save(out, memory, settings, detector, optimizer, data)
 
     with _interruptible() as interrupted:
         while memory.epoch < knobs.epochs and not memory.schedule.is_over:

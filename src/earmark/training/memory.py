@@ -74,21 +74,39 @@ def begin(out: Path, settings: Settings, epochs: int) -> None:
         draft.write_text(settings.to_toml())
 
 
-def save(out: Path, memory: Memory, settings: Settings, detector: Detector, optimizer: torch.optim.Optimizer) -> None:
-    """Write `last.ckpt`."""
+def save(
+    out: Path,
+    memory: Memory,
+    settings: Settings,
+    detector: Detector,
+    optimizer: torch.optim.Optimizer,
+    data: str | None = None,
+) -> None:
+    """Write `last.ckpt`; `data` is the print of clips and labels."""
     tensors = {f"detector.{name}": tensor for name, tensor in detector.state_dict().items()}
     for i, p in enumerate(detector.parameters()):
         tensors |= {f"adam.{i}.{key}": value for key, value in optimizer.state.get(p, {}).items()}
-    about = {"memory": memory.to_dict(), "settings": settings.to_dict(), "classes": list(detector.classes)}
+    about = {
+        "memory": memory.to_dict(),
+        "settings": settings.to_dict(),
+        "classes": list(detector.classes),
+        "data": data,
+    }
     write_tensors(out / "last.ckpt", "training state", tensors, about)
 
 
-def resume(out: Path, settings: Settings, detector: Detector, optimizer: torch.optim.Optimizer) -> Memory:
-    """Weights, moments and memory of an interrupted run."""
+def resume(
+    out: Path, settings: Settings, detector: Detector, optimizer: torch.optim.Optimizer, data: str | None = None
+) -> Memory:
+    """Weights, moments and memory of an interrupted run; other data than it began with are refused."""
     tensors, about = read_tensors(out / "last.ckpt", "training state")
     _check_same(out, about["settings"], settings)
     if tuple(about["classes"]) != detector.classes:
         raise ArgumentError(f"{out} was trained on other classes: {', '.join(about['classes'])}")
+    if None not in (data, about.get("data")) and about["data"] != data:
+        raise ArgumentError(
+            f"{out} was begun with other clips or labels; resume with the same ones, or begin anew in another folder"
+        )
     detector.load_state_dict({k.removeprefix("detector."): v for k, v in tensors.items() if k.startswith("detector.")})
     for i, p in enumerate(detector.parameters()):
         for name, value in tensors.items():
