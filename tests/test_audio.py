@@ -1,5 +1,6 @@
 """Sound of every kind comes in as mono float32, the same whole, in excerpts and streamed; or is refused in one line."""
 
+import errno
 import itertools
 import math
 import os
@@ -17,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from earmark import audio
+from earmark.audio import containers
 from earmark.errors import ArgumentError, DataError
 
 KINDS = [
@@ -465,6 +467,31 @@ def test_an_mp3_without_a_header_is_counted(make):
     refused(path, f"damaged: no frame of mp3 at byte {len(data)}")
 
 
+def test_an_mp3_without_a_header_is_counted_once_while_it_stays_the_same(make, monkeypatch):
+    path = untagged(make("a.mp3", seconds=2, bitrate_mode="CONSTANT", compression_level=0.5))
+    looked = []
+
+    def look(data, at):
+        looked.append(at)
+        return mp3_frame(data, at)
+
+    mp3_frame = containers._mp3_frame
+    monkeypatch.setattr(containers, "_mp3_frame", look)
+    samples = audio.info(path).samples
+    frames = len(looked)
+    assert frames > 50
+    assert len(audio.read(path, onset=1)) == samples - 44100
+    assert len(looked) == frames + 1  # the first frame says that it is an mp3
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+    refused(path, "truncated: the last frame of the mp3 is not whole")
+    path.write_bytes(data)
+    os.utime(path, ns=(0, 0))
+    looked.clear()
+    assert audio.info(path).samples == samples
+    assert len(looked) == frames
+
+
 def test_an_mp3_of_variable_bit_rate_without_a_header(tmp_path, rng):
     path = tmp_path / "a.mp3"
     with soundfile.SoundFile(path, "w", 44100, 1, bitrate_mode="VARIABLE", compression_level=0.5) as file:
@@ -662,8 +689,21 @@ def test_folders_that_are_none(tmp_path):
         audio.find(tmp_path / "a.wav")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may look anywhere")
-def test_a_folder_that_may_not_be_looked_into(tmp_path):
-    (tmp_path / "a").mkdir(mode=0)
+def test_a_folder_that_may_not_be_looked_into(tmp_path, monkeypatch):
+    def scan(place):
+        if Path(place).name == "a":
+            raise PermissionError(errno.EACCES, "Permission denied", str(place))  # which root never meets
+        return scandir(place)
+
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "c.wav").touch()
+    scandir = os.scandir
+    monkeypatch.setattr(os, "scandir", scan)
     with pytest.raises(DataError, match="a: cannot be looked into: Permission denied"):
         audio.find(tmp_path)
+    closed = []
+    assert audio.find(tmp_path, unreadable=closed.append) == [tmp_path / "b" / "c.wav"]
+    assert closed == [tmp_path / "a"]
+    refused(tmp_path / "a", "cannot be looked into: Permission denied")
+    refused(tmp_path / "b", "is a folder, a file was expected")

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -381,3 +382,55 @@ def test_a_gpu_gets_the_same_batches(store, labels, resident):
     for a, b in zip(here.draw(5, 4, patch=1.5, seed=0), there.draw(5, 4, patch=1.5, seed=0), strict=True):
         for x, y in [(a.features, b.features), (a.mask, b.mask), (a.targets, b.targets)]:
             torch.testing.assert_close(x, y.cpu(), equal_nan=True, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("seconds", [1, 3, 5])
+def test_no_more_sound_is_in_memory_at_once_than_there_is_room_for(tmp_path, clips, monkeypatch, seconds):
+    lock, inside, most, read = threading.Lock(), [], [], Clip.read
+
+    def slow(clip, rate):
+        samples = read(clip, rate)
+        with lock:
+            inside.append(len(samples) / rate)
+            most.append(sum(inside) if len(inside) > 1 else 0)  # one alone may be longer
+        time.sleep(0.05)
+        with lock:
+            inside.remove(len(samples) / rate)
+        return samples
+
+    monkeypatch.setattr("earmark.bags.store._AT_ONCE", seconds)
+    monkeypatch.setattr(Clip, "read", slow)
+    store = build_store(tmp_path / "store", clips, CONFIG, dtype="float32", workers=6)
+    assert max(most) <= seconds
+    monkeypatch.undo()
+    for clip in clips:
+        np.testing.assert_array_equal(store[clip.filename][0], expected(clip))
+
+
+def test_where_there_is_room_clips_are_read_together(tmp_path, clips, monkeypatch):
+    together, read = threading.Barrier(3), Clip.read
+
+    def meet(clip, rate):
+        together.wait(60)
+        return read(clip, rate)
+
+    monkeypatch.setattr(Clip, "read", meet)
+    assert len(build_store(tmp_path / "store", clips[:3], CONFIG, workers=3)) == 3
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="cores cannot be taken away here")
+def test_threads_are_as_many_as_the_cores_the_process_was_given(tmp_path, clips, monkeypatch):
+    threads, read, before = set(), Clip.read, os.sched_getaffinity(0)
+
+    def note(clip, rate):
+        threads.add(threading.get_ident())
+        time.sleep(0.02)
+        return read(clip, rate)
+
+    monkeypatch.setattr(Clip, "read", note)
+    os.sched_setaffinity(0, {min(before)})
+    try:
+        build_store(tmp_path / "store", clips, CONFIG)
+    finally:
+        os.sched_setaffinity(0, before)
+    assert len(threads) == 1

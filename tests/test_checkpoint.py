@@ -14,7 +14,7 @@ from torch import nn
 
 import earmark
 from earmark import checkpoint
-from earmark.checkpoint import load_detector, read_model_info, read_tensors, save_detector, write_tensors
+from earmark.checkpoint import load_detector, model_file, read_model_info, read_tensors, save_detector, write_tensors
 from earmark.detector import Detector
 from earmark.errors import ModelFileError
 from earmark.features import FeatureConfig
@@ -194,6 +194,23 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(error, tmp_path, mo
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == ["m.safetensors"]
     assert_same(detector, load_detector(path))
+
+
+def test_a_folder_stands_for_its_model_and_another_folder_is_no_run(tmp_path):
+    path = tmp_path / "model.safetensors"
+    assert model_file(path, "MODEL DATA") == path
+    with pytest.raises(ModelFileError) as refused:
+        model_file(tmp_path, "MODEL DATA")
+    assert (
+        str(refused.value) == f"{tmp_path} is not a run folder (it has no model.safetensors); the order is MODEL DATA"
+    )
+    (tmp_path / "config.toml").touch()
+    with pytest.raises(ModelFileError, match=r"has no model\.safetensors yet: no epoch of its training has ended$"):
+        model_file(tmp_path, "MODEL DATA")
+    path.touch()
+    assert model_file(tmp_path, "MODEL DATA") == path
+    with pytest.raises(ModelFileError, match=r"is not a run folder .*; the order is MODEL RECORDINGS$"):
+        earmark.load(tmp_path.parent)
 
 
 def test_files_that_are_not_there(tmp_path):

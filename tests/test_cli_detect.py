@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -112,6 +113,10 @@ def test_presence_and_scores(earmark, model, recordings, tmp_path):
     assert code == 0
     assert "2 from what was kept" in told
     assert len((out / "presence.csv").read_text().splitlines()) == 5
+    options = ("--presence", "recording", "--keep-scores", "--report")
+    assert earmark("detect", model, recordings, "--out", out, *options)[0] == 0
+    page = re.sub(r"(\s|<[^>]+>)+", " ", (out / "report.html").read_text())
+    assert " presence recording " in page
 
 
 def test_failed_recordings_are_counted_and_listed(earmark, model, recordings, tmp_path):
@@ -174,6 +179,20 @@ def test_a_figure_that_cannot_be_is_refused_before_the_job_runs(wanted, message,
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert message in err
     assert not (tmp_path / "o").exists()
+
+
+def test_a_job_goes_on_after_figures_of_recordings_in_folders(earmark, model, tmp_path):
+    nest, out = tmp_path / "nest", tmp_path / "o"
+    (nest / "north").mkdir(parents=True)
+    audio.write(nest / "north" / "a.flac", np.zeros(22050), 22050)
+    code, _, err = earmark("detect", model, nest, "--out", out, "--figure", "busiest")
+    assert (code, err) == (0, "")
+    assert len(list((out / "figures" / "north").iterdir())) == 2
+    audio.write(nest / "north" / "b.flac", np.zeros(22050), 22050)
+    code, told, err = earmark("detect", model, nest, "--out", out)
+    assert (code, err) == (0, "")
+    assert told.startswith("2 of 2 recordings done, 1 of them before")
+    assert not list((out / "figures").iterdir())
 
 
 def test_names_that_are_no_text_can_be_given_and_printed(earmark, model, tmp_path):

@@ -238,3 +238,32 @@ def test_brackets_in_the_name_of_a_class_are_words(run, tmp_path):
     said = run("evaluate", found, truth, "--out", tmp_path / "judged")
     assert "merula [song] " in said
     assert "merula [/call] " in said
+
+
+def test_labels_of_other_classes_are_refused_and_leave_what_is_there(world, run, tmp_path):
+    (clip,) = open_data(world / "data", "test").clips
+    (tmp_path / "a.flac").write_bytes(clip.sources[0].path.read_bytes())
+    (tmp_path / "labels.tsv").write_text("filename\tonset\toffset\tlabel\tsplit\na.flac\t0\t1\towl\ttest\n")
+    evaluate(run, "@c", "@data")
+    before = (world / "c" / "scores.json").read_bytes()
+    with pytest.raises(DataError, match=r"^the model knows .*; the labels know owl: no class in common$"):
+        run("evaluate", "@c", tmp_path, "--cache", tmp_path / "cache")
+    assert (world / "c" / "scores.json").read_bytes() == before
+    assert not (tmp_path / "cache").exists()
+
+
+def test_data_before_the_model_are_told_the_order(run):
+    for model in ("@a", "@a/model.safetensors"):
+        with pytest.raises(ModelFileError, match=r"data is not a run folder .*; the order is MODEL DATA$"):
+            evaluate(run, "@data", model)
+
+
+def test_figures_say_of_what_the_f1_is(run, tmp_path):
+    found = tmp_path / "found.csv"
+    write_labels(LabelTable([("a.wav", 0.0, 1.0, "owl"), ("b.wav", 0.0, 1.0, "frog")]), found, "csv")
+    for name, times, what in (("strong", (0.0, 1.0), "segments"), ("weak", (None, None), "clips")):
+        truth = tmp_path / f"{name}.csv"
+        write_labels(LabelTable([("a.wav", *times, "owl"), ("b.wav", *times, "frog")]), truth, "csv")
+        run("evaluate", found, truth, "--out", tmp_path / name)
+        drawn = (tmp_path / name / "figures" / "f1_by_class.svg").read_text()
+        assert f">F1 of {what}; lines: 95 % intervals</text>" in drawn

@@ -271,6 +271,29 @@ def test_recordings_outside_the_classes_are_reported(tmp_path):
     assert {clip.filename for clip in data.clips} == {"wolf/a.wav", "owl/b.wav", "owl/c.wav"}
 
 
+@pytest.mark.parametrize("name", ["labels.xlsx", "North/Tags.XLS", "what I heard.ods", "labels.numbers"])
+def test_a_spreadsheet_instead_of_labels_is_refused(tmp_path, name):
+    put(tmp_path, "North/a.wav", "South/b.wav")
+    write(tmp_path / ".labels.xlsx", "hidden")
+    write(tmp_path / "~$labels.xlsx", "open in Excel")
+    write(tmp_path / "South" / "weather.xlsx", "rain")
+    assert folder(tmp_path).origin == "the names of folders"
+    write(tmp_path / name, "PK")
+    with pytest.raises(DataError, match=rf"{name}: a spreadsheet is not read; save it as CSV"):
+        folder(tmp_path)
+    with pytest.raises(DataError, match=r"a spreadsheet is not read; save it as CSV$"):
+        folder(tmp_path / name)
+    write(tmp_path / "labels.csv", "filename,label\na.wav,owl\nb.wav,wolf\n")
+    assert folder(tmp_path).origin == "labels.csv"
+
+
+def test_a_spreadsheet_beside_label_files_is_not_in_the_way(tmp_path):
+    put(tmp_path, "a.wav")
+    write(tmp_path / "a.txt", "0\t1\towl\n")
+    write(tmp_path / "weather.xlsx", "PK")
+    assert folder(tmp_path).origin == "a file for each recording"
+
+
 @pytest.mark.parametrize("recording", ["a.wav", "audio/a.wav"])
 def test_recordings_without_any_labels_are_refused(tmp_path, recording):
     put(tmp_path, recording)
@@ -435,6 +458,23 @@ def test_without_splits_names_decide(tmp_path):
     data = folder(tmp_path)
     assert {clip.filename: clip.split for clip in data.clips} == split_by_hash(data.labels.filenames)
     assert set(data.splits) == {"train", "validate", "test"}
+
+
+@pytest.mark.parametrize(
+    "spelled", ["{0}.wav", "./hügel/{0}.wav", "hu\u0308gel/{0}.wav", "hügel\\{0}.wav", "C:/old/{0}.mp3"]
+)
+def test_splits_by_name_do_not_depend_on_how_a_table_spells_it(tmp_path, spelled):
+    names = [f"hügel/{i}é.wav" for i in range(30)]
+    put(tmp_path, *(unicodedata.normalize("NFD", name) for name in names))
+    spellings = {name: spelled.format(name[6:-4]) for name in names}
+    write(tmp_path / "labels.csv", "filename,label\n" + "".join(f"{name},owl\n" for name in spellings.values()))
+    found = {clip.filename: clip.split for clip in folder(tmp_path).clips}
+    expected = split_by_hash(unicodedata.normalize("NFC", name) for name in names)
+    assert found == {spellings[name].replace("\\", "/"): split for name, split in expected.items()}
+
+
+def test_names_that_are_no_text_have_a_split_too():
+    assert split_by_hash(["owl\udcff.wav"]) == {"owl\udcff.wav": "train"}
 
 
 def test_what_nobody_knows_stays_unknown(tmp_path):

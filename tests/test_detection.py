@@ -268,6 +268,17 @@ def test_a_ledger_keeps_any_name_and_each_state(tmp_path):
         Ledger(tmp_path / "none.sqlite", read_only=True)
 
 
+def test_a_ledger_keeps_its_journal_while_it_is_open_and_is_one_file_afterwards(tmp_path):
+    with Ledger(tmp_path / "l") as ledger:
+        ledger.add([(Path("/a"), "a")])
+        ledger.begin(Path("/a"))
+        assert (tmp_path / "l-journal").stat().st_size == 0  # emptied: to remove it each time costs most of a change
+        with Ledger(tmp_path / "l", read_only=True) as reader:
+            assert reader.counts()["running"] == 1
+        assert sorted(os.listdir(tmp_path)) == ["l", "l-journal"]
+    assert os.listdir(tmp_path) == ["l"]
+
+
 def test_who_was_running_at_two_deaths_is_failed(tmp_path):
     path, other = Path("/a"), Path("/b")
     with Ledger(tmp_path / "l") as ledger:

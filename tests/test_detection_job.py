@@ -177,8 +177,29 @@ def test_other_formats_are_written_from_the_ledger(recordings, tmp_path):
     detector = model()
     report = run_job(detector, [recordings], out, formats=["audacity"])
     assert (report.redecided, detector.scorer.calls) == (5, 0)
-    run_job(model(), [recordings], tmp_path / "fresh", formats=["audacity"])
-    assert files_of(out) == files_of(tmp_path / "fresh")
+    run_job(model(), [recordings], tmp_path / "fresh", formats=["tsv", "audacity"])
+    assert files_of(out) == files_of(tmp_path / "fresh")  # those of before are as true as they were
+
+
+def test_what_somebody_has_corrected_is_not_lost(recordings, tmp_path):
+    out = tmp_path / "out"
+    run_job(model(), [recordings], out, formats=["audacity"])
+    (out / "report.html").write_text("a page")
+    mine = out / "events" / "a.wav.txt"
+    mine.write_text("0.0\t1.0\towl, I am sure\n")
+    report = run_job(model(), [recordings], out, formats=["audacity", "tsv"])
+    assert (report.redecided, report.edited, mine.read_text()) == (5, 0, "0.0\t1.0\towl, I am sure\n")
+    assert (out / "report.html").exists()  # events are what they were
+    for number in ("", "2"):  # decided otherwise: all is written anew
+        report = run_job(
+            model(), [recordings], out, formats=["audacity"], decoder=Decoder(threshold=0.4 + len(number) / 10)
+        )
+        assert (report.done, report.edited) == (5, 1)
+        assert (out / "events" / f"a.wav.edited{number}.txt").read_text() == "0.0\t1.0\towl, I am sure\n"
+        assert "owl" not in mine.read_text()
+        assert not (out / "report.html").exists()
+        assert not list(out.glob("events/**/*.tsv"))
+        mine.write_text("0.0\t1.0\towl, I am sure\n")
 
 
 def test_kept_scores_are_decided_on_anew_without_running(recordings, tmp_path):
@@ -201,8 +222,8 @@ def test_one_table_is_decided_in_one_way(recordings, tmp_path):
 def test_views_of_other_events_are_taken_away(recordings, tmp_path):
     out = tmp_path / "out"
     run_job(model(), [recordings], out)
-    (out / "figures").mkdir()
-    for name in ("report.html", "figures/a.png"):
+    (out / "figures" / "night 1").mkdir(parents=True)
+    for name in ("report.html", "figures/a.png", "figures/night 1/a.wav_0-4s.png", "figures/night 1/a.wav_0-4s.svg"):
         (out / name).write_text("of these events")
     run_job(model(), [recordings], out)
     assert (out / "report.html").exists()
@@ -240,8 +261,10 @@ def test_presence_is_pooled_by_the_models_operator(tmp_path):
     calls = detector.scorer.calls
     run_job(detector, [tmp_path / "a.wav", tmp_path / "b.wav"], out, presence=float("inf"), keep_scores=True)
     assert [float(r["offset"]) for r in table(out / "presence.csv")] == [10, 3]
+    assert json.loads((out / "job.json").read_text())["presence"] == "recording"
     assert detector.scorer.calls == calls
     run_job(detector, [tmp_path / "a.wav", tmp_path / "b.wav"], out)
+    assert json.loads((out / "job.json").read_text())["presence"] is None
     assert not (out / "presence.csv").exists()
     with pytest.raises(ArgumentError, match=r"presence must be at least the 0.040 s between frames, found 0.01 s"):
         run_job(detector, [tmp_path], out, presence=0.01)
@@ -295,6 +318,32 @@ def test_bad_input_is_a_line_each_and_costs_nothing_else(matrix, tmp_path):
     assert (report.done, report.kept, report.failed) == (1, 4, 4)
     assert not (out / "events" / "silent.wav.tsv").exists()
     assert not (out / "scores" / "silent.wav.npz").exists()
+
+
+def test_a_folder_that_cannot_be_looked_into_is_a_line_and_costs_nothing_else(recordings, tmp_path, monkeypatch):
+    def scan(place):
+        if Path(os.fsdecode(place)).name in closed:
+            raise PermissionError(errno.EACCES, "Permission denied", str(place))  # which root never meets
+        return scandir(place)
+
+    (recordings / "lost+found").mkdir()
+    closed, scandir, out = {"lost+found"}, os.scandir, tmp_path / "out"
+    monkeypatch.setattr(os, "scandir", scan)
+    report = run_job(model(), [recordings], out)
+    assert (report.files, report.done, report.failed) == (6, 5, 1)
+    reason = "cannot be looked into: Permission denied"
+    assert report.trouble == f"lost+found: {reason}"
+    assert table(out / "failed.csv") == [{"filename": "lost+found", "reason": reason}]
+    report = run_job(model(), [recordings / "night 1"], out)  # which says nothing about the other
+    assert (report.kept, report.failed) == (2, 0)
+    assert table(out / "failed.csv") == [{"filename": "lost+found", "reason": reason}]
+    closed.clear()
+    report = run_job(model(), [recordings], out)
+    assert (report.files, report.kept, report.failed) == (5, 5, 0)
+    assert not (out / "failed.csv").exists()
+    closed.add(recordings.name)  # the one that was given
+    report = run_job(model(), [recordings], tmp_path / "none")
+    assert (report.files, report.failed, report.trouble) == (1, 1, f"{recordings.name}: {reason}")
 
 
 def test_what_breaks_in_the_scorer_names_the_file_only(recordings, tmp_path):

@@ -33,6 +33,8 @@ def test_everything_left_out_is_counted_and_named():
     assert notes == ("1 label of the reference is not known to the model and is not judged: cat",)
     with pytest.raises(DataError, match=r"no file of the reference is among the clips: it names a.wav, b.wav, the cl"):
         fit_reference(TRUTH, ["z.wav"])
+    with pytest.raises(DataError, match=r"^the model knows bat, owl; the labels know cat, dog: no class in common$"):
+        fit_reference(TRUTH, ["a.wav", "b.wav"], ["bat", "owl"])
 
 
 def test_a_name_that_could_mean_two_clips_is_an_error():

@@ -8,6 +8,7 @@ import pytest
 
 from earmark.annotations import LabelTable
 from earmark.errors import DataError
+from earmark.evaluation import saved
 from earmark.evaluation.base import scores
 from earmark.evaluation.models import judge, judge_events
 from earmark.evaluation.saved import load_judgement, save_judgement
@@ -63,11 +64,27 @@ def test_events_without_probabilities_leave_none(rng, tmp_path):
     assert saved.scores["dynamic"]["overall"]["f1"] == saved.scores["event"]["overall"]["f1"] == 1
 
 
-def test_clips_that_only_durations_name_are_refused(tmp_path):
+def test_clips_that_only_durations_name_are_refused_and_what_was_there_stands(rng, tmp_path):
+    save_judgement(tmp_path, judged(rng), {})
     table = LabelTable([("a.wav", 0, 1, "dog")])
     judgement = judge_events(table, table, durations={"a.wav": 1.0, "b.wav": 1.0})
     with pytest.raises(DataError, match="dynamic and static counts are not of the same clips"):
         save_judgement(tmp_path, judgement, {})
+    assert load_judgement(tmp_path).scores["clips"] == 6
+
+
+def test_killed_between_two_files_no_scores_stand_beside_counts_of_another_judgement(rng, tmp_path, monkeypatch):
+    def die(path, arrays):
+        write_arrays(path, arrays)
+        raise KeyboardInterrupt
+
+    save_judgement(tmp_path, judged(rng), {})
+    write_arrays = saved._write_arrays
+    monkeypatch.setattr(saved, "_write_arrays", die)
+    with pytest.raises(KeyboardInterrupt):
+        save_judgement(tmp_path, judged(rng, clips=7), {})
+    with pytest.raises(DataError, match="not judged yet; run: earmark evaluate"):
+        load_judgement(tmp_path)
 
 
 def test_a_folder_without_judgement_says_what_to_do(rng, tmp_path):

@@ -323,6 +323,13 @@ def test_a_cell_that_fails_costs_nothing_else(grid_file, tmp_path, monkeypatch, 
     assert [row.cell.system for row in gather(grid, tmp_path)] == ["strong", "strong"]
 
 
+def test_a_process_that_dies_is_one_plain_line(grid_file, tmp_path, monkeypatch):
+    monkeypatch.setattr("earmark.experiment.schedule._begin", os._exit)
+    grid = load_grid(grid_file).selected(systems=["max", "strong"])
+    with pytest.raises(TrainingError, match=r"^a worker process died, perhaps for want of memory; the same command"):
+        run_grid(grid, tmp_path, cache=tmp_path / "cache", at_once=2)
+
+
 def test_a_knob_that_came_after_a_run_has_not_changed(tmp_path):
     settings = load_recipe("paper")
     row = Row(Cell("max", "cnn", None, 0, settings), "clean", tmp_path / "clean", {}, 1, 1)
@@ -406,3 +413,35 @@ def test_several_data_sets_share_a_grid(folder, tmp_path, monkeypatch, capsys):
     assert clips == {"clean": 6, "chosen-by": 6, "other": 6}
     names = {row.judgement: row.saved().static_counts.filenames for row in saved}
     assert (names["clean"][0], names["chosen-by"][0]) == ("18.wav", "12.wav")
+
+
+def test_a_cell_judged_otherwise_is_judged_again(grid_file, tmp_path):
+    grid = load_grid(grid_file).selected(systems=["max"])
+    out, cache = tmp_path / "out", tmp_path / "cache"
+    assert run_grid(grid, out, cache=cache)
+    other = replace(grid, judgements={"clean": Judging(segment=0.5)})
+    assert gather(other, out) == []
+    heard = []
+    assert run_grid(other, out, cache=cache, told=lambda c, w: heard.append(w))
+    assert heard == ["begun", "done"]
+    (row,) = gather(other, out)
+    assert row.saved().scores["segment"] == 0.5
+    assert row.epochs == 2  # it was not trained again
+    for name in ("last.ckpt", "model.safetensors"):
+        (out / "cells" / "max-cnn-seed0" / name).unlink()
+    with pytest.raises(ArgumentError, match="judged otherwise than the grid says, and its weights are gone"):
+        run_grid(grid, out, cache=cache)
+
+
+def test_data_of_an_own_grid_may_be_elsewhere(folder, grid_file, tmp_path, monkeypatch):
+    """A grid that names a plain folder takes another one by --data."""
+    found = []
+    monkeypatch.setattr("earmark.experiment.run_grid", lambda grid, *args, **options: found.append(grid.source))
+    for name in ("recordings", "urban-sed"):
+        grid_file.write_text(re.sub(r'data = ".*"', f'data = "{name}"', grid_file.read_text()))
+        monkeypatch.setattr(
+            sys, "argv", ["earmark", "reproduce", str(grid_file), "--out", str(tmp_path), "--data", str(folder)]
+        )
+        with pytest.raises(SystemExit):
+            main()
+    assert found == [str(folder), f"urban-sed:{folder}"]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from earmark.errors import ArgumentError
-from earmark.files import json_text, make_folder, written_whole
+from earmark.files import json_text, make_folder, remove_drafts, written_whole
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
@@ -56,3 +56,26 @@ def test_json_has_null_for_what_is_no_number():
         "é": [True, 3, "NaN"],
     }
     assert text.startswith('{\n "a"')
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a", "a.b-cdefghij", "a-b.tar.gz", "-settings.toml", "ü\n\udcff.x"])
+def test_a_draft_that_was_left_is_removed_and_nothing_else(tmp_path, name):
+    path = tmp_path / name
+    with written_whole(path) as draft:
+        left = draft.name
+        draft.write_text("whole")
+    others = [".a-settings.toml", ".a-short.txt", ".a-UPPERCAS.txt", ".a.txt", ".-12345678.txt", ".a-12345678-.txt"]
+    others = [path.parent / other for other in [*others, f".b{left[1:]}", left[1:], f"{left}~"]]
+    for other in others:
+        other.write_text("somebody's")
+    (tmp_path / left).write_text("half")
+    remove_drafts([path, tmp_path / "gone" / "a.txt"])
+    assert set(tmp_path.iterdir()) == {path, *others}
+
+
+def test_a_file_that_is_named_like_a_draft_is_none(tmp_path):
+    files = [tmp_path / "a.txt", tmp_path / ".a-12345678.txt"]
+    for file in files:
+        file.write_text("whole")
+    remove_drafts(files)
+    assert all(file.exists() for file in files)

@@ -41,6 +41,7 @@ BAD_TIMES = [
     ("0", "inf", "must be finite"),
     ("one", "2", "onset.* is not a number: 'one'"),
     ("1", "1_0", "offset.* is not a number: '1_0'"),
+    ("0:01.5", "2", "onset.* is not a number: '0:01.5'; write seconds, as in 1.5"),
     ("", "2", "no onset|go together|no Begin Time"),
 ]
 TEMPLATES = {
@@ -399,7 +400,7 @@ def test_one_row_that_leaves_the_rest_unknown_makes_the_table_incomplete(tmp_pat
         ("filename|onset|ofset|label/", "1: column 'ofset' is not known. Known: filename, onset"),
         ("filename|duration/a|10", "1: holds durations, not labels: filename, duration"),
         ("filename|onset|offset/a|0|1", "1: no column with labels"),
-        ("filename|onset|offset|label/a|0|1|", "2: no label"),
+        ("filename|onset|offset|label/a|0|1|", "2: no label: write one, or delete the row; a file name alone says"),
         ("filename|onset|offset|label/|0|1|dog", "2: no file name"),
         (
             "filename|label|present/a|dog|maybe",
@@ -463,13 +464,20 @@ def test_csv_with_a_column_per_class(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("name,label\na,b\n", "1: no column with file names .* in the first line: name, label"),
-        ("a.wav,0,1,dog\n", "1: no column with file names .* in the first line: a.wav, 0, 1, dog"),
+        ("name,label\na,b\n", "1: no column with file names .* in the first line: name, label; rename the column"),
+        (
+            "a.wav,0,1,dog\n",
+            "1: no column with file names .* in the first line: a.wav, 0, 1, dog; .*add a first line: filename,label",
+        ),
         ("filename,dog\na,0.7\n", "2: column 'dog': 1 .present., 0 .absent. or . .unknown. expected, found '0.7'"),
+        ("filename,wind\na,3\n", "2: column 'wind': .*; delete the column if it is not a class; write 1 for yes, 0 "),
         ("filename,dog,dog\na,1,1\n", "1: two columns have the same name"),
         ("filename,onset,offset\na,1,1\n", "1: no column with labels"),
         ("filename,label\na,dog\nb\n", "3: 2 columns expected, 1 found: b"),
-        ('filename,label\n"a\nb",dog\nc,d,e\n', "4: 2 columns expected, 3 found"),
+        (
+            'filename,label\n"a\nb",dog\nc,d,e\n',
+            "4: 2 columns expected, 3 found: .*; put quotes around names with commas",
+        ),
         ('filename,label\n"a,dog\n', "2: not a table: unexpected end of data"),
         ("filename,label,event start\na,dog,1\n", "1: column 'event start' looks like a time"),
     ],

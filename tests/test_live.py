@@ -1,5 +1,6 @@
 """Sound that arrives: raw samples and growing files to blocks, blocks to events, no later than promised."""
 
+import csv
 import io
 import json
 import os
@@ -18,9 +19,11 @@ import soxr
 import torch
 
 from earmark import audio
+from earmark.annotations import Label
 from earmark.audio.pcm import ENCODINGS, LiveSound, PcmFormat, Stop, from_growing, from_pipe
 from earmark.checkpoint import save_detector
 from earmark.cli.live import check_options, detect_live
+from earmark.detection import live
 from earmark.detection.detector import load
 from earmark.detection.live import latency_bound, listen
 from earmark.detector import Detector
@@ -406,13 +409,46 @@ def rounded(events):
 
 def test_a_growing_file_gives_the_events_of_the_finished_one(tmp_path, capsys, model, recording):
     decoder = Decoder(min_gap=0.2)
-    detect_live(model, str(recording), decoder, idle=0.1, out=tmp_path / "out", formats=["tsv", "csv"])
+    formats = {"tsv": "events.tsv", "audacity": "events.txt", "raven": "events.selections.txt", "jams": "events.jams"}
+    detect_live(model, str(recording), decoder, idle=0.1, out=tmp_path / "out", formats=formats)
     lines = capsys.readouterr().out.splitlines()
     found = sorted((float(a), float(b), label, float(c)) for a, b, label, c in (line.split("\t") for line in lines))
     assert found == rounded(load(model).detect(recording, decoder=decoder))
     assert len(found) > 10
-    for format in ("tsv", "csv"):
-        assert len(read_labels(tmp_path / "out" / f"events.{format}", format)) == len(found)
+    assert set(os.listdir(tmp_path / "out")) == {*formats.values(), "events.csv"}
+    for format, name in {**formats, "csv": "events.csv"}.items():
+        assert len(read_labels(tmp_path / "out" / name, format)) == len(found)
+    as_it_came = [row[1:] for row in csv.reader((tmp_path / "out" / "events.csv").read_text().splitlines())]
+    assert as_it_came[0] == ["onset", "offset", "label", "confidence"]
+    assert [label for _, _, label, _ in as_it_came[1:]] == [line.split("\t")[2] for line in lines]
+    with pytest.raises(ArgumentError, match=r"out holds events\.csv already; choose another folder"):
+        detect_live(model, str(recording), decoder, idle=0.1, out=tmp_path / "out", formats=["tsv"])
+    detect_live(model, str(recording), decoder, idle=0.1, out=tmp_path / "csv", formats=["csv"])
+    written = read_labels(tmp_path / "csv" / "events.csv")
+    assert len(written) == len(found)
+
+
+def test_whatever_ends_it_the_events_until_then_are_in_the_folder(tmp_path, monkeypatch, model, recording):
+    def torn(*args, name):
+        yield Label(name, 0.25, 1.5, "dog", True, 0.75)
+        raise MemoryError
+
+    monkeypatch.setattr(live, "listen", torn)
+    with pytest.raises(MemoryError):
+        detect_live(model, str(recording), Decoder(), idle=0.1, out=tmp_path / "out", formats=["tsv"])
+    assert os.listdir(tmp_path / "out") == ["events.csv"]
+    (event,) = read_labels(tmp_path / "out" / "events.csv")
+    assert (event.onset, event.offset, event.label, event.confidence) == (0.25, 1.5, "dog", 0.75)
+
+
+@pytest.mark.parametrize(
+    ("formats", "told"),
+    [(["tvs"], "format='tvs' is not known; did you mean 'tsv'"), (["csv", "dcase2017"], "both write .csv")],
+)
+def test_formats_are_looked_at_before_anything_is_heard(tmp_path, model, formats, told):
+    with pytest.raises(ArgumentError, match=told):
+        detect_live(model, str(tmp_path / "none.wav"), Decoder(), out=tmp_path / "out", formats=formats)
+    assert os.listdir(tmp_path) == []
 
 
 def test_standard_input_is_heard_until_it_is_interrupted(model, recording):

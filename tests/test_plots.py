@@ -170,6 +170,9 @@ def test_f1_by_class_draws_intervals_behind_their_dots():
     assert bar.get_xdata().tolist() == [0.05, 0.92]
     assert bar.get_ydata().tolist() == [marks(axes)["max"][0, 1]] * 2
     assert axes.get_xlim()[1] > 0.92
+    assert axes.get_xlabel() == "$F_1$"
+    (axes,) = plots.f1_by_class(F1, label="F1 of clips").axes
+    assert axes.get_xlabel() == "F1 of clips"
 
 
 def test_nine_models_and_seventeen_classes_fit_on_a_page(rng):
@@ -339,12 +342,19 @@ def test_learning_curves_show_what_the_log_says(tmp_path):
     ]
     log = tmp_path / "log.jsonl"
     log.write_text("\n".join(map(json.dumps, lines)))
-    loss, scores, over_time, at_end = plots.learning_curves(log, ["dog", "cat"]).axes
+    loss, scores, over_time, kept = plots.learning_curves(log, ["dog", "cat"]).axes
     assert marks(loss)["validation"].tolist() == [[1, 2.0], [2, 1.0], [3, 2 / 3]]
     assert marks(loss)["best epoch"][:, 0].tolist() == [2, 2]
     assert marks(scores)["f1"][:, 1].tolist() == pytest.approx([0.1, 0.2, 0.3])
-    assert sorted(line.get_ydata()[-1] for line in over_time.lines) == [-2, 4]
-    assert [t.get_text() for t in at_end.get_yticklabels()] == ["cat", "dog"]
+    assert [line.get_ydata().tolist() for line in over_time.lines[:-1]] == [[0, -1, -2], [2, 3, 4]]
+    assert list(over_time.lines[-1].get_xdata()) == [2, 2]
+    assert [t.get_text() for t in kept.get_yticklabels()] == ["cat", "dog"]
+    assert [bar.get_width() for bar in kept.patches] == [-1, 3]
+    assert kept.get_title() == r"$\alpha$ after the best epoch, 2"
+    log.write_text("\n".join(json.dumps({**line, "best": False}) for line in lines))
+    *_, kept = plots.learning_curves(log, ["dog", "cat"]).axes
+    assert kept.get_title() == r"$\alpha$ after the last epoch"
+    assert [bar.get_width() for bar in kept.patches] == [-2, 4]
 
 
 def test_learning_curves_have_gaps_where_the_log_has_no_number(tmp_path):

@@ -102,7 +102,7 @@ def check_python(block, names):
 def masked(text):
     """Without seconds and scores, which depend on the machine."""
     text = re.sub(r"\d+ s$", "N s", text, flags=re.M)
-    return re.sub(r"epochs?: \d+; .*", lambda found: re.sub(r"[\d.]+", "N", found[0]), text)
+    return re.sub(r"(?<=: )\d+; validation .*", lambda found: re.sub(r"[\d.]+", "N", found[0]), text)
 
 
 def outline(text, with_notes=True):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -90,7 +91,7 @@ def drafts(folder):
 def test_it_ends_with_one_line_and_what_is_there_is_whole(send, begin, recipe, tmp_path):
     out = tmp_path / "out"
     process = begin(recipe, out, "--workers", 2)
-    wait_for(process, out, "audio/train/*.flac", 2)
+    wait_for(process, out, "audio/train/[!.]*.flac", 2)
     send(process.pid, signal.SIGINT)
     with suppress(ProcessLookupError):  # it may be over
         send(process.pid, signal.SIGINT)  # `timeout -s INT` sends two, and so do people
@@ -135,7 +136,7 @@ def test_it_ends_while_its_workers_start(begin, recipe, tmp_path):
 def test_without_workers_it_ends_the_same_way(begin, recipe, tmp_path):
     out = tmp_path / "out"
     process = begin(recipe, out, "--workers", 1, "--json")
-    wait_for(process, out, "audio/train/*.flac")
+    wait_for(process, out, "audio/train/[!.]*.flac")
     os.kill(process.pid, signal.SIGINT)
     code, said, err = ended(process)
     assert (code, said) == (130, "")
@@ -146,11 +147,43 @@ def test_without_workers_it_ends_the_same_way(begin, recipe, tmp_path):
 def test_workers_end_with_a_parent_that_is_killed(begin, recipe, tmp_path):
     out = tmp_path / "out"
     process = begin(recipe, out, "--workers", 2)
-    wait_for(process, out, "audio/train/*.flac")
+    wait_for(process, out, "audio/train/[!.]*.flac")
     process.kill()
     code, _, err = ended(process)
     assert code == -signal.SIGKILL
     assert "Traceback" not in err
+
+
+def workers_of(process):
+    """Their numbers, from what the system says of every process."""
+    for place in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it may be over
+            parent = (place / "stat").read_text().rpartition(")")[2].split()[1]
+            if int(parent) == process.pid and b"spawn_main" in (place / "cmdline").read_bytes():
+                yield int(place.name)
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes cannot be listed here")
+def test_a_worker_that_dies_is_one_line_and_the_same_command_goes_on(begin, recipe, tmp_path):
+    out = tmp_path / "out"
+    process = begin(recipe, out, "--workers", 2)
+    wait_for(process, out, "audio/train/[!.]*.flac", 2)
+    mine = out / "audio" / "train" / ".my-settings.flac"
+    mine.write_text("")
+    os.kill(next(workers_of(process)), signal.SIGKILL)
+    code, said, err = ended(process)
+    assert (code, said) == (2, "")
+    assert err == "earmark: a worker process died, perhaps for want of memory; the same command goes on\n"
+    assert drafts(out) == [mine]
+    before = done(out)
+
+    def stop(n, total):
+        if n > len(before):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        synthesise(recipe, out, workers=1, progress=stop)
+    assert {name: done(out)[name] for name in before} == before
 
 
 def test_before_anything_is_made_there_is_nothing_to_count(monkeypatch, capsys, tmp_path):

@@ -8,6 +8,7 @@ import math
 import subprocess
 import sys
 import warnings
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -539,6 +540,24 @@ def prints(folder):
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_drafts_of_a_job_that_was_killed_are_gone_however_the_next_one_ends(tmp_path, recipe, fails):
+    out = tmp_path / "out"
+    synthesise(recipe, out, rate=RATE, workers=1)
+    sound = next(out.glob("audio/train/*.flac"))
+    draft, mine = (sound.with_name(name) for name in (f".{sound.stem}-a1b2c3_4.flac", ".my-settings.flac"))
+    for path in (draft, mine):
+        path.write_text("")
+
+    def fail(done, total):
+        if fails:
+            raise DataError("broken")
+
+    with pytest.raises(DataError, match="broken") if fails else nullcontext():
+        synthesise(recipe, out, rate=RATE, workers=1, progress=fail)
+    assert list(out.rglob(".*")) == [mine]
 
 
 def test_the_same_request_gives_the_same_bytes_with_any_number_of_workers(tmp_path, recipe):

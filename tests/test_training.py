@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ from earmark.settings import Augmentation, load_recipe
 from earmark.training import Schedule, create_detector, train, validate
 from earmark.training.augmentation import augmented
 from earmark.training.run import data_fingerprint, make_fabric, run
+from earmark.training.watch import Watch
 
 SMALL = {
     "rate": "8000",
@@ -183,10 +185,32 @@ def test_an_interrupted_command_says_how_to_go_on(folder, tmp_path, monkeypatch,
         with pytest.raises(SystemExit) as ended:
             main()
         assert ended.value.code == 130
-    text, told = capsys.readouterr().out.splitlines()[-2:]
+    text, model, told = capsys.readouterr().out.splitlines()[-3:]
     assert text.startswith("Interrupted after 1 epoch; go on with: earmark train ")
     assert text.endswith(" --resume")
+    assert model == f"{tmp_path / 'a' / 'model.safetensors'} is that of epoch 1"
     assert json.loads(told)["is_finished"] is False
+
+
+def test_a_command_stopped_in_its_first_epoch_says_that_there_is_no_model(folder, tmp_path, monkeypatch, capsys):
+    """And one without recipe, that the paper's is not for this machine; but not when it goes on."""
+    small = [part for key, value in SMALL.items() for part in ("--set", f"{key}={value}")]
+    stepped = Watch.stepped
+    press = lambda watch, *at: (stepped(watch, *at), signal.raise_signal(signal.SIGINT))  # noqa: E731
+    monkeypatch.setattr(Watch, "stepped", press)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    call = ["earmark", "train", str(folder), "--out", str(tmp_path / "run"), "--cache", str(tmp_path / "cache"), *small]
+    said = []
+    for more in ([], ["--resume"]):
+        monkeypatch.setattr(sys, "argv", [*call, *more])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == 130
+        said.append(capsys.readouterr().out.splitlines())
+    note = "Note: no GPU here: the recipe paper is meant for one; --recipe quick takes minutes"
+    assert said[0][0] == note
+    assert note not in said[1]
+    assert said[0][-1] == said[1][-1] == "No model yet"
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
@@ -227,7 +251,7 @@ def test_a_killed_run_ends_with_the_same_bits(folder, tmp_path):
         env=ENVIRONMENT,
         check=True,
     )
-    assert "Best of 30 epochs" in whole.stdout
+    assert "Best of 30 epochs by f1: " in whole.stdout
     out = tmp_path / "killed"
     rng = np.random.default_rng(int.from_bytes(os.urandom(4), "little"))  # any moment must do
     for attempt in range(3):
@@ -436,8 +460,78 @@ def test_patches_that_teach_nothing_are_named(folder, fabric, tmp_path):
     settings = SETTINGS.changed({"epochs": "1", "patch": "1"})
     report = run(open_data(folder), settings, tmp_path / "run", cache=tmp_path / "cache", fabric=fabric)
     assert re.search(
-        r"\d+ clips with labels without times, longer than a patch of 1 s: .* --set patch=2", report.notes[0]
+        r"\d+ clips with labels without times, longer than a patch of 1 s: .* --set patch=2", report.notes[1]
     )
+
+
+def test_the_first_note_says_what_was_found_and_where_labels_come_from(folder, fabric, tmp_path):
+    data = open_data(folder)
+    settings = SETTINGS.changed({"epochs": "1", "steps": "1"})
+    counts = [sum(clip.split == split for clip in data.clips) for split in ("train", "validate")]
+    report = run(data, settings, tmp_path / "run", cache=tmp_path / "cache", fabric=fabric)
+    assert report.notes[0] == (
+        f"{len(data)} clips, 2 classes: {counts[0]} to train on, {counts[1]} to validate with; labels from labels.csv"
+    )
+    guessed = replace(
+        data, origin="the names of folders", clips=(*data.clips[:-1], replace(data.clips[-1], split="test"))
+    )
+    report = run(guessed, settings, tmp_path / "guessed", cache=tmp_path / "cache", fabric=fabric)
+    assert report.notes[0].endswith(", 1 to test with; labels from the names of folders")
+    assert report.notes[1] == "labels are the names of folders: 2 classes (beep, rain)"
+
+
+def test_labels_beyond_the_end_are_counted(folder, fabric, tmp_path):
+    data = open_data(folder)
+    names = data.labels.filenames
+    settings = SETTINGS.changed({"epochs": "1", "steps": "1"})
+
+    def noted(*rows):
+        labels = LabelTable([*data.labels, *rows], filenames=names, splits=data.labels.splits)
+        out = tmp_path / f"run{len(rows)}"
+        report = run(replace(data, labels=labels), settings, out, cache=tmp_path / "cache", fabric=fabric)
+        return [note for note in report.notes if "beyond" in note]
+
+    in_time = (names[0], 1.9, 2.9, "beep"), (names[2], 0, 1, "rain")
+    assert noted(*in_time) == []
+    late = (names[3], 40, 45, "beep"), (names[1], 1.5, 3.5, "beep"), (names[1], 2.1, 2.2, "beep")
+    one = f"{names[3]} 40-45 s, which lasts 2 s"
+    assert noted(*in_time, late[0]) == [f"1 label lies beyond the end of its recording: {one}"]
+    two = f"{names[1]} 1.5-3.5 s, which lasts 2 s"  # training clips come first
+    assert noted(*in_time, *late) == [f"3 labels lie beyond the end of their recording, the first: {two}"]
+
+
+def test_classes_that_may_be_mistakes_are_named(folder, fabric, tmp_path):
+    data = open_data(folder)
+    odd = ["Beep", "beep, rain", "hail;snow", "Fire engine, fire truck"]
+    rows = [(name, None, None, label) for name, label in zip(data.labels.filenames, odd, strict=False)]
+    labels = LabelTable([*data.labels, *rows], filenames=data.labels.filenames, splits=data.labels.splits)
+    settings = SETTINGS.changed({"epochs": "1", "steps": "1"})
+    notes = run(replace(data, labels=labels), settings, tmp_path / "run", cache=tmp_path / "cache", fabric=fabric).notes
+    twins = "classes that differ only in capital letters or spaces: 'Beep', 'beep'; "
+    assert twins + "if they are the same, give them one name" in notes
+    assert "classes 'beep, rain', 'hail;snow': several labels in one cell? one row each" in notes
+    assert not any("Fire engine" in note for note in notes if "cell" in note)
+
+
+def test_labels_that_never_say_no_are_refused(folder, fabric, tmp_path):
+    data = open_data(folder)
+    settings = SETTINGS.changed({"epochs": "1", "steps": "1"})
+
+    def noted(*rows, out):
+        labels = LabelTable(
+            [*data.labels, *rows], filenames=data.labels.filenames, splits=data.labels.splits, complete=False
+        )
+        places = {"out": tmp_path / out, "cache": tmp_path / "cache"}
+        return run(replace(data, labels=labels), settings, **places, fabric=fabric).notes
+
+    hint = "there is nothing to tell it from; empty cells are unknown; write 0 where it was not heard"
+    with pytest.raises(DataError, match=f"every class is in every training clip for which it is known: {hint}"):
+        noted(out="refused")
+    name = next(c.filename for c in data.split("train").clips if not data.labels.presence(c.filename, "rain"))
+    notes = noted((name, None, None, "rain", False), out="some")
+    assert f"class 'beep' is in every training clip: {hint}" in notes
+    assert not any("'rain' is in every" in note for note in notes)
+    assert f"class 'rain' is in every training clip: {hint}" in noted((name, 0.5, 1.0, "rain"), out="timed")
 
 
 def test_one_class_is_enough(folder, fabric, tmp_path):

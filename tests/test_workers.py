@@ -4,10 +4,12 @@ import os
 import signal
 import threading
 import time
+from contextlib import suppress
 
 import pytest
 
-from earmark.workers import Workers
+from earmark.errors import EarmarkError
+from earmark.workers import Workers, cores
 
 
 @pytest.fixture
@@ -108,3 +110,51 @@ def test_another_thread_may_have_workers_too(pool):
     thread.start()
     thread.join()
     assert len(found) == 1
+
+
+@pytest.mark.parametrize("after", [0, 60])
+def test_a_worker_that_dies_is_one_plain_line(tmp_path, after):
+    """While it works, or between two pieces of work; the others end too."""
+    pids = []
+
+    def work():
+        with Workers(2, os.chdir, (tmp_path,)) as workers:
+            pids.append(pid_of(workers))
+            last = workers.submit(time.sleep, after)
+            os.kill(pids[0], signal.SIGKILL)
+            while True:
+                workers.wait([last])
+                last = workers.submit(time.sleep, 0)
+
+    with pytest.raises(EarmarkError, match=r"^a worker process died, perhaps for want of memory; the same command"):
+        work()
+    assert not is_alive(pids[0])
+
+
+def test_work_is_not_given_to_a_pool_that_has_lost_a_worker(pool):
+    with pool as workers:
+        gone = workers.submit(os._exit, 1)
+        assert gone.exception() is not None
+        with pytest.raises(EarmarkError, match="a worker process died"):
+            workers.submit(os.getpid)
+
+
+def test_the_end_of_one_pool_leaves_another_alone(pool, tmp_path):
+    with pool as workers:
+        pid = pid_of(workers)
+        with suppress(ValueError), Workers(1, os.chdir, (tmp_path,)) as others:
+            other = pid_of(others)
+            raise ValueError
+        assert not is_alive(other)
+        assert pid_of(workers) == pid
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="cores cannot be taken away here")
+def test_cores_are_those_that_the_process_was_given():
+    before = os.sched_getaffinity(0)
+    assert cores() == len(before)
+    os.sched_setaffinity(0, {min(before)})
+    try:
+        assert cores() == 1
+    finally:
+        os.sched_setaffinity(0, before)

@@ -25,7 +25,7 @@ from earmark.files import json_text, written_whole
 from earmark.networks import create_network
 from earmark.pooling import create_pool
 
-__all__ = ["load_detector", "read_model_info", "read_tensors", "save_detector", "write_tensors"]
+__all__ = ["load_detector", "model_file", "read_model_info", "read_tensors", "save_detector", "write_tensors"]
 
 _VERSION = 1
 
@@ -116,6 +116,24 @@ def save_detector(
 def read_model_info(path: str | Path) -> dict[str, Any]:
     """What a model file says about itself: classes, features, network, pool, provenance. Reads no weights."""
     return read_tensors(Path(path), "model", only_about=True)[1]
+
+
+def model_file(place: Path, order: str) -> Path:
+    """The model file that is meant: that of a run folder, or the file itself.
+
+    Parameters
+    ----------
+    order
+        In which order arguments come, to say to those who gave another folder first.
+    """
+    if not place.is_dir():
+        return place
+    path = place / "model.safetensors"
+    if not path.exists() and (place / "config.toml").exists():
+        raise ModelFileError(f"{place} has no model.safetensors yet: no epoch of its training has ended")
+    if not path.exists():
+        raise ModelFileError(f"{place} is not a run folder (it has no model.safetensors); the order is {order}")
+    return path
 
 
 def load_detector(path: str | Path, *, network: nn.Module | None = None) -> Detector:

@@ -33,6 +33,7 @@ import numpy as np
 from earmark.audio.containers import plain_name
 from earmark.detection.spans import Probabilities, Span, score_span
 from earmark.errors import ArgumentError, DataError, EarmarkError, MissingExtraError
+from earmark.workers import cores
 
 if TYPE_CHECKING:
     from earmark.inference.scorer import Scorer
@@ -208,8 +209,7 @@ def _connect(ray: Any, address: str, workers: int | None) -> None:
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     place = re.fullmatch(r"(?:ray://)?\[?([^/\s]+?)\]?:(\d{1,5})", address)
     if address == "local":
-        cores = workers or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())
-        options |= {"num_cpus": cores, "include_dashboard": False, "object_store_memory": _STORE}
+        options |= {"num_cpus": workers or cores(), "include_dashboard": False, "object_store_memory": _STORE}
     elif place is not None:
         try:  # Ray itself would try for minutes
             socket.create_connection((place[1], int(place[2])), timeout=_PATIENCE).close()

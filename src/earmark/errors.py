@@ -5,6 +5,7 @@
     |-- DataError (ValueError)           a call that is fine with data that are not: NaN, an empty bag, half a file
     |-- ModelFileError (ValueError)      a model file that is damaged, foreign or newer than this earmark
     |-- TrainingError (ArithmeticError)  training that cannot go on: a loss that is no number
+    |-- WorkerError (RuntimeError)       a process that worked for this one has died
     `-- MissingExtraError (ImportError)  a part of earmark whose optional packages are not installed
 
 Each is also the builtin that a caller would expect to catch. A message says what came, what was expected and how to
@@ -24,6 +25,7 @@ __all__ = [
     "MissingExtraError",
     "ModelFileError",
     "TrainingError",
+    "WorkerError",
     "unknown_name",
 ]
 
@@ -46,6 +48,10 @@ class ModelFileError(EarmarkError, ValueError):
 
 class TrainingError(EarmarkError, ArithmeticError):
     """Training that cannot go on."""
+
+
+class WorkerError(EarmarkError, RuntimeError):
+    """A process that worked for this one has died."""
 
 
 class MissingExtraError(EarmarkError, ImportError):

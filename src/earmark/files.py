@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import tempfile
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from earmark.errors import ArgumentError
 
-__all__ = ["json_text", "make_folder", "written_whole"]
+__all__ = ["json_text", "make_folder", "remove_drafts", "written_whole"]
+
+_DRAFT = re.compile(r"\.(.+)-[a-z0-9_]{8}", re.DOTALL)  # the stem of what `written_whole` writes to
 
 
 @contextmanager
@@ -35,6 +39,22 @@ def written_whole(path: Path) -> Iterator[Path]:
         os.replace(draft, path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def remove_drafts(files: Iterable[Path]) -> None:
+    """Take away what processes that were killed in `written_whole` had written of these files, which stay.
+
+    Nobody may be writing them. Only names that `written_whole` gives to their drafts are looked for, since other hidden
+    files are somebody's.
+    """
+    names = defaultdict[Path, set[str]](set)
+    for file in files:
+        names[file.parent].add(file.name)
+    for folder, own in names.items():
+        for path in folder.iterdir() if folder.is_dir() else ():
+            draft = _DRAFT.fullmatch(path.stem)
+            if draft and draft[1] + path.suffix in own and path.name not in own:
+                path.unlink(missing_ok=True)
 
 
 def make_folder(path: Path) -> Path:

@@ -4,6 +4,9 @@ A terminal sends Ctrl-C to all processes. A worker that is interrupted while it 
 was and can leave the others waiting for ever; an executor that is interrupted while it gives out work or shuts down may
 never end. (`timeout -s INT` sends it twice.) So workers never hear it, and the parent only notes it, ends them, and
 raises KeyboardInterrupt when that is safe. What they write must therefore be whole or not there at all.
+
+A worker that dies, as a system short of memory lets it, takes the pool with it: the others are ended, and the error is
+one plain line.
 """
 
 from __future__ import annotations
@@ -13,17 +16,25 @@ import signal
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from multiprocessing import active_children, parent_process
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import parent_process
 from multiprocessing.context import SpawnContext, SpawnProcess
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
-__all__ = ["Workers"]
+from earmark.errors import WorkerError
+
+__all__ = ["Workers", "cores"]
 
 _LOOK_EVERY = 0.1  # seconds between looks whether Ctrl-C was pressed
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+def cores() -> int:
+    """How many cores this process may use: not all, where it was given some (taskset, a batch system)."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Workers:
@@ -38,7 +49,8 @@ class Workers:
     """
 
     def __init__(self, count: int, begin: Callable[..., None], arguments: tuple[Any, ...] = ()) -> None:
-        self._pool = ProcessPoolExecutor(count, _Context(), _begin, (begin, arguments))
+        self._context = _Context()
+        self._pool = ProcessPoolExecutor(count, self._context, _begin, (begin, arguments))
         self._asked = False
         self._before: Any = None
 
@@ -51,23 +63,32 @@ class Workers:
         return self
 
     def submit(self, function: Callable[P, R], /, *args: P.args, **options: P.kwargs) -> Future[R]:
-        """Give out work."""
-        return self._pool.submit(function, *args, **options)
+        """Give out work; WorkerError where a worker has died."""
+        try:
+            return self._pool.submit(function, *args, **options)
+        except BrokenProcessPool as error:
+            raise _death() from error
 
     def wait(self, running: Iterable[Future[R]]) -> set[Future[R]]:
-        """Those that are done, as soon as one is; KeyboardInterrupt where Ctrl-C was pressed."""
+        """Those that are done, as soon as one is.
+
+        KeyboardInterrupt is raised where Ctrl-C was pressed, WorkerError where a worker has died.
+        """
         futures = list(running)
         while not self._asked:
             done = wait(futures, _LOOK_EVERY, FIRST_COMPLETED).done
             if done and not self._asked:
+                for future in done:
+                    if isinstance(error := future.exception(), BrokenProcessPool):
+                        raise _death() from error
                 return done
         raise KeyboardInterrupt
 
     def __exit__(self, kind: type[BaseException] | None, error: object, traceback: TracebackType | None) -> None:
         try:
             if kind is not None:  # at once, in the middle of their work
-                for process in active_children():
-                    if isinstance(process, _Worker):
+                for process in self._context.made:
+                    if process.is_alive():
                         process.kill()
             self._pool.shutdown(cancel_futures=True)
         finally:
@@ -95,7 +116,18 @@ class _Worker(SpawnProcess):
 
 
 class _Context(SpawnContext):
-    Process = _Worker
+    """Makes the processes of one pool, and remembers them."""
+
+    def __init__(self) -> None:
+        self.made: list[_Worker] = []
+
+    def Process(self, *args: Any, **options: Any) -> _Worker:  # type: ignore[override]
+        self.made.append(_Worker(*args, **options))
+        return self.made[-1]
+
+
+def _death() -> WorkerError:
+    return WorkerError("a worker process died, perhaps for want of memory; the same command goes on")
 
 
 def _begin(begin: Callable[..., None], arguments: tuple[Any, ...]) -> None:

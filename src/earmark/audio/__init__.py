@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -168,7 +168,9 @@ def write(path: AnyPath, samples: npt.ArrayLike, rate: int, *, subtype: str | No
         raise ArgumentError(f"{plain_name(path)}: cannot be written: {error.strerror}") from error
 
 
-def find(folder: AnyPath, *, suffixes: Iterable[str] = SUFFIXES) -> list[Path]:
+def find(
+    folder: AnyPath, *, suffixes: Iterable[str] = SUFFIXES, unreadable: Callable[[Path], object] | None = None
+) -> list[Path]:
     """Files of sound in a folder and the folders below it, sorted; by suffix, in upper or lower case.
 
     Hidden files and folders are left out, links to folders not followed.
@@ -177,16 +179,20 @@ def find(folder: AnyPath, *, suffixes: Iterable[str] = SUFFIXES) -> list[Path]:
     ----------
     suffixes
         In lower case. With `FOREIGN` added, also sound that `read` refuses and says how to convert.
+    unreadable
+        Called with each folder that cannot be looked into, and passed over; without it, the first is refused.
     """
     folder = Path(folder)
     if not folder.is_dir():
         raise bad_file(folder, "is a file, a folder was expected" if folder.exists() else "there is no such folder")
 
-    def refuse(error: OSError) -> None:
-        raise bad_file(Path(error.filename), f"cannot be looked into: {error.strerror}") from error
+    def pass_over(error: OSError) -> None:
+        if unreadable is None:
+            raise bad_file(Path(error.filename), f"cannot be looked into: {error.strerror}") from error
+        unreadable(Path(error.filename))
 
     wanted, found = frozenset(suffixes), []
-    for place, folders, names in os.walk(folder, onerror=refuse):
+    for place, folders, names in os.walk(folder, onerror=pass_over):
         folders[:] = [name for name in folders if not name.startswith(".")]
         paths = (Path(place, name) for name in names if not name.startswith("."))
         found += [path for path in paths if path.suffix.lower() in wanted]

@@ -7,16 +7,18 @@ bytes at the beginning and the end (of some mp3 files, the head of every frame) 
 from __future__ import annotations
 
 import mmap
+import os
 import re
 import shlex
 import stat
 import struct
+from functools import lru_cache
 from pathlib import Path
 from typing import IO
 
 from earmark.errors import DataError
 
-__all__ = ["FOREIGN", "KINDS", "MP3_FRAME", "bad_file", "check_container", "plain_name"]
+__all__ = ["FOREIGN", "KINDS", "MP3_FRAME", "bad_file", "check_container", "folder_trouble", "plain_name"]
 
 # suffix: what the file holds, and what libsndfile calls container and default coding when writing
 KINDS = {
@@ -46,7 +48,7 @@ def check_container(path: Path) -> int | None:
     try:
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):
-            raise bad_file(path, "is a folder, a file was expected")
+            raise bad_file(path, folder_trouble(path) or "is a folder, a file was expected")
         if not stat.S_ISREG(status.st_mode):
             raise bad_file(path, "is not a regular file")
         with path.open("rb") as file:
@@ -69,7 +71,7 @@ def check_container(path: Path) -> int | None:
             elif kind == "ogg":
                 _check_ogg(path, file, start, status.st_size)
             elif kind == "mp3":
-                return _count_mp3(path, file, start, status.st_size)
+                return _count_mp3(path, file, start, status)
     except DataError:
         raise
     except FileNotFoundError as error:
@@ -173,8 +175,9 @@ def _check_ogg(path: Path, file: IO[bytes], start: int, size: int) -> None:
         raise bad_file(path, "holds several streams, of which only the first could be heard; split it or convert it")
 
 
-def _count_mp3(path: Path, file: IO[bytes], start: int, size: int) -> int | None:
+def _count_mp3(path: Path, file: IO[bytes], start: int, status: os.stat_result) -> int | None:
     """Samples in the frames of an mp3; None if its first frame is a header that tells libsndfile."""
+    size = status.st_size
     file.seek(start)
     head = file.read(200)
     tag = re.search(rb"Xing|Info", head[:48])
@@ -184,8 +187,18 @@ def _count_mp3(path: Path, file: IO[bytes], start: int, size: int) -> int | None
         if promised > size - start:
             raise bad_file(path, f"truncated: {promised} bytes of mp3 promised, {size - start} there")
         return None
+    return _count_frames(path, start, size, (status.st_mtime_ns, status.st_dev, status.st_ino))
+
+
+@lru_cache(maxsize=256)
+def _count_frames(path: Path, start: int, size: int, stamp: tuple[int, ...]) -> int:
+    """Samples in the frames of an mp3 from byte `start` on.
+
+    Remembered for a file of this size and stamp: a long recording is opened for each stretch of it that is read, and
+    would be walked through from end to end each time.
+    """
     count = 0
-    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         while (frame := _mp3_frame(data, start)) is not None:
             start += frame[0]
             count += frame[1]
@@ -215,6 +228,17 @@ def _mp3_frame(data: bytes | mmap.mmap, at: int) -> tuple[int, int] | None:
     samples = MP3_FRAME // min(version, 2)
     kbits = _BIT_RATES[min(version, 2)][bits]
     return samples * 125 * kbits // ((44100, 48000, 32000)[rate] // version) + (head[2] >> 1 & 1), samples
+
+
+def folder_trouble(path: Path) -> str | None:
+    """Why a folder cannot be looked into; None if it can."""
+    try:
+        with os.scandir(path) as entries:
+            for _ in entries:  # a damaged card says so in the middle
+                pass
+    except OSError as error:
+        return f"cannot be looked into: {error.strerror}"
+    return None
 
 
 def plain_name(path: Path) -> str:

@@ -19,7 +19,9 @@ which is within 0.03 dB for values down to -80 dB, at half the size; `dtype="flo
 from __future__ import annotations
 
 import json
+import math
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -31,15 +33,18 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from earmark import audio
 from earmark.datasets import Clip
 from earmark.errors import ArgumentError, DataError
 from earmark.features import FeatureConfig, LogMel
 from earmark.files import json_text, make_folder, written_whole
+from earmark.workers import cores
 
 __all__ = ["Entry", "FeatureStore", "build_store"]
 
 _VERSION = 2  # 2: entries know the samples of their clip
 _FLUSH_EVERY = 64
+_AT_ONCE = 3600  # seconds of sound that are in memory together, however many threads there are
 _DTYPES = {"float16": np.float16, "float32": np.float32}
 
 Array = npt.NDArray[Any]
@@ -131,7 +136,8 @@ def build_store(
     """Compute what is missing and open the store.
 
     A clip that cannot be read is listed in the store's `skipped` with the reason, and tried again next time; the rest
-    goes on. Threads do the work: decoding, resampling and transforming all leave Python's lock alone.
+    goes on. Threads do the work: decoding, resampling and transforming all leave Python's lock alone. Clips are
+    read whole, but no more at once than an hour of sound, or one that is longer.
 
     Parameters
     ----------
@@ -155,7 +161,7 @@ def build_store(
     }
     with _locked(folder):
         _settle(folder, settings)
-        _fill(folder, clips, config, settings, workers or os.cpu_count() or 1, progress or (lambda done, total: None))
+        _fill(folder, clips, config, settings, workers or cores(), progress or (lambda done, total: None))
     return FeatureStore(folder)
 
 
@@ -195,13 +201,15 @@ def _fill(
     skipped: dict[str, str] = {}
     log_mel = LogMel(config)
     warped = settings["semitones"] if variants > 1 else None
+    room = _Room(_AT_ONCE)
 
     def work(clip: Clip) -> tuple[Array, int, tuple[tuple[str, int, int], ...]]:
         stamps = _stamps(clip)  # before reading: a file that changes meanwhile is done again next time
-        samples = torch.from_numpy(clip.read(config.rate))[None]
-        with torch.inference_mode():
+        seconds = sum(audio.info(source.path).duration for source in clip.sources)
+        with room.taken(math.ceil(seconds)), torch.inference_mode():
+            samples = torch.from_numpy(clip.read(config.rate))[None]
             x = log_mel(samples, semitones=warped) if warped else log_mel(samples)[:, None]
-        return x[0].transpose(1, 2).numpy().astype(number).reshape(-1, config.n_bands), samples.shape[1], stamps
+            return x[0].transpose(1, 2).numpy().astype(number).reshape(-1, config.n_bands), samples.shape[1], stamps
 
     end = max((e.start + e.frames * variants for e in entries.values()), default=0)
     total, done = len(clips), len(clips) - len(todo)
@@ -239,6 +247,27 @@ def _in_turn(
     finally:
         for future in running:
             future.cancel()
+
+
+class _Room:
+    """Room for so much, shared by threads; what needs more than all of it is let in alone."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._used = 0
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def taken(self, amount: int) -> Iterator[None]:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._used or self._used + amount <= self._size)
+            self._used += amount
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._used -= amount
+                self._changed.notify_all()
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from earmark.cli.app import Json, app
+from earmark.cli.app import Json, app, counted
 from earmark.errors import ArgumentError, DataError
 from earmark.files import json_text
 
@@ -256,6 +256,8 @@ def _tell(found: JobReport, out: Path) -> None:
         print(f"{found.hours:.2f} hours of sound in {found.seconds:.1f} s: {speed:.0f} times real time")
     if found.failed:
         print(f"{found.failed} failed: {out / 'failed.csv'} says which and why")
+    if found.edited:
+        print(f"{counted(found.edited, 'file')} of an earlier run, changed since, kept with .edited in the name")
 
 
 @contextmanager

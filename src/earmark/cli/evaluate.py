@@ -79,7 +79,7 @@ def evaluate(
     about: dict[str, Any] = {"data": data, "split": split, "reference": reference or "data", "segment": segment}
     decoder = Decoder(threshold=threshold, median=median, min_duration=min_duration, min_gap=min_gap)
     judged: _Model | _Events
-    if _is_model(model):
+    if _is_model(model) or _is_swapped(model, Path(data)):  # the latter is refused where it is opened
         if durations is not None:
             raise ArgumentError("--durations is for events; of a model's clips the sound itself says how long they are")
         judged = _Model(model, data, split, reference, cache, quiet=as_json)
@@ -113,6 +113,11 @@ def _is_model(path: Path) -> bool:
         return path.suffix != ".gz" and b"\0" in file.read(8)
 
 
+def _is_swapped(model: Path, data: Path) -> bool:
+    """Whether a folder comes first, and a run or model where data are expected."""
+    return model.is_dir() and ((data / "model.safetensors").is_file() or data.suffix == ".safetensors")
+
+
 def _changed(decoder: Decoder) -> dict[str, Any]:
     """Settings that are not the default."""
     usual = type(decoder)().to_dict()
@@ -136,11 +141,11 @@ class _Model:
     ) -> None:
         import torch
 
-        from earmark.checkpoint import load_detector
+        from earmark.checkpoint import load_detector, model_file
         from earmark.datasets import open_data
         from earmark.evaluation.references import fit_reference
 
-        path = model / "model.safetensors" if model.is_dir() else model
+        path = model_file(model, "MODEL DATA")
         self.home: Path | None = path.parent
         self.detector: Detector = load_detector(path)
         self.name = self.detector.pool.name
@@ -291,7 +296,10 @@ def _draw(
     bars = dict(zip(counts.classes, zip(interval.low.tolist(), interval.high.tolist(), strict=True), strict=True))
     made = {}
     if f1:
-        made["f1_by_class"] = plots.f1_by_class({name: f1}, {name: {label: bars[label] for label in f1}})
+        what = "clips" if judgement.dynamic_counts is None else "segments"
+        own = {label: bars[label] for label in f1}
+        words = f"F1 of {what}; lines: 95 % intervals"
+        made["f1_by_class"] = plots.f1_by_class({name: f1}, {name: own}, label=words)
     if alpha is not None:
         made["learned_alpha"] = plots.learned_alpha({name: dict(zip(counts.classes, alpha, strict=True))})
     if judgement.dynamic is not None and judgement.grid is not None:

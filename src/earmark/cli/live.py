@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,18 +50,24 @@ def detect_live(
     """Print events of standard input (`-`) or of a growing file as they close, one per line, until it ends.
 
     On standard error it says first how long after an event's end its line comes at most. An interruption ends the
-    sound: what was heard until then is decided and printed.
+    sound: what was heard until then is decided and printed. In a folder `out`, events are added to events.csv as they
+    close; at the end of the sound all of them are written in each format, as `events` with the format's suffix.
     """
     from earmark.audio.pcm import Stop
     from earmark.detection.detector import load
     from earmark.detection.live import latency_bound, listen
+    from earmark.detection.outputs import check_formats, growing_table, table_name
     from earmark.files import make_folder
 
+    names = () if out is None else check_formats(formats)
     folder = None if out is None else make_folder(out)
     scorer = load(model).scorer
     stop, block = Stop(), 0.5 if block is None else block
-    with _asked_by_signals(stop):
+    kept: list[Label] = []
+    with _asked_by_signals(stop), ExitStack() as files:
         sound = _opened(source, _format(rate, channels, encoding), idle, stop)
+        name = table_name(sound.name)
+        add = None if folder is None else files.enter_context(growing_table(folder / "events.csv"))
         bound = latency_bound(scorer, decoder, block=block, resampling=sound.delay(scorer.rate))
         spent = ", ".join(f"{name} {seconds:.2f}" for name, seconds in asdict(bound).items() if seconds)
         what = f"{sound.format.rate} Hz, {sound.format.channels} x {sound.format.encoding}"
@@ -71,30 +77,30 @@ def detect_live(
             file=sys.stderr,
             flush=True,
         )
-        events = listen(scorer, sound.blocks(scorer.rate, block), decoder, name=sound.name)
-        kept = list(_printed(events, as_json)) if folder else sum(0 for _ in _printed(events, as_json))
-    if folder is not None and isinstance(kept, list):
-        _write(kept, sound.name, scorer.classes, folder, formats)
+        for event in listen(scorer, sound.blocks(scorer.rate, block), decoder, name=name):
+            if add is not None:
+                add(event)
+                kept.append(event)
+            print(_line(event, as_json), flush=True)
+    if folder is not None:
+        _write(kept, name, scorer.classes, folder, names)
 
 
-def _printed(events: Iterable[Label], as_json: bool) -> Iterator[Label]:
-    for event in events:
-        onset, offset, confidence = (round(float(x or 0), 3) for x in (event.onset, event.offset, event.confidence))
-        if as_json:
-            line = json_text({"onset": onset, "offset": offset, "label": event.label, "confidence": confidence})
-        else:
-            line = f"{onset:.3f}\t{offset:.3f}\t{event.label}\t{confidence:.3f}"
-        print(line, flush=True)
-        yield event
+def _line(event: Label, as_json: bool) -> str:
+    onset, offset, confidence = (round(float(x or 0), 3) for x in (event.onset, event.offset, event.confidence))
+    if as_json:
+        return json_text({"onset": onset, "offset": offset, "label": event.label, "confidence": confidence})
+    return f"{onset:.3f}\t{offset:.3f}\t{event.label}\t{confidence:.3f}"
 
 
 def _write(events: list[Label], name: str, classes: tuple[str, ...], folder: Path, formats: Iterable[str]) -> None:
     from earmark.annotations import LabelTable
-    from earmark.formats import write_labels
+    from earmark.formats import FORMATS
 
     table = LabelTable(sorted(events, key=lambda e: e[1:]), filenames=[name], classes=classes)
     for format in formats:
-        write_labels(table, folder / f"events.{format}", format)
+        chosen = FORMATS[format].cls
+        chosen().write(table, folder / f"events{chosen.suffix}")
 
 
 def _format(rate: int | None, channels: int | None, encoding: str | None) -> PcmFormat | None:

@@ -62,6 +62,7 @@ def train(
     from earmark.training import check_folder
 
     check_folder(out, resume)  # training would refuse it too, after an hour of making features
+    is_default = recipe is None and not resume
     if recipe is None:
         recipe = str(out / "config.toml") if resume else "paper"
     settings = load_recipe(recipe).changed(parse_changes(pool, change or []))
@@ -71,6 +72,8 @@ def train(
 
     fabric = make_fabric(settings, devices=devices, nodes=nodes)
     quiet = as_json or not fabric.is_global_zero
+    if is_default and not quiet and fabric.device.type == "cpu":
+        print(f"Note: no GPU here: the recipe {recipe} is meant for one; --recipe quick takes minutes", flush=True)
     command = "earmark train " + shlex.join(sys.argv[2:])
     with progress_bar("features", quiet=quiet) as features_hook, training_bar(quiet) as hook:
         report = run(
@@ -93,12 +96,16 @@ def train(
         print(json_text({**vars(result), "best_epoch": result.best_epoch + 1, "notes": report.notes, "out": str(out)}))
     elif not result.is_finished:
         print(f"Interrupted after {counted(result.epochs, 'epoch')}; go on with: {_with_resume(command)}")
+        print(
+            f"{out / 'model.safetensors'} is that of epoch {result.best_epoch + 1}" if result.scores else "No model yet"
+        )
     if not result.is_finished:
         raise typer.Exit(130)
     if as_json:
         return
     scores = ", ".join(f"{name} {value:.3f}" for name, value in result.scores.items())
-    print(f"Best of {counted(result.epochs, 'epoch')}: {result.best_epoch + 1}; validation {scores}")
+    epochs = f"{counted(result.epochs, 'epoch')} by {settings.training.monitor}"
+    print(f"Best of {epochs}: {result.best_epoch + 1}; validation {scores}")
     print(f"Model: {out / 'model.safetensors'}")
     print(f"Figure: {out / 'figures' / 'learning.png'}")
 

@@ -16,7 +16,10 @@ from earmark.annotations import LabelTable
 from earmark.errors import ArgumentError, unknown_name
 from earmark.registry import Registry
 
-__all__ = ["DATASETS", "Clip", "Collection", "Dataset", "Source"]
+__all__ = ["DATASETS", "FOLDER_NAMES", "Clip", "Collection", "Dataset", "Source"]
+
+FOLDER_NAMES = "the names of folders"
+"""Where labels come from if nobody wrote any down: a guess that the user should hear of."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,8 @@ class Collection:
 
     clips: tuple[Clip, ...]
     labels: LabelTable
+    origin: str = ""
+    """Where the labels come from, in words: "labels.csv", or `FOLDER_NAMES`; empty where that is no question."""
 
     def __post_init__(self) -> None:
         names = [clip.filename for clip in self.clips]

@@ -7,8 +7,11 @@ Labels are looked for in this order:
 2. files of labels per recording (Audacity, Raven, JAMS), anywhere below, called like the recording;
 3. names of sub-folders as classes: `wolf/a.wav`, `owl/b.wav`. Each recording then has its class and no other.
 
+A spreadsheet where a table is missing is an error: its labels are not read, and folders would be taken for classes.
+
 Splits come from the table's column `split`; else from a file `split.csv` or `splits.tsv` (filename, split); else from
-sub-folders called train, validate and test (or val, dev, eval, ...); else from `split_by_hash`.
+sub-folders called train, validate and test (or val, dev, eval, ...); else from `split_by_hash`,
+by the recording's path below the folder.
 
 What finds no partner, a label without recording or a recording without label, is left out with a warning that counts
 and names it. `match_names` says how names are compared.
@@ -25,12 +28,13 @@ import numpy as np
 
 from earmark import audio
 from earmark.annotations import Label, LabelTable
-from earmark.datasets.base import DATASETS, Clip, Collection, Dataset, Source
+from earmark.datasets.base import DATASETS, FOLDER_NAMES, Clip, Collection, Dataset, Source
 from earmark.datasets.examples import draw_scene, new_folder, write_scene
 from earmark.datasets.matching import (
     SPLIT_NAMES,
     first_few,
     match_names,
+    name_to_key,
     names_below,
     normal_split,
     report_missing,
@@ -38,7 +42,7 @@ from earmark.datasets.matching import (
 )
 from earmark.errors import DataError
 from earmark.formats import FORMATS, Audacity, Format, guess_format, read_labels
-from earmark.formats.text import read_text, stem_of
+from earmark.formats.text import SPREADSHEETS, read_text, refuse_spreadsheet, stem_of
 
 __all__ = ["Folder"]
 
@@ -74,14 +78,16 @@ DATA/                DATA/
         recordings = audio.find(folder)
         if not recordings:
             raise DataError(f"{folder}: no sound files, here or below; looked for {', '.join(sorted(audio.SUFFIXES))}")
-        table, origin = _read_labels(folder, root if root.is_file() else _find_table(folder, recordings), recordings)
+        path = root if root.is_file() else _find_table(folder, recordings)
+        table, source = _read_labels(folder, path, recordings)
+        origin = path or folder
         found = match_names(table.filenames, recordings, folder)
         _report(folder, origin, table.filenames, recordings, found)
         splits = _read_splits(folder, origin, table, found)
         labels = table.select(found)
         labels = LabelTable(labels, filenames=found, classes=table.classes, complete=table.complete, splits=splits)
         collection = Collection(
-            tuple(Clip(name, (Source(path),), splits[name]) for name, path in found.items()), labels
+            tuple(Clip(name, (Source(path),), splits[name]) for name, path in found.items()), labels, source
         )
         return collection if split is None else collection.split(split)
 
@@ -135,20 +141,36 @@ def _kind(path: Path) -> type[Format] | None:
         return None
 
 
-def _read_labels(folder: Path, path: Path | None, recordings: Sequence[Path]) -> tuple[LabelTable, Path]:
-    """Labels, and the file or folder they come from."""
+def _read_labels(folder: Path, path: Path | None, recordings: Sequence[Path]) -> tuple[LabelTable, str]:
+    """Labels, and where they come from, in words."""
     if path is not None:
         table = read_labels(path)
         if not table.classes:
             raise DataError(f"{path}: names {len(table.filenames)} files and labels none of them")
-        return table, path
-    found = _read_label_files(folder, recordings) or _folders_as_classes(folder, recordings)
+        return table, path.name
+    _refuse_spreadsheets(folder, folder.rglob("*"), _TABLE_NAMES)
+    found = _read_label_files(folder, recordings)
+    if found is not None:
+        return found, "a file for each recording"
+    _refuse_spreadsheets(folder, folder.iterdir())
+    found = _folders_as_classes(folder, recordings)
     if found is None:
         raise DataError(
             f"{folder}: sound files but no labels: expected a table (labels.tsv with columns filename, onset, offset, "
             "label), a label file beside each recording, or a sub-folder for each class, two at least"
         )
-    return found, folder
+    return found, FOLDER_NAMES
+
+
+def _refuse_spreadsheets(folder: Path, paths: Iterable[Path], stems: Sequence[str] = ()) -> None:
+    """Refuse a spreadsheet that may hold the labels, of any name or of some."""
+    for name, path in sorted(names_below(paths, folder).items()):
+        is_passed_over = "/." in f"/{name}" or path.name.startswith("~$")  # the latter is what Excel keeps while open
+        if path.suffix.lower() in SPREADSHEETS and not is_passed_over:
+            if not stems:
+                refuse_spreadsheet(path, "; if it holds no labels, keep it elsewhere")
+            if path.stem.lower() in stems:
+                refuse_spreadsheet(path)
 
 
 def _read_label_files(folder: Path, recordings: Sequence[Path]) -> LabelTable | None:
@@ -235,7 +257,10 @@ def _read_splits(folder: Path, origin: Path, table: LabelTable, found: Mapping[s
         top = {path: name.split("/")[0].lower() for name, path in names_below(found.values(), folder).items()}
         said = {name: SPLIT_NAMES[top[path]] for name, path in found.items() if top[path] in SPLIT_NAMES}
     if not said:
-        return split_by_hash(found)
+        # by the recording, not by how a table spells it: else another spelling would test on what was trained on
+        keys = {path: name_to_key(name) for name, path in names_below(found.values(), folder).items()}
+        drawn = split_by_hash(keys.values())
+        return {name: drawn[keys[path]] for name, path in found.items()}
     without = [name for name in found if name not in said]
     if without:
         raise DataError(

@@ -172,7 +172,7 @@ def split_by_hash(names: Iterable[str]) -> dict[str, str]:
     >>> sorted(split_by_hash(["a.wav", "b.wav", "c.wav"]).values())
     ['test', 'train', 'validate']
     """
-    digests = {name: hashlib.blake2b(name.encode(), digest_size=8).digest() for name in names}
+    digests = {name: hashlib.blake2b(name.encode(errors="surrogateescape"), digest_size=8).digest() for name in names}
     place = {name: int.from_bytes(digest) / 2**64 for name, digest in digests.items()}
     order = sorted(place, key=lambda name: place[name])
     n = len(order)

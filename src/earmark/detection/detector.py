@@ -49,9 +49,10 @@ def load(path: AnyPath, *, device: str | None = None) -> SoundDetector:
         if device not in (None, "cpu"):
             raise ArgumentError(f"device={device!r}: a model in ONNX is run on the CPU")
         return SoundDetector(OnnxScorer(place), path=place)
+    from earmark.checkpoint import model_file
     from earmark.inference.torch_scorer import load_scorer
 
-    return SoundDetector(load_scorer(place, device=device), path=place)
+    return SoundDetector(load_scorer(model_file(place, "MODEL RECORDINGS"), device=device), path=place)
 
 
 class SoundDetector:

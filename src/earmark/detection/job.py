@@ -17,7 +17,7 @@ import math
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from earmark.annotations import Label
+from earmark.audio.containers import folder_trouble
 from earmark.detection.detector import SoundDetector, load
 from earmark.detection.ledger import DIED_TWICE, Entry, Ledger
 from earmark.detection.outputs import (
@@ -82,6 +83,8 @@ class JobReport:
     """Not to be read: see failed.csv."""
     trouble: str | None
     """One of these, and why."""
+    edited: int
+    """Files that somebody has changed: kept under another name, with `.edited` in it."""
     events: int
     """In events.csv."""
     hours: float
@@ -167,6 +170,8 @@ class _Job:
     presence: float | None
     hook: Callable[[Progress], None] | None
     tally: _Tally = field(default_factory=lambda: _Tally())
+    has_changed: bool = False
+    """Whether events are not what they were before."""
 
     def __post_init__(self) -> None:
         self.settings = json.dumps({"decoder": self.decoder.to_dict(), "presence": self.presence}, sort_keys=True)
@@ -179,7 +184,7 @@ class _Job:
             "classes": list(scorer.classes),
             "decoder": self.decoder.to_dict(),
             "formats": list(self.formats),
-            "presence": self.presence,
+            "presence": "recording" if self.presence == math.inf else self.presence,  # JSON knows no infinity
             "keep_scores": self.keep_scores,
             "versions": {name: version(name) for name in ("earmark", "numpy", "soundfile", "soxr")},
             "command": command,
@@ -195,7 +200,7 @@ class _Job:
         asked = {path for path, _ in named}
         self._check_settings(asked)
         failed = [entry.path for entry in self.ledger.entries("failed") if entry.path not in asked]
-        self.ledger.drop_failed(path for path in failed if not os.path.lexists(path))  # such as were converted
+        self.ledger.drop_failed(path for path in failed if _is_past(path))
         self.ledger.add(named)
         suspects = set(self.ledger.recover())
         if self.ledger.about().get("state") == "open":  # the last run did not end in good order
@@ -260,13 +265,15 @@ class _Job:
         has_scores = entry.scores and self.folder.scores(entry.name).exists()
         if self.keep_scores and not has_scores:
             return False
-        wanted = ",".join(self.formats)
         if entry.settings == self.settings:
-            if entry.formats == wanted and all(self.folder.labels(entry.name, f).exists() for f in self.formats):
+            missing = [f for f in self.formats if not self._is_written(entry, f)]
+            if not missing:
                 self.tally.kept += 1
                 return True
-            self._write(entry, self.ledger.events(entry.path), entry.duration or 0.0)
-            self.ledger.set_formats(entry.path, wanted)
+            files = {self.folder.labels(entry.name, f): f for f in (*_formats_of(entry), *missing)}  # the latter win
+            self._remove(entry, [f for f in _formats_of(entry) if f not in files.values()])
+            self._write(entry, self.ledger.events(entry.path), entry.duration or 0.0, missing)
+            self.ledger.set_formats(entry.path, ",".join(files.values()))
         elif not (has_scores and self._redecide(entry)):
             return False
         self.tally.redecided += 1
@@ -320,7 +327,9 @@ class _Job:
     ) -> None:
         """Outputs first, then the ledger: what it calls done is there."""
         events = decode_scores(scores, self.decoder, entry.name)
-        self._write(entry, events, scores.duration)
+        self._remove(entry, _formats_of(entry))
+        self._write(entry, events, scores.duration, self.formats)
+        self.has_changed = True
         stretches = []
         if self.presence is not None:
             times, P = repool(scores, self.detector.pool, None if math.isinf(self.presence) else self.presence)
@@ -338,20 +347,30 @@ class _Job:
         )
 
     def _fail(self, entry: Entry, error: object, status: os.stat_result | None) -> None:
-        remove_recording(self.folder, entry.name, _formats_of(entry))
+        self._remove(entry, _formats_of(entry))
+        self.has_changed = True
         self.folder.scores(entry.name).unlink(missing_ok=True)
         reason = reason_of(error, entry.path)
         self.ledger.fail(entry.path, reason, status)
         self.tally.failed += 1
         self.tally.trouble = self.tally.trouble or f"{entry.name}: {reason}"
 
-    def _write(self, entry: Entry, events: list[Label], duration: float) -> None:
-        remove_recording(self.folder, entry.name, _formats_of(entry) - set(self.formats))
+    def _is_written(self, entry: Entry, format: str) -> bool:
+        return format in _formats_of(entry) and self.folder.labels(entry.name, format).exists()
+
+    def _write(self, entry: Entry, events: list[Label], duration: float, formats: Sequence[str]) -> None:
         classes = self.detector.classes
-        write_recording(self.folder, entry.name, events, classes=classes, formats=self.formats, duration=duration)
+        write_recording(self.folder, entry.name, events, classes=classes, formats=formats, duration=duration)
+
+    def _remove(self, entry: Entry, formats: Sequence[str]) -> None:
+        """Take away files of an earlier run, but keep what somebody has worked on."""
+        events, duration = self.ledger.events(entry.path), entry.duration or 0.0
+        self.tally.edited += remove_recording(
+            self.folder, entry.name, events, classes=self.detector.classes, formats=formats, duration=duration
+        )
 
     def _write_tables(self) -> int:
-        if self.tally.done or self.tally.redecided:
+        if self.has_changed:
             self.folder.remove_views()
         if self.presence is not None:
             write_presence(self.folder, self.ledger, self.detector.classes)
@@ -374,6 +393,7 @@ class _Job:
             kept=t.kept,
             failed=t.failed,
             trouble=t.trouble,
+            edited=t.edited,
             events=events,
             hours=t.heard / 3600,
             seconds=seconds,
@@ -390,6 +410,7 @@ class _Tally:
     kept: int = 0
     failed: int = 0
     trouble: str | None = None
+    edited: int = 0
     heard: float = 0.0
     begun: dict[Path, tuple[float, os.stat_result | None]] = field(default_factory=dict)
     _sizes: dict[Path, int] = field(default_factory=dict)
@@ -443,8 +464,8 @@ def _check_model(folder: JobFolder, ledger: Ledger, detector: SoundDetector) -> 
     ledger.set_about({**own, "model": str(detector.path)})
 
 
-def _formats_of(entry: Entry) -> set[str]:
-    return set(entry.formats.split(",")) if entry.formats else set()
+def _formats_of(entry: Entry) -> list[str]:
+    return entry.formats.split(",") if entry.formats else []
 
 
 def _status(path: Path) -> os.stat_result | None:
@@ -452,6 +473,11 @@ def _status(path: Path) -> os.stat_result | None:
         return path.stat()
     except (OSError, ValueError):  # reading it will say what is wrong
         return None
+
+
+def _is_past(path: Path) -> bool:
+    """Whether what failed is no longer there, such as sound that was converted, or is a folder that opens now."""
+    return not os.path.lexists(path) or (os.path.isdir(path) and folder_trouble(path) is None)
 
 
 def _is_same(before: os.stat_result, after: os.stat_result | None) -> bool:

@@ -25,7 +25,9 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from earmark import audio
 from earmark.annotations import Label, LabelTable
@@ -41,6 +43,7 @@ __all__ = [
     "choose_names",
     "find_moved",
     "find_recordings",
+    "growing_table",
     "job_recordings",
     "reason_of",
     "remove_drafts",
@@ -53,6 +56,7 @@ __all__ = [
     "write_recording",
 ]
 
+_HEADING = ("filename", "onset", "offset", "label", "confidence")
 _DRAFT = re.compile(r"\..*-[a-z0-9_]{8}\.[a-z]+", re.DOTALL)
 _LONGEST = 180  # bytes of a file name, leaving room for suffixes and drafts below the 255 that file systems allow
 
@@ -91,8 +95,11 @@ class JobFolder:
     def remove_views(self) -> None:
         """Take away the page and the figures of an earlier run, which show other events."""
         (self.root / "report.html").unlink(missing_ok=True)
-        for path in (self.root / "figures").glob("*"):
-            path.unlink()
+        for path in sorted((self.root / "figures").rglob("*"), reverse=True):  # what is in a folder before the folder
+            if path.is_dir() and not path.is_symlink():
+                path.rmdir()
+            else:
+                path.unlink()
 
     def labels(self, name: str, format: str) -> Path:
         """Events of one recording in a format."""
@@ -121,7 +128,8 @@ def find_recordings(inputs: Iterable[str | os.PathLike[str]], out: Path | None =
     """Files of sound (root, path) in folders, sorted, and those given themselves; each once, absolute.
 
     A file that is given itself counts whatever its name and whether or not it is there: what is wrong with it is said
-    when it is read. So does sound in a folder that must be converted first. What lies in `out` is left out.
+    when it is read. So do sound in a folder that must be converted first, and a folder that cannot be looked into, such
+    as a card's lost+found. What lies in `out` is left out.
 
     Parameters
     ----------
@@ -139,9 +147,13 @@ def find_recordings(inputs: Iterable[str | os.PathLike[str]], out: Path | None =
             continue
         if own is not None and os.path.realpath(place) == own:
             raise ArgumentError(f"{place} holds the recordings; choose another folder for what is found in them")
-        below = audio.find(place, suffixes=(*audio.SUFFIXES, *audio.FOREIGN))
+        closed: list[Path] = []
+        below = audio.find(place, suffixes=(*audio.SUFFIXES, *audio.FOREIGN), unreadable=closed.append)
+        below = sorted([*below, *closed])
         own_folders = {folder for folder in {path.parent for path in below} if _lies_in(folder, own)}
-        found |= {path: place for path in below if path.parent not in own_folders and path not in found}
+        for path in below:
+            if path.parent not in own_folders:
+                found.setdefault(path, place if path != place else place.parent)
     return [(root, path) for path, root in found.items()]
 
 
@@ -262,10 +274,44 @@ def write_recording(
         entry.cls(**options).write(table, folder.labels(name, format))
 
 
-def remove_recording(folder: JobFolder, name: str, formats: Iterable[str]) -> None:
-    """Take away the events of a recording in some formats, where there are any."""
-    for format in formats:
-        folder.labels(name, format).unlink(missing_ok=True)
+def remove_recording(
+    folder: JobFolder,
+    name: str,
+    events: Sequence[Label],
+    *,
+    classes: Sequence[str],
+    formats: Sequence[str],
+    duration: float,
+) -> int:
+    """Take away the files of a recording, which were written as `write_recording` was told.
+
+    One that somebody has changed since is renamed instead: `night.wav.txt` to `night.wav.edited.txt`.
+
+    Returns
+    -------
+    How many were renamed.
+    """
+    edited, there = 0, [format for format in formats if folder.labels(name, format).exists()]
+    if not there:
+        return 0
+    with TemporaryDirectory() as place:
+        again = JobFolder(Path(place))
+        for format in there:
+            path = folder.labels(name, format)
+            write_recording(again, name, events, classes=classes, formats=[format], duration=duration)
+            if path.read_bytes() == again.labels(name, format).read_bytes():
+                path.unlink()
+            else:
+                path.rename(_free(path, FORMATS[format].cls.suffix))
+                edited += 1
+    return edited
+
+
+def _free(path: Path, suffix: str) -> Path:
+    """A name for what somebody has changed, that is not taken."""
+    stem = path.name.removesuffix(suffix)
+    names = (f"{stem}.edited{'' if n == 1 else n}{suffix}" for n in count(1))
+    return next(own for own in map(path.with_name, names) if not own.exists())
 
 
 def remove_drafts(folder: JobFolder) -> None:
@@ -278,16 +324,37 @@ def remove_drafts(folder: JobFolder) -> None:
 
 def write_merged(folder: JobFolder, ledger: Ledger) -> int:
     """Write events.csv from the ledger, in one pass; how many events it has."""
-    count = 0
+    total = 0
 
     def lines() -> Iterator[Sequence[object]]:
-        nonlocal count
+        nonlocal total
         for name, event in ledger.all_events():
-            count += event is not None
+            total += event is not None
             yield [name, "", "", "", ""] if event is None else _cells(event)
 
-    _write_table(folder.merged, ["filename", "onset", "offset", "label", "confidence"], lines())
-    return count
+    _write_table(folder.merged, _HEADING, lines())
+    return total
+
+
+@contextmanager
+def growing_table(path: Path) -> Iterator[Callable[[Label], None]]:
+    """A new table as events.csv, to which events are added one by one; each is in the file as soon as it is added.
+
+    It is not written whole or not at all: whatever ends the process, the events until then are there.
+    """
+    try:
+        file = path.open("x", newline="", encoding="utf-8")
+    except FileExistsError as error:
+        raise ArgumentError(f"{path.parent} holds {path.name} already; choose another folder") from error
+    with file:
+        writer = csv.writer(file, lineterminator="\n")
+
+        def add(row: Sequence[object]) -> None:
+            writer.writerow(row)
+            file.flush()
+
+        add(_HEADING)
+        yield lambda event: add(_cells(event))
 
 
 def write_presence(folder: JobFolder, ledger: Ledger, classes: Sequence[str]) -> None:

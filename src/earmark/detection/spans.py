@@ -7,7 +7,6 @@ probabilities back in any order; `score_files` puts them together again.
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -28,6 +27,7 @@ from earmark.events import Decoder, InterpolationStream
 from earmark.inference.recordings import feature_frames, output_frames, score_recording
 from earmark.inference.scorer import Scorer
 from earmark.inference.scores import RecordingScores
+from earmark.workers import cores
 
 __all__ = [
     "SPAN",
@@ -37,7 +37,6 @@ __all__ = [
     "Probabilities",
     "Results",
     "Span",
-    "cores",
     "decode_scores",
     "plan",
     "score_files",
@@ -266,11 +265,6 @@ def _closed(results: Results) -> Iterator[Results]:
     finally:
         if close := getattr(results, "close", None):
             close()
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _use_one_thread() -> None:

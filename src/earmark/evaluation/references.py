@@ -54,6 +54,10 @@ def fit_reference(reference: LabelTable, clips: Sequence[str], classes: Sequence
     1 clip has no reference and is not judged: x/d.wav
     1 label of the reference is not known to the model and is not judged: owl
     """
+    if classes is not None and reference.classes and not set(reference.classes).intersection(classes):
+        raise DataError(
+            f"the model knows {first_few(classes)}; the labels know {first_few(reference.classes)}: no class in common"
+        )
     named, notes = _named(reference, clips, "reference")
     there = [clip for clip in clips if clip in set(named.filenames)]
     if not there:

@@ -6,8 +6,8 @@
     probabilities.npz   frame probabilities of all clips, one after the other, in single precision: in half, all that is
                         nearly certain would be 1, and figures made of them would not be those of the judgement
 
-Files are written whole or not at all, `scores.json` last: where it is, the others are. A ratio without a divisor is NaN
-here, also where the file says null.
+Files are written whole or not at all, `scores.json` last, and that of an earlier judgement goes first: where it is, the
+others are, and belong to it. A ratio without a divisor is NaN here, also where the file says null.
 """
 
 from __future__ import annotations
@@ -104,8 +104,10 @@ def save_judgement(folder: Path, judgement: Judgement, about: Mapping[str, Any])
         "intervals": judgement.intervals(),
         "notes": [*about.get("notes", ()), *judgement.notes],
     }
+    counts = _counts_to_arrays(judgement)  # refuses what cannot be kept, while what was there still stands
+    (folder / "scores.json").unlink(missing_ok=True)
     write_labels(judgement.estimate, folder / "events.tsv", "tsv")
-    _write_arrays(folder / "counts.npz", _counts_to_arrays(judgement))
+    _write_arrays(folder / "counts.npz", counts)
     if judgement.clips:
         _write_arrays(folder / "probabilities.npz", _probabilities_to_arrays(judgement))
     else:

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import torch
 
-from earmark.errors import ArgumentError, TrainingError
+from earmark.errors import ArgumentError, TrainingError, WorkerError
 from earmark.experiment.cells import changed_settings, is_done, make_features, run_cell
 from earmark.experiment.grid import Cell, Grid
 from earmark.files import make_folder
@@ -67,8 +66,14 @@ def run_grid(
                 f"{folder / cell.name} was run with {knob} = {then}, now {now}; run the grid as it was, or in another "
                 "folder"
             )
-        if is_done(folder / cell.name, grid.judgements):
+        place = folder / cell.name
+        if is_done(place, grid.judgements):
             told(cell, "kept")
+        elif any(place.glob("*/scores.json")) and not (place / "last.ckpt").exists():
+            raise ArgumentError(
+                f"{place} was judged otherwise than the grid says, and its weights are gone; judge as before, or run "
+                "the grid in another folder"
+            )
         else:
             due.append(cell)
     if at_once > 1 and len(due) > 1:
@@ -119,8 +124,6 @@ def _together(grid: Grid, due: list[Cell], folder: Path, cache: Path, at_once: i
                     cell = running.pop(future)
                     try:
                         future.result()
-                    except BrokenProcessPool as error:
-                        raise TrainingError("a training process died; start again to go on") from error
                     except TrainingError as error:
                         failures.append(error)
                     told(cell, "done" if future.exception() is None else str(future.exception()))
@@ -128,6 +131,8 @@ def _together(grid: Grid, due: list[Cell], folder: Path, cache: Path, at_once: i
         for cell in running.values():
             told(cell, "interrupted")
         return False
+    except WorkerError as error:  # a failure too: what is done can be reported
+        raise TrainingError(str(error)) from error
     _complain(failures)
     return True
 

@@ -42,7 +42,8 @@ class CSV(Format):
         columns = find_columns(header)
         if "filename" not in columns:
             raise DataError(
-                f"{path}:1: no column with file names (filename, file, clip) in the first line: {', '.join(header)}"
+                f"{path}:1: no column with file names (filename, file, clip) in the first line: {', '.join(header)}; "
+                "rename the column, or add a first line: filename,label"
             )
         is_long = bool(columns.keys() & {"label", "labels"})
         if is_long:
@@ -52,7 +53,8 @@ class CSV(Format):
         for number, cells in lines:
             with at_line(path, number):
                 if len(cells) != len(header):
-                    raise DataError(f"{len(header)} columns expected, {len(cells)} found: {' | '.join(cells)}")
+                    mend = "; put quotes around names with commas or semicolons" if len(cells) > len(header) else ""
+                    raise DataError(f"{len(header)} columns expected, {len(cells)} found: {' | '.join(cells)}{mend}")
                 if is_long:
                     add_cells(rows, {column: cells[index] for column, index in columns.items()}, separators=";|,")
                 else:
@@ -115,7 +117,9 @@ def _add_wide(rows: Rows, cells: Sequence[str], columns: dict[str, int], classes
         try:
             present = None if is_blank else presence(cells[index])
         except DataError as error:
-            raise DataError(f"column {label!r}: {error}") from error
+            raise DataError(
+                f"column {label!r}: {error}; delete the column if it is not a class; write 1 for yes, 0 for no"
+            ) from error
         if present is None:
             rows.complete = False
         else:

@@ -57,7 +57,7 @@ class Rows:
         if label:
             self.labels.append(checked(Label(name, onset, offset, label, present, confidence)))
         elif onset is not None or offset is not None or confidence is not None or present is False:
-            raise DataError("no label")
+            raise DataError("no label: write one, or delete the row; a file name alone says that nothing was heard")
         elif present is None:
             self.complete = False
 

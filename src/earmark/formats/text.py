@@ -7,16 +7,19 @@ import gzip
 import re
 import warnings
 from pathlib import Path
+from typing import NoReturn
 
 from earmark.errors import DataError
 from earmark.files import make_folder, written_whole
 
 __all__ = [
     "SOUND_SUFFIXES",
+    "SPREADSHEETS",
     "first_line",
     "number",
     "numbered_lines",
     "read_text",
+    "refuse_spreadsheet",
     "sayable",
     "sayable_name",
     "stem_of",
@@ -30,6 +33,9 @@ SOUND_SUFFIXES = frozenset(
 )
 """What a file of sound may end in: taken off to name the label file of a recording."""
 
+SPREADSHEETS = (".xlsx", ".xls", ".ods", ".numbers")
+"""What a spreadsheet may end in: labels that people have, in files that are not read."""
+
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _TAIL = re.compile(r"(\.table\.\d+|\.birdnet)?\.selections?(\.table)?\.txt$|\.(txt|tsv|csv|jams|jsonl|json)$", re.I)
 
@@ -39,6 +45,8 @@ def read_text(path: Path) -> str:
 
     Line ends are as in the file.
     """
+    if path.suffix.lower() in SPREADSHEETS:
+        refuse_spreadsheet(path)
     try:
         data = path.read_bytes()
         if data.startswith(b"\x1f\x8b"):
@@ -57,6 +65,11 @@ def read_text(path: Path) -> str:
             f"{path}:{line}: not UTF-8; read as Latin-1. Save it as UTF-8 to be sure of accents", stacklevel=2
         )
         return data.decode("latin-1")
+
+
+def refuse_spreadsheet(path: Path, mend: str = "") -> NoReturn:
+    """Say what to do with a spreadsheet."""
+    raise DataError(f"{path}: a spreadsheet is not read; save it as CSV{mend}")
 
 
 def numbered_lines(text: str) -> list[tuple[int, str]]:
@@ -121,7 +134,8 @@ def number(text: str, what: str) -> float | None:
             raise ValueError
         return float(plain)
     except ValueError:
-        raise DataError(f"{what} is not a number: {text!r}") from None
+        mend = "; write seconds, as in 1.5" if ":" in text else ""
+        raise DataError(f"{what} is not a number: {text!r}{mend}") from None
 
 
 def sayable(text: str, format: str, forbidden: str = "\t\n\r") -> str:

@@ -25,7 +25,7 @@ Values = Mapping[str, Mapping[str, float]]
 Intervals = Mapping[str, Mapping[str, tuple[float, float]]]
 
 
-def f1_by_class(f1: Values, intervals: Intervals | None = None) -> Figure:
+def f1_by_class(f1: Values, intervals: Intervals | None = None, *, label: str = "$F_1$") -> Figure:
     """F1 of each class for each model, as in Fig. 7, Fig. 10 and Fig. 12; classes in the order of their mean.
 
     Parameters
@@ -34,13 +34,15 @@ def f1_by_class(f1: Values, intervals: Intervals | None = None) -> Figure:
         Models in the order of the legend and, within a class, from top to bottom. NaN and what is missing are left out.
     intervals : model -> class -> (low, high)
         Drawn as bars, for the models and classes that have them; see `earmark.evaluation.statistics.bootstrap`.
+    label
+        Of the axis: for a figure without a caption, what it is the F1 of and what the bars are.
     """
     classes = _order(f1)
     with mpl.rc_context(STYLE):
         figure, axes = _rows(f1, classes, PAGE)
         _dots(axes, f1, classes, intervals or {})
         _legend(figure, len(f1), 5)
-        axes.set_xlabel("$F_1$")
+        axes.set_xlabel(label)
         shown = [v for own in f1.values() for v in own.values()]
         shown += [v for own in (intervals or {}).values() for pair in own.values() for v in pair]
         low, high = np.floor(20 * np.nanmin(shown) - 0.2) / 20, np.ceil(20 * np.nanmax(shown) + 0.2) / 20

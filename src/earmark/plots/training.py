@@ -34,27 +34,36 @@ def learning_curves(log: Path, classes: Sequence[str]) -> Figure:
         best = [line["epoch"] for line in lines if line["best"]]
         for axes, title in ((loss, "loss"), (scores, "validation scores")):
             if best:
-                axes.axvline(best[-1], color=COLOURS["grey"], linewidth=0.8, linestyle=":", label="best epoch")
+                _mark_best(axes, best[-1])
             axes.set(title=title, xlabel="epoch")
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
             axes.legend()
         scores.set_ylim(0, 1)
         if alphas is not None:
-            _alpha_curves(rows[1], epochs, alphas, classes)
+            _alpha_curves(rows[1], epochs, alphas, classes, best[-1] if best else None)
     return figure
 
 
-def _alpha_curves(row: Sequence[Axes], epochs: Sequence[int], alphas: Any, classes: Sequence[str]) -> None:
-    """Alpha over time on the left, and where it ended on the right, in the same order and colours."""
-    over_time, at_end = row
-    order = np.argsort(alphas[-1])
+def _mark_best(axes: Axes, epoch: int) -> None:
+    axes.axvline(epoch, color=COLOURS["grey"], linewidth=0.8, linestyle=":", label="best epoch")
+
+
+def _alpha_curves(
+    row: Sequence[Axes], epochs: Sequence[int], alphas: Any, classes: Sequence[str], best: int | None
+) -> None:
+    """Alpha over time on the left, and that of the model that is kept on the right, in the same order and colours."""
+    over_time, kept = row
+    final = alphas[-1 if best is None else epochs.index(best)]
+    order = np.argsort(final)
     shades = mpl.colormaps["viridis"](np.linspace(0, 0.9, len(classes)))
     for shade, c in zip(shades, order, strict=True):
         over_time.plot(epochs, alphas[:, c], color=shade, linewidth=1.1)
-    at_end.barh(range(len(classes)), alphas[-1][order], color=shades)
-    at_end.set_yticks(range(len(classes)), [readable(classes[c]) for c in order])
-    at_end.tick_params(axis="y", labelsize=7 if len(classes) <= 20 else 4)
-    at_end.grid(axis="y", visible=False)
+    if best is not None:
+        _mark_best(over_time, best)
+    kept.barh(range(len(classes)), final[order], color=shades)
+    kept.set_yticks(range(len(classes)), [readable(classes[c]) for c in order])
+    kept.tick_params(axis="y", labelsize=7 if len(classes) <= 20 else 4)
+    kept.grid(axis="y", visible=False)
     over_time.set(title=r"$\alpha$ of each class", xlabel="epoch")
     over_time.xaxis.set_major_locator(MaxNLocator(integer=True))
-    at_end.set(title=r"$\alpha$ after the last epoch")
+    kept.set(title=r"$\alpha$ after " + ("the last epoch" if best is None else f"the best epoch, {best}"))

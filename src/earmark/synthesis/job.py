@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future
 from contextlib import closing
@@ -26,14 +25,14 @@ from typing import Any
 from earmark import audio
 from earmark.annotations import LabelTable
 from earmark.errors import ArgumentError, DataError
-from earmark.files import json_text, make_folder, written_whole
+from earmark.files import json_text, make_folder, remove_drafts, written_whole
 from earmark.formats.tsv import TSV
 from earmark.synthesis.render import render
 from earmark.synthesis.sampling import read_recipe, recipe_names
 from earmark.synthesis.scaper import read_jams, write_jams
 from earmark.synthesis.sources import Bank, open_bank
 from earmark.synthesis.specification import SPLITS, Soundscape, read_events, spread
-from earmark.workers import Workers
+from earmark.workers import Workers, cores
 
 __all__ = ["Summary", "plan_from", "synthesise"]
 
@@ -147,9 +146,10 @@ def synthesise(
                 if progress is not None:
                     progress(done, len(resolved))
     except KeyboardInterrupt:
-        _remove_drafts(folder)
         finished = sum(map(maker.has, resolved))
         raise KeyboardInterrupt(f"{finished} of {len(resolved)} soundscapes are done") from None
+    finally:  # processes that are ended leave what they were writing, and so did those of a job that was killed
+        remove_drafts(path for own in resolved for path in (folder / own.filename, folder / own.annotation))
     _write_labels(resolved, folder)
     return Summary(
         out=folder,
@@ -202,10 +202,8 @@ def _make(soundscape: Soundscape) -> tuple[int, int]:
 
 def _made(plan: list[Soundscape], maker: _Maker, workers: int | None) -> Generator[tuple[int, int], None, None]:
     """Results as they come."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    workers = (
-        min(cores, -(-len(plan) // 8)) if workers is None else workers
-    )  # a process takes as long to start as 8 clips
+    if workers is None:
+        workers = min(cores(), -(-len(plan) // 8))  # a process takes as long to start as 8 clips
     if workers == 1:
         yield from map(maker.make, plan)
         return
@@ -244,13 +242,6 @@ def _opened(folder: Path, settings: dict[str, Any]) -> Path:
         make_folder(folder / "audio" / split)
         make_folder(folder / "annotations" / split)
     return folder
-
-
-def _remove_drafts(folder: Path) -> None:
-    """Take away what was being written: the drafts of `earmark.files.written_whole`."""
-    for kind in ("audio", "annotations"):
-        for draft in folder.glob(f"{kind}/*/.*-*"):
-            draft.unlink(missing_ok=True)
 
 
 def _print_of(plan: list[Soundscape]) -> str:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from earmark.bags import Bags, FeatureStore, build_store
 from earmark.datasets import Collection
+from earmark.datasets.base import FOLDER_NAMES
+from earmark.datasets.matching import first_few
 from earmark.errors import DataError
 from earmark.features import FeatureConfig
 from earmark.settings import Settings
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Report", "data_fingerprint", "feature_store", "make_fabric", "run", "split_for_training"]
 
 _HELD_OUT = 10  # one in so many training clips decides, where a data set names no validation clips
+_UNKNOWN = "empty cells are unknown; write 0 where it was not heard"
 
 
 @dataclass(frozen=True)
@@ -98,6 +102,8 @@ def run(
     See `train` for the rest.
     """
     training, validation, notes = split_for_training(data)
+    notes = [*_summary(data, training, validation), *notes, *_doubtful(data.classes)]
+    _refuse_without_negatives(training)
     with fabric.rank_zero_first():
         stores = [
             feature_store(part, settings, cache, to_learn=part is training, progress=features_hook)
@@ -106,7 +112,11 @@ def run(
     notes += [note for store in stores for note in _skipped(store)]
     learn = Bags(stores[0], training.labels, device=fabric.device)
     decide = Bags(stores[1], validation.labels, device=fabric.device)
-    notes += _unlearnable(learn) + _too_long(learn, training, settings.training.patch)
+    notes += (
+        _beyond((learn, training), (decide, validation))
+        + _unlearnable(learn)
+        + _too_long(learn, training, settings.training.patch)
+    )
     if notes_hook is not None:
         for note in notes:
             notes_hook(note)
@@ -176,6 +186,58 @@ def split_for_training(data: Collection) -> tuple[Collection, Collection, list[s
     return training.select(kept), training.select(chosen), [note]
 
 
+def _summary(data: Collection, training: Collection, validation: Collection) -> list[str]:
+    """What was found and what becomes of it: the user sees at once if it is not what was meant."""
+    tested = sum(clip.split == "test" for clip in data.clips)
+    parts = [f"{len(training)} to train on", f"{len(validation)} to validate with"]
+    parts += [f"{tested} to test with"] if tested else []
+    n = len(data.classes)
+    classes = f"{n} class" if n == 1 else f"{n} classes"
+    origin = f"; labels from {data.origin}" if data.origin else ""
+    notes = [f"{_clips(len(data))}, {classes}: {', '.join(parts)}{origin}"]
+    if data.origin == FOLDER_NAMES:
+        notes.append(f"labels are the names of folders: {classes} ({first_few(data.classes)})")
+    return notes
+
+
+def _doubtful(classes: Sequence[str]) -> list[str]:
+    """Lines about classes that are probably one class spelled in two ways, or several in one name."""
+    spelled: dict[str, list[str]] = {}
+    for name in classes:
+        spelled.setdefault(name.strip().casefold(), []).append(name)
+    twins = [name for names in spelled.values() if len(names) > 1 for name in names]
+    known = set(classes)
+    joined = [n for n in classes if ";" in n or ("," in n and any(part.strip() in known for part in n.split(",")))]
+    notes = []
+    if twins:
+        notes.append(
+            f"classes that differ only in capital letters or spaces: {', '.join(map(repr, twins))}; "
+            "if they are the same, give them one name"
+        )
+    if joined:
+        names = first_few(map(repr, joined))
+        notes.append(f"{'class' if len(joined) == 1 else 'classes'} {names}: several labels in one cell? one row each")
+    return notes
+
+
+def _beyond(*parts: tuple[Bags, Collection]) -> list[str]:
+    """A line if labels lie beyond the end of their recording: of another recording, or in another unit?"""
+    found = [
+        (row, seconds)
+        for bags, part in parts
+        for name, seconds in bags.durations.items()
+        for row in part.labels.of(name)
+        if row.onset is not None and row.offset is not None and (row.onset > seconds or row.offset > seconds + 1)
+    ]
+    if not found:
+        return []
+    row, seconds = found[0]
+    first = f"{row.filename} {row.onset:g}-{row.offset:g} s, which lasts {round(seconds, 1):g} s"
+    if len(found) == 1:
+        return [f"1 label lies beyond the end of its recording: {first}"]
+    return [f"{len(found)} labels lie beyond the end of their recording, the first: {first}"]
+
+
 def _skipped(store: FeatureStore) -> list[str]:
     if not store.skipped:
         return []
@@ -200,6 +262,16 @@ def _clips(n: int) -> str:
     return f"{n} clip" if n == 1 else f"{n} clips"
 
 
+def _refuse_without_negatives(training: Collection) -> None:
+    """Refuse labels that never say no; with times they do, outside events."""
+    targets = training.labels.bag_targets()
+    is_timed = any(row.has_times for row in training.labels)
+    if not is_timed and not (targets == 0).any() and (targets == 1).any() and np.isnan(targets).any():
+        raise DataError(
+            "every class is in every training clip for which it is known: there is nothing to tell it from; " + _UNKNOWN
+        )
+
+
 def _unlearnable(bags: Bags) -> list[str]:
     """A line for every class that the training clips say too little about."""
     notes = []
@@ -207,5 +279,6 @@ def _unlearnable(bags: Bags) -> list[str]:
         if not (column == 1).any():
             notes.append(f"class {label!r} is in no training clip: it cannot be learned")
         elif not (column == 0).any():
-            notes.append(f"class {label!r} is in every training clip: there is nothing to tell it from")
+            hint = f"; {_UNKNOWN}" if column.isnan().any() else ""
+            notes.append(f"class {label!r} is in every training clip: there is nothing to tell it from{hint}")
     return notes
