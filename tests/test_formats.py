@@ -473,7 +473,7 @@ def test_csv_with_a_column_per_class(tmp_path):
         ("filename,wind\na,3\n", "2: column 'wind': .*; delete the column if it is not a class; write 1 for yes, 0 "),
         ("filename,dog,dog\na,1,1\n", "1: two columns have the same name"),
         ("filename,onset,offset\na,1,1\n", "1: no column with labels"),
-        ("filename,label\na,dog\nb\n", "3: 2 columns expected, 1 found: b"),
+        ("filename,label\na,dog\nb\n", "3: 2 columns expected, 1 found: b; empty cells need their commas, too"),
         (
             'filename,label\n"a\nb",dog\nc,d,e\n',
             "4: 2 columns expected, 3 found: .*; put quotes around names with commas",

@@ -199,10 +199,10 @@ def test_a_command_stopped_in_its_first_epoch_says_that_there_is_no_model(folder
     press = lambda watch, *at: (stepped(watch, *at), signal.raise_signal(signal.SIGINT))  # noqa: E731
     monkeypatch.setattr(Watch, "stepped", press)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    call = ["earmark", "train", str(folder), "--out", str(tmp_path / "run"), "--cache", str(tmp_path / "cache"), *small]
+    call = ["earmark", "train", str(folder), "--cache", str(tmp_path / "cache"), *small]
     said = []
-    for more in ([], ["--resume"]):
-        monkeypatch.setattr(sys, "argv", [*call, *more])
+    for name, more in (("a", []), ("a", ["--resume"]), ("b", ["--json"])):
+        monkeypatch.setattr(sys, "argv", [*call, "--out", str(tmp_path / name), *more])
         with pytest.raises(SystemExit) as ended:
             main()
         assert ended.value.code == 130
@@ -211,6 +211,7 @@ def test_a_command_stopped_in_its_first_epoch_says_that_there_is_no_model(folder
     assert said[0][0] == note
     assert note not in said[1]
     assert said[0][-1] == said[1][-1] == "No model yet"
+    assert json.loads("".join(said[2]))["best_epoch"] == 0
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
@@ -380,7 +381,8 @@ def test_what_the_data_lack_is_said(folder, fabric, tmp_path):
     assert len(told) > len(report.notes)
     said = "\n".join(report.notes)
     assert re.search(r"no clips are set aside to validate with: \d of 30 training clips", said)
-    assert "1 clip could not be read and will not be used; the first: " in said
+    assert "1 clip could not be read and will not be used: " in said
+    assert "skipped.tsv" in said
     assert "class 'never' is in no training clip" in said
     assert "class 'always' is in every training clip" in said
     with pytest.raises(DataError, match="no clips to train on: the splits are validate"):

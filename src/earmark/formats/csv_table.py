@@ -53,8 +53,12 @@ class CSV(Format):
         for number, cells in lines:
             with at_line(path, number):
                 if len(cells) != len(header):
-                    mend = "; put quotes around names with commas or semicolons" if len(cells) > len(header) else ""
-                    raise DataError(f"{len(header)} columns expected, {len(cells)} found: {' | '.join(cells)}{mend}")
+                    mend = (
+                        "put quotes around names with commas or semicolons"
+                        if len(cells) > len(header)
+                        else "empty cells need their commas, too"
+                    )
+                    raise DataError(f"{len(header)} columns expected, {len(cells)} found: {' | '.join(cells)}; {mend}")
                 if is_long:
                     add_cells(rows, {column: cells[index] for column, index in columns.items()}, separators=";|,")
                 else:

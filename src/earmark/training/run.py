@@ -241,8 +241,8 @@ def _beyond(*parts: tuple[Bags, Collection]) -> list[str]:
 def _skipped(store: FeatureStore) -> list[str]:
     if not store.skipped:
         return []
-    first = next(iter(store.skipped.values()))
-    return [f"{_clips(len(store.skipped))} could not be read and will not be used; the first: {first}"]
+    what = f"{_clips(len(store.skipped))} could not be read and will not be used"
+    return [f"{what}: {first_few(store.skipped.values())}; all are listed in {store.path / 'skipped.tsv'}"]
 
 
 def _too_long(bags: Bags, training: Collection, patch: float) -> list[str]:
