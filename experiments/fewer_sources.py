@@ -58,11 +58,11 @@ def thinned(soundbank: Path, out: Path, share: float, seed: int) -> Path:
     return out
 
 
-def recordings(bank: Bank, share: float = 1.0, seed: int = 0) -> dict[str, set[str]]:
-    """A share of the recordings that training soundscapes draw from, by class."""
+def recordings(bank: Bank, share: float = 1.0, seed: int = 0, split: str = "train") -> dict[str, set[str]]:
+    """A share of the recordings that soundscapes of a split draw from, by class."""
     rng, found = np.random.default_rng(seed), {}
     for label in bank.classes:
-        order = rng.permutation(sorted({recording(name) for name in bank.sources(label, "train")}))
+        order = rng.permutation(sorted({recording(name) for name in bank.sources(label, split)}))
         found[label] = set(order[: max(1, round(share * len(order)))].tolist())
     return found
 

@@ -36,9 +36,14 @@ def main() -> None:
     told = parser.parse_args()
     bank = open_bank(told.soundbank)
     counts = {name: sum(map(len, recordings(bank, share).values())) for name, share in SHARES.items()}
-    plan = plan_from(told.events)
-    events = [event for soundscape in plan if soundscape.split == "train" for event in soundscape.events]
-    counts["paper"] = len({(event.label, recording(event.source_file)) for event in events})
+    asked: dict[str, set[tuple[str, str]]] = {}
+    for soundscape in plan_from(told.events):
+        own = {(event.label, recording(event.source_file)) for event in soundscape.events}
+        asked.setdefault(soundscape.split, set()).update(own)
+    counts["paper"] = len(asked["train"])
+    for split in ("validate", "test"):
+        counts[split] = sum(map(len, recordings(bank, split=split).values()))
+        counts[f"{split} paper"] = len(asked[split])
     scores = read_scores(told.results)
     out = told.results / "urban-sed-sources"
     table = make_table(scores, counts)
@@ -74,7 +79,9 @@ def make_table(scores: dict[tuple[str, str, str], float], counts: dict[str, int]
         rows.append(tuple(cells))
     note = (
         f"Trained once on {counts['quarter']} and {counts['half']} recordings, three times on {counts['']}. Everything "
-        "else is the same: events, times, labels, schedule, clips to validate and to test."
+        "else is the same: events, times, labels, schedule, clips to validate and to test. These are cut from "
+        f"{counts['validate']} and {counts['test']} recordings; the paper's from {counts['validate paper']} and "
+        f"{counts['test paper']}."
     )
     caption = "Dynamic F1 by the number of recordings that training sounds were cut from"
     return Table(tuple(columns), tuple(rows), caption, note)
@@ -93,7 +100,8 @@ def draw(scores: dict[tuple[str, str, str], float], counts: dict[str, int]) -> F
             axes.plot(*there, color=look.colour, marker=look.marker, ms=look.size, fillstyle="none", linestyle="none")
         axes.plot([], [], color="#444444", marker="o", fillstyle="none", linestyle="none", label="the paper")
         axes.set_xscale("log", base=2)
-        axes.set_xticks(list(counts.values()), [str(count) for count in counts.values()])
+        axes.set_xticks([counts[name] for name in (*SHARES, "paper")])
+        axes.set_xticklabels([str(counts[name]) for name in (*SHARES, "paper")])
         axes.minorticks_off()
         axes.set_xlabel("recordings that training sounds were cut from")
         axes.set_ylabel("dynamic F1, authors' reference")
