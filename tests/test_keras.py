@@ -61,7 +61,7 @@ def fresh_import(monkeypatch):
 
     monkeypatch.delitem(sys.modules, "earmark.keras", raising=False)
     monkeypatch.delitem(sys.modules, "keras", raising=False)
-    monkeypatch.delattr(earmark, "keras", raising=False)
+    monkeypatch.delitem(vars(earmark), "keras", raising=False)
     return lambda: importlib.import_module("earmark.keras")
 
 
