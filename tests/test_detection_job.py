@@ -202,6 +202,23 @@ def test_what_somebody_has_corrected_is_not_lost(recordings, tmp_path):
         mine.write_text("0.0\t1.0\towl, I am sure\n")
 
 
+def test_what_a_run_that_died_has_written_is_nobodys_correction(recordings, tmp_path, monkeypatch):
+    """Files come before the ledger: killed between them, the next run finds its own."""
+    out, other = tmp_path / "out", Decoder(threshold=0.4)
+    run_job(model(), [recordings], out, formats=["audacity"])
+
+    def die(*args, **options):
+        raise SystemExit("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("earmark.detection.ledger.Ledger.finish", die)
+        with pytest.raises(SystemExit):
+            run_job(model(), [recordings], out, formats=["audacity"], decoder=other)
+    report = run_job(model(), [recordings], out, formats=["audacity"], decoder=other)
+    assert (report.done, report.edited) == (5, 0)
+    assert not list(out.glob("events/**/*.edited*"))
+
+
 def test_kept_scores_are_decided_on_anew_without_running(recordings, tmp_path):
     out, decoder = tmp_path / "out", Decoder(threshold=0.3, min_duration=0.6)
     run_job(model(), [recordings], out, keep_scores=True)

@@ -327,7 +327,7 @@ class _Job:
     ) -> None:
         """Outputs first, then the ledger: what it calls done is there."""
         events = decode_scores(scores, self.decoder, entry.name)
-        self._remove(entry, _formats_of(entry))
+        self._remove(entry, _formats_of(entry), (events, scores.duration))  # as a run that died just here left them
         self._write(entry, events, scores.duration, self.formats)
         self.has_changed = True
         stretches = []
@@ -362,11 +362,11 @@ class _Job:
         classes = self.detector.classes
         write_recording(self.folder, entry.name, events, classes=classes, formats=formats, duration=duration)
 
-    def _remove(self, entry: Entry, formats: Sequence[str]) -> None:
+    def _remove(self, entry: Entry, formats: Sequence[str], *more: tuple[list[Label], float]) -> None:
         """Take away files of an earlier run, but keep what somebody has worked on."""
-        events, duration = self.ledger.events(entry.path), entry.duration or 0.0
+        versions = [(self.ledger.events(entry.path), entry.duration or 0.0), *more]
         self.tally.edited += remove_recording(
-            self.folder, entry.name, events, classes=self.detector.classes, formats=formats, duration=duration
+            self.folder, entry.name, versions, classes=self.detector.classes, formats=formats
         )
 
     def _write_tables(self) -> int:

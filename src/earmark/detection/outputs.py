@@ -277,34 +277,39 @@ def write_recording(
 def remove_recording(
     folder: JobFolder,
     name: str,
-    events: Sequence[Label],
+    versions: Iterable[tuple[Sequence[Label], float]],
     *,
     classes: Sequence[str],
     formats: Sequence[str],
-    duration: float,
 ) -> int:
-    """Take away the files of a recording, which were written as `write_recording` was told.
+    """Take away the files of a recording, if they are as `write_recording` left them.
 
     One that somebody has changed since is renamed instead: `night.wav.txt` to `night.wav.edited.txt`.
+
+    Parameters
+    ----------
+    versions
+        Events and duration that may have been written.
 
     Returns
     -------
     How many were renamed.
     """
-    edited, there = 0, [format for format in formats if folder.labels(name, format).exists()]
+    there = {format: folder.labels(name, format) for format in formats if folder.labels(name, format).exists()}
     if not there:
         return 0
+    edited = set(there)
     with TemporaryDirectory() as place:
         again = JobFolder(Path(place))
-        for format in there:
-            path = folder.labels(name, format)
-            write_recording(again, name, events, classes=classes, formats=[format], duration=duration)
-            if path.read_bytes() == again.labels(name, format).read_bytes():
-                path.unlink()
-            else:
-                path.rename(_free(path, FORMATS[format].cls.suffix))
-                edited += 1
-    return edited
+        for events, duration in versions:
+            write_recording(again, name, events, classes=classes, formats=list(there), duration=duration)
+            edited -= {f for f, path in there.items() if path.read_bytes() == again.labels(name, f).read_bytes()}
+    for format, path in there.items():
+        if format in edited:
+            path.rename(_free(path, FORMATS[format].cls.suffix))
+        else:
+            path.unlink()
+    return len(edited)
 
 
 def _free(path: Path, suffix: str) -> Path:
