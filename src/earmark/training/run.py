@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import hashlib
 import json
 import platform
@@ -27,7 +29,7 @@ from earmark.training.watch import Progress
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-__all__ = ["Report", "data_fingerprint", "feature_store", "make_fabric", "run", "split_for_training"]
+__all__ = ["Report", "data_fingerprint", "feature_store", "launch", "make_fabric", "run", "split_for_training"]
 
 _HELD_OUT = 10  # one in so many training clips decides, where a data set names no validation clips
 _UNKNOWN = "empty cells are unknown; write 0 where it was not heard"
@@ -67,8 +69,25 @@ def make_fabric(settings: Settings, *, devices: int | None = None, nodes: int = 
         strategy="ddp" if count * nodes > 1 else "auto",
         precision="bf16-mixed" if half else "32-true",
     )
-    fabric.launch()
+    launch(fabric)
     return fabric
+
+
+def launch(fabric: Fabric) -> None:
+    """Start the processes, or join them, and leave them in good order when this one ends.
+
+    Threads of the group that outlive the interpreter would end the process with a signal, and torchrun calls that a
+    failure. They end with the group, which is gone when nobody holds it: neither torch nor a wrapped model.
+    """
+    fabric.launch()
+    if fabric.world_size > 1:
+        atexit.register(_leave)
+
+
+def _leave() -> None:
+    gc.collect()  # wrapped models that are no longer used
+    if torch.distributed.is_initialized():  # with NCCL, Fabric may have been here before
+        torch.distributed.destroy_process_group()
 
 
 def run(
