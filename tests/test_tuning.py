@@ -18,7 +18,7 @@ from earmark.checkpoint import read_model_info, read_tensors
 from earmark.cli import app
 from earmark.cli.app import main
 from earmark.datasets import MissingDataWarning, open_data
-from earmark.errors import ArgumentError, DataError, MissingExtraError
+from earmark.errors import ArgumentError, DataError, MissingExtraError, TrainingError
 from earmark.evaluation.models import judge
 from earmark.evaluation.saved import load_judgement, save_judgement
 from earmark.evaluation.statistics import compare_models, ratio
@@ -26,6 +26,7 @@ from earmark.events import Decoder
 from earmark.inference.bags import ClipProbabilities
 from earmark.plots import tuning_figure
 from earmark.settings import load_recipe
+from earmark.training.run import run
 from earmark.tuning import Trial, tune
 
 RECIPE = """
@@ -198,6 +199,29 @@ def test_an_interrupted_search_says_so(folder, tmp_path):
     found = search_in(folder, tmp_path, trials=2, hook=lambda at: signal.raise_signal(once.pop()) if once else None)
     assert (found.is_finished, found.trials, found.best) == (False, (), None)
     assert not (tmp_path / "trials.csv").exists()
+
+
+def test_a_trial_that_cannot_be_trained_does_not_stop_the_others(folder, tmp_path, earmark, capsys, monkeypatch):
+    """Nor is it tried again: it would fail as before."""
+
+    def some_fail(data, settings, out, **rest):
+        if settings.pool["penalty"] in bad:
+            raise TrainingError("the loss became nan")
+        return run(data, settings, out, **rest)
+
+    monkeypatch.setattr("earmark.tuning.run", some_fail)
+    bad, notes = {1e-3}, []
+    found = search_in(folder, tmp_path / "a", trials=2, notes_hook=notes.append)
+    assert notes == ["lambda 0.001: the loss became nan"]
+    assert [(trial.number, trial.values["penalty"]) for trial in found.trials] == [(2, 1e-2)]
+    assert (found.failed, found.is_finished) == ({"lambda 0.001": "the loss became nan"}, True)
+    bad = set()
+    assert same(search_in(folder, tmp_path / "a", trials=2).trials, found.trials)
+    assert earmark("--out", tmp_path / "a", "--search", "penalty,threshold", "--trials", 2) == 0
+    assert "Could not be trained: lambda 0.001\n" in capsys.readouterr().out
+    bad = {1e-3, 1e-2}
+    with pytest.raises(TrainingError, match="no trial could be trained; the first: the loss became nan"):
+        search_in(folder, tmp_path / "b", trials=2)
 
 
 def test_clips_of_the_test_split_have_no_part_in_it(folder, whole, tmp_path):

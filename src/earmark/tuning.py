@@ -37,7 +37,7 @@ from earmark.annotations import LabelTable
 from earmark.bags import Bags
 from earmark.checkpoint import load_detector
 from earmark.datasets import Collection
-from earmark.errors import ArgumentError, DataError, MissingExtraError, unknown_name
+from earmark.errors import ArgumentError, DataError, MissingExtraError, TrainingError, unknown_name
 from earmark.evaluation.models import judge, segment_curve
 from earmark.evaluation.saved import load_judgement, save_judgement
 from earmark.evaluation.statistics import compare_models
@@ -89,7 +89,7 @@ class Trial:
         >>> Trial(1, {"penalty": 0.001, "reduction": 8}, 0.5, (0.4, 0.6), Path("a")).name
         'lambda 0.001, reduction 8'
         """
-        return ", ".join(f"{'lambda' if knob == 'penalty' else knob} {value:g}" for knob, value in self.values.items())
+        return _in_words(self.values)
 
 
 @dataclass(frozen=True)
@@ -100,6 +100,8 @@ class Tuned:
     ----------
     trials
         Those that are over.
+    failed
+        What was tried and could not be trained, and why.
     best
         The one with the highest F1; None where none is over.
     tied
@@ -112,6 +114,7 @@ class Tuned:
     """
 
     trials: tuple[Trial, ...]
+    failed: Mapping[str, str]
     best: Trial | None
     tied: tuple[Trial, ...]
     clips: int
@@ -143,7 +146,8 @@ def tune(
     cache
         Folder for features, shared by all trials.
     trials
-        How many in all, those of earlier calls included. A search for the reduction alone ends when all were tried.
+        How many in all, those of earlier calls included, and those that could not be trained. A search for the
+        reduction alone ends when all were tried.
     search
         Some of `SEARCHES`.
     provenance
@@ -151,7 +155,7 @@ def tune(
     told
         Told about each trial when it is over, and how many there will be.
 
-    See `earmark.training.run.run` for the rest.
+    See `earmark.training.run.run` for the rest; `notes_hook` is also told what could not be trained.
     """
     knobs = _check(settings, trials, search)
     usable = _without_test(data)
@@ -160,30 +164,43 @@ def tune(
     record = _Record.open(out, settings, search, data_fingerprint(usable))
     if knobs == ["reduction"]:
         trials = min(trials, len(_reductions(settings)))
-    while len(record.finished) < trials:
-        values = record.begin(lambda: _propose(record.finished, settings, knobs))
+    tell = notes_hook or (lambda note: None)
+    while record.n_over < trials:
+        values = record.begin(lambda: _propose(record.finished, record.n_over, settings, knobs))
         folder = record.folder(values)
         changed = _changed(settings, values)
-        report = run(
-            usable,
-            changed,
-            folder,
-            cache=cache,
-            fabric=make_fabric(changed),
-            go_on=(folder / "last.ckpt").exists(),
-            provenance={**(provenance or {}), "tuning": values},
-            hook=hook,
-            features_hook=features_hook,
-            notes_hook=notes_hook,
-        )
-        notes_hook = None  # once is enough
+        try:
+            report = run(
+                usable,
+                changed,
+                folder,
+                cache=cache,
+                fabric=make_fabric(changed),
+                go_on=(folder / "last.ckpt").exists(),
+                provenance={**(provenance or {}), "tuning": values},
+                hook=hook,
+                features_hook=features_hook,
+                notes_hook=notes_hook,
+            )
+        except TrainingError as error:  # it would fail again: the others need not wait for it
+            record.end({"failed": str(error)})
+            tell(f"{_in_words(values)}: {error}")
+            continue
+        finally:
+            notes_hook = None  # once is enough
         if not report.result.is_finished:
-            return Tuned(tuple(record.finished), None, (), 0, is_finished=False)
+            return Tuned(tuple(record.finished), record.failed, None, (), 0, is_finished=False)
         source = str((provenance or {}).get("data_source", "data"))
         record.end(_judge(folder, validation, changed, cache, source, "threshold" in search))
         if told:
             told(record.finished[-1], trials)
-    return _conclude(tuple(record.finished), out, settings)
+    if not record.finished:
+        raise TrainingError(f"no trial could be trained; the first: {next(iter(record.failed.values()))}")
+    return _conclude(tuple(record.finished), record.failed, out, settings)
+
+
+def _in_words(values: Mapping[str, float]) -> str:
+    return ", ".join(f"{'lambda' if knob == 'penalty' else knob} {value:g}" for knob, value in values.items())
 
 
 def _check(settings: Settings, trials: int, search: Sequence[str]) -> list[str]:
@@ -257,8 +274,18 @@ class _Record:
         return cls(out, about, trials)
 
     @property
+    def n_over(self) -> int:
+        """How many trials are over, one way or another."""
+        return sum("f1" in own or "failed" in own for own in self._trials)
+
+    @property
+    def failed(self) -> dict[str, str]:
+        """What could not be trained, and why."""
+        return {_in_words(own["values"]): own["failed"] for own in self._trials if "failed" in own}
+
+    @property
     def finished(self) -> list[Trial]:
-        """Trials that are over, in their order."""
+        """Trials that were judged, in their order."""
         found = []
         for i, own in enumerate(self._trials, 1):
             if "f1" in own:
@@ -273,7 +300,7 @@ class _Record:
 
     def begin(self, propose: Callable[[], dict[str, float]]) -> dict[str, float]:
         """The trial that was begun and is not over; else a new one."""
-        if not self._trials or "f1" in self._trials[-1]:
+        if self.n_over == len(self._trials):
             self._trials.append({"values": propose()})
             self._write()
         values: dict[str, float] = self._trials[-1]["values"]
@@ -311,8 +338,8 @@ def _reductions(settings: Settings) -> list[int]:
     return [own, *(value for value in reversed(_REDUCTIONS) if value != own)]
 
 
-def _propose(done: Sequence[Trial], settings: Settings, knobs: Sequence[str]) -> dict[str, float]:
-    """What to try next."""
+def _propose(done: Sequence[Trial], n_over: int, settings: Settings, knobs: Sequence[str]) -> dict[str, float]:
+    """What to try next, after those that are done and those that failed."""
     reductions = _reductions(settings)
     first: list[dict[str, float]] = [
         {"penalty": penalty, "reduction": reduction}
@@ -320,8 +347,8 @@ def _propose(done: Sequence[Trial], settings: Settings, knobs: Sequence[str]) ->
             _PENALTIES if "penalty" in knobs else itertools.repeat(0.0, len(reductions)), itertools.cycle(reductions)
         )
     ]
-    if len(done) < len(first):
-        return {knob: first[len(done)][knob] for knob in knobs}
+    if n_over < len(first):
+        return {knob: first[n_over][knob] for knob in knobs}
     import optuna
     from optuna.distributions import CategoricalDistribution, FloatDistribution
 
@@ -334,7 +361,7 @@ def _propose(done: Sequence[Trial], settings: Settings, knobs: Sequence[str]) ->
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:
         # A study of its own for each trial: what comes next follows from the trials before it, whoever was killed.
-        sampler = optuna.samplers.TPESampler(seed=1000 * settings.training.seed + len(done), n_startup_trials=0)
+        sampler = optuna.samplers.TPESampler(seed=1000 * settings.training.seed + n_over, n_startup_trials=0)
         study = optuna.create_study(direction="maximize", sampler=sampler)
         for trial in done:
             tried = {knob: trial.values[knob] for knob in knobs}
@@ -386,7 +413,7 @@ def _judge(
     return {"f1": f1_of_all, "interval": saved["intervals"]["dynamic.f1"], "chosen": chosen}
 
 
-def _conclude(trials: tuple[Trial, ...], out: Path, settings: Settings) -> Tuned:
+def _conclude(trials: tuple[Trial, ...], failed: Mapping[str, str], out: Path, settings: Settings) -> Tuned:
     """The best one, those tied with it, and the files about it."""
     best = max(trials, key=lambda trial: trial.f1)
     sums = {str(trial.number): _sums(trial) for trial in trials}
@@ -404,7 +431,7 @@ def _conclude(trials: tuple[Trial, ...], out: Path, settings: Settings) -> Tuned
         decoder = load_judgement(best.folder).scores["decoder"]
         with written_whole(out / "decoder.json") as draft:
             draft.write_text(json_text({"decoder": decoder}, indent=1), encoding="utf-8")
-    return Tuned(trials, best, tied, len(sums[str(best.number)]), is_finished=True)
+    return Tuned(trials, failed, best, tied, len(sums[str(best.number)]), is_finished=True)
 
 
 def _sums(trial: Trial) -> npt.NDArray[np.float64]:

@@ -85,8 +85,8 @@ def tune(
     elif found.is_finished:
         _tell(found, data, out, written)
     if not found.is_finished:
-        done = len(found.trials)
-        enough = f", and --trials {done} makes do with those that are done" if done else ""
+        done = len(found.trials) + len(found.failed)
+        enough = f", and --trials {done} makes do with those that are done" if found.trials else ""
         say(f"Interrupted in trial {done + 1}; the same command goes on{enough}")
         raise typer.Exit(130)
 
@@ -109,6 +109,7 @@ def _to_dict(found: Tuned, out: Path, written: dict[str, str]) -> dict[str, Any]
         "is_finished": found.is_finished,
         "clips": found.clips,
         "trials": [{**vars(t), "values": dict(t.values), "folder": str(t.folder)} for t in found.trials],
+        "failed": dict(found.failed),
         "best": found.best and found.best.number,
         "tied": [trial.number for trial in found.tied],
         **written,
@@ -132,6 +133,7 @@ def _tell(found: Tuned, data: str, out: Path, written: dict[str, str]) -> None:
     lines = [f"Best: {best.name}; F1 of 1-s segments {_f1(best)} on {counted(found.clips, 'validation clip')}"]
     if len(found.trials) > 1:
         lines.append(_verdict(found))
+    lines += [f"Could not be trained: {name}" for name in found.failed]
     threshold = best.values.get("threshold")
     judged = ["earmark", "evaluate", str(out), data, *([] if threshold is None else ["--threshold", f"{threshold:g}"])]
     lines += [
