@@ -18,6 +18,7 @@ from earmark.checkpoint import load_detector, model_file, read_model_info, read_
 from earmark.detector import Detector
 from earmark.errors import ModelFileError
 from earmark.features import FeatureConfig
+from earmark.inference.torch_scorer import load_scorer
 from earmark.networks import NETWORKS, create_network
 from earmark.pooling import POOLS, create_pool
 
@@ -204,6 +205,8 @@ def test_a_folder_stands_for_its_model_and_another_folder_is_no_run(tmp_path):
     assert (
         str(refused.value) == f"{tmp_path} is not a run folder (it has no model.safetensors); the order is MODEL DATA"
     )
+    with pytest.raises(ModelFileError, match=r"it has no model\.safetensors\)$"):
+        load_scorer(tmp_path)
     (tmp_path / "config.toml").touch()
     with pytest.raises(ModelFileError, match=r"has no model\.safetensors yet: no epoch of its training has ended$"):
         model_file(tmp_path, "MODEL DATA")

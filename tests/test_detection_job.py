@@ -537,6 +537,8 @@ def test_killed_in_the_middle_a_job_ends_as_if_nothing_had_been(tmp_path):
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     (out / "events" / ".7.wav-abcdefg_.tsv").write_text("half of")  # as if it had been killed while writing
+    mine = out / "events" / ".night-of_owls_.txt"
+    mine.write_text("somebody's")
     process.stdout.close()
     with Ledger(out / "ledger.sqlite", read_only=True) as ledger:
         counts = ledger.counts()
@@ -544,6 +546,8 @@ def test_killed_in_the_middle_a_job_ends_as_if_nothing_had_been(tmp_path):
         assert counts["done"] + counts["pending"] + counts["running"] == 40
     report = run_job(model(), [folder], out, keep_scores=True, formats=["tsv", "jams"])
     assert (report.kept, report.done, report.failed) == (counts["done"], 40 - counts["done"], 0)
+    assert mine.read_text() == "somebody's"
+    mine.unlink()
     run_job(model(), [folder], tmp_path / "fresh", keep_scores=True, formats=["tsv", "jams"])
     assert files_of(out) == files_of(tmp_path / "fresh")
     with Ledger(out / "ledger.sqlite", read_only=True) as ledger:

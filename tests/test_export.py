@@ -314,5 +314,5 @@ def test_a_network_that_cannot_be_exported(tmp_path):
 
 
 def test_a_run_without_a_model(tmp_path):
-    with pytest.raises(ModelFileError, match=r"model\.safetensors: no such file"):
+    with pytest.raises(ModelFileError, match=r"is not a run folder \(it has no model\.safetensors\)$"):
         app(["export", str(tmp_path), "--out", str(tmp_path / "a.onnx")], standalone_mode=False)

@@ -118,13 +118,13 @@ def read_model_info(path: str | Path) -> dict[str, Any]:
     return read_tensors(Path(path), "model", only_about=True)[1]
 
 
-def model_file(place: Path, order: str) -> Path:
+def model_file(place: Path, order: str = "") -> Path:
     """The model file that is meant: that of a run folder, or the file itself.
 
     Parameters
     ----------
     order
-        In which order arguments come, to say to those who gave another folder first.
+        In which order arguments come, to say to those who may have given another folder first.
     """
     if not place.is_dir():
         return place
@@ -132,7 +132,8 @@ def model_file(place: Path, order: str) -> Path:
     if not path.exists() and (place / "config.toml").exists():
         raise ModelFileError(f"{place} has no model.safetensors yet: no epoch of its training has ended")
     if not path.exists():
-        raise ModelFileError(f"{place} is not a run folder (it has no model.safetensors); the order is {order}")
+        told = f"; the order is {order}" if order else ""
+        raise ModelFileError(f"{place} is not a run folder (it has no model.safetensors){told}")
     return path
 
 

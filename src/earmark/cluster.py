@@ -65,7 +65,10 @@ class RayExecutor:
         if workers is not None and workers < 1:
             raise ArgumentError(f"workers={workers}: at least 1 expected")
         path = Path(model)
-        path = path / "model.safetensors" if path.is_dir() else path
+        if path.is_dir():
+            from earmark.checkpoint import model_file  # PyTorch, which an ONNX file does without
+
+            path = model_file(path)
         data = path.read_bytes()
         self._ray = _ray()
         self._is_ours = not self._ray.is_initialized()

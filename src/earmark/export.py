@@ -29,7 +29,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from earmark.checkpoint import load_detector, read_model_info
+from earmark.checkpoint import load_detector, model_file, read_model_info
 from earmark.detector import Detector
 from earmark.errors import ArgumentError, DataError, MissingExtraError
 from earmark.features import FeatureConfig, LogMel, mel_matrix
@@ -45,9 +45,7 @@ TOLERANCE = 1e-4
 
 def export_model(model: str | Path, path: str | Path) -> float:
     """Write the detector of a model file or run folder as an ONNX file; see `export_onnx`."""
-    model = Path(model)
-    if model.is_dir():
-        model /= "model.safetensors"
+    model = model_file(Path(model))
     about = read_model_info(model)
     scorer = load_scorer(model, device="cpu")
     return export_onnx(

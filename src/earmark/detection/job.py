@@ -33,8 +33,8 @@ from earmark.detection.outputs import (
     check_formats,
     find_recordings,
     reason_of,
-    remove_drafts,
     remove_recording,
+    remove_unfinished,
     settle_names,
     write_failed,
     write_merged,
@@ -204,7 +204,7 @@ class _Job:
         self.ledger.add(named)
         suspects = set(self.ledger.recover())
         if self.ledger.about().get("state") == "open":  # the last run did not end in good order
-            remove_drafts(self.folder)
+            remove_unfinished(self.folder, self.ledger)
         self.ledger.set_about({"state": "open"})
         self.tally.files = len(named)
         todo = [path for path, _ in named if self._is_to_run(path, retry)]

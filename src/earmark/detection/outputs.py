@@ -20,7 +20,6 @@ from __future__ import annotations
 import csv
 import hashlib
 import os
-import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -34,7 +33,7 @@ from earmark.annotations import Label, LabelTable
 from earmark.audio.containers import plain_name
 from earmark.detection.ledger import Ledger
 from earmark.errors import ArgumentError, EarmarkError
-from earmark.files import make_folder, written_whole
+from earmark.files import make_folder, remove_drafts, written_whole
 from earmark.formats import FORMATS
 
 __all__ = [
@@ -46,8 +45,8 @@ __all__ = [
     "growing_table",
     "job_recordings",
     "reason_of",
-    "remove_drafts",
     "remove_recording",
+    "remove_unfinished",
     "settle_names",
     "table_name",
     "write_failed",
@@ -57,7 +56,6 @@ __all__ = [
 ]
 
 _HEADING = ("filename", "onset", "offset", "label", "confidence")
-_DRAFT = re.compile(r"\..*-[a-z0-9_]{8}\.[a-z]+", re.DOTALL)
 _LONGEST = 180  # bytes of a file name, leaving room for suffixes and drafts below the 255 that file systems allow
 
 
@@ -92,9 +90,14 @@ class JobFolder:
         """What the job is."""
         return self.root / "job.json"
 
+    @property
+    def page(self) -> Path:
+        """The report, where it was asked for."""
+        return self.root / "report.html"
+
     def remove_views(self) -> None:
         """Take away the page and the figures of an earlier run, which show other events."""
-        (self.root / "report.html").unlink(missing_ok=True)
+        self.page.unlink(missing_ok=True)
         for path in sorted((self.root / "figures").rglob("*"), reverse=True):  # what is in a folder before the folder
             if path.is_dir() and not path.is_symlink():
                 path.rmdir()
@@ -319,12 +322,12 @@ def _free(path: Path, suffix: str) -> Path:
     return next(own for own in map(path.with_name, names) if not own.exists())
 
 
-def remove_drafts(folder: JobFolder) -> None:
-    """Take away what a process that died had not finished writing: the drafts of `earmark.files.written_whole`."""
-    for place, _, names in os.walk(folder.root):
-        for name in names:
-            if _DRAFT.fullmatch(name):
-                Path(place, name).unlink(missing_ok=True)
+def remove_unfinished(folder: JobFolder, ledger: Ledger) -> None:
+    """Take away what a process that died had not finished writing, and nobody else's hidden files."""
+    files = [folder.merged, folder.presence, folder.failed, folder.about, folder.page]
+    for entry in ledger.entries():
+        files += [folder.scores(entry.name), *(folder.labels(entry.name, format.name) for format in FORMATS)]
+    remove_drafts(files)
 
 
 def write_merged(folder: JobFolder, ledger: Ledger) -> int:

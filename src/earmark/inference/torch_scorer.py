@@ -20,7 +20,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from earmark.checkpoint import load_detector, read_model_info
+from earmark.checkpoint import load_detector, model_file, read_model_info
 from earmark.detector import Detector, alive_sigmoid
 from earmark.errors import ModelFileError
 from earmark.features import LogMel
@@ -166,9 +166,7 @@ def _tensor(samples: Samples) -> Tensor:
 
 def load_scorer(path: str | Path, *, device: str | torch.device | None = None, half: bool = False) -> TorchScorer:
     """The scorer of a model file, or of the best model of a run folder."""
-    path = Path(path)
-    if path.is_dir():
-        path /= "model.safetensors"
+    path = model_file(Path(path))
     about = read_model_info(path)
     detector = load_detector(path)
     window = about["provenance"].get("patch", _PATCH)
