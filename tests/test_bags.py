@@ -323,6 +323,19 @@ def test_clips_no_longer_than_a_patch_are_validated_whole(store, labels):
         torch.testing.assert_close(one.targets, two.targets, rtol=0, atol=0, equal_nan=True)
 
 
+@pytest.mark.parametrize(("seconds", "is_known"), [(2.0, True), (2.016, True), (2.1, False)])
+def test_a_clip_that_is_hardly_longer_than_a_patch_keeps_its_labels(tmp_path, seconds, is_known):
+    """Nobody knows when the cat is heard, but a patch leaves out less than a hundredth of the clip."""
+    audio.write(tmp_path / "a.wav", np.random.default_rng(0).normal(0, 0.1, int(seconds * 8000)), 8000)
+    clip = Clip("a.wav", (Source(tmp_path / "a.wav"),))
+    labels = LabelTable([("a.wav", None, None, "cat")], filenames=["a.wav"], classes=("cat", "dog"))
+    bags = Bags(build_store(tmp_path / "store", [clip], CONFIG), labels)
+    for batch in bags.draw(5, 2, patch=2.0, seed=0):
+        np.testing.assert_array_equal(batch.targets, [[1 if is_known else np.nan, 0]] * 2)
+    (batch,) = bags.pieces(2, patch=2.0)  # whole, whether or not it would be cut: its patches would say nothing
+    assert batch.targets.tolist() == [[1, 0]]
+
+
 def test_unknown_stays_unknown(store, labels, clips):
     bags = Bags(store, labels, [clips[1].filename, clips[6].filename])
     (batch,) = bags.whole(2)

@@ -78,6 +78,8 @@ def test_luck_in_training_is_not_taken_for_merit(rng):
     assert mixed.verdicts[0].basis == "300 clips, 3 and 1 seeds"
     far = compare_entries([lucky, entry("far", rng, 0.05)])
     assert far.verdicts[0].better == "lucky"
+    alike = compare_entries([entry("alike", rng, 0.60, 0.60), entry("once", rng, 0.68)])
+    assert alike.tied == ("alike",)  # two seeds that agree do not say that a third would
 
 
 def test_runs_that_differ_only_by_seed_are_no_difference(rng):
@@ -154,6 +156,13 @@ def test_runs_are_grouped_by_what_they_were_told(runs):
     found = {entry.name: [own.folder.name for own in entry.judgements] for entry in entries}
     assert found == {"rap": ["a", "b"], "rap penalty 0.01": ["c"], "strong": ["d"], "e": ["e"]}
     assert [entry.name for entry in group_runs(runs[:2])] == ["rap"]
+    text = (runs[1] / "config.toml").read_text()
+    assert "alpha_rate = 1.0\n" in text
+    (runs[1] / "config.toml").write_text(text.replace("alpha_rate = 1.0\n", ""))  # of a version that did not have it
+    assert [entry.name for entry in group_runs(runs[:2])] == ["rap"]
+    (runs[1] / "config.toml").write_text(text.replace("alpha_rate", "newer"))  # of a version that will
+    assert [entry.name for entry in group_runs(runs[:2])] == ["rap alpha rate 1", "rap newer 1"]
+    (runs[1] / "config.toml").write_text(text)
     comparison = compare_entries(entries)
     assert len(comparison.tied) == 3  # they are all the same
     assert "the numbers are rough: only 6 clips were judged" in comparison.notes[-1]

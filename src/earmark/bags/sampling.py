@@ -23,11 +23,14 @@ from earmark.annotations import LabelTable
 from earmark.bags.store import FeatureStore
 from earmark.errors import ArgumentError, DataError
 
-__all__ = ["Bags", "Batch"]
+__all__ = ["SLACK", "Bags", "Batch"]
 
 _UNKNOWN = -1  # in the int8 table of frame targets, where there is no NaN
 Plan = npt.NDArray[np.int64]
 """What to draw: (3, bags), the clip, its variant, and the frame to begin with."""
+
+SLACK = 1.01
+"""A clip up to so many times as long as a patch is not called longer: what is heard in it is heard in the patch."""
 
 _RESIDENT_SHARE = 0.5  # of the free memory of a GPU that features may take
 
@@ -141,7 +144,7 @@ class Bags:
 
         A clip shorter than the patch is padded and masked. A longer one is cut at random, and the patch is positive for
         the classes active in at least `min_share` of it. Where a class is somewhere in a longer clip and nobody knows
-        when, the patch's target is unknown.
+        when, the patch's target is unknown. Clips that are longer by a hundredth or less keep their own targets.
 
         Parameters
         ----------
@@ -193,7 +196,7 @@ class Bags:
         and nobody knows when: its patches would say nothing about it.
         """
         length, lengths = self.config.frames(round(patch * self.config.rate)), self._lengths
-        to_cut = (lengths > 1.01 * length) & ~self._has_lost_times()
+        to_cut = (lengths > SLACK * length) & ~self._has_lost_times()
         cut = [
             (clip, 0, offset)
             for clip in np.flatnonzero(to_cut)
@@ -261,7 +264,7 @@ class Bags:
         targets, frame_targets = self._targets[clips], None
         if with_frames or self._longest > length:
             activity = self._activity[rows]
-            cut = (frames < self._frames[clips])[:, None]
+            cut = (self._frames[clips] > SLACK * length)[:, None]
             targets = torch.where(cut, _patch_targets(activity, mask, min_share), targets)
             if with_frames:
                 frame_targets = activity.float().masked_fill(activity == _UNKNOWN, torch.nan)

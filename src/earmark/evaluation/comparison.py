@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from earmark.evaluation.base import Counts, tally
 from earmark.evaluation.cautions import rough_notes
 from earmark.evaluation.saved import Saved, load_judgement
 from earmark.evaluation.statistics import Verdict, bootstrap, compare, compare_seeds, holm, ratio, seed_variance
+from earmark.settings import Settings
 
 __all__ = ["Comparison", "Entry", "Value", "compare_entries", "group_runs"]
 
@@ -177,9 +179,13 @@ def _settings(judgement: Saved) -> dict[str, Any]:
             config = tomllib.loads(path.read_text(encoding="utf-8"))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise DataError(f"{path}: not TOML: {error}") from error
-    flat = {f"{section}.{key}": value for section, own in config.items() for key, value in own.items()}
-    if not flat:
+    if not config:
         return {}
+    with suppress(
+        ArgumentError
+    ):  # one knows knobs that the other does not; those left at their default are no difference
+        config = Settings.from_dict(config).to_dict()
+    flat = {f"{section}.{key}": value for section, own in config.items() for key, value in own.items()}
     for key in _NO_MATTER:
         flat.pop(key, None)
     decoder = dict(judgement.scores.get("decoder") or {})
@@ -336,14 +342,16 @@ def _verdict(a: Entry, b: Entry, kind: str, statistic: str, level: float, pairs:
 def _one_against_seeds(
     ours: Sequence[Counts], theirs: Sequence[Counts], f: Callable[..., Any], names: tuple[str, str], level: float
 ) -> Verdict:
-    """A system trained once against one with several seeds, whose spread is taken to be that of both."""
+    """A system trained once against one with several seeds, whose spread is taken to be that of both.
+
+    Two or three seeds may lie close together by chance, so the test has their degrees of freedom, however many clips.
+    """
     each = [compare(x, y, f, names=names, level=level, exchanges=2000) for x in ours for y in theirs]
     n_clips, n_seeds = len(ours[0].filenames), len(each)
     luck = seed_variance(ours if len(ours) > 1 else theirs, f, level=level).from_seeds * (1 + 1 / n_seeds)
     usual = float(stats.norm.ppf(0.5 + level / 2))
     over_clips = float(np.mean([((v.interval[1] - v.interval[0]) / 2 / usual) ** 2 for v in each]))
-    spread = luck**2 / (n_seeds - 1) + over_clips**2 / (n_clips - 1)
-    freedom = max(1.0, (luck + over_clips) ** 2 / spread) if spread else 1.0
+    freedom = n_seeds - 1
     deviation = math.sqrt(luck + over_clips)
     a, b = (float(np.mean([v.scores[side] for v in each])) for side in (0, 1))
     reach = float(stats.t.ppf(0.5 + level / 2, freedom)) * deviation

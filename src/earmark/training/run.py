@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from earmark.bags import Bags, FeatureStore, build_store
+from earmark.bags import SLACK, Bags, FeatureStore, build_store
 from earmark.datasets import Collection
 from earmark.datasets.base import FOLDER_NAMES
 from earmark.datasets.matching import first_few
@@ -266,7 +266,7 @@ def _skipped(store: FeatureStore) -> list[str]:
 
 def _too_long(bags: Bags, training: Collection, patch: float) -> list[str]:
     """A line if clips are longer than a patch and do not say when: their patches would teach nothing."""
-    long = {name: seconds for name, seconds in bags.durations.items() if seconds > 1.01 * patch}
+    long = {name: seconds for name, seconds in bags.durations.items() if seconds > SLACK * patch}
     silent = [n for n in long if any(row.present and not row.has_times for row in training.labels.of(n))]
     if not silent:
         return []
