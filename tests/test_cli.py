@@ -1,5 +1,6 @@
 """The command line, by what it prints and how it exits."""
 
+import io
 import json
 import os
 import re
@@ -9,9 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.table import Table
 
 from earmark import __version__
 from earmark.checkpoint import read_model_info
+from earmark.cli.app import make_console
 from earmark.datasets import DATASETS
 from earmark.pooling import POOLS
 from earmark.settings import load_recipe
@@ -213,3 +216,15 @@ def test_rooms_are_there_when_they_are_asked_for():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "1.0\n"), done.stderr
+
+
+def test_a_narrow_window_cuts_nothing_off():
+    page = io.StringIO()
+    table = Table("a long heading", "another one")
+    table.add_row("0.123456789", "0.987654321")
+    console = make_console(file=page, width=20)
+    console.print(table)
+    console.print("a line that is longer than the window")
+    assert "…" not in page.getvalue()
+    assert "0.123456789" in page.getvalue()
+    assert page.getvalue().endswith("a line that is longer than the window\n")

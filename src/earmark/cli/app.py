@@ -13,7 +13,9 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.measure import Measurement
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
 from typer.core import TyperGroup
 
 from earmark import __version__
@@ -110,9 +112,19 @@ def options(
     """Learn when sounds happen from labels that only say that they happen."""
 
 
+class _Console(Console):
+    """Cuts no table off: one that is wider than the window goes on in the window's next line."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        wide = self.options.update(max_width=10_000)
+        tables = [thing for thing in objects if isinstance(thing, Table)]
+        self.width = max(self.width, *(Measurement.get(self, wide, table).maximum for table in tables), 0)
+        super().print(*objects, **options)
+
+
 def make_console(**options: Any) -> Console:
     """Where words go. What stands in brackets, as it may in a class's name, is a word like any other."""
-    return Console(highlight=False, markup=False, **options)
+    return _Console(highlight=False, markup=False, soft_wrap=True, **options)
 
 
 def counted(n: int, noun: str) -> str:

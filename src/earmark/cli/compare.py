@@ -76,8 +76,8 @@ def _tell(comparison: Comparison) -> None:
         score = own[comparison.statistic]
         bounds = f"{short_number(score.low)} to {short_number(score.high)}"
         text = f"{name}: {short_number(score.value)}, {100 * comparison.level:g} % interval {bounds}"
-        console.print(text, soft_wrap=True)
+        console.print(text)
     for line in comparison.lines:
-        console.print(line, soft_wrap=True)
+        console.print(line)
     for note in comparison.notes:
-        console.print(f"Note: {note}", soft_wrap=True)
+        console.print(f"Note: {note}")

@@ -42,7 +42,7 @@ def demo(
 
     begin = time.monotonic()
     make_folder(out)
-    console = make_console(quiet=as_json, soft_wrap=True)
+    console = make_console(quiet=as_json)
     console.print(
         f"{clips} soundscapes of ten seconds are made here, each with up to five of ten kinds of sound. From labels\n"
         f"that say which sounds are in a clip, and never when, {len(SYSTEMS)} pooling operators learn to find them.\n"

@@ -315,7 +315,7 @@ def _tell(result: dict[str, Any], folder: Path, figures: list[Path]) -> None:
     console = make_console()
     console.print(f"{counted(result['clips'], 'clip')} of split {result['split']}")
     for note in result["notes"]:
-        console.print(f"Note: {note}", soft_wrap=True)
+        console.print(f"Note: {note}")
     table = Table(box=None, pad_edge=False)
     table.add_column("\nclass", no_wrap=True)
     for heading in ("clips\nF1", "\nP", "\nR", f"{result['segment']:g}-s segments\nF1", "\nP", "\nR", "error\nrate"):
@@ -335,10 +335,10 @@ def _tell(result: dict[str, Any], folder: Path, figures: list[Path]) -> None:
     if math.isfinite(low):
         console.print(f"Segment F1, 95 % interval over clips: {low:.3f} to {high:.3f}")
     if (result["decoder"] or {}).get("tuned_on"):
-        console.print(f"Thresholds tuned on {result['decoder']['tuned_on']}", soft_wrap=True)
-    console.print(f"Scores: {folder / 'scores.json'}; events found: {folder / 'events.tsv'}", soft_wrap=True)
+        console.print(f"Thresholds tuned on {result['decoder']['tuned_on']}")
+    console.print(f"Scores: {folder / 'scores.json'}; events found: {folder / 'events.tsv'}")
     if figures:
-        console.print(f"Figures: {', '.join(str(path) for path in figures)}", soft_wrap=True)
+        console.print(f"Figures: {', '.join(str(path) for path in figures)}")
 
 
 def _short(value: float) -> str:
@@ -350,7 +350,6 @@ def _tell_events(console: Console, result: dict[str, Any]) -> None:
     console.print(
         f"Events within 0.2 s or a fifth of their length: F1 {_short(whole['f1'])} (macro {_short(macro['f1'])}), "
         f"error rate {_short(whole['error_rate'])}",
-        soft_wrap=True,
     )
     if result["psds"] is not None:
         first, second = (_short(result["psds"][name]) for name in ("psds1", "psds2"))

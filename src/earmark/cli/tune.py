@@ -62,7 +62,7 @@ def tune(
     collection = open_data(data)
     from earmark.tuning import tune as search_for
 
-    console = make_console(stderr=True, quiet=as_json, soft_wrap=True)
+    console = make_console(stderr=True, quiet=as_json)
     say = console.print
     command = "earmark tune " + shlex.join(sys.argv[2:])
     with progress_bar("features", quiet=as_json) as features_hook, training_bar(as_json) as hook:
@@ -119,7 +119,7 @@ def _to_dict(found: Tuned, out: Path, written: dict[str, str]) -> dict[str, Any]
 def _tell(found: Tuned, data: str, out: Path, written: dict[str, str]) -> None:
     best = found.best
     assert best is not None
-    console = make_console(soft_wrap=True)
+    console = make_console()
     table = Table(box=None, pad_edge=False)
     for heading in ("trial", *(_HEADINGS[knob] for knob in best.values), "F1", "95 % interval"):
         table.add_column(heading, justify="right", no_wrap=True)

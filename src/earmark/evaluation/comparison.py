@@ -181,9 +181,7 @@ def _settings(judgement: Saved) -> dict[str, Any]:
             raise DataError(f"{path}: not TOML: {error}") from error
     if not config:
         return {}
-    with suppress(
-        ArgumentError
-    ):  # one knows knobs that the other does not; those left at their default are no difference
+    with suppress(ArgumentError):  # of another version; else knobs at their default are no difference
         config = Settings.from_dict(config).to_dict()
     flat = {f"{section}.{key}": value for section, own in config.items() for key, value in own.items()}
     for key in _NO_MATTER:
