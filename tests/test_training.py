@@ -4,6 +4,7 @@ import json
 import math
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,12 +22,13 @@ from earmark.annotations import LabelTable
 from earmark.bags import Bags, build_store
 from earmark.checkpoint import load_detector, read_model_info
 from earmark.cli import main
+from earmark.cli.train import default_cache
 from earmark.datasets import open_data
 from earmark.errors import ArgumentError, DataError, TrainingError
 from earmark.settings import Augmentation, load_recipe
 from earmark.training import Schedule, create_detector, train, validate
 from earmark.training.augmentation import augmented
-from earmark.training.run import data_fingerprint, make_fabric, run
+from earmark.training.run import data_fingerprint, make_fabric, run, split_for_training
 from earmark.training.watch import Watch
 
 SMALL = {
@@ -285,6 +287,8 @@ def test_a_killed_run_ends_with_the_same_bits(folder, tmp_path):
 
 TWO = """
 import atexit
+import shutil
+import signal
 import sys
 from pathlib import Path
 from lightning_fabric import Fabric
@@ -293,7 +297,8 @@ from earmark.datasets import open_data
 from earmark.settings import load_recipe
 from earmark.training import train
 from earmark.training.run import launch
-folder, store, out, *resume = sys.argv[1:]
+from earmark.training.watch import Watch
+folder, store, out, *how = sys.argv[1:]
 
 @atexit.register  # called after all that is registered from here on
 def threads_of_the_group():
@@ -305,7 +310,15 @@ launch(fabric)
 data = open_data(folder)
 bags = [Bags(FeatureStore(store), data.split(name).labels) for name in ("train", "validate")]
 settings = load_recipe(Path(out).with_suffix(".toml"))
-result = train(*bags, settings, Path(out), fabric=fabric, go_on=bool(resume))
+stepped = Watch.stepped
+
+def interrupted(self, epoch, step):  # not all hear of it at the same step
+    stepped(self, epoch, step)
+    if "interrupt" in how and step == 7 + fabric.global_rank:
+        signal.raise_signal(signal.SIGINT)
+
+Watch.stepped = interrupted
+result = train(*bags, settings, Path(out), fabric=fabric, go_on="resume" in how)
 sys.stdout.write(f"{fabric.global_rank} {fabric.world_size} {result.epochs}\\n")  # at once: they end together
 """
 
@@ -315,6 +328,7 @@ def test_two_processes_do_what_one_does(folder, bags, tmp_path):
 
     Weights and Adam's moments, which after the first step are the gradients themselves. Two processes write one set of
     files, and resume. No thread of theirs is left at the end: one that outlives the interpreter aborts, now and then.
+    Where one of them is interrupted both stop, at the same step.
     """
     settings = SETTINGS.changed({"pool": "cap", "freeze_norm": "true", "epochs": "1", "steps": "3"})
     alone = Fabric(accelerator="cpu", devices=1, precision="64-true")
@@ -322,8 +336,8 @@ def test_two_processes_do_what_one_does(folder, bags, tmp_path):
     build_store(tmp_path / "store", open_data(folder).clips, SETTINGS.features)
     (tmp_path / "script.py").write_text(TWO)
 
-    def launch(epochs, *more):
-        (tmp_path / "two.toml").write_text(settings.changed({"epochs": epochs}).to_toml())
+    def launch(epochs, *more, steps="3"):
+        (tmp_path / "two.toml").write_text(settings.changed({"epochs": epochs, "steps": steps}).to_toml())
         call = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=0", "--standalone"]
         call += [str(tmp_path / "script.py"), str(folder), str(tmp_path / "store"), str(tmp_path / "two"), *more]
         done = subprocess.run(call, capture_output=True, text=True, env=ENVIRONMENT)
@@ -335,8 +349,12 @@ def test_two_processes_do_what_one_does(folder, bags, tmp_path):
     one, two = (weights_of(tmp_path / name / "last.ckpt") for name in ("one", "two"))
     assert one["detector.head.weight"].dtype == torch.float64
     assert_same(one, two, rtol=1e-9, atol=1e-12)
+    assert log_of(tmp_path / "two")[0]["loss"] == pytest.approx(log_of(tmp_path / "one")[0]["loss"], rel=1e-6)
     assert launch("2", "resume") == ["0 2 2", "1 2 2"]
     assert len(log_of(tmp_path / "two")) == 2
+    shutil.rmtree(tmp_path / "two")
+    assert launch("1", "interrupt", steps="60") == ["0 2 0", "1 2 0"]
+    assert launch("1", "resume", steps="60") == ["0 2 1", "1 2 1"]
 
 
 def test_a_folder_with_a_run_is_not_overwritten(bags, fabric, tmp_path):
@@ -562,3 +580,33 @@ def test_a_run_goes_on_with_the_data_it_began_with(bags, fabric, tmp_path):
     with pytest.raises(ArgumentError, match="was begun with other clips or labels"):
         train(*bags, more, tmp_path, fabric=fabric, go_on=True, provenance={"data": "those"})
     assert train(*bags, more, tmp_path, fabric=fabric, go_on=True, provenance={"data": "these"}).epochs == 2
+
+
+def test_some_clips_teach_and_some_decide_whatever_their_names(folder):
+    some = open_data(folder).split("train")
+    clips = tuple(replace(some.clips[i], filename=name) for i, name in enumerate(("r1", "r9", "r22.wav")))
+    labels = LabelTable([(clip.filename, None, None, "beep") for clip in clips])
+    training, validation, notes = split_for_training(type(some)(clips, labels))  # all hash to those that decide
+    assert [clip.filename for clip in training.clips] == ["r1", "r9"]
+    assert [clip.filename for clip in validation.clips] == ["r22.wav"]
+    assert "1 of 3 training clips" in notes[0]
+
+
+def test_names_that_are_no_utf8_are_split_and_have_a_cache(folder):
+    some = open_data(folder).split("train")
+    clips = tuple(replace(some.clips[i], filename=name) for i, name in enumerate(("a\udcff.wav", "b.wav")))
+    labels = LabelTable([(clip.filename, None, None, "beep") for clip in clips])
+    training, validation, _ = split_for_training(type(some)(clips, labels))
+    assert len(training) == len(validation) == 1
+    assert default_cache("night\udcff") != default_cache("night\udcfe")
+
+
+def test_classes_that_say_that_nothing_was_heard_are_named(folder, fabric, tmp_path):
+    data = open_data(folder)
+    odd = ["N/A", "Background_noise", "background music"]
+    rows = [(name, None, None, label) for name, label in zip(data.labels.filenames, odd, strict=False)]
+    labels = LabelTable([*data.labels, *rows], filenames=data.labels.filenames, splits=data.labels.splits)
+    settings = SETTINGS.changed({"epochs": "1", "steps": "1"})
+    notes = run(replace(data, labels=labels), settings, tmp_path / "run", cache=tmp_path / "cache", fabric=fabric).notes
+    heard = "nothing was heard? an empty label in a table says so; a name is learned as a sound"
+    assert f"classes 'Background_noise', 'N/A': {heard}" in notes

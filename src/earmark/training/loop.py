@@ -128,9 +128,10 @@ def train(
             _set_mode(detector, knobs.freeze_norm)
             for loss in _steps(step, training, settings, memory, fabric):
                 watch.stepped(memory.epoch, memory.step)
-                if not _look_is_due(memory.step, knobs.steps) and not interrupted():
+                # Several processes look, and speak to each other, at the same steps alone: else one waits for ever.
+                if not _look_is_due(memory.step, knobs.steps) and not (fabric.world_size == 1 and interrupted()):
                     continue
-                memory.loss += _finite(loss(), memory, out)
+                memory.loss += _finite(_mean(loss(), fabric), memory, out)
                 watch.looked(memory.loss / memory.step)
                 stop = _agreed(interrupted(), fabric) and memory.step < knobs.steps
                 if stop or watch.since_saving > 60 * knobs.save_minutes:
@@ -193,6 +194,13 @@ def _steps(
 
 def _look_is_due(step: int, steps: int) -> bool:
     return step % _LOOK_EVERY == 0 or step == steps
+
+
+def _mean(loss: float, fabric: Fabric) -> float:
+    """Over all processes, so that all see it if one of them has no number."""
+    if fabric.world_size == 1:
+        return loss
+    return float(fabric.all_reduce(torch.tensor(loss, dtype=torch.float64, device=fabric.device), reduce_op="mean"))
 
 
 def _finite(loss: float, memory: Memory, out: Path) -> float:
