@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -51,6 +53,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instea
 def main() -> None:
     """Run; anything earmark refuses, or cannot parse, is one line on standard error and exit code 2."""
     warnings.showwarning = partial(_show_warning, warnings.showwarning)
+    atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not look like a crash
     try:
         code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
     except EarmarkError as error:

@@ -200,7 +200,8 @@ def _mean(loss: float, fabric: Fabric) -> float:
     """Over all processes, so that all see it if one of them has no number."""
     if fabric.world_size == 1:
         return loss
-    return float(fabric.all_reduce(torch.tensor(loss, dtype=torch.float64, device=fabric.device), reduce_op="mean"))
+    own = torch.tensor(loss, dtype=torch.float64, device=fabric.device)
+    return float(torch.as_tensor(fabric.all_reduce(own, reduce_op="mean")))
 
 
 def _finite(loss: float, memory: Memory, out: Path) -> float:
