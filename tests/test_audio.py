@@ -228,6 +228,23 @@ def test_impossible_spans_rates_and_blocks_are_refused(make):
         audio.resample(np.zeros((3, 2)), 8000, 16000)
 
 
+@pytest.mark.parametrize("dtype", ["int16", "uint8", "bool"])
+def test_samples_that_are_whole_numbers_are_refused_with_how_to_scale_them(dtype, tmp_path):
+    said = rf"floating-point numbers with full scale 1, found {dtype}; divide .*: samples / 32768 for int16"
+    with pytest.raises(ArgumentError, match=said):
+        audio.write(tmp_path / "a.wav", np.ones(8000, dtype), 8000)
+    with pytest.raises(ArgumentError, match=said):
+        audio.resample(np.ones(8000, dtype), 8000, 8000)
+    assert not any(tmp_path.iterdir())
+
+
+def test_names_are_text_where_the_system_has_no_names_of_bytes(monkeypatch):
+    path = Path("käuzchen.wav")
+    assert containers.native_name(path) == os.fsencode(path)
+    monkeypatch.setattr(os, "name", "nt")
+    assert containers.native_name(path) == "käuzchen.wav"
+
+
 @kinds
 @pytest.mark.parametrize("wanted", [None, 44100, 44101])
 @pytest.mark.parametrize("block", [0.01, 0.75, 100.0])

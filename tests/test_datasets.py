@@ -217,6 +217,24 @@ def test_a_name_for_two_recordings_and_two_names_for_one_are_refused(tmp_path):
         matched(["p/a.wav", "q/a.wav"], ["x/a.wav"], tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("names", "recordings", "expected"),
+    [
+        (["AUFNAHME 02.FLAC"], ["aufnahme 02.flac"], ["aufnahme 02.flac"]),
+        (["D:\\KÄUZE\\A.WAV"], ["käuze/a.flac", "eulen/a.flac"], ["käuze/a.flac"]),
+        (["Nord/a.wav"], ["nord/a.wav", "sued/a.wav"], ["nord/a.wav"]),
+        (["A.wav"], ["a.wav", "x/A.wav"], ["x/A.wav"]),  # an exact end comes before
+        (["a.wav", "A.wav"], ["a.wav"], ["a.wav", None]),
+        (["nord/a.wav", "NORD/a.wav"], ["nord/a.wav", "sued/a.wav"], ["nord/a.wav", None]),
+        (["NIGHT.wav"], ["Night.wav", "night.wav"], [None]),
+        (["NIGHT.wav", "Night.wav", "b.wav"], ["night.wav", "b.wav"], [None, None, "b.wav"]),
+    ],
+)
+def test_small_and_capital_letters_are_the_same_where_that_leaves_no_doubt(names, recordings, expected, tmp_path):
+    wanted = {name: path for name, path in zip(names, expected, strict=True) if path}
+    assert matched(names, recordings, tmp_path) == wanted
+
+
 def test_names_without_partner_do_not_make_others_ambiguous(tmp_path):
     names = ["x/a.wav", "y/a.wav", "z/a.wav"]
     assert matched(names, ["x/a.wav", "y/a.wav"], tmp_path) == {"x/a.wav": "x/a.wav", "y/a.wav": "y/a.wav"}

@@ -28,7 +28,21 @@ def test_a_good_write_replaces(tmp_path):
         draft.write_text("new")
         assert path.read_text() == "old"
     assert path.read_text() == "new"
-    assert path.stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_a_file_may_be_read_by_whom_the_mask_lets_read_it(tmp_path, mask, mode):
+    before = os.umask(mask)
+    try:
+        with written_whole(tmp_path / "a.txt") as draft:
+            draft.write_text("new")
+        with written_whole(tmp_path / "b.txt") as draft:
+            (tmp_path / "other").write_text("new")
+            (tmp_path / "other").chmod(0o400)
+            os.replace(tmp_path / "other", draft)
+    finally:
+        os.umask(before)
+    assert [path.stat().st_mode & 0o777 for path in sorted(tmp_path.iterdir())] == [mode, mode]
 
 
 def test_a_folder_that_cannot_be(tmp_path):

@@ -322,6 +322,15 @@ def test_a_folder_of_label_files_is_one_table(tmp_path):
         read_labels(put(tmp_path, "y/a.txt", "").parent)
 
 
+def test_the_folder_of_a_detection_job_says_which_file_to_give(tmp_path):
+    events = put(tmp_path, "job/events.csv", "filename,onset,offset,label\na.wav,0,1,dog\n")
+    put(tmp_path, "job/job.json", "{}")
+    put(tmp_path, "job/ledger.sqlite", "")
+    with pytest.raises(DataError, match=f"job: the folder of a detection job; .*: give {re.escape(str(events))}$"):
+        read_labels(tmp_path / "job")
+    assert read_labels(tmp_path / "job", "csv") == read_labels(events)
+
+
 def test_a_folder_of_tables_keeps_their_file_names_and_classes(tmp_path):
     put(tmp_path, "one.csv", "file,dog,cat\na.wav,1,0\n")
     put(tmp_path, "two.csv", "file,bat,split\nb.wav,,train\n")
@@ -333,7 +342,7 @@ def test_a_folder_of_tables_keeps_their_file_names_and_classes(tmp_path):
 
 
 def test_a_file_that_nobody_recognises(tmp_path):
-    with pytest.raises(DataError, match=r"a.txt: not labels in a format that is known.*: .*csv.*tsv"):
+    with pytest.raises(DataError, match=r"a.txt: not labels in a format .* filename,onset,offset,label;.*: .*csv.*tsv"):
         read_labels(put(tmp_path, "a.txt", "All rights reserved\n"))
 
 
@@ -438,6 +447,17 @@ def test_csv_under_many_names(text, tmp_path):
     assert rows_of(table) == [("a.wav", 0.0, 1.5, "dog", True, None)]
 
 
+@pytest.mark.parametrize("separator", [";", ",", "|", "\t"])
+@pytest.mark.parametrize("name", ["labels.csv", "labels.txt"])
+def test_csv_that_names_its_separator(separator, name, tmp_path):
+    text = f"sep={separator}\r\nfilename{separator}label\r\na.wav{separator}dog\r\n"
+    assert read_labels(put(tmp_path, name, text)) == LabelTable([("a.wav", None, None, "dog")])
+    with pytest.raises(DataError, match=rf"{name}:4: 2 columns expected, 1 found"):
+        read_labels(put(tmp_path, name, text + "x\r\n"))
+    with pytest.raises(DataError, match=rf"{name}:2: no column with file names"):
+        read_labels(put(tmp_path, name, text.replace("filename", "name")))
+
+
 def test_csv_with_several_labels_in_a_cell(tmp_path):
     text = 'filename,labels\na,"Air horn, truck horn; Car"\nb,x|y\nc,"x,y"\nd,\n'
     table = read_labels(put(tmp_path, "labels.csv", text))
@@ -459,6 +479,17 @@ def test_csv_with_a_column_per_class(tmp_path):
     np.testing.assert_array_equal(table.bag_targets(), [[1, nan], [0, nan], [nan, 1]])
     assert not table.complete
     assert read_labels(put(tmp_path, "files.csv", "filename\na\nb\n")) == LabelTable(filenames=["a", "b"])
+
+
+def test_csv_with_lines_that_contradict_each_other_is_refused_wide_as_long(tmp_path):
+    said = "labels.csv: a.wav: 'dog' is said both to be there and not to be"
+    with pytest.raises(DataError, match=said):
+        read_labels(put(tmp_path, "labels.csv", "filename,label,present\na.wav,dog,1\na.wav,dog,0\n"))
+    wide = "filename,dog,cat\na.wav,1,0\nb.wav,0,1\n"
+    with pytest.raises(DataError, match=said):
+        read_labels(put(tmp_path, "labels.csv", wide + "a.wav,0,0\n"))
+    table = read_labels(put(tmp_path, "labels.csv", wide + "a.wav,1,0\n"))
+    np.testing.assert_array_equal(table.bag_targets(), [[1, 0], [0, 1]])
 
 
 @pytest.mark.parametrize(
@@ -668,7 +699,12 @@ def test_raven_tables_of_one_recording(tmp_path):
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        ("Selection|Begin Time (s)|End Time (s)/1|0|1", {}, "1: no column for labels .Annotation.* among selection"),
+        (
+            "Selection|Begin Time (s)|End Time (s)/1|0|1",
+            {},
+            r"1: no column for labels .Annotation.* among Selection, Begin Time \(s\), End Time \(s\); call the one "
+            r"with the labels Annotation, or name it in Python: Raven\(label_column=...\)",
+        ),
         ("Begin Time (s)|End Time (s)|Tag/0|1|a", {"label_column": "Call"}, "1: no column 'Call' among"),
         ("Selection|Begin Time (s)|Tag/1|0|1", {}, "1: no 'Begin Time .s.' and 'End Time .s.' among"),
         ("Begin Time (s)|End Time (s)|Tag/0|1", {}, "2: 3 columns expected, 2 found: 0 | 1"),

@@ -325,15 +325,44 @@ def test_no_source_twice_while_there_are_others(tmp_path, recipe):
         ("train = 3", "dev = 3", "splits: train, validate, test with a number of clips each expected, found dev = 3"),
         ("snr =", "sn =", "events='sn' is not known; did you mean 'snr'"),
         ("snr =", "pitch_shift = 0 #", "events: snr is missing"),
+        ('["uniform", 0, 2]', "{}", "events: time is missing"),
+        (
+            'duration = ["uniform", 0.3, 0.6]\nsnr = ["uniform", 10, 20]',
+            "snr = 0\n[events.duration]\nsiren = 1",
+            "small.toml: events.duration: says nothing of dog_bark",
+        ),
+        ('["uniform", 0, 2]', "{a = 5}", r"events.time.a: a list of distributions such as .* expected, found 5"),
+        ('["uniform", 0, 2]', "{a = []}", r"events.time.a: a list of distributions such as .* expected, found \[\]"),
+        (
+            "train = 3\nvalidate = 1\ntest = 1",
+            "train = 0\ntest = 0",
+            "small.toml: splits: at least one with a clip or more expected, found none",
+        ),
         ('["uniform", 10, 20]', '["uniform", 20, 10]', "small.toml: events.snr: 'uniform' wants low <= high"),
         ("[events]", "[event]", "setting='event' is not known"),
     ],
 )
 def test_a_bad_recipe_says_what_is_wrong(recipe, old, new, message):
-    text = RECIPE.replace('\npitch_shift = ["uniform", -2, 2]', "")
+    text = 'classes = ["siren", "dog_bark"]' + RECIPE.replace('\npitch_shift = ["uniform", -2, 2]', "")
     recipe.write_text(text.replace(old, new, 1))
     with pytest.raises(ValueError, match=message):
         read_recipe(recipe)
+
+
+def test_a_recipe_may_say_nought(recipe):
+    text = RECIPE.replace('["uniform", 0, 2]', "0").replace('["uniform", 10, 20]', "0")
+    recipe.write_text(text)
+    events = [event for soundscape in plan_from(recipe, clips=5) for event in soundscape.events]
+    assert {(event.event_time, event.snr) for event in events} == {(0, 0)}
+    recipe.write_text(text.replace('["choose", [1, 2]]', "0"))
+    assert [soundscape.events for soundscape in plan_from(recipe, clips=5)] == [()] * 5
+
+
+def test_an_event_that_fills_its_soundscape_begins_with_it(recipe):
+    text = RECIPE.replace('["uniform", 0.3, 0.6]', "20").replace("duration = 2.0", "duration = 10.0")
+    recipe.write_text(f'too_short = "repeat"\n{text}time_stretch = ["uniform", 0.8, 1.2]\n')
+    events = [event for soundscape in plan_from(recipe, clips=300) for event in soundscape.events]
+    assert {event.span(10.0) for event in events} == {(0, 10)}
 
 
 def test_recipes_that_lack_something(tmp_path):

@@ -253,10 +253,13 @@ def test_a_killed_run_ends_with_the_same_bits(folder, tmp_path):
         text=True,
         env=ENVIRONMENT,
         check=True,
+        timeout=600,
     )
     assert "Best of 30 epochs by f1: " in whole.stdout
     out = tmp_path / "killed"
-    rng = np.random.default_rng(int.from_bytes(os.urandom(4), "little"))  # any moment must do
+    seed = int.from_bytes(os.urandom(4), "little")  # any moment must do
+    print(f"seed {seed}")
+    rng = np.random.default_rng(seed)
     for attempt in range(3):
         resume = ["--resume"] if attempt else []
         with subprocess.Popen(
@@ -270,7 +273,11 @@ def test_a_killed_run_ends_with_the_same_bits(folder, tmp_path):
             time.sleep(float(rng.uniform(0, 0.5)))
             process.kill()
     last = subprocess.run(
-        command(folder, out, *more, "--resume", cache=cache), capture_output=True, text=True, env=ENVIRONMENT
+        command(folder, out, *more, "--resume", cache=cache),
+        capture_output=True,
+        text=True,
+        env=ENVIRONMENT,
+        timeout=600,
     )
     assert last.returncode == 0, last.stderr
     for name in ("model.safetensors", "last.ckpt"):
@@ -340,7 +347,7 @@ def test_two_processes_do_what_one_does(folder, bags, tmp_path):
         (tmp_path / "two.toml").write_text(settings.changed({"epochs": epochs, "steps": steps}).to_toml())
         call = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=0", "--standalone"]
         call += [str(tmp_path / "script.py"), str(folder), str(tmp_path / "store"), str(tmp_path / "two"), *more]
-        done = subprocess.run(call, capture_output=True, text=True, env=ENVIRONMENT)
+        done = subprocess.run(call, capture_output=True, text=True, env=ENVIRONMENT, timeout=600)
         assert done.returncode == 0, done.stderr[:2000]
         assert re.findall(r"\d+ left", done.stdout) == ["0 left"] * 2
         return sorted(re.findall(r"^\d \d \d$", done.stdout, re.M))
@@ -584,10 +591,10 @@ def test_a_run_goes_on_with_the_data_it_began_with(bags, fabric, tmp_path):
 
 def test_some_clips_teach_and_some_decide_whatever_their_names(folder):
     some = open_data(folder).split("train")
-    clips = tuple(replace(some.clips[i], filename=name) for i, name in enumerate(("r1", "r9", "r22.wav")))
+    clips = tuple(replace(some.clips[i], filename=name) for i, name in enumerate(("r1.wav", "r9.wav", "r22.wav")))
     labels = LabelTable([(clip.filename, None, None, "beep") for clip in clips])
     training, validation, notes = split_for_training(type(some)(clips, labels))  # all hash to those that decide
-    assert [clip.filename for clip in training.clips] == ["r1", "r9"]
+    assert [clip.filename for clip in training.clips] == ["r1.wav", "r9.wav"]
     assert [clip.filename for clip in validation.clips] == ["r22.wav"]
     assert "1 of 3 training clips" in notes[0]
 

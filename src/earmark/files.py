@@ -6,7 +6,7 @@ import json
 import math
 import os
 import re
-import tempfile
+import secrets
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -24,18 +24,20 @@ _DRAFT = re.compile(r"\.(.+)-[a-z0-9_]{8}", re.DOTALL)  # the stem of what `writ
 def written_whole(path: Path) -> Iterator[Path]:
     """A place to write that becomes `path` when the block ends well, and vanishes when it does not.
 
+    >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     with written_whole(Path(folder) / "a.txt") as draft:
-    ...         _ = draft.write_text("whole")
-    ...     (Path(folder) / "a.txt").read_text(), len(os.listdir(folder))
+    ...         _ = draft.write_text("whole", encoding="utf-8")
+    ...     (Path(folder) / "a.txt").read_text(encoding="utf-8"), len(os.listdir(folder))
     ('whole', 1)
     """
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)
-    os.close(handle)
-    draft = Path(name)
+    # not by mkstemp, whose files are for their owner alone: this one may be read by whom the system lets read new files
+    draft = path.with_name(f".{path.stem}-{secrets.token_hex(4)}{path.suffix}")
+    os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+    mode = draft.stat().st_mode
     try:
         yield draft
-        draft.chmod(0o644)  # mkstemp's is 0600
+        draft.chmod(mode)  # some libraries write to another file, and put it in its place
         os.replace(draft, path)
     finally:
         draft.unlink(missing_ok=True)

@@ -27,7 +27,7 @@ import numpy.typing as npt
 import soundfile
 import soxr
 
-from earmark.audio.containers import FOREIGN, KINDS, MP3_FRAME, bad_file, check_container, plain_name
+from earmark.audio.containers import FOREIGN, KINDS, MP3_FRAME, bad_file, check_container, native_name, plain_name
 from earmark.errors import ArgumentError
 from earmark.files import written_whole
 from earmark.timing import time_to_sample
@@ -158,7 +158,7 @@ def write(path: AnyPath, samples: npt.ArrayLike, rate: int, *, subtype: str | No
     try:
         with (
             written_whole(path) as draft,
-            soundfile.SoundFile(_native(draft), "w", rate, 1, subtype, format=container) as file,
+            soundfile.SoundFile(native_name(draft), "w", rate, 1, subtype, format=container) as file,
         ):
             for k in range(0, len(sound), _BLOCK):  # libsndfile's Vorbis overflows its stack on long ones
                 file.write(sound[k : k + _BLOCK])
@@ -311,7 +311,7 @@ def _opened(path: AnyPath) -> Iterator[tuple[soundfile.SoundFile, AudioInfo]]:
     path = Path(path)
     counted = check_container(path)
     try:
-        with soundfile.SoundFile(_native(path)) as file:
+        with soundfile.SoundFile(native_name(path)) as file:
             samples = file.frames if counted is None else counted
             if file.frames < samples:
                 raise bad_file(path, "an mp3 of variable bit rate that does not say how long it is; convert it to flac")
@@ -332,21 +332,21 @@ def _length(samples: int, from_rate: int, to_rate: int) -> int:
 
 
 def _mono(samples: npt.ArrayLike) -> Samples:
-    sound = np.asarray(samples, np.float32)
-    if sound.ndim != 1:
-        raise ArgumentError(f"mono sound has shape (samples,), found {sound.shape}")
-    return sound
+    given = np.asarray(samples)
+    if given.ndim != 1:
+        raise ArgumentError(f"mono sound has shape (samples,), found {given.shape}")
+    if given.dtype.kind in "biu":  # nearly all of it would lie beyond full scale
+        raise ArgumentError(
+            f"samples must be floating-point numbers with full scale 1, found {given.dtype}; divide them by their own "
+            "full scale: samples / 32768 for int16"
+        )
+    return given.astype(np.float32, copy=False)
 
 
 def _checked_rate(rate: int) -> int:
     if not (_LOWEST <= rate <= _HIGHEST and rate == int(rate)):
         raise ArgumentError(f"rate must be a whole number from {_LOWEST} to {_HIGHEST} Hz, found {rate}")
     return int(rate)
-
-
-def _native(path: Path) -> str | bytes:
-    """A name for libsndfile, which soundfile encodes too strictly where names may be any bytes."""
-    return os.fsencode(path) if os.name == "posix" else str(path)
 
 
 def _reason(error: soundfile.SoundFileError) -> str:

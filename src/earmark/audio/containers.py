@@ -18,7 +18,16 @@ from typing import IO
 
 from earmark.errors import DataError
 
-__all__ = ["FOREIGN", "KINDS", "MP3_FRAME", "bad_file", "check_container", "folder_trouble", "plain_name"]
+__all__ = [
+    "FOREIGN",
+    "KINDS",
+    "MP3_FRAME",
+    "bad_file",
+    "check_container",
+    "folder_trouble",
+    "native_name",
+    "plain_name",
+]
 
 # suffix: what the file holds, and what libsndfile calls container and default coding when writing
 KINDS = {
@@ -244,6 +253,11 @@ def folder_trouble(path: Path) -> str | None:
 def plain_name(path: Path) -> str:
     """The name, on one line whatever is in it."""
     return str(path) if str(path).isprintable() else repr(str(path))
+
+
+def native_name(path: Path) -> str | bytes:
+    """A name for libsndfile, which soundfile encodes too strictly where names may be any bytes."""
+    return os.fsencode(path) if os.name == "posix" else str(path)
 
 
 def bad_file(path: Path, reason: str) -> DataError:

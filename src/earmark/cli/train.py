@@ -130,7 +130,8 @@ def default_cache(data: str) -> Path:
     name, colon, path = data.partition(":")
     place = str(Path(path if colon and len(name) > 1 else data).resolve())
     base = Path(os.environ.get("EARMARK_CACHE") or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return base / "earmark" / "features" / f"{Path(place).stem}-{hashlib.sha256(place.encode()).hexdigest()[:12]}"
+    digest = hashlib.sha256(place.encode(errors="surrogateescape")).hexdigest()[:12]  # a path may be any bytes
+    return base / "earmark" / "features" / f"{Path(place).stem}-{digest}"
 
 
 def _with_resume(command: str) -> str:

@@ -7,7 +7,8 @@ import os
 import posixpath
 import unicodedata
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from pathlib import Path
 
 from earmark import audio
@@ -100,11 +101,12 @@ def match_names(names: Iterable[str], recordings: Iterable[Path], root: Path) ->
 
     A name is looked up as a path below `root`; then by as much of its end as fits a recording, at least the last part;
     then likewise without suffix. What a stricter rule has taken, a looser one does not take again. A name that fits
-    several recordings, or two names that fit one, is an error: a guess would put labels on the wrong sound.
+    several recordings, or two names that fit one, is an error: a guess would put labels on the wrong sound. Last, small
+    and capital letters are taken for the same, as on Windows, for names and recordings that fit each other alone.
 
-    >>> found = match_names(["a.wav", "b.mp3", "c.wav"], [Path("d/x/a.wav"), Path("d/b.flac")], Path("d"))
+    >>> found = match_names(["a.wav", "B.mp3", "c.wav"], [Path("d/x/a.wav"), Path("d/b.flac")], Path("d"))
     >>> {name: path.as_posix() for name, path in found.items()}
-    {'a.wav': 'd/x/a.wav', 'b.mp3': 'd/b.flac'}
+    {'a.wav': 'd/x/a.wav', 'B.mp3': 'd/b.flac'}
     """
     exact = {name_to_key(name): path for name, path in names_below(recordings, root).items()}
     wanted = {name: name_to_key(name) for name in names}
@@ -118,6 +120,7 @@ def match_names(names: Iterable[str], recordings: Iterable[Path], root: Path) ->
             if name in found:
                 continue
             fits = _fits(key, index, without_suffix)
+            fits = [own for own in fits if own.casefold() == key.casefold()] or fits  # its folder in other letters
             if strict.issuperset(fits):
                 continue
             if len(fits) > 1:
@@ -128,14 +131,29 @@ def match_names(names: Iterable[str], recordings: Iterable[Path], root: Path) ->
             if fits[0] in loose:
                 raise DataError(f"{loose[fits[0]]!r} and {name!r} both mean {exact[fits[0]]}; label it by one name")
             loose[fits[0]], found[name] = name, fits[0]
+    left = {name: key for name, key in wanted.items() if name not in found}
+    found |= _in_any_case(left, exact, set(found.values())) if left else {}
     return {name: exact[found[name]] for name in wanted if name in found}
 
 
-def _by_ends(keys: Iterable[str], without_suffix: bool) -> dict[str, list[str]]:
+def _in_any_case(wanted: Mapping[str, str], keys: Iterable[str], taken: Set[str]) -> dict[str, str]:
+    """Keys that names fit but for capital letters; where a name fits several, or several one, none of them."""
+    fitting: dict[str, str] = {}
+    for without_suffix in (False, True):
+        index = _by_ends(keys, without_suffix, str.casefold)
+        for name, key in wanted.items():
+            fits = _fits(key.casefold(), index, without_suffix)
+            if len(fits) == 1 and fits[0] not in taken:
+                fitting.setdefault(name, fits[0])
+    times = Counter(fitting.values())
+    return {name: key for name, key in fitting.items() if times[key] == 1}
+
+
+def _by_ends(keys: Iterable[str], without_suffix: bool, form: Callable[[str], str] = str) -> dict[str, list[str]]:
     """Keys by everything they end in: "a/b.wav" by "a/b.wav" and "b.wav"."""
     index: dict[str, list[str]] = {}
     for key in keys:
-        for end in _ends(_stripped(key) if without_suffix else key):
+        for end in _ends(form(_stripped(key) if without_suffix else key)):
             index.setdefault(end, []).append(key)
     return index
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -18,6 +19,7 @@ __all__ = ["CSV"]
 
 _BLANK = ("", "nan", "na", "n/a", "-")  # what programs put into a cell that nobody filled
 _INDEX = ("", "index", "unnamed: 0")  # pandas numbers its lines
+_SEPARATOR = re.compile(r'"?sep=([,;|\t])"?\s*', re.I)  # Excel's own first line, which is no heading
 
 
 @FORMATS.register("csv", "table with a heading and commas, semicolons or tabs: long, or wide with a column per class")
@@ -26,7 +28,8 @@ class CSV(Format):
 
     Long: columns for filename, onset, offset and label under their usual names, in any order; a column `labels` holds
     several, with `;`, `|` or `,` between; other columns are left out. Wide: a column with the filename and one per
-    class, with 1, 0 or nothing (unknown; one such cell, and silence means nothing in the whole table).
+    class, with 1, 0 or nothing (unknown; one such cell, and silence means nothing in the whole table). A line `sep=;`
+    above the heading says what stands between cells.
     """
 
     suffix = ".csv"
@@ -38,18 +41,18 @@ class CSV(Format):
         rows = Rows(path)
         if not lines:
             return rows.table()
-        header = lines.pop(0)[1]
+        first, header = lines.pop(0)
         columns = find_columns(header)
-        if "filename" not in columns:
-            raise DataError(
-                f"{path}:1: no column with file names (filename, file, clip) in the first line: {', '.join(header)}; "
-                "rename the column, or add a first line: filename,label"
-            )
         is_long = bool(columns.keys() & {"label", "labels"})
-        if is_long:
-            with at_line(path, 1):
+        with at_line(path, first):
+            if "filename" not in columns:
+                raise DataError(
+                    f"no column with file names (filename, file, clip) in the first line: {', '.join(header)}; "
+                    "rename the column, or add a first line: filename,label"
+                )
+            if is_long:
                 refuse_strange_times(header, columns)
-        classes = {} if is_long else _classes(header, columns, path)
+            classes = {} if is_long else _classes(header, columns)
         for number, cells in lines:
             with at_line(path, number):
                 if len(cells) != len(header):
@@ -80,8 +83,10 @@ class CSV(Format):
     def recognises(self, path: Path, head: str) -> bool:
         """The suffix, or a heading with a column of file names and another; tabs without a heading are tsv's."""
         first = first_line(head)
-        cells = next(csv.reader([first], delimiter=_delimiter(first)), [])
         is_csv = path.name.removesuffix(".gz").endswith(self.suffix)
+        if _SEPARATOR.fullmatch(first):
+            return True
+        cells = next(csv.reader([first], delimiter=_delimiter(first)), [])
         if "filename" not in find_columns(cells):
             return is_csv and "\t" not in first
         return is_csv or (len(cells) > 1 and "\t" not in first)
@@ -89,12 +94,16 @@ class CSV(Format):
 
 def _records(path: Path) -> Iterator[tuple[int, list[str]]]:
     text = read_text(path)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(first_line(text)), strict=True)
+    first = first_line(text)
+    named = _SEPARATOR.fullmatch(first)
+    delimiter = named[1] if named else _delimiter(first)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
-        for cells in reader:
-            stripped = [cell.strip() for cell in cells]
-            if any(stripped):
-                yield reader.line_num, stripped
+        records = ((reader.line_num, [cell.strip() for cell in cells]) for cells in reader)
+        filled = (record for record in records if any(record[1]))
+        if named:
+            next(filled)
+        yield from filled
     except csv.Error as error:
         raise DataError(f"{path}:{reader.line_num}: not a table: {error}") from error
 
@@ -103,13 +112,13 @@ def _delimiter(heading: str) -> str:
     return max(",;\t", key=heading.count)
 
 
-def _classes(header: Sequence[str], columns: dict[str, int], path: Path) -> dict[str, int]:
+def _classes(header: Sequence[str], columns: dict[str, int]) -> dict[str, int]:
     taken = {columns[column] for column in ("filename", "split") if column in columns}
     classes = [(h, i) for i, h in enumerate(header) if i not in taken and h.lower() not in _INDEX]
     if len(dict(classes)) != len(classes):
-        raise DataError(f"{path}:1: two columns have the same name: {', '.join(header)}")
+        raise DataError(f"two columns have the same name: {', '.join(header)}")
     if "onset" in columns:
-        raise DataError(f"{path}:1: no column with labels (label, class, species, tag) among {', '.join(header)}")
+        raise DataError(f"no column with labels (label, class, species, tag) among {', '.join(header)}")
     return dict(classes)
 
 
@@ -134,4 +143,5 @@ def _settle_wide(rows: Rows, classes: tuple[str, ...]) -> None:
     """Silence says "absent" where no cell is blank, so that rows need not."""
     rows.classes = classes
     if rows.complete:
+        rows.table()  # refuses lines of one file that contradict each other, which would be lost
         rows.labels = [row for row in rows.labels if row.present]

@@ -20,6 +20,8 @@ __all__ = ["guess_format", "read_labels", "write_labels"]
 _HEAD = 8192
 _GENERAL = ("csv", "tsv")  # asked last: they would take the particular ones for theirs
 _SUFFIXES = (".txt", ".tsv", ".csv", ".jams", ".json", ".jsonl")
+_EVENTS = "events.csv"
+_JOB = (_EVENTS, "job.json", "ledger.sqlite")  # what `earmark detect` leaves
 
 
 def read_labels(path: str | os.PathLike[str], format: str | Format | None = None) -> LabelTable:
@@ -36,13 +38,15 @@ def read_labels(path: str | os.PathLike[str], format: str | Format | None = None
     Examples
     --------
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = (Path(folder) / "night.txt").write_text("0.5\\t2.0\\tdog\\n")
+    ...     _ = (Path(folder) / "night.txt").write_text("0.5\\t2.0\\tdog\\n", encoding="utf-8")
     ...     list(read_labels(folder))
     [Label(filename='night', onset=0.5, offset=2.0, label='dog', present=True, confidence=None)]
     """
     place = Path(path)
     if not place.is_dir():
         return _format(format or guess_format(place)).read(place)
+    if format is None and all((place / name).is_file() for name in _JOB):
+        raise DataError(f"{place}: the folder of a detection job; its labels are in one file: give {place / _EVENTS}")
     files = _label_files(place, format)
     if not files:
         raise DataError(f"{place}: no label files in this folder (they end in {', '.join(_SUFFIXES)})")
@@ -87,7 +91,10 @@ def guess_format(path: Path) -> str:
         if entry.cls().recognises(path, head):
             return entry.name
     names = ", ".join(entry.name for entry in FORMATS)
-    raise DataError(f"{path}: not labels in a format that is known; if it is one of these, say which: {names}")
+    raise DataError(
+        f"{path}: not labels in a format that is known; a table wants a first line such as "
+        f"filename,onset,offset,label; in Python, read_labels(path, format) reads it as one of: {names}"
+    )
 
 
 def _format(format: str | Format) -> Format:
@@ -99,7 +106,10 @@ def _guess_folder(folder: Path, files: Sequence[Path]) -> str:
     guesses = Counter(guess_format(path) for path in files if path.stat().st_size)
     if len(guesses) != 1:
         found = ", ".join(f"{name} ({count} files)" for name, count in guesses.items()) or "only empty files"
-        raise DataError(f"{folder}: label files of one format expected, found {found}; say which format to read")
+        raise DataError(
+            f"{folder}: label files of one format expected, found {found}; keep one in this folder, "
+            "or name it in Python: read_labels(path, format)"
+        )
     return next(iter(guesses))
 
 

@@ -56,8 +56,10 @@ class Raven(Format):
         rows = Rows(path)
         if not lines:
             raise DataError(f"{path}: holds no labels, not even a heading")
-        header = [canonical(heading) for heading in lines.pop(0)[1]]
-        label_column = self._find_label(header, path)
+        headings = [heading.strip() for heading in lines.pop(0)[1]]
+        header = [canonical(heading) for heading in headings]
+        with at_line(path, 1):
+            label_column = self._find_label(headings)
         seen: set[tuple[object, ...]] = set()
         files: dict[str, None] = {}
         for line, cells in lines:
@@ -82,14 +84,18 @@ class Raven(Format):
             rows.mention(stem_of(path))
         return rows.table()
 
-    def _find_label(self, header: list[str], path: Path) -> str:
+    def _find_label(self, headings: list[str]) -> str:
+        header, written = {canonical(heading) for heading in headings}, ", ".join(headings)
         known = _LABELS if self.label_column is None else (canonical(self.label_column),)
         found = next((name for name in known if name in header), None)
         if found is None:
             wanted = repr(self.label_column) if self.label_column else "for labels (Annotation, Label, Species, ...)"
-            raise DataError(f"{path}:1: no column {wanted} among {', '.join(header)}; say which with label_column")
-        if not {"begin_time", "end_time"} <= set(header):
-            raise DataError(f"{path}:1: no 'Begin Time (s)' and 'End Time (s)' among {', '.join(header)}")
+            raise DataError(
+                f"no column {wanted} among {written}; call the one with the labels Annotation, or name it in Python: "
+                "Raven(label_column=...)"
+            )
+        if not {"begin_time", "end_time"} <= header:
+            raise DataError(f"no 'Begin Time (s)' and 'End Time (s)' among {written}")
         return found
 
     def write(self, table: LabelTable, path: Path) -> None:

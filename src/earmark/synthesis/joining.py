@@ -9,7 +9,6 @@ One clip is in memory at a time. Events that touch where two clips meet stay two
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ import soundfile
 
 from earmark import audio
 from earmark.annotations import LabelTable
+from earmark.audio.containers import native_name
 from earmark.errors import ArgumentError, unknown_name
 from earmark.files import make_folder, written_whole
 from earmark.formats.tsv import TSV
@@ -127,7 +127,7 @@ def _ordered(lengths: dict[str, int], rate: int, duration: float | None, rng: np
 
 
 def _write_sound(path: Path, clips: Sequence[Path], rate: int, progress: Callable[[int, int], None] | None) -> None:
-    with soundfile.SoundFile(os.fsencode(path), "w", rate, 1, "PCM_16", format="FLAC") as file:
+    with soundfile.SoundFile(native_name(path), "w", rate, 1, "PCM_16", format="FLAC") as file:
         for done, clip in enumerate(clips, start=1):
             sound = audio.read(clip, rate=rate)
             # as integers: libsndfile would multiply floats by 32,767, having divided them by 32,768

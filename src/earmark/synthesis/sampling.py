@@ -101,7 +101,7 @@ class Recipe:
         return Event(
             label=label,
             source_file=source,
-            event_time=min(max(time, 0.0), limit - duration * (stretch or 1.0)),
+            event_time=min(max(time, 0.0), max(limit - duration * (stretch or 1.0), 0.0)),  # rounding
             event_duration=duration,
             snr=self.snr.sample(rng),
             pitch_shift=None if self.pitch_shift is None else self.pitch_shift.sample(rng),
@@ -151,7 +151,14 @@ def _recipe_of(name: str, written: dict[str, Any]) -> Recipe:
     }
     Soundscape("check", (), **settings)
     durations = events["duration"] if isinstance(events["duration"], dict) else {"": events["duration"]}
+    if lacking := [label for label in written.get("classes", ()) if not durations.keys() & {"", label}]:
+        raise DataError(f"events.duration: says nothing of {', '.join(lacking)}")
     times = events["time"] if isinstance(events["time"], dict) else {"": [events["time"]]}
+    for kind, several in times.items():
+        if not isinstance(several, list) or not several:
+            raise DataError(
+                f'events.time.{kind}: a list of distributions such as [["uniform", 0, 10]] expected, found {several!r}'
+            )
 
     def optional(key: str) -> Distribution | None:
         return parse_distribution(events[key], f"events.{key}") if key in events else None
@@ -188,11 +195,13 @@ def _check(written: dict[str, Any]) -> None:
             raise DataError(
                 f"splits: {', '.join(SPLITS)} with a number of clips each expected, found {split} = {count!r}"
             )
+    if not any(written["splits"].values()):
+        raise DataError("splits: at least one with a clip or more expected, found none")
     for key in written["events"]:
         if key not in _EVENT_KEYS:
             raise DataError(str(unknown_name("events", key, _EVENT_KEYS)))
     for key in ("count", "time", "duration", "snr"):
-        if not written["events"].get(key):
+        if written["events"].get(key) in (None, [], {}):  # 0 is a number
             raise DataError(f"events: {key} is missing")
     if written.get("too_short", "shorten") not in _TOO_SHORT:
         raise DataError(f"too_short: one of {', '.join(_TOO_SHORT)} expected, found {written['too_short']!r}")

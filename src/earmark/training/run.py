@@ -33,6 +33,7 @@ __all__ = ["Report", "data_fingerprint", "feature_store", "launch", "make_fabric
 
 _HELD_OUT = 10  # one in so many training clips decides, where a data set names no validation clips
 _UNKNOWN = "empty cells are unknown; write 0 where it was not heard"
+_NOTHING = ("-", "background", "background noise", "n/a", "na", "nan", "nocall", "none", "nothing", "silence")
 
 
 @dataclass(frozen=True)
@@ -193,16 +194,21 @@ def split_for_training(data: Collection) -> tuple[Collection, Collection, list[s
     if "validate" in data.splits:
         return training, data.split("validate"), []
     names = [clip.filename for clip in training.clips]
-    held = {name for name in names if int(hashlib.sha256(name.encode()).hexdigest(), 16) % _HELD_OUT == 0} or {
-        names[-1]
-    }
     if len(names) < 2:
         raise DataError("one clip cannot both teach and decide: at least two training clips are needed")
+    held = {name for name in names if _digest(name) % _HELD_OUT == 0}
+    if len(held) in (0, len(names)):
+        held = {names[-1]}
     note = (
         f"no clips are set aside to validate with: {len(held)} of {len(names)} training clips, chosen by name, are used"
     )
     kept, chosen = ([n for n in names if (n in held) is wanted] for wanted in (False, True))
     return training.select(kept), training.select(chosen), [note]
+
+
+def _digest(name: str) -> int:
+    # a file's name may be any bytes
+    return int(hashlib.sha256(name.encode(errors="surrogateescape")).hexdigest(), 16)
 
 
 def _summary(data: Collection, training: Collection, validation: Collection) -> list[str]:
@@ -220,13 +226,14 @@ def _summary(data: Collection, training: Collection, validation: Collection) -> 
 
 
 def _doubtful(classes: Sequence[str]) -> list[str]:
-    """Lines about classes that are probably one class spelled in two ways, or several in one name."""
+    """Lines about classes that are probably one class spelled in two ways, several in one name, or none."""
     spelled: dict[str, list[str]] = {}
     for name in classes:
         spelled.setdefault(name.strip().casefold(), []).append(name)
     twins = [name for names in spelled.values() if len(names) > 1 for name in names]
     known = set(classes)
     joined = [n for n in classes if ";" in n or ("," in n and any(part.strip() in known for part in n.split(",")))]
+    nothing = [n for n in classes if n.strip().casefold().replace("_", " ") in _NOTHING]
     notes = []
     if twins:
         notes.append(
@@ -236,6 +243,12 @@ def _doubtful(classes: Sequence[str]) -> list[str]:
     if joined:
         names = first_few(map(repr, joined))
         notes.append(f"{'class' if len(joined) == 1 else 'classes'} {names}: several labels in one cell? one row each")
+    if nothing:
+        names = first_few(map(repr, nothing))
+        notes.append(
+            f"{'class' if len(nothing) == 1 else 'classes'} {names}: nothing was heard? an empty label in a table says "
+            "so; a name is learned as a sound"
+        )
     return notes
 
 
