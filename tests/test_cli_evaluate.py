@@ -1,6 +1,7 @@
 """`evaluate` and `compare`, by what they print, write and refuse."""
 
 import json
+import shlex
 
 import numpy as np
 import pytest
@@ -13,9 +14,11 @@ from earmark.datasets import open_data
 from earmark.errors import ArgumentError, DataError, EarmarkError, ModelFileError
 from earmark.evaluation.saved import load_judgement
 from earmark.formats import write_labels
+from earmark.report.words import commands, read_run
 from earmark.settings import load_recipe
 from earmark.synthesis import synthesise
 from earmark.training import create_detector
+from earmark.training.run import data_fingerprint
 
 LEFT = {"scores.json", "events.tsv", "counts.npz", "probabilities.npz", "figures"}
 
@@ -127,6 +130,39 @@ def test_decisions_are_made_as_told_and_tuned_elsewhere_than_judged(run, tmp_pat
             evaluate(run, "@a", "@data", "--split", judged, "--tune-on", split)
     with pytest.raises(EarmarkError, match="did you mean 'test'"):
         evaluate(run, "@a", "@data", "--split", "tset")
+
+
+def test_what_is_to_be_typed_again_gives_the_same_scores(world, run, tmp_path, monkeypatch):
+    monkeypatch.setenv("EARMARK_CACHE", str(tmp_path))
+    told = json.loads(run("evaluate", "@a", "@data", "--tune-on", "validate", "--median", 0.5, "--json"))
+    (line,) = [
+        line
+        for line in commands([read_run(load_judgement(world / "a"), "a")], tmp_path / "page.html")
+        if line.startswith("earmark evaluate")
+    ]
+    assert line.endswith("--median 0.5 --tune-on validate")
+    assert json.loads(run(*shlex.split(line)[1:], "--json")) == told
+
+
+@pytest.mark.parametrize(
+    ("split", "due"),
+    [
+        ("train", "these clips were trained on, so the scores flatter the model"),
+        ("validate", "training chose its epoch by these clips, so the scores flatter the model"),
+        ("test", None),
+    ],
+)
+def test_clips_that_the_model_learned_from_are_mentioned(split, due, world, run, tmp_path):
+    settings = load_recipe("quick").changed({"width": "0.25"})
+    data = open_data(world / "data")
+    detector, knobs = create_detector(settings, data.classes), {"network": settings.network, "pool": settings.pool}
+    for mark, is_known in ((data_fingerprint(data), True), ("another", False)):
+        save_detector(tmp_path / "model.safetensors", detector, **knobs, provenance={"data": mark})
+        said = evaluate(run, tmp_path, "@data", "--split", split)
+        assert ("flatter" in said) == (is_known and due is not None)
+        if is_known and due:
+            assert f"Note: {due}; clips that it does not know say what it is worth" in said
+            assert load_judgement(tmp_path).scores["notes"][0].startswith(due)  # which reports show
 
 
 def test_events_made_elsewhere_are_judged_without_model_or_sound(world, run, tmp_path):

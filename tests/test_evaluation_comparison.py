@@ -134,6 +134,24 @@ def test_a_ratio_without_divisor_is_nan_and_no_error(rng):
     json_text(comparison.to_dict())
 
 
+@pytest.mark.parametrize("times", [2, 1])
+def test_seeds_judged_on_one_clip_with_events_are_tied(times, rng):
+    """Without that clip there is no score, so nobody knows how much of a difference is luck."""
+
+    def few(skill):
+        counts = segments(rng, skill).select([0, 1, 2])
+        return replace(counts, **{name: vars(counts)[name] * [[1], [0], [0]] for name in ("tp", "fp", "fn")})
+
+    one, other = (
+        Entry(name, tuple(saved(few(skill)) for _ in range(n))) for name, skill, n in (("a", 1.0, 2), ("b", 0.1, times))
+    )
+    comparison = compare_entries([one, other])
+    assert comparison.tied == ("b",)
+    assert comparison.verdicts[0].text.endswith(f"(3 clips, 2 and {times} seeds: too little to tell)")
+    assert comparison.verdicts[0].scores[0] > comparison.verdicts[0].scores[1]
+    json_text(comparison.to_dict())
+
+
 @pytest.fixture
 def runs(tmp_path, rng):
     """Four runs judged on the same clips: one pool twice by seed, once with another option, and another pool."""

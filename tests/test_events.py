@@ -145,6 +145,13 @@ def test_gaps_are_closed_before_short_events_are_dropped():
     assert len(Decoder(min_gap=0.1).decode(p, 0.1, ["dog"], "a.wav")) == 2  # a gap of just min_gap parts
 
 
+def test_no_event_is_long_enough_for_a_duration_beyond_all_numbers_of_frames():
+    p = np.array([[1.0], [0.0], [1.0]])
+    assert Decoder(min_duration=1e30).decode(p, 0.1, ["dog"], "a.wav") == []
+    (event,) = Decoder(min_gap=1e30).decode(p, 0.1, ["dog"], "a.wav")
+    assert event.offset == pytest.approx(0.3)
+
+
 def test_events_end_with_the_clip():
     p = np.ones((4, 1))
     (event,) = Decoder().decode(p, 0.5, ["dog"], "a.wav", duration=1.7)
@@ -213,6 +220,7 @@ def test_a_decoder_survives_a_file():
         ({"threshold": [[0.5]]}, r"threshold must be in \[0, 1\]"),
         ({"low": {"dog": 0.5}}, r"low must be in \[0, 1\]"),
         ({"median": -1}, "median must be a number of seconds, or one such value per class, found -1"),
+        ({"median": (1.0, 1e30)}, r"median must be at most 3600 seconds, found \(1.0, 1e\+30\)"),
         ({"min_gap": float("inf")}, "min_gap must be a number of seconds"),
         ({"threshold": (0.5, 0.6), "median": (1, 2, 3)}, "found threshold for 2, median for 3"),
         ({"low": 0.6}, "low must not be above threshold, found low 0.6, threshold 0.5"),

@@ -7,18 +7,25 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
+from importlib import resources
 
 import numpy as np
 import pytest
 import soundfile
 from report_runs import NASTY, write_data, write_run
+from test_evaluation_saved import judged
 from typer.testing import CliRunner
 
+from earmark import plots
 from earmark.annotations import LabelTable
 from earmark.cli import app
 from earmark.errors import ArgumentError, DataError
-from earmark.evaluation.comparison import Entry, group_runs
+from earmark.evaluation.comparison import Entry, compare_entries, group_runs
+from earmark.evaluation.saved import save_judgement
+from earmark.experiment import Grid, gather
 from earmark.report import words
+from earmark.report.grid import write_grid_report
 from earmark.report.mistakes import worst_mistakes
 from earmark.report.runs import write_report
 
@@ -30,7 +37,8 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def runs(data):
-    made = [("cap", 0, 0.02, [1.8, 0.5, -0.4]), ("cap", 1, 0.02, [2.0, 0.3, -0.2]), ("max", 0, 0.4, None)]
+    alphas = ([1.8, 0.5, -0.4], [2.0, 0.3, -0.2], [1.9, 0.4, -0.3])
+    made = [*(("cap", seed, 0.02, alpha) for seed, alpha in enumerate(alphas)), ("max", 0, 0.4, None)]
     return [
         write_run(data.parent / "runs" / f"{pool}-{seed}", data, pool, seed, noise, alpha=alpha)
         for pool, seed, noise, alpha in made
@@ -55,10 +63,11 @@ def test_the_page_and_its_tables_are_written(written):
 
 
 def test_the_page_says_what_was_trained_on_what(page):
-    assert "Two models (three trainings) were trained on 30 clips of “data”" in page
+    assert "Two models (four trainings) were trained on 30 clips of “data”, told which of three kinds of sound" in page
     assert "three kinds of sound are somewhere in a clip, but not when, and judged on 6 clips of split test." in page
+    assert "labels say" not in page  # they do say when; it is the models that were not told
     assert "cap is best: better than the other by more than chance." in page
-    assert "cap (seeds 0, 1); max (seed 0)" in page
+    assert "cap (seeds 0, 1, 2); max (seed 0)" in page
 
 
 def test_the_page_needs_nothing_but_itself(page):
@@ -86,6 +95,67 @@ def test_alpha_is_read_as_a_duration_beside_the_measured_one(page):
     assert "An example from cap is dog_bark: alpha 1.9, needs about 13 % of the clip; it is heard for 25 % of a" in page
 
 
+@pytest.mark.parametrize("kept", ["probabilities.npz", "config.toml"])
+def test_alpha_never_asks_for_less_than_a_frame(kept, data, tmp_path):
+    """One of 20 frames of 4 s, by the clips that were judged; by the recipe's patch, one of 27 of 10 s."""
+    run = write_run(tmp_path / "run", data, "auto", 0, 0.02, alpha=[9.0, 2.0, 0.0])
+    for name in {"probabilities.npz", "config.toml"} - {kept}:
+        (run / name).unlink()
+    page, tables, _ = (path.read_text() for path in write_report([run], tmp_path / "page.html"))
+    moment = {"probabilities.npz": "a single moment (0.2 s)", "config.toml": "a single moment (0.4 s)"}[kept]
+    assert f"dog_bark: alpha 9.0, needs {moment}" in page
+    assert f"| 9.00 | {moment} |" in tables
+    assert "| 2.00 | 12 % |" in tables
+    assert "below 0.1 %" not in page
+
+
+@pytest.mark.parametrize(
+    ("supervision", "classes", "told"),
+    [
+        ("strong", 3, "told when each of three kinds of sound is heard, and"),
+        ("mixed", 1, "told when one kind of sound is heard, and"),
+        ("weak", 1, "told whether one kind of sound is somewhere in a clip, but not when, and"),
+    ],
+)
+def test_the_page_says_what_the_models_were_told(supervision, classes, told, runs):
+    (entry, *_) = group_runs(runs[:1])
+    run = words.read_run(entry.judgements[0], "cap")
+    scores = {**run.saved.scores, "classes": run.saved.scores["classes"][:classes]}
+    run = replace(run, saved=replace(run.saved, scores=scores), config=f'[training]\nsupervision = "{supervision}"')
+    assert told in words.lead(compare_entries([entry]), [run])
+
+
+def test_the_bound_of_cap_is_what_the_operator_allows(tmp_path, rng, monkeypatch):
+    """With a recipe that leaves `reduction` at its default, 16: of 10 s at 22,050 Hz there are 13 output frames."""
+    recipe = (resources.files("earmark") / "recipes" / "quick.toml").read_text(encoding="utf-8")
+    (tmp_path / "recipe.toml").write_text(re.sub(r"(?m)^reduction = .*\n", "", recipe))
+    systems = {
+        "half": {"pool": "cap"},
+        "most": {"pool": "cap", "phi": "0.9"},
+        "long": {"pool": "cap", "min_duration": "2.0", "frame_rate": "1.3"},
+        "each": {"pool": "cap", "min_duration": "[1.0, 2.0]", "frame_rate": "1.3"},
+        "free": {"pool": "auto"},
+    }
+    grid = Grid("bounds", {"": "folder:nowhere"}, systems, recipe=str(tmp_path / "recipe.toml"))
+    for cell in grid.cells:
+        folder = tmp_path / "cells" / cell.name
+        known = {"data": "folder:nowhere", "split": "test", "alpha": [1.0, 2.0]}
+        save_judgement(folder / "clean", judged(np.random.default_rng(0)), known)
+        (folder / "config.toml").write_text(cell.settings.to_toml())
+        (folder / "log.jsonl").write_text('{"epoch": 1, "best": true}\n')
+    drawn = {}
+    draw = plots.learned_alpha
+
+    def watched(alpha, bounds=None):
+        drawn.update(bounds or {})
+        return draw(alpha, bounds)
+
+    monkeypatch.setattr("earmark.plots.learned_alpha", watched)
+    write_grid_report(grid, gather(grid, tmp_path), tmp_path)
+    due = {"half": np.log(12), "most": np.log(9 * 12), "long": np.log(13 / 2.6 - 1)}
+    assert drawn == pytest.approx(due, rel=1e-6)
+
+
 def test_mistakes_can_be_looked_at_and_heard(page):
     sounds = re.findall(r'src="data:audio/mpeg;base64,([^"]+)"', page)
     assert len(sounds) == page.count('class="mistake"') == page.count('src="data:image/png;base64,')
@@ -98,16 +168,16 @@ def test_mistakes_can_be_looked_at_and_heard(page):
 
 def test_the_page_says_how_to_repeat_it(page, runs, data):
     commands = re.findall(r"^(?:<pre>)?(earmark .*?)(?:</pre>)?$", page, re.M)
-    assert [line.split()[1] for line in commands] == ["train"] * 3 + ["evaluate"] * 3 + ["compare", "report"]
+    assert [line.split()[1] for line in commands] == ["train"] * 4 + ["evaluate"] * 4 + ["compare", "report"]
     assert f"earmark evaluate {runs[0]} {data} --split test" in commands
-    assert page.count("<summary>Configuration of") == 3
+    assert page.count("<summary>Configuration of") == 4
     assert "seed = 1" in page
 
 
 def test_without_the_data_the_page_says_so_in_one_line(runs, tmp_path):
     """And entries may come with names of one's own."""
     (cap, *_) = group_runs(runs)
-    entries = [Entry("my <own>", cap.judgements), runs[2]]
+    entries = [Entry("my <own>", cap.judgements), runs[-1]]
     page = write_report(entries, tmp_path / "page.html", data=str(tmp_path / "gone"))[0].read_text(encoding="utf-8")
     assert re.search(r"The clips are needed for this: .*gone.*Say where they are with --data\.", page)
     assert "<audio" not in page
@@ -126,7 +196,7 @@ def test_bad_requests_are_refused(runs, tmp_path):
 def test_the_command_writes_the_page_and_says_where(runs, tmp_path):
     """One run is compared with nothing, and has durations without alpha."""
     out = tmp_path / "new" / "page.html"
-    done = CliRunner().invoke(app, ["report", str(runs[2]), "--out", str(out), "--title", "Only <one>", "--json"])
+    done = CliRunner().invoke(app, ["report", str(runs[-1]), "--out", str(out), "--title", "Only <one>", "--json"])
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["files"] == [str(out.with_suffix(suffix)) for suffix in (".html", ".md", ".tex")]
     page = out.read_text(encoding="utf-8")
@@ -177,10 +247,11 @@ def test_what_the_reference_does_not_know_is_no_mistake():
 def test_evaluate_is_repeated_with_what_it_was_told(runs):
     (entry, *_) = group_runs(runs[:1])
     saved = entry.judgements[0]
-    decoder = {"threshold": [0.3, 0.4, 0.5], "low": None, "median": 0.5, "tuned_on": "x, y, validate"}
-    saved.scores.update(decoder=decoder, reference="truth file.jams", segment=0.1)
+    decoder = {"threshold": 0.3, "low": None, "median": 0.5, "tuned_on": None}
+    saved.scores.update(decoder=decoder, reference="truth file.jams", segment=0.1, psds={"psds1": 0.1, "psds2": 0.2})
     (_, line, _) = words.commands([words.read_run(saved, "cap")], runs[0] / "page.html")
-    assert line.endswith("--split test --reference 'truth file.jams' --segment 0.1 --median 0.5 --tune-on validate")
+    told = "--split test --reference 'truth file.jams' --segment 0.1 --threshold 0.3 --median 0.5 --psds"
+    assert line.endswith(told)
 
 
 def test_shares_of_time_read_well():

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from queue import Queue
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from earmark.annotations import LabelTable
@@ -53,6 +54,23 @@ class Batch:
     targets: Tensor
     frame_targets: Tensor | None
     filenames: tuple[str, ...]
+
+    def filled_up(self, least: int, silence: float) -> Batch:
+        """The same, in which clips of fewer frames than `least` are followed by silence that counts as sound.
+
+        Detection pads a clip that is too short for one output frame with silence, and its network hears that; behind a
+        mask it would not, and would say something else. What the last windows still have of the sound behind its last
+        frame is not among the features, so that the result is that of detection up to this little.
+        """
+        x, mask, truth = self.features, self.mask, self.frame_targets
+        missing = least - x.shape[-1]
+        if missing > 0:
+            x, mask = F.pad(x, (0, missing), value=silence), None
+            if truth is not None:  # the last frame holds, as where other clips are padded
+                truth = torch.cat([truth, truth[:, -1:].expand(-1, missing, -1)], 1)
+        elif mask is not None:
+            mask = mask | (torch.arange(mask.shape[1], device=mask.device) < least)
+        return replace(self, features=x, mask=mask, frame_targets=truth)
 
 
 class Bags:

@@ -105,7 +105,9 @@ def _tell_scores(console: Console, story: Story) -> None:
 
 def _tell_alphas(console: Console, story: Story) -> None:
     from earmark.pooling import alpha_to_active_share
+    from earmark.report.results import moments
 
+    least = moments(story.comparison.entries)  # nobody can ask for less than one frame
     console.print("Nobody said how long sounds last. What alpha learned about it", style="bold")
     table = Table(box=None, pad_edge=False)
     table.add_column("\nsound", no_wrap=True)
@@ -124,7 +126,7 @@ def _tell_alphas(console: Console, story: Story) -> None:
     for name, rank in story.ranks.items():
         own = story.alpha[name]
         first, last = max(own, key=own.__getitem__), min(own, key=own.__getitem__)
-        needs = [10 * float(alpha_to_active_share(own[label])) for label in (first, last)]
+        needs = [max(10 * float(alpha_to_active_share(own[label])), least[name].seconds) for label in (first, last)]
         console.print(
             f"{name}: {first} needs {needs[0]:.1f} s of a clip to be believed, {last} {needs[1]:.1f} s. "
             f"Rank correlation of alpha and time heard: {rank:.2f}"

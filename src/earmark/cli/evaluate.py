@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from earmark.cli.app import Json, app, counted, make_console, progress_bar
-from earmark.errors import ArgumentError
+from earmark.errors import ArgumentError, EarmarkError
 from earmark.files import json_text
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ def evaluate(
     from earmark.events import Decoder
 
     about: dict[str, Any] = {"data": data, "split": split, "reference": reference or "data", "segment": segment}
+    about["tune_on"] = tune_on
     decoder = Decoder(threshold=threshold, median=median, min_duration=min_duration, min_gap=min_gap)
     judged: _Model | _Events
     if _is_model(model) or _is_swapped(model, Path(data)):  # the latter is refused where it is opened
@@ -133,6 +134,23 @@ def _read_reference(reference: str | None, own: LabelTable) -> LabelTable:
     return authors_reference(own) if reference == "authors" else read_labels(reference)
 
 
+def _seen(model: Path, data: str, split: str) -> tuple[str, ...]:
+    """What is to be said if the model knows these clips from its training; nothing where nobody can tell."""
+    from earmark.checkpoint import read_model_info
+    from earmark.datasets import open_data
+    from earmark.evaluation.cautions import seen_notes
+    from earmark.training.run import data_fingerprint
+
+    known, notes = read_model_info(model)["provenance"].get("data"), seen_notes(split)
+    if not known or not notes:
+        return ()
+    try:
+        whole = open_data(data)
+    except EarmarkError:  # other splits may not be here; the one that is judged can do without them
+        return ()
+    return notes if data_fingerprint(whole) == known else ()
+
+
 class _Model:
     """A model, and the clips it is judged on."""
 
@@ -161,7 +179,7 @@ class _Model:
             "model": str(path),
             "config": tomllib.loads(config.read_text(encoding="utf-8")) if config.is_file() else None,
             "alpha": None if alpha is None else alpha.tolist(),
-            "notes": list(notes),
+            "notes": [*_seen(path, data, split), *notes],
         }
 
     def judge(self, decoder: Decoder, tune_on: str | None, segment: float, align: str, with_psds: bool) -> Judgement:

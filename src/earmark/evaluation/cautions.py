@@ -1,4 +1,5 @@
-"""What one should know before believing scores, each in a line: too few clips, and labels that do not say when."""
+"""What one should know before believing scores, each in a line: too few clips, clips that the model knows, and labels
+that do not say when."""
 
 from __future__ import annotations
 
@@ -7,11 +8,12 @@ from collections.abc import Sequence
 from earmark.annotations import LabelTable
 from earmark.evaluation.base import Counts
 
-__all__ = ["FEW_CLIPS", "FEW_OF_CLASS", "rough_notes", "untimed_notes"]
+__all__ = ["FEW_CLIPS", "FEW_OF_CLASS", "rough_notes", "seen_notes", "untimed_notes"]
 
 FEW_CLIPS = 30
 FEW_OF_CLASS = 5
 _MOST = 3  # classes that are named
+_SEEN = {"train": "these clips were trained on", "validate": "training chose its epoch by these clips"}
 _REMEDY = "labels with onsets and offsets (--reference FILE) would give them"
 
 
@@ -29,6 +31,19 @@ def rough_notes(static: Counts) -> tuple[str, ...]:
     rare = f"{_named(scarce)} {_are(scarce)} in fewer than {FEW_OF_CLASS} clips" if scarce else ""
     said = ", and ".join(filter(None, (judged, rare)))
     return (f"the numbers are rough: {said}; more clips would make them surer",) if said else ()
+
+
+def seen_notes(split: str) -> tuple[str, ...]:
+    """A line if a model that was trained on a data set is judged on clips of this split of it; or none.
+
+    >>> print(*seen_notes("train"))
+    these clips were trained on, so the scores flatter the model; clips that it does not know say what it is worth
+    >>> seen_notes("test")
+    ()
+    """
+    what = _SEEN.get(split)
+    say = "so the scores flatter the model; clips that it does not know say what it is worth"
+    return (f"{what}, {say}",) if what else ()
 
 
 def untimed_notes(reference: LabelTable, estimate: LabelTable) -> tuple[str, ...]:

@@ -329,12 +329,32 @@ def _verdict(a: Entry, b: Entry, kind: str, statistic: str, level: float, pairs:
     ours, theirs = (_known(entry.counts(kind)) for entry in (a, b))
     f = _statistic(statistic, str(a.judgements[0].scores.get("convention", "plain")))
     names = (a.name, b.name)
-    if len(ours) > 1 and len(theirs) > 1:
-        return compare_seeds(ours, theirs, f, names=names, level=level)
     if len(ours) == len(theirs) == 1:
         exchanges = max(2000, math.ceil(4 * pairs / (1 - level)))
         return compare(ours[0], theirs[0], f, names=names, level=level, exchanges=exchanges)
-    return _one_against_seeds(ours, theirs, f, names, level)
+    try:
+        if len(ours) > 1 and len(theirs) > 1:
+            return compare_seeds(ours, theirs, f, names=names, level=level)
+        return _one_against_seeds(ours, theirs, f, names, level)
+    except DataError:  # as where one clip alone has events: without it there is no score, and nothing is known of luck
+        return _untold(ours, theirs, f, names)
+
+
+def _untold(ours: Sequence[Counts], theirs: Sequence[Counts], f: Callable[..., Any], names: tuple[str, str]) -> Verdict:
+    """The verdict on systems whose clips are too few to say how far luck goes: any difference may be luck."""
+    n_clips = len(ours[0].filenames)
+    a, b = (float(np.mean([f(counts, np.ones(n_clips)) for counts in own])) for own in (ours, theirs))
+    return Verdict(
+        names=names,
+        statistic=f.__name__,
+        scores=(a, b),
+        difference=a - b,
+        interval=(-math.inf, math.inf),
+        p_value=1.0,
+        is_different=False,
+        lower_is_better=False,  # F1 decides
+        basis=f"{n_clips} clips, {len(ours)} and {len(theirs)} seeds: too little to tell",
+    )
 
 
 def _one_against_seeds(

@@ -23,6 +23,7 @@ Runs = tuple[Ints, Ints, Ints, Floats]  # class, first frame, one past the last,
 
 _BLOCK = 1 << 13  # frames decoded at once: bounds memory, and stays in the cache
 _SLACK = 1e-6  # of a frame, as in `timing`: 0.3 s at a hop of 0.1 s are 3 frames
+_LONGEST_MEDIAN = 3600.0  # seconds: the filter keeps in memory all that it looks at
 _SETTINGS = ("threshold", "low", "median", "min_duration", "min_gap")
 
 
@@ -40,7 +41,8 @@ class Decoder:
     low
         An event lasts while frames are at or above it; by default the threshold.
     median
-        Length of the median filter in seconds: as many whole frames as fit into half of it, on either side.
+        Length of the median filter in seconds, an hour at most: as many whole frames as fit into half of it, on either
+        side.
     min_duration
         Shortest event that is kept, in seconds.
     min_gap
@@ -166,8 +168,8 @@ class DecoderStream:
         per_class = {name: decoder._per_class(name, len(self.classes)) for name in _SETTINGS}
         self._threshold, self._low = per_class["threshold"], per_class["low"]
         self._half = np.floor(per_class["median"] / (2 * hop) + _SLACK).astype(np.int64)
-        self._shortest = np.ceil(per_class["min_duration"] / hop - _SLACK).astype(np.int64)
-        self._parting = np.maximum(1, np.ceil(per_class["min_gap"] / hop - _SLACK)).astype(np.int64)
+        self._shortest = np.ceil(per_class["min_duration"] / hop - _SLACK)  # not as int64, which they may be beyond
+        self._parting = np.maximum(1, np.ceil(per_class["min_gap"] / hop - _SLACK))
         self._reach = int(self._half.max())
         self._kept: Floats | None = None
         self._position = 0  # frames decided
@@ -277,6 +279,8 @@ def _setting(name: str, value: object) -> float | tuple[float, ...]:
     if not np.all((numbers >= 0) & (numbers <= top) & np.isfinite(numbers)):
         wanted = "in [0, 1]" if top == 1 else "a number of seconds"
         raise ArgumentError(f"{name} must be {wanted}, or one such value per class, found {value!r}")
+    if name == "median" and np.any(numbers > _LONGEST_MEDIAN):
+        raise ArgumentError(f"median must be at most {_LONGEST_MEDIAN:g} seconds, found {value!r}")
     return float(numbers) if numbers.ndim == 0 else tuple(numbers.tolist())
 
 

@@ -40,6 +40,8 @@ def score_bags(
 ) -> Iterator[ClipProbabilities]:
     """Probabilities of whole clips, a clip at a time; clips of like length come together.
 
+    A clip shorter than one output frame has one, of the clip with silence behind it, as in detection.
+
     Parameters
     ----------
     detector
@@ -50,8 +52,9 @@ def score_bags(
     detector.eval()
     durations = bags.durations
     for batch in bags.whole(batch_size):
+        filled = batch.filled_up(detector.reduction, -detector.features.range_db)
         with torch.autocast(bags.device.type, torch.bfloat16, enabled=half):
-            output = detector(batch.features, batch.mask)
+            output = detector(filled.features, filled.mask)
         dynamic, static = output.dynamic.float().cpu().numpy(), output.static.float().cpu().numpy()
         frames = [batch.features.shape[-1]] * len(static) if batch.mask is None else batch.mask.sum(1).tolist()
         real = [dynamic.shape[1]] * len(static) if output.mask is None else output.mask.sum(1).tolist()

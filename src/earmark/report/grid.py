@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from earmark import plots
 from earmark.errors import DataError
@@ -25,7 +26,7 @@ from earmark.experiment.cells import changed_settings, data_of
 from earmark.experiment.grid import Cell, Grid
 from earmark.experiment.results import Row, by_system, describe_data, write_results
 from earmark.files import make_folder, written_whole
-from earmark.pooling.bounds import max_alpha
+from earmark.pooling import ConstrainedAutoPool, create_pool
 from earmark.report import words
 from earmark.report.figures import Drawing
 from earmark.report.grid_tables import (
@@ -37,9 +38,10 @@ from earmark.report.grid_tables import (
     published_tables,
 )
 from earmark.report.inline import fill_template, inline_svg
-from earmark.report.results import class_f1, learned_alphas
+from earmark.report.results import bag_frames, class_f1, learned_alphas
 from earmark.report.runs import Extra, write_report
 from earmark.report.tables import Table, short_number
+from earmark.settings import Settings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,7 +52,7 @@ _FIGURES = {  # file, what is said below, whether it is wide
     "classes": ("f1-by-class", "Dynamic F1 of each class. Bars are 95 % intervals.", True),
     "alphas": (
         "learned-alpha",
-        "Alpha as learned, the mean over runs. At the dashed bound of CAP one moment can just carry the vote.",
+        "Alpha as learned, the mean over runs. A dashed line is the greatest that CAP allows.",
         False,
     ),
     "durations": (
@@ -237,8 +239,8 @@ def _figures(grid: Grid, rows: Sequence[Row], judged: Sequence[_Judged]) -> dict
     alphas = learned_alphas(first.entries)
     if alphas:
         cells = {system: theirs[0].cell for system, theirs in by_system(rows).items()}
-        bounds = {name: _bound(cells[name]) for name in alphas if cells[name].settings.pool["name"] == "cap"}
-        found["alphas"] = plots.learned_alpha(alphas, bounds)
+        bounds = {name: _bound(cells[name].settings, len(own)) for name, own in alphas.items()}
+        found["alphas"] = plots.learned_alpha(alphas, {name: own for name, own in bounds.items() if own is not None})
     if grid.published and any(own.intervals for own in judged):
         found["published"] = _published_figure(grid, rows, judged)
     return found | _durations(grid)
@@ -277,11 +279,18 @@ def _class_scores(
     return values, bars
 
 
-def _bound(cell: Cell) -> float:
-    """The greatest alpha that CAP allows for the bags it is trained on, Eq. (13)."""
-    settings = cell.settings
-    frames = settings.features.frames(round(settings.training.patch * settings.features.rate))
-    return float(max_alpha(0.5, frames // int(settings.network["reduction"])))
+def _bound(settings: Settings, n_classes: int) -> float | None:
+    """The greatest alpha that CAP allows for the bags it is trained on; None for others, or if classes differ in it."""
+    options = dict(settings.pool)
+    pool = create_pool(options.pop("name"), n_classes, **options)
+    if not isinstance(pool, ConstrainedAutoPool):
+        return None
+    with torch.no_grad():
+        pool.train()(torch.zeros(1, bag_frames(settings), n_classes))  # so it has met a bag of that length
+        pool.alpha.fill_(torch.inf)
+    pool.project()
+    greatest = set(pool.alpha.tolist())
+    return greatest.pop() if len(greatest) == 1 else None
 
 
 def _published_figure(grid: Grid, rows: Sequence[Row], judged: Sequence[_Judged]) -> Figure:

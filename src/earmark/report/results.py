@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from earmark.annotations import LabelTable
+from earmark.errors import EarmarkError
 from earmark.evaluation.base import Counts, tally
 from earmark.evaluation.comparison import Entry
 from earmark.evaluation.models import Grid
 from earmark.evaluation.saved import Saved
 from earmark.evaluation.statistics import Interval, bootstrap
 from earmark.inference.bags import ClipProbabilities
+from earmark.networks import create_network
 from earmark.pooling.bounds import alpha_to_active_share
 from earmark.report.tables import Cell, Column, Table, number_cell
-from earmark.report.words import percent
+from earmark.report.words import Moment, needed, percent
+from earmark.settings import Settings, load_recipe
 
-__all__ = ["alpha_table", "class_f1", "class_table", "dense_probabilities", "heard_shares", "learned_alphas"]
+__all__ = [
+    "alpha_table",
+    "bag_frames",
+    "class_f1",
+    "class_table",
+    "dense_probabilities",
+    "heard_shares",
+    "learned_alphas",
+    "moments",
+]
 
 Floats = npt.NDArray[np.float64]
 
@@ -82,6 +96,32 @@ def learned_alphas(entries: Sequence[Entry]) -> dict[str, dict[str, float]]:
     return found
 
 
+def moments(entries: Sequence[Entry]) -> dict[str, Moment]:
+    """One output frame of each model, by the clips it was judged on, or else by the patches it learned from."""
+    found = {}
+    for entry in entries:
+        saved = entry.judgements[0]
+        clips = [(own.duration, len(own.p)) for own in saved.probabilities().values()]
+        configs = [place / "config.toml" for place in (saved.folder, saved.folder.parent)]
+        config = next((path for path in configs if path.is_file()), None)
+        if not clips and config is not None:
+            with suppress(EarmarkError):  # of another version
+                settings = load_recipe(config)
+                clips = [(settings.training.patch, bag_frames(settings))]
+        if clips:
+            seconds, share = np.mean([(duration / frames, 1 / frames) for duration, frames in clips], axis=0).tolist()
+            found[entry.name] = Moment(seconds, share)
+    return found
+
+
+def bag_frames(settings: Settings) -> int:
+    """Output frames of a patch, as training draws them."""
+    options = dict(settings.network)
+    with torch.device("meta"):  # no weights are drawn: only its reduction is asked for
+        network = create_network(options.pop("name"), settings.features.n_bands, **options)
+    return settings.features.frames(round(settings.training.patch * settings.features.rate)) // network.reduction
+
+
 def heard_shares(labels: LabelTable, durations: Mapping[str, float]) -> dict[str, tuple[float, float]]:
     """For how long each class is heard in a clip that has it, on average: seconds, and share of the clip.
 
@@ -101,7 +141,10 @@ def heard_shares(labels: LabelTable, durations: Mapping[str, float]) -> dict[str
 
 
 def alpha_table(
-    alphas: Mapping[str, Mapping[str, float]], heard: Mapping[str, tuple[float, float]], classes: Sequence[str]
+    alphas: Mapping[str, Mapping[str, float]],
+    heard: Mapping[str, tuple[float, float]],
+    classes: Sequence[str],
+    moments: Mapping[str, Moment],
 ) -> Table:
     """Alpha of each class, the share of a clip that it asks for, and beside them for how long the class is heard."""
     columns = [Column("class", is_text=True)]
@@ -115,13 +158,19 @@ def alpha_table(
         if heard:
             seconds, share = heard.get(label, (np.nan, np.nan))
             cells += [Cell(f"{seconds:.2f}", seconds) if label in heard else number_cell(None), _share_cell(share)]
-        for own in alphas.values():
-            cells += [Cell(f"{own[label]:.2f}", own[label]), _share_cell(float(alpha_to_active_share(own[label])))]
+        for name, own in alphas.items():
+            cells += [Cell(f"{own[label]:.2f}", own[label]), _needs_cell(own[label], moments.get(name))]
         rows.append(tuple(cells))
     note = (
-        "Needs: the share of a clip for which a sound must be there, and certain, before the clip counts as having it."
+        "Needs: the share of a clip for which a sound must be there, and certain, before the clip counts as having it"
+        f"{'; a single moment is one frame of the output.' if moments else '.'}"
     )
     return Table(tuple(columns), tuple(rows), "Alpha read as a duration", note)
+
+
+def _needs_cell(alpha: float, moment: Moment | None) -> Cell:
+    share = float(alpha_to_active_share(alpha))
+    return Cell(needed(alpha, moment), share if moment is None else max(share, moment.share))
 
 
 def _share_cell(share: float) -> Cell:

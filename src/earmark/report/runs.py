@@ -171,7 +171,7 @@ def _results(
     alphas = results.learned_alphas(entries)
     found: dict[str, Drawing | None] = {"classes": figures.class_figure(scores, counts.classes)}
     if alphas:
-        tables["alphas"] = results.alpha_table(alphas, material.heard(), counts.classes)
+        tables["alphas"] = results.alpha_table(alphas, material.heard(), counts.classes, results.moments(entries))
         found["alphas"] = figures.alpha_figure(alphas)
     if material.labels is not None and material.judged_by is not None:
         found["durations"] = figures.duration_figure(material.labels, material.durations)
@@ -190,7 +190,9 @@ def _alpha_example(comparison: Comparison, material: _Material) -> str:
     value = {name: own[comparison.statistic].value for name, own in comparison.values.items()}
     name = max(alphas, key=lambda name: value[name] if value[name] == value[name] else -1.0)
     label = max(alphas[name], key=alphas[name].__getitem__)
-    return f"An example from {name} is {words.alpha_sentence(label, alphas[name][label], material.heard().get(label))}"
+    moment = results.moments([entry for entry in comparison.entries if entry.name == name]).get(name)
+    said = words.alpha_sentence(label, alphas[name][label], material.heard().get(label), moment)
+    return f"An example from {name} is {said}"
 
 
 def _show_mistakes(

@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from earmark.checkpoint import read_model_info
 from earmark.errors import EarmarkError
@@ -18,6 +18,7 @@ from earmark.pooling.bounds import alpha_to_active_share
 from earmark.report.tables import DASH, short_number
 
 __all__ = [
+    "Moment",
     "Run",
     "achievement",
     "alpha_sentence",
@@ -26,6 +27,7 @@ __all__ = [
     "heading",
     "lead",
     "listed",
+    "needed",
     "percent",
     "read_run",
     "verdict",
@@ -59,6 +61,13 @@ def percent(share: float) -> str:
     return f"{100 * share:.{1 if 0 < share < 0.0995 else 0}f} %"
 
 
+class Moment(NamedTuple):
+    """One frame of a model's output, the least that it can ask for: its seconds, and its share of a clip."""
+
+    seconds: float
+    share: float
+
+
 @dataclass(frozen=True)
 class Run:
     """What a run folder says about itself, as far as it does."""
@@ -78,7 +87,7 @@ class Run:
 
     @property
     def supervision(self) -> str:
-        """Whether it learned from "weak" or "strong" labels."""
+        """How it was told: "weak", which classes a clip has; "strong", when; or "mixed", when where that is known."""
         try:
             return str(tomllib.loads(self.config)["training"]["supervision"])
         except (tomllib.TOMLDecodeError, LookupError, TypeError):
@@ -110,7 +119,8 @@ def heading(comparison: Comparison) -> str:
 def lead(comparison: Comparison, runs: Sequence[Run]) -> str:
     """What was trained on what, and judged on what."""
     scores = runs[0].saved.scores
-    classes = f"{_number(len(scores['classes']))} kind{'s' if len(scores['classes']) > 1 else ''} of sound"
+    is_one = len(scores["classes"]) == 1
+    classes = f"{_number(len(scores['classes']))} kind{'' if is_one else 's'} of sound"
     trained = sorted({run.provenance["training_clips"] for run in runs if "training_clips" in run.provenance})
     models = f"{_number(len(comparison.entries))} model{'s' if len(comparison.entries) > 1 else ''}"
     times = f" ({_number(len(runs))} trainings)" if len(runs) > len(comparison.entries) else ""
@@ -120,18 +130,19 @@ def lead(comparison: Comparison, runs: Sequence[Run]) -> str:
         return f"{models}{times} {be} judged on {judged}, for {classes}.".capitalize()
     source = " and ".join(dict.fromkeys(_data_name(run.provenance.get("data_source", "")) for run in runs))
     told = {run.entry: run.supervision for run in runs}
-    strong = [name for name, supervision in told.items() if supervision == "strong"]
+    strong = [name for name, supervision in told.items() if supervision != "weak"]
     if len(strong) == len(told):
-        labels = f"whose labels say when each of {classes} is heard"
+        taught = f"told when {'' if is_one else 'each of '}{classes} is heard"
     else:
-        labels = f"whose labels say which of {classes} are somewhere in a clip, but not when"
+        which = f"whether {classes} is" if is_one else f"which of {classes} are"
+        taught = f"told {which} somewhere in a clip, but not when"
     extra = (
         f" Only {listed(strong)} {'was' if len(strong) == 1 else 'were'} told when."
         if 0 < len(strong) < len(told)
         else ""
     )
     clips = " or ".join(f"{count:,}" for count in trained)
-    text = f"{models}{times} {be} trained on {clips} clips of {source}, {labels}, and judged on {judged}.{extra}"
+    text = f"{models}{times} {be} trained on {clips} clips of {source}, {taught}, and judged on {judged}.{extra}"
     return text[0].upper() + text[1:]
 
 
@@ -163,13 +174,30 @@ def achievement(comparison: Comparison) -> str:
     )
 
 
-def alpha_sentence(label: str, alpha: float, heard: tuple[float, float] | None = None) -> str:
+def needed(alpha: float, moment: Moment | None = None) -> str:
+    """How much of a clip alpha asks for: a share of it, but never less than one frame.
+
+    >>> needed(1.8, Moment(0.37, 0.037)), needed(9.0, Moment(0.37, 0.037)), needed(9.0, Moment(0.023, 0.0023))
+    ('14 %', 'a single moment (0.4 s)', 'a single moment (0.02 s)')
+    """
+    share = float(alpha_to_active_share(alpha))
+    if moment is None or share > moment.share:
+        return percent(share)
+    return f"a single moment ({moment.seconds:.{1 if moment.seconds >= 0.1 else 2}f} s)"
+
+
+def alpha_sentence(
+    label: str, alpha: float, heard: tuple[float, float] | None = None, moment: Moment | None = None
+) -> str:
     """Alpha read as a duration, beside the measured one.
 
     >>> alpha_sentence("siren", 1.8, (2.2, 0.22))
     'siren: alpha 1.8, needs about 14 % of the clip; it is heard for 22 % of a clip that has it'
+    >>> alpha_sentence("siren", 9.0, moment=Moment(0.37, 0.037))
+    'siren: alpha 9.0, needs a single moment (0.4 s)'
     """
-    text = f"{label}: alpha {alpha:.1f}, needs about {percent(float(alpha_to_active_share(alpha)))} of the clip"
+    share = needed(alpha, moment)
+    text = f"{label}: alpha {alpha:.1f}, needs {f'about {share} of the clip' if share.endswith('%') else share}"
     return text if heard is None else f"{text}; it is heard for {percent(heard[1])} of a clip that has it"
 
 
@@ -211,16 +239,15 @@ def commands(runs: Sequence[Run], out: Path) -> list[str]:
 
 def _evaluate_command(saved: Saved) -> str:
     scores, model = saved.scores, Path(saved.scores["model"])
-    decoder = dict(scores.get("decoder") or {})
-    tuned_on = str(decoder.pop("tuned_on", None) or "").rpartition(", ")[2]
-    options = {"split": scores.get("split"), "reference": scores.get("reference"), "segment": scores.get("segment")}
-    options |= {"align": scores.get("align"), **decoder, "tune_on": tuned_on}
-    if tuned_on:
-        del options["threshold"]
+    options = {name: scores.get(name) for name in ("split", "reference", "segment", "align")}
+    options |= {**(scores.get("decoder") or {}), "tuned_on": None, "tune_on": scores.get("tune_on")}
+    if options["tune_on"]:
+        del options["threshold"]  # of each class: they were found
     words = ["earmark", "evaluate", str(saved.folder if model.parent == saved.folder else model), str(scores["data"])]
     for name, value in options.items():
         if value and value != _USUAL.get(name):
             words += [f"--{name.replace('_', '-')}", str(value)]
+    words += ["--psds"] if scores.get("psds") else []
     return shlex.join(words if model.parent == saved.folder else [*words, "--out", str(saved.folder)])
 
 
