@@ -163,7 +163,7 @@ def alpha_table(
         rows.append(tuple(cells))
     note = (
         "Needs: the share of a clip for which a sound must be there, and certain, before the clip counts as having it"
-        f"{'; a single moment is one frame of the output.' if moments else '.'}"
+        f"{'; seconds are one frame of the output, the least that there is.' if moments else '.'}"
     )
     return Table(tuple(columns), tuple(rows), "Alpha read as a duration", note)
 

@@ -175,15 +175,15 @@ def achievement(comparison: Comparison) -> str:
 
 
 def needed(alpha: float, moment: Moment | None = None) -> str:
-    """How much of a clip alpha asks for: a share of it, but never less than one frame.
+    """How much of a clip alpha asks for: a share of it, or where that is less than one frame, the frame.
 
     >>> needed(1.8, Moment(0.37, 0.037)), needed(9.0, Moment(0.37, 0.037)), needed(9.0, Moment(0.023, 0.0023))
-    ('14 %', 'a single moment (0.4 s)', 'a single moment (0.02 s)')
+    ('14 %', '0.4 s', '0.02 s')
     """
     share = float(alpha_to_active_share(alpha))
     if moment is None or share > moment.share:
         return percent(share)
-    return f"a single moment ({moment.seconds:.{1 if moment.seconds >= 0.1 else 2}f} s)"
+    return f"{moment.seconds:.{1 if moment.seconds >= 0.1 else 2}f} s"
 
 
 def alpha_sentence(
@@ -194,10 +194,11 @@ def alpha_sentence(
     >>> alpha_sentence("siren", 1.8, (2.2, 0.22))
     'siren: alpha 1.8, needs about 14 % of the clip; it is heard for 22 % of a clip that has it'
     >>> alpha_sentence("siren", 9.0, moment=Moment(0.37, 0.037))
-    'siren: alpha 9.0, needs a single moment (0.4 s)'
+    'siren: alpha 9.0, needs a single moment of 0.4 s'
     """
-    share = needed(alpha, moment)
-    text = f"{label}: alpha {alpha:.1f}, needs {f'about {share} of the clip' if share.endswith('%') else share}"
+    least = needed(alpha, moment)
+    some = f"about {least} of the clip" if least.endswith("%") else f"a single moment of {least}"
+    text = f"{label}: alpha {alpha:.1f}, needs {some}"
     return text if heard is None else f"{text}; it is heard for {percent(heard[1])} of a clip that has it"
 
 
