@@ -112,6 +112,7 @@ def test_presence_and_scores(earmark, model, recordings, tmp_path):
     code, told, _ = earmark("detect", model, recordings, "--out", out, "--presence", "1.5", "--keep-scores")
     assert code == 0
     assert "2 from what was kept" in told
+    assert f"probabilities of 2 recordings in {out / 'presence.csv'}\n" in told
     assert len((out / "presence.csv").read_text().splitlines()) == 5
     options = ("--presence", "recording", "--keep-scores", "--report")
     assert earmark("detect", model, recordings, "--out", out, *options)[0] == 0
@@ -216,8 +217,75 @@ def test_interrupted_it_says_how_to_go_on(earmark, model, recordings, tmp_path, 
     code, out, err = earmark("detect", model, recordings, "--out", tmp_path / "o")
     assert (code, out) == (130, "")
     assert err == (
-        f"earmark: interrupted; what is done is in {tmp_path / 'o'}, and the same command goes on with the rest\n"
+        f"earmark: interrupted, 2 recordings still to do; what is done is in {tmp_path / 'o'}, and the same command "
+        "goes on with the rest\n"
     )
+
+
+def test_interrupted_with_another_threshold_it_says_how_much_is_left(earmark, model, recordings, tmp_path, monkeypatch):
+    from earmark.detection import job
+
+    def interrupt(paths, *args, **options):
+        score_files(paths[:1], *args, **options)
+        raise KeyboardInterrupt
+
+    assert earmark("detect", model, recordings, "--out", tmp_path / "o")[0] == 0
+    score_files = job.score_files
+    with monkeypatch.context() as patch:
+        patch.setattr(job, "score_files", interrupt)
+        code, _, err = earmark("detect", model, recordings, "--out", tmp_path / "o", "--threshold", "0.6")
+    assert (code, err.startswith("earmark: interrupted, 1 recording still to do; what is done is in")) == (130, True)
+    assert read_labels(tmp_path / "o" / "events.csv").filenames == ("a.wav",)
+    _, out, _ = earmark("detect", model, recordings / "a.wav", "--out", tmp_path / "o", "--threshold", "0.6")
+    assert out.splitlines() == [
+        f"1 of 1 recordings done, 1 of them before; 1 events in {tmp_path / 'o' / 'events.csv'}",
+        "1 recording of earlier calls still to do: not in events.csv until then",
+    ]
+
+
+def test_what_changed_by_hand_and_what_is_gone_is_said(earmark, model, tmp_path):
+    folder, out = tmp_path / "in", tmp_path / "o"
+    folder.mkdir()
+    for name in ("a.wav", "b.wav"):
+        audio.write(folder / name, np.zeros(22050), 22050)
+    assert earmark("detect", model, folder, "--out", out)[0] == 0
+    (out / "events.csv").write_text("filename,label\na.wav,owl\n")
+    (folder / "b.wav").unlink()
+    _, told, _ = earmark("detect", model, folder, "--out", out)
+    assert told.splitlines() == [
+        f"1 of 1 recordings done, 1 of them before; 1 events in {out / 'events.csv'}",
+        "1 recording no longer there: left out of events.csv, files in events stay",
+        "1 file of an earlier run, changed since, kept with .edited in the name",
+    ]
+    assert "owl" in (out / "events.edited.csv").read_text()
+
+
+def test_thresholds_of_a_file_go_by_the_names_of_its_classes(earmark, model, recordings, tmp_path):
+    tuned = tmp_path / "scores.json"
+
+    def found(classes, threshold=(0.9, 0.04, 0.9), *options):
+        tuned.write_text(json.dumps({"classes": classes, "decoder": {"threshold": threshold}}))
+        return earmark("detect", model, recordings / "a.wav", "--json", "--thresholds", tuned, *options)
+
+    for classes, threshold in ((["dog", "cat"], (0.9, 0.04)), (["owl", "cat", "dog"], (0.9, 0.04, 0.9))):
+        code, out, err = found(classes, threshold)
+        assert [event["label"] for event in json.loads(out)["events"]] == ["cat"], err
+    code, out, _ = found(["cat", "dog"], (0.9, 0.04))
+    assert [event["label"] for event in json.loads(out)["events"]] == ["dog"]
+    code, out, _ = found(["owl", "frog"], 0.04)  # one for all
+    assert len(json.loads(out)["events"]) == 2
+    code, out, err = found(["cat", "owl", "frog"])
+    assert (code, out) == (2, "")
+    assert err == (
+        f"earmark: {tuned}: thresholds for other classes than the model's: none for dog; tune them with this model: "
+        "earmark evaluate --tune-on\n"
+    )
+    code, _, err = found(["cat", "owl", "frog"], (0.9, 0.04, 0.9), "--live")
+    assert (code, "none for dog" in err) == (2, True)
+    code, _, err = found(["cat", "dog"])
+    assert (code, err) == (2, f"earmark: {tuned}: threshold is given for 3 classes, but 'classes' names 2\n")
+    code, _, err = found("cat")
+    assert (code, err) == (2, f"earmark: {tuned}: 'classes' must be a list of names, found 'cat'\n")
 
 
 @pytest.mark.parametrize(
@@ -253,5 +321,8 @@ def test_nothing_to_hear_is_one_line(earmark, model, tmp_path):
     for options in ([], ["--out", tmp_path / "o"]):
         code, _, err = earmark("detect", model, tmp_path, *options)
         assert (code, err) == (2, "earmark: there are no files of sound in what was given\n")
+    code, _, err = earmark("detect", model, tmp_path / "nowhere", "--out", tmp_path / "o")
+    assert (code, err) == (2, f"earmark: {tmp_path / 'nowhere'}: there is no such file or folder\n")
+    assert not (tmp_path / "o").exists()
     code, _, err = earmark("detect", tmp_path / "no.safetensors", tmp_path)
     assert (code, err) == (2, f"earmark: {tmp_path / 'no.safetensors'}: no such file\n")

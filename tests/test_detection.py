@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +13,14 @@ from fake_scorer import EnergyScorer, bursts
 
 import earmark
 from earmark import audio
+from earmark.annotations import Label
 from earmark.bags import Bags, build_store
 from earmark.checkpoint import save_detector
 from earmark.datasets import open_data
 from earmark.detection.detector import SoundDetector, load
+from earmark.detection.inputs import find_recordings
 from earmark.detection.ledger import DIED_TWICE, Ledger
-from earmark.detection.outputs import JobFolder, check_formats, choose_names, find_recordings, table_name
+from earmark.detection.outputs import JobFolder, check_formats, choose_names, table_name
 from earmark.detection.spans import LocalExecutor, Plan, Span, plan, score_files, score_span
 from earmark.errors import ArgumentError, DataError
 from earmark.evaluation.models import decode_clip
@@ -130,9 +133,15 @@ def test_a_file_that_shrinks_meanwhile_is_noticed(sound, monkeypatch):
 
 
 def test_threads_leave_torch_as_it_was(sound):
-    torch.set_num_threads(1)
-    SoundDetector(EnergyScorer()).detect(sound, workers=2)
-    assert torch.get_num_threads() == 1
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        SoundDetector(EnergyScorer()).detect(sound, workers=2)
+        assert torch.get_num_threads() == 3
+        with ThreadPoolExecutor(1) as pool:  # a new thread begins with what was set last, in any thread
+            assert pool.submit(torch.get_num_threads).result() == 3
+    finally:
+        torch.set_num_threads(before)
 
 
 def save_model(path, classes=("dog", "cat"), recipe="quick", **changes):
@@ -294,6 +303,28 @@ def test_who_was_running_at_two_deaths_is_failed(tmp_path):
         assert (ledger.entry(path).state, ledger.entry(path).reason) == ("failed", DIED_TWICE)
         ledger.forgive(path)
         assert (ledger.entry(path).state, ledger.entry(path).attempts) == ("pending", 0)
+
+
+def test_a_recording_that_failed_leaves_no_events_to_another(tmp_path):
+    path, settings = Path("/a"), '{"decoder": {}, "presence": null}'
+    done = {"status": os.stat(tmp_path), "duration": 1.0, "seconds": 1.0, "settings": settings, "formats": "tsv"}
+    with Ledger(tmp_path / "l") as ledger:
+        ledger.add([(path, "a")])
+        presence = [(0.0, 1.0, np.ones(1))]
+        ledger.finish(path, [Label("a", 0.0, 1.0, "dog")], scores=False, presence=presence, **done)
+        for _ in range(2):
+            ledger.begin(path)
+            ledger.recover()
+        assert (ledger.entry(path).state, ledger.entry(path).settings) == ("failed", None)
+        assert (ledger.events(path), ledger.presence(path)) == ([], [])
+        ledger.forgive(path)
+        ledger.finish(path, [Label("a", 0.0, 1.0, "dog")], scores=False, presence=presence, **done)
+        ledger.drop_failed([path])
+        assert len(ledger.events(path)) == 1  # it did not fail
+        ledger._update(path, "state = 'failed'")  # as an older ledger has it, with events
+        ledger.drop_failed([path])
+        ledger.add([(Path("/b"), "b")])
+        assert (ledger.events(Path("/b")), ledger.presence(Path("/b"))) == ([], [])
 
 
 def test_a_ledger_that_is_none_is_refused(tmp_path):

@@ -231,9 +231,216 @@ def test_kept_scores_are_decided_on_anew_without_running(recordings, tmp_path):
 
 def test_one_table_is_decided_in_one_way(recordings, tmp_path):
     run_job(model(), [recordings / "a.wav"], tmp_path / "out", decoder=Decoder(threshold=0.9))
-    with pytest.raises(ArgumentError, match=r"holds 1 other recordings, such as a.wav, decided with other settings"):
-        run_job(model(), [recordings / "night 1"], tmp_path / "out")
+    about = (tmp_path / "out" / "job.json").read_bytes()
+    message = (
+        r"holds 1 other recording, such as a.wav, decided with other settings; name it too, or choose another folder"
+    )
+    with pytest.raises(ArgumentError, match=message):
+        run_job(model(), [recordings / "night 1"], tmp_path / "out", formats=["audacity"])
+    assert (tmp_path / "out" / "job.json").read_bytes() == about  # what is refused changes nothing
+    assert list(read_labels(tmp_path / "out" / "events.csv").filenames) == ["a.wav"]
     assert run_job(model(), [recordings], tmp_path / "out").done == 5
+    message = r"holds 3 other recordings, such as .*; name them too, or"
+    with pytest.raises(ArgumentError, match=message):
+        run_job(model(), [recordings / "night 1"], tmp_path / "out", decoder=Decoder(threshold=0.9))
+
+
+def interrupt_after(number):
+    def interrupt(progress):
+        if progress.settled == number:
+            raise KeyboardInterrupt
+
+    return interrupt
+
+
+@pytest.mark.parametrize("keep_scores", [False, True])
+def test_interrupted_with_other_settings_the_table_holds_what_was_decided_with_them_alone(
+    keep_scores, recordings, tmp_path
+):
+    out, other = tmp_path / "out", Decoder(threshold=0.9)
+    wanted = {"workers": 1, "keep_scores": keep_scores}
+    run_job(model(), [recordings], out, **wanted)
+    first = files_of(out)
+    with pytest.raises(KeyboardInterrupt):
+        run_job(model(), [recordings], out, decoder=other, hook=interrupt_after(2), **wanted)
+    run_job(model(), [recordings], tmp_path / "fresh", decoder=other, **wanted)
+    fresh, found = read_labels(tmp_path / "fresh" / "events.csv"), read_labels(out / "events.csv")
+    assert len(found.filenames) == 2
+    for name in found.filenames:
+        assert found.of(name) == fresh.of(name)
+    with Ledger(out / "ledger.sqlite", read_only=True) as ledger:
+        counts = ledger.counts()
+        assert (counts["done"], counts["pending"] + counts["running"]) == (2, 3)
+    report = run_job(model(), [recordings / found.filenames[0]], out, decoder=other, **wanted)
+    assert (report.kept, report.waiting) == (1, 3)
+    assert len(read_labels(out / "events.csv").filenames) == 2
+    shutil.copytree(out, tmp_path / "back")
+    report = run_job(model(), [recordings], out, decoder=other, **wanted)
+    assert (report.kept, report.done + report.redecided, report.waiting) == (2, 3, 0)
+    assert files_of(out) == files_of(tmp_path / "fresh")
+    report = run_job(
+        model(), [recordings], tmp_path / "back", **wanted
+    )  # as it was: only what was touched is done again
+    assert report.kept >= 2
+    assert files_of(tmp_path / "back") == first
+
+
+def test_killed_with_other_settings_the_table_is_not_out_of_date(recordings, tmp_path):
+    def die(progress):
+        raise SystemExit("killed")
+
+    run_job(model(), [recordings], tmp_path / "out")
+    with pytest.raises(SystemExit):
+        run_job(model(), [recordings], tmp_path / "out", decoder=Decoder(threshold=0.9), hook=die)
+    assert table(tmp_path / "out" / "events.csv") == []
+
+
+def test_interrupted_while_more_is_written_no_row_is_missing(recordings, tmp_path):
+    run_job(model(), [recordings], tmp_path / "out")
+    kept = (tmp_path / "out" / "events.csv").read_bytes()
+    with pytest.raises(KeyboardInterrupt):
+        run_job(model(), [recordings], tmp_path / "out", keep_scores=True, workers=1, hook=interrupt_after(2))
+    assert (tmp_path / "out" / "events.csv").read_bytes() == kept
+    assert run_job(model(), [recordings], tmp_path / "out", keep_scores=True).done == 3
+
+
+def test_a_recording_that_changed_and_was_not_heard_to_the_end_is_run_again(recordings, tmp_path):
+    run_job(model(), [recordings], tmp_path / "out", keep_scores=True)
+    audio.write(recordings / "a.wav", bursts(3, (1, 2)), 8000)
+
+    class Interrupted(EnergyScorer):
+        def score(self, samples):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_job(SoundDetector(Interrupted()), [recordings], tmp_path / "out", keep_scores=True)
+    report = run_job(model(), [recordings], tmp_path / "out", keep_scores=True, decoder=Decoder(threshold=0.4))
+    assert (report.done, report.redecided) == (1, 4)
+    run_job(model(), [recordings], tmp_path / "fresh", keep_scores=True, decoder=Decoder(threshold=0.4))
+    assert files_of(tmp_path / "out") == files_of(tmp_path / "fresh")
+
+
+@pytest.mark.parametrize("name", ["events", "presence"])
+def test_a_table_that_somebody_has_corrected_is_not_lost(name, recordings, tmp_path):
+    detector, out = model(), tmp_path / "out"
+    detector.pool = create_pool("max", 2)
+    run_job(detector, [recordings], out, presence=1.0)
+    mine, own = out / f"{name}.csv", (out / f"{name}.csv").read_bytes()
+    for number in ("", "2"):
+        mine.write_text(f"filename,label\na.wav,owl {number}\n")
+        report = run_job(detector, [recordings], out, presence=1.0)
+        assert (report.kept, report.edited) == (5, 1)
+        assert (out / f"{name}.edited{number}.csv").read_text() == f"filename,label\na.wav,owl {number}\n"
+        assert mine.read_bytes() == own
+    audio.write(recordings / "b.wav", bursts(1), 8000)
+    assert run_job(detector, [recordings], out, presence=1.0).edited == 0  # the job's own
+
+
+def test_a_table_that_was_written_right_before_a_death_is_nobodys_correction(recordings, tmp_path, monkeypatch):
+    run_job(model(), [recordings], tmp_path / "out")
+    audio.write(recordings / "b.wav", bursts(1), 8000)
+
+    def die(source, target):
+        if Path(target).name == "events.csv":
+            raise SystemExit("killed")
+        replace(source, target)
+
+    replace = os.replace
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", die)
+        with pytest.raises(SystemExit):
+            run_job(model(), [recordings], tmp_path / "out")
+    assert run_job(model(), [recordings], tmp_path / "out").edited == 0
+    assert not list((tmp_path / "out").glob("*.edited*"))
+
+
+def test_a_file_where_events_are_to_be_written_is_not_lost(recordings, tmp_path):
+    mine = tmp_path / "out" / "events" / "a.wav.txt"
+    run_job(model(), [recordings], tmp_path / "out")
+    mine.write_text("somebody's")
+    assert run_job(model(), [recordings], tmp_path / "out", formats=["tsv", "audacity"]).edited == 1
+    assert mine.with_name("a.wav.edited.txt").read_text() == "somebody's"
+    assert "loud" in mine.read_text()
+
+
+def test_a_recording_that_is_gone_is_left_out_and_comes_back_at_no_cost(recordings, tmp_path):
+    out, away = tmp_path / "out", tmp_path / "away.wav"
+    first = run_job(model(), [recordings], out)
+    kept = (out / "events.csv").read_bytes()
+    (recordings / "night 2" / "c.wav").rename(away)
+    report = run_job(model(), [recordings / "night 1"], out)  # which says nothing about the other
+    assert (report.gone, report.events) == (0, first.events)
+    report = run_job(model(), [recordings], out)
+    assert (report.files, report.kept, report.gone) == (4, 4, 1)
+    assert "night 2/c.wav" not in read_labels(out / "events.csv").filenames
+    assert (out / "events" / "night 2" / "c.wav.tsv").exists()
+    assert run_job(model(), [recordings], out).gone == 0  # said once
+    with Ledger(out / "ledger.sqlite", read_only=True) as ledger:
+        assert ledger.counts() == {"pending": 0, "running": 0, "done": 4, "failed": 0}
+    away.rename(recordings / "night 2" / "c.wav")
+    report = run_job(model(), [recordings], out)
+    assert (report.kept, report.events) == (5, first.events)
+    assert (out / "events.csv").read_bytes() == kept
+
+
+def test_a_recording_that_is_gone_does_not_stand_in_the_way_of_other_settings(recordings, tmp_path):
+    run_job(model(), [recordings], tmp_path / "out")
+    (recordings / "night 2" / "c.wav").rename(tmp_path / "away.wav")
+    wanted = {"decoder": Decoder(threshold=0.9)}
+    message = r"1 other recording, such as night 2/c.wav, decided with other settings; .*c\.wav is not there: give its "
+    with pytest.raises(ArgumentError, match=message + "folder too, mount its disk, or choose another folder"):
+        run_job(model(), [path for path in recordings.rglob("*") if path.is_file()], tmp_path / "out", **wanted)
+    report = run_job(model(), [recordings], tmp_path / "out", **wanted)
+    assert (report.done, report.gone) == (4, 1)
+    (tmp_path / "away.wav").rename(recordings / "night 2" / "c.wav")
+    mine = tmp_path / "out" / "events" / "night 2" / "c.wav.tsv"
+    mine.write_text("somebody's")
+    report = run_job(model(), [recordings], tmp_path / "out", **wanted)
+    assert (report.done, report.kept, report.edited) == (1, 4, 1)
+    run_job(model(), [recordings], tmp_path / "fresh", **wanted)
+    assert (tmp_path / "out" / "events.csv").read_bytes() == (tmp_path / "fresh" / "events.csv").read_bytes()
+
+
+def test_recordings_on_a_disk_that_is_not_mounted_are_kept(recordings, tmp_path):
+    disk = recordings.rename(tmp_path / "disk")
+    other = tmp_path / "other"
+    other.mkdir()
+    audio.write(other / "x.wav", bursts(1), 8000)
+    first = run_job(model(), [disk, other], tmp_path / "out")
+    disk.rename(tmp_path / "ejected")
+    disk.mkdir()
+    for given in ([disk, other], [disk, disk / "gone.wav", other]):
+        report = run_job(model(), given, tmp_path / "out")
+        assert (report.gone, report.events) == (0, first.events)
+    with pytest.raises(
+        ArgumentError, match=r"holds 5 other recordings, such as a\.flac, .*a\.flac is not there: give its"
+    ):
+        run_job(model(), [disk, other], tmp_path / "out", decoder=Decoder(threshold=0.9))
+    with pytest.raises(DataError, match="there are no files of sound in what was given"):
+        run_job(model(), [disk], tmp_path / "out")
+
+
+def test_what_cannot_be_looked_at_is_not_gone(recordings, tmp_path, monkeypatch):
+    first = run_job(model(), [recordings], tmp_path / "out")
+    (recordings / "night 1" / "a.wav").unlink()
+    lstat = os.lstat
+
+    def closed(path, **options):
+        if "night 1" in os.fspath(path):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return lstat(path, **options)
+
+    monkeypatch.setattr("earmark.detection.inputs.os.lstat", closed)
+    report = run_job(model(), [recordings], tmp_path / "out")
+    assert (report.files, report.gone, report.events) == (4, 0, first.events)
+
+
+def test_where_nothing_given_is_there_no_folder_is_made(tmp_path):
+    with pytest.raises(DataError, match=r"nowhere: there is no such file or folder$"):
+        run_job(model(), [tmp_path / "nowhere"], tmp_path / "out")
+    with pytest.raises(DataError, match=r"nowhere: there is no such file or folder, nor are the 2 others$"):
+        run_job(model(), [tmp_path / name for name in ("nowhere", "a.wav", "b.wav")], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_views_of_other_events_are_taken_away(recordings, tmp_path):
@@ -280,11 +487,69 @@ def test_presence_is_pooled_by_the_models_operator(tmp_path):
     assert [float(r["offset"]) for r in table(out / "presence.csv")] == [10, 3]
     assert json.loads((out / "job.json").read_text())["presence"] == "recording"
     assert detector.scorer.calls == calls
-    run_job(detector, [tmp_path / "a.wav", tmp_path / "b.wav"], out)
-    assert json.loads((out / "job.json").read_text())["presence"] is None
-    assert not (out / "presence.csv").exists()
     with pytest.raises(ArgumentError, match=r"presence must be at least the 0.040 s between frames, found 0.01 s"):
         run_job(detector, [tmp_path], out, presence=0.01)
+
+
+def test_what_is_no_longer_asked_for_costs_nothing_and_stays(recordings, tmp_path):
+    detector, out = model(), tmp_path / "out"
+    detector.pool = create_pool("max", 2)
+    assert run_job(detector, [recordings], out, presence=1.0).presence == 5
+    kept, calls = (out / "presence.csv").read_bytes(), detector.scorer.calls
+    (out / "report.html").write_text("a page")
+    plain = model()  # has no pool, and needs none
+    report = run_job(plain, [recordings], out)
+    assert (report.kept, report.presence, plain.scorer.calls) == (5, 5, 0)
+    assert (out / "presence.csv").read_bytes() == kept
+    assert (out / "report.html").exists()
+    assert json.loads((out / "job.json").read_text())["presence"] == 1.0
+    report = run_job(model(), [recordings], out, decoder=Decoder(threshold=0.9))  # probabilities are what they were
+    assert (report.done, report.presence) == (5, 5)
+    assert (out / "presence.csv").read_bytes() == kept
+    audio.write(recordings / "b.wav", bursts(1), 8000)
+    audio.write(recordings / "a.wav", bursts(2), 8000)  # another one now
+    wanted = {"decoder": Decoder(threshold=0.9)}
+    report = run_job(model(), [recordings], out, **wanted)
+    assert (report.done, report.presence) == (2, 4)
+    assert {row["filename"] for row in table(out / "presence.csv")} == {
+        "a.flac",
+        "night 1/a.wav",
+        "night 1/b.wav",
+        "night 2/c.wav",
+    }
+    report = run_job(detector, [recordings], out, presence=1.0, **wanted)
+    assert (report.done, report.kept, report.presence) == (2, 4, 6)
+    assert detector.scorer.calls > calls
+    (out / "presence.csv").unlink()
+    assert run_job(model(), [recordings], out, **wanted).presence is None
+    assert not (out / "presence.csv").exists()
+    assert json.loads((out / "job.json").read_text())["presence"] is None
+    assert run_job(detector, [recordings], out, presence=1.0, **wanted).kept == 6
+
+
+def test_a_table_of_presence_of_which_nothing_is_true_is_taken_away(tmp_path):
+    detector, path, out = model(), tmp_path / "a.wav", tmp_path / "out"
+    detector.pool = create_pool("max", 2)
+    audio.write(path, bursts(2), 8000)
+    run_job(detector, [path], out, presence=1.0)
+    audio.write(path, bursts(3), 8000)
+    assert run_job(model(), [path], out).presence is None
+    assert not (out / "presence.csv").exists()
+
+
+def test_presence_over_other_stretches_is_never_mixed(recordings, tmp_path):
+    detector, out = model(), tmp_path / "out"
+    detector.pool = create_pool("max", 2)
+    run_job(detector, [recordings], out, presence=1.0, keep_scores=True)
+    (out / "report.html").write_text("a page")
+    mine = out / "events" / "a.wav.tsv"
+    mine.write_text("corrected")
+    report = run_job(detector, [recordings / "a.wav"], out, presence=2.0)
+    assert (report.redecided, report.presence, report.edited) == (1, 1, 0)
+    assert [row["offset"] for row in table(out / "presence.csv")] == ["2.0", "4.0"]
+    assert mine.read_text() == "corrected"  # events are what they were
+    assert (out / "report.html").exists()
+    assert run_job(detector, [recordings], out, presence=2.0).redecided == 4
 
 
 @pytest.fixture
@@ -509,6 +774,8 @@ from earmark.detection.job import run_job
 class Deadly(EnergyScorer):
     def score(self, samples):
         time.sleep({pause})
+        while len(list(Path(sys.argv[2]).glob("events/*.tsv"))) >= {most}:
+            time.sleep(0.01)
         if abs(float(samples.max()) - 0.25) < 1e-3:
             os.kill(os.getpid(), signal.SIGKILL)
         return super().score(samples)
@@ -518,9 +785,9 @@ run_job(SoundDetector(Deadly()), [sys.argv[1]], sys.argv[2], workers=2, keep_sco
 """
 
 
-def start(folder, out, pause=0.0):
+def start(folder, out, pause=0.0, most=1000):
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
-    command = [sys.executable, "-c", JOB.format(pause=pause), str(folder), str(out)]
+    command = [sys.executable, "-c", JOB.format(pause=pause, most=most), str(folder), str(out)]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE)
 
 
@@ -530,7 +797,7 @@ def test_killed_in_the_middle_a_job_ends_as_if_nothing_had_been(tmp_path):
     for k in range(40):
         audio.write(folder / f"{k}.wav", bursts(1 + k / 20, (0.3, 0.5 + k / 40)), 8000)
     out = tmp_path / "out"
-    process = start(folder, out, pause=0.02)
+    process = start(folder, out, pause=0.02, most=30)  # then it waits, however late the kill comes
     process.stdout.readline()
     while process.poll() is None and len(list(out.glob("events/*.tsv"))) < 15:
         time.sleep(0.005)
@@ -574,3 +841,19 @@ def test_a_file_that_kills_the_process_twice_is_failed_and_blocks_nothing(tmp_pa
     detector, wanted = model(), {"keep_scores": True, "formats": ["tsv", "jams"]}
     assert (run_job(detector, [folder], out, **wanted).failed, detector.scorer.calls) == (1, 0)
     assert run_job(detector, [folder], out, retry=True, **wanted).done == 1
+
+
+def test_a_recording_that_failed_at_its_second_death_has_no_files_but_corrected_ones(recordings, tmp_path):
+    out = tmp_path / "out"
+    run_job(model(), [recordings], out, formats=["tsv", "audacity"])
+    path, mine = recordings / "a.wav", out / "events" / "a.wav.txt"
+    mine.write_text("0.0\t1.0\towl\n")
+    with Ledger(out / "ledger.sqlite") as ledger:
+        for _ in range(2):  # and died
+            ledger.recover()
+            ledger.begin(path, path.stat())
+    report = run_job(model(), [recordings], out, formats=["tsv", "audacity"])
+    assert (report.failed, report.kept, report.edited) == (1, 4, 1)
+    assert {name for name in files_of(out) if "events/a.wav" in name} == {"events/a.wav.edited.txt"}
+    assert "a.wav" not in read_labels(out / "events.csv").filenames
+    assert run_job(model(), [recordings], out, formats=["tsv", "audacity"], retry=True).done == 1

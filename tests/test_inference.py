@@ -7,12 +7,17 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lightning_fabric import Fabric
 
 from earmark import audio
+from earmark.annotations import LabelTable
+from earmark.bags import Bags, build_store
 from earmark.checkpoint import save_detector
+from earmark.datasets import Clip, Source
 from earmark.detector import Detector
 from earmark.errors import ArgumentError, DataError, ModelFileError
 from earmark.features import FeatureConfig, LogMel
+from earmark.inference.bags import score_bags
 from earmark.inference.frozen import frozen
 from earmark.inference.recordings import (
     feature_frames,
@@ -26,12 +31,14 @@ from earmark.inference.scores import RecordingScores, read_scores, repool, write
 from earmark.inference.torch_scorer import TorchScorer, load_scorer
 from earmark.networks import create_network
 from earmark.pooling import create_pool
+from earmark.settings import load_recipe
+from earmark.training import validate
 
 RATE = 4000
 CLASSES = ("dog", "cat")
 
 
-def make_detector(*, name="cnn", reduction=4, width=0.25, seed=0, **features):
+def make_detector(*, name="cnn", reduction=4, width=0.25, seed=0, classes=CLASSES, **features):
     """A detector whose batch normalisation does something, in both directions."""
     config = FeatureConfig(**{"rate": RATE, "n_fft": 256, "hop_samples": 128, "n_bands": 16} | features)
     generator = torch.manual_seed(seed)
@@ -43,7 +50,7 @@ def make_detector(*, name="cnn", reduction=4, width=0.25, seed=0, **features):
             module.bias.data = 0.3 * torch.randn(shape, generator=generator)
             module.running_mean = 0.3 * torch.randn(shape, generator=generator)
             module.running_var = 0.5 + torch.rand(shape, generator=generator)
-    return Detector(CLASSES, config, network, create_pool("rap", len(CLASSES))).eval()
+    return Detector(classes, config, network, create_pool("rap", len(classes))).eval()
 
 
 def make_sound(samples, seed=0):
@@ -170,6 +177,40 @@ def test_only_a_network_that_sees_so_far_has_a_context():
     assert TorchScorer(make_detector(scaling="fixed"), device="cpu").context == 22
     assert TorchScorer(make_detector(scaling="clip"), device="cpu").context is None
     assert TorchScorer(make_detector(name="crnn", scaling="fixed"), device="cpu").context is None
+
+
+@pytest.mark.parametrize("network", ["cnn", "crnn"])
+@pytest.mark.parametrize("others", [(), (700,), (8000,)], ids=["alone", "short", "long"])
+def test_a_clip_too_short_for_an_output_frame_is_judged_as_it_is_detected(network, others, tmp_path):
+    detector = make_detector(name=network, reduction=16)
+    clips = []
+    for i, samples in enumerate((1200, *others)):
+        sound = make_sound(samples, i)
+        sound[-300:] = 0  # more than a window: no frame behind the last one has anything of the sound
+        audio.write(tmp_path / f"{i}.wav", sound, RATE, subtype="FLOAT")
+        clips.append(Clip(f"{i}.wav", (Source(tmp_path / f"{i}.wav"),)))
+    store = build_store(tmp_path / "store", clips, detector.features, dtype="float32")
+    labels = LabelTable([], filenames=[clip.filename for clip in clips], classes=CLASSES)
+    found = {clip.filename: clip for clip in score_bags(detector, Bags(store, labels))}
+    for path in tmp_path.glob("*.wav"):
+        due = joined(score_samples(TorchScorer(detector, device="cpu", window=10.0), audio.read(path, rate=RATE)))
+        np.testing.assert_allclose(found[path.name].dynamic, due, rtol=0, atol=1e-5)
+    assert found["0.wav"].dynamic.shape == (1, 2)
+    assert (found["0.wav"].frames, found["0.wav"].duration) == (10, 0.3)
+    np.testing.assert_allclose(found["0.wav"].static, found["0.wav"].dynamic[0], atol=1e-6)  # one frame is itself
+
+
+@pytest.mark.parametrize("supervision", ["weak", "strong"])
+def test_clips_too_short_for_an_output_frame_can_decide_when_to_stop(supervision, tmp_path):
+    detector = make_detector(reduction=16, classes=("dog",))
+    audio.write(tmp_path / "a.wav", make_sound(1200), RATE)
+    clip = Clip("a.wav", (Source(tmp_path / "a.wav"),))
+    bags = Bags(build_store(tmp_path / "store", [clip], detector.features), LabelTable([("a.wav", 0.0, 0.3, "dog")]))
+    knobs = load_recipe("quick").changed({"supervision": supervision}).training
+    (found,) = score_bags(detector, bags)
+    scores = validate(detector, bags, knobs, Fabric(accelerator="cpu", devices=1))
+    assert scores["loss"] == pytest.approx(-np.log(found.static[0]), rel=1e-5)
+    assert scores["accuracy"] == float(found.static[0] >= 0.5)
 
 
 def test_no_sound_gives_nothing_and_little_sound_one_frame():
@@ -312,6 +353,20 @@ def test_scores_are_pooled_again_as_the_operator_does(rng, name, horizon):
         stream = pool.stream()
         stream.update(own)
         np.testing.assert_allclose(found, stream.value(), rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("reduction", [1, 2])
+def test_a_frame_behind_the_end_belongs_to_the_last_stretch(reduction):
+    hop, frames = 0.1 * reduction, 63 // reduction + 1  # 6.3 s, and one frame more, as features are centred
+    p = np.zeros((frames, 2), np.float16)
+    p[-1] = 0.75
+    scores = RecordingScores("a.wav", CLASSES, p, hop, 0.1, reduction, 64, 6.3, "abc")
+    for horizon in (0.9, 2.1, 6.3):
+        intervals, P = repool(scores, create_pool("max", 2), horizon)
+        assert (np.diff(intervals) > 0.89).all()
+        assert intervals[-1, 1] == pytest.approx(6.3)
+        assert len(P) == round(6.3 / horizon)
+        np.testing.assert_array_equal(P[-1], 0.75)
 
 
 def test_pooling_again_is_the_same_in_small_chunks(rng, monkeypatch):

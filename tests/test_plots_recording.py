@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from matplotlib.text import Text
 
 from earmark import plots
 from earmark.annotations import Label
@@ -68,6 +69,21 @@ def test_any_name_can_be_drawn(sound, tmp_path):
     png, svg = plots.save(figure, tmp_path / "a")
     assert png.stat().st_size > 1000
     assert "$\\frac$.wav" in svg.read_text()
+
+
+@pytest.mark.parametrize("length", [3, 30])
+def test_a_long_name_leaves_room_for_the_legend(length, sound):
+    name = "/".join(f"STATION_{k:02d}" for k in range(length)) + "/20260514_221500_HIGH_GAIN_MONO.flac, 0:55 to 1:10"
+    figure = recording_figure(sound, RATE, [[0.5]], ["dog"], [], p_hop=1.0, title=name)
+    figure.draw_without_rendering()
+    axes = figure.axes[1]
+    title = next(t for t in axes.findobj(Text) if "STATION" in t.get_text())
+    lines = title.get_text().splitlines()
+    assert 2 <= len(lines) <= 4
+    assert lines[-1].endswith("0:55 to 1:10")
+    box, legend, above = title.get_window_extent(), axes.get_legend().get_window_extent(), figure.axes[0].bbox
+    assert box.x1 < legend.x0
+    assert box.y1 < above.y0
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import math
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -25,8 +25,8 @@ from earmark.files import json_text
 if TYPE_CHECKING:
     from earmark.annotations import Label
     from earmark.detection.detector import SoundDetector
-    from earmark.detection.job import JobReport, Progress
     from earmark.detection.spans import Executor
+    from earmark.detection.tally import JobReport, Progress
     from earmark.events import Decoder
 
 __all__ = ["detect"]
@@ -111,8 +111,10 @@ def detect(
                 raise ArgumentError(f"{name} needs a folder to write to: give --out too")
     horizon = None if presence is None else _horizon(presence)
     changes = {"threshold": threshold, "median": median, "min_duration": min_duration, "min_gap": min_gap}
-    decoder = _decoder(thresholds, {name: value for name, value in changes.items() if value is not None})
+    decoder, own = _decoder(thresholds, {name: value for name, value in changes.items() if value is not None})
     if live:
+        if own is not None:
+            decoder = _matched(decoder, own, _classes_of(model), thresholds)
         detect_live(model, str(audio[0]), decoder, out=out, formats=formats, as_json=as_json, **for_live)
         return
 
@@ -124,6 +126,8 @@ def detect(
     from earmark.detection.detector import load
 
     detector = load(model)
+    if own is not None:
+        decoder = _matched(decoder, own, detector.classes, thresholds)
     if out is None:
         _print_events(detector, audio, decoder, workers, as_json)
         return
@@ -174,11 +178,12 @@ def _show(out: Path, detector: SoundDetector, figures: list[str], report: bool) 
     return shown
 
 
-def _decoder(path: Path | None, changes: dict[str, Any]) -> Decoder:
+def _decoder(path: Path | None, changes: dict[str, Any]) -> tuple[Decoder, list[str] | None]:
+    """What was asked for, and the classes that settings per class are for, where the file says so."""
     from earmark.events import Decoder
 
     if path is None:
-        return Decoder(**changes)
+        return Decoder(**changes), None
     if "threshold" in changes:
         raise ArgumentError("--threshold and --thresholds do not go together; give one of them")
     try:
@@ -187,10 +192,37 @@ def _decoder(path: Path | None, changes: dict[str, Any]) -> Decoder:
         raise ArgumentError(f"{path}: cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise ArgumentError(f"{path}: not JSON: {error}") from error
-    settings = settings.get("decoder", settings) if isinstance(settings, dict) else settings
+    own = None
+    if isinstance(settings, dict) and "decoder" in settings:
+        own, settings = settings.get("classes"), settings["decoder"]
     if not isinstance(settings, dict):
         raise ArgumentError(f"{path}: an object with a decoder's settings expected, under 'decoder' or by itself")
-    return replace(Decoder.from_dict(settings), **changes)
+    if own is not None and not (isinstance(own, list) and all(isinstance(label, str) for label in own)):
+        raise ArgumentError(f"{path}: 'classes' must be a list of names, found {own!r}")
+    return replace(Decoder.from_dict(settings), **changes), own
+
+
+def _matched(decoder: Decoder, own: list[str], classes: Sequence[str], path: Path | None) -> Decoder:
+    """The decoder for a model's classes: settings per class go by name, whatever the order of the file's own."""
+    settings = {name: value for name, value in decoder.to_dict().items() if isinstance(value, list)}
+    for name, values in settings.items():
+        if len(values) != len(own):
+            raise ArgumentError(f"{path}: {name} is given for {len(values)} classes, but 'classes' names {len(own)}")
+    missing = [label for label in classes if label not in own] if settings else []
+    if missing:
+        names = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
+        raise ArgumentError(
+            f"{path}: thresholds for other classes than the model's: none for {names}; tune them with this model: "
+            "earmark evaluate --tune-on"
+        )
+    ordered: dict[str, Any] = {name: tuple(v[own.index(c)] for c in classes) for name, v in settings.items()}
+    return replace(decoder, **ordered)
+
+
+def _classes_of(model: Path) -> Sequence[str]:
+    from earmark.detection.detector import load
+
+    return load(model).classes
 
 
 def _horizon(text: str) -> float:
@@ -207,7 +239,8 @@ def _print_events(
     detector: SoundDetector, inputs: list[Path], decoder: Decoder, workers: int | None, as_json: bool
 ) -> None:
     from earmark.audio.containers import plain_name
-    from earmark.detection.outputs import choose_names, find_recordings, reason_of
+    from earmark.detection.inputs import find_recordings
+    from earmark.detection.outputs import choose_names, reason_of
     from earmark.detection.spans import LocalExecutor, decode_scores, score_files
     from earmark.inference.scores import RecordingScores
 
@@ -254,8 +287,14 @@ def _tell(found: JobReport, out: Path) -> None:
     if found.hours and found.seconds:
         speed = 3600 * found.hours / found.seconds
         print(f"{found.hours:.2f} hours of sound in {found.seconds:.1f} s: {speed:.0f} times real time")
+    if found.presence is not None:
+        print(f"probabilities of {counted(found.presence, 'recording')} in {out / 'presence.csv'}")
     if found.failed:
         print(f"{found.failed} failed: {out / 'failed.csv'} says which and why")
+    if found.gone:
+        print(f"{counted(found.gone, 'recording')} no longer there: left out of events.csv, files in events stay")
+    if found.waiting:
+        print(f"{counted(found.waiting, 'recording')} of earlier calls still to do: not in events.csv until then")
     if found.edited:
         print(f"{counted(found.edited, 'file')} of an earlier run, changed since, kept with .edited in the name")
 
@@ -279,13 +318,28 @@ def _interruptible(out: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
+        left = _left(out)
         print(
-            f"earmark: interrupted; what is done is in {out}, and the same command goes on with the rest",
+            f"earmark: interrupted{f', {left} still to do' if left else ''}; what is done is in {out}, and the same "
+            "command goes on with the rest",
             file=sys.stderr,
         )
         raise typer.Exit(130) from None
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _left(out: Path) -> str | None:
+    """How many recordings a job has not done yet, in words; None if there are none."""
+    from earmark.detection.ledger import Ledger
+    from earmark.detection.outputs import JobFolder
+
+    if not JobFolder(out).ledger.exists():
+        return None
+    with Ledger(JobFolder(out).ledger, read_only=True) as ledger:
+        counts = ledger.counts()
+    left = counts["pending"] + counts["running"]
+    return counted(left, "recording") if left else None
 
 
 @contextmanager

@@ -3,9 +3,11 @@
 Killed at any moment and started again, a job goes on where it was. A recording is done once its outputs are written
 whole and the ledger says so; then it is not run again while its size and time, the model and the settings stay. Other
 formats are written from the events in the ledger. Other thresholds are decided on kept scores where there are any
-(`keep_scores`), else the recording is run again. A recording that cannot be read is a line with its reason and costs
-nothing else; the next run tries it again. The events of a recording depend on it, the model and the decoder alone, not
-on workers or interruptions. Nor on `span`, up to rounding where sound is resampled: the last bit of a probability.
+(`keep_scores`), else the recording is run again; until then it is left out of events.csv, whose rows are all decided in
+one way. One that is gone from a folder that is given is left out too. A recording that cannot be read is a line with
+its reason and costs nothing else; the next run tries it again. The events of a recording depend on it, the model and
+the decoder alone, not on workers or interruptions. Nor on `span`, up to rounding where sound is resampled: the last bit
+of a probability.
 
 How work is cut and who executes it is in `earmark.detection.spans`; what lies where, in `earmark.detection.outputs`.
 """
@@ -16,22 +18,30 @@ import json
 import math
 import os
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from earmark.annotations import Label
-from earmark.audio.containers import folder_trouble
+from earmark.audio.containers import plain_name
 from earmark.detection.detector import SoundDetector, load
-from earmark.detection.ledger import DIED_TWICE, Entry, Ledger
+from earmark.detection.inputs import (
+    check_there,
+    find_recordings,
+    is_gone,
+    is_past,
+    is_same_file,
+    searched_folders,
+    status_of,
+)
+from earmark.detection.ledger import DIED_TWICE, Entry, Ledger, Stretch
 from earmark.detection.outputs import (
     JobFolder,
     check_formats,
-    find_recordings,
     reason_of,
     remove_recording,
     remove_unfinished,
@@ -42,59 +52,15 @@ from earmark.detection.outputs import (
     write_recording,
 )
 from earmark.detection.spans import SPAN, Executor, LocalExecutor, Plan, decode_scores, score_files
+from earmark.detection.tally import JobReport, Progress, Tally
 from earmark.errors import ArgumentError, DataError, EarmarkError
 from earmark.events import Decoder
 from earmark.files import json_text, make_folder, written_whole
 from earmark.inference.scores import RecordingScores, read_scores, repool, write_scores
 
-__all__ = ["JobReport", "Progress", "run_job"]
+__all__ = ["run_job"]
 
 AnyPath = str | os.PathLike[str]
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a job is."""
-
-    hours: float
-    """Of sound, heard in this run."""
-    total_hours: float
-    """Of sound, to be heard in this run: known for recordings that were begun, for others guessed from their size."""
-    settled: int
-    """Recordings that are done or failed, also in earlier runs."""
-    files: int
-    """Recordings in all."""
-
-
-@dataclass(frozen=True)
-class JobReport:
-    """What a run of a job did."""
-
-    out: str
-    files: int
-    """Recordings that were asked for."""
-    done: int
-    """Of these, run now."""
-    redecided: int
-    """Decided anew from kept scores, or written in other formats."""
-    kept: int
-    """Done already, and not touched."""
-    failed: int
-    """Not to be read: see failed.csv."""
-    trouble: str | None
-    """One of these, and why."""
-    edited: int
-    """Files that somebody has changed: kept under another name, with `.edited` in it."""
-    events: int
-    """In events.csv."""
-    hours: float
-    """Of sound, run now."""
-    seconds: float
-    """That it took."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain values."""
-        return asdict(self)
 
 
 def run_job(
@@ -132,7 +98,8 @@ def run_job(
     keep_scores
         Whether to keep frame probabilities, for other thresholds later.
     presence
-        Seconds for which probabilities are pooled in presence.csv; infinity for whole recordings; None: no such file.
+        Seconds for which probabilities are pooled in presence.csv; infinity for whole recordings. None
+        asks for none; a file that is there stays, with the recordings of which it is still true.
     executor
         What runs spans; by default threads of this process.
     span
@@ -148,15 +115,16 @@ def run_job(
     decoder, names, folder = decoder or Decoder(), check_formats(formats), JobFolder(Path(out))
     decoder.stream(detector.scorer.hop, detector.classes, "check")  # settings per class must be for these classes
     _check_presence(detector, presence)
-    found = find_recordings(files, folder.root)
+    given = [Path(path) for path in files]
+    check_there(given)
+    found = find_recordings(given, folder.root)
     if not found:
         raise DataError("there are no files of sound in what was given")
     executor = executor or LocalExecutor(detector.scorer, workers)
     with _writing(folder), folder.opened(), Ledger(folder.ledger) as ledger:
         _check_model(folder, ledger, detector)
         job = _Job(folder, ledger, detector, decoder, names, keep_scores, presence, hook)
-        job.write_about(command)
-        return job.run(found, executor, span, retry)
+        return job.run(found, searched_folders(given, found), executor, span=span, retry=retry, command=command)
 
 
 @dataclass
@@ -169,22 +137,21 @@ class _Job:
     keep_scores: bool
     presence: float | None
     hook: Callable[[Progress], None] | None
-    tally: _Tally = field(default_factory=lambda: _Tally())
+    tally: Tally = field(default_factory=Tally)
     has_changed: bool = False
     """Whether events are not what they were before."""
 
-    def __post_init__(self) -> None:
-        self.settings = json.dumps({"decoder": self.decoder.to_dict(), "presence": self.presence}, sort_keys=True)
-
-    def write_about(self, command: str | None) -> None:
-        model, scorer = self.detector.path, self.detector.scorer
+    def _write_about(self, command: str | None) -> None:
+        model, scorer, presence = self.detector.path, self.detector.scorer, self.presence
+        if presence is None and self.folder.presence.exists():  # of an earlier run, and still true
+            presence = next((kept for text in self.ledger.settings() if (kept := _horizon(text))), None)
         about = {
             "model": None if model is None else str(model.absolute()),
             "fingerprint": scorer.fingerprint,
             "classes": list(scorer.classes),
             "decoder": self.decoder.to_dict(),
             "formats": list(self.formats),
-            "presence": "recording" if self.presence == math.inf else self.presence,  # JSON knows no infinity
+            "presence": "recording" if presence == math.inf else presence,  # JSON knows no infinity
             "keep_scores": self.keep_scores,
             "versions": {name: version(name) for name in ("earmark", "numpy", "soundfile", "soxr")},
             "command": command,
@@ -192,27 +159,37 @@ class _Job:
         with written_whole(self.folder.about) as draft:
             draft.write_text(json_text(about, indent=1))
 
-    def run(self, found: list[tuple[Path, Path]], executor: Executor, span: float, retry: bool) -> JobReport:
+    def run(
+        self,
+        found: list[tuple[Path, Path]],
+        searched: list[Path],
+        executor: Executor,
+        *,
+        span: float,
+        retry: bool,
+        command: str | None,
+    ) -> JobReport:
         started = time.monotonic()
         moves, named = settle_names(found, self.ledger, self.folder.root)
+        others = self._others({path for path, _ in named}, moves)
+        is_there = ("pending", "running", "done")
+        gone = {e.path for e in others if e.state in is_there and _is_below(e, searched) and is_gone(e.path)}
+        self._check_settings([entry for entry in others if entry.state == "done" and entry.path not in gone])
+        # nothing was written until here: what is refused leaves the folder as it is
         self.ledger.move(moves.items())
-        self.ledger.set_place(os.path.abspath(self.folder.root))
-        asked = {path for path, _ in named}
-        self._check_settings(asked)
-        failed = [entry.path for entry in self.ledger.entries("failed") if entry.path not in asked]
-        self.ledger.drop_failed(path for path in failed if _is_past(path))
+        self._take_over(gone)
+        self.ledger.drop_failed(e.path for e in others if e.state == "failed" and is_past(e.path))
         self.ledger.add(named)
-        suspects = set(self.ledger.recover())
-        if self.ledger.about().get("state") == "open":  # the last run did not end in good order
-            remove_unfinished(self.folder, self.ledger)
-        self.ledger.set_about({"state": "open"})
+        suspects = self._recover()
+        self._write_about(command)
+        if self.has_changed:
+            self._write_tables()  # which hold nothing that is out of date, also while the job runs
         self.tally.files = len(named)
-        todo = [path for path, _ in named if self._is_to_run(path, retry)]
-        alone = [
-            [path] for path in todo if path in suspects
-        ]  # if the process dies again, it is clear whose fault it is
-        self._tell()
         try:
+            todo = [path for path, _ in named if self._is_to_run(path, retry)]
+            # if the process dies again, it is clear whose fault it is
+            alone = [[path] for path in todo if path in suspects]
+            self._tell()
             for paths in (*alone, [path for path in todo if path not in suspects]):
                 score_files(
                     paths,
@@ -225,32 +202,74 @@ class _Job:
                     span=span,
                 )
         except KeyboardInterrupt:
-            self.ledger.release()
-            self._write_tables()
-            self.ledger.set_about({"state": "closed"})
+            self._close()
             raise
         except BaseException:
             with suppress(EarmarkError):  # the disk may be full
-                self.ledger.release()
+                self._release()
             raise
-        events = self._write_tables()
-        self.ledger.set_about({"state": "closed"})
-        return self._report(events, time.monotonic() - started)
+        self._close()
+        counts = self.ledger.counts()
+        waiting = counts["pending"] + counts["running"]
+        return self.tally.report(self.folder.root, waiting, time.monotonic() - started)
 
-    def _check_settings(self, asked: set[Path]) -> None:
+    def _others(self, asked: set[Path], moves: dict[Path, Path]) -> list[Entry]:
+        """Recordings that are not asked for now, where they lie now."""
+        entries = (replace(entry, path=moves.get(entry.path, entry.path)) for entry in self.ledger.entries())
+        return [entry for entry in entries if entry.path not in asked]
+
+    def _check_settings(self, others: list[Entry]) -> None:
         """One table, one way to decide: recordings that are not asked for now must have been decided alike."""
-        other = [e for e in self.ledger.entries("done") if e.path not in asked and e.settings != self.settings]
-        if other:
-            raise ArgumentError(
-                f"{self.folder.root} holds {len(other)} other recordings, such as {other[0].name}, decided with other "
-                "settings; name them too, or choose another folder"
-            )
+        other = [entry for entry in others if not self._is_alike(entry.settings)]
+        if not other:
+            return
+        lost = next((entry for entry in other if is_gone(entry.path)), None)
+        way = f"name {'it' if len(other) == 1 else 'them'} too"
+        if lost is not None:
+            way = f"{plain_name(lost.path)} is not there: give its folder too, mount its disk"
+        raise ArgumentError(
+            f"{self.folder.root} holds {len(other)} other recording{'s' * (len(other) > 1)}, such as "
+            f"{(lost or other[0]).name}, decided with other settings; {way}, or choose another folder"
+        )
+
+    def _take_over(self, gone: set[Path]) -> None:
+        """Make the ledger this run's: what is gone, or was decided otherwise, is in no table until it is done again."""
+        own = {"fingerprint": self.detector.scorer.fingerprint, "classes": json.dumps(self.detector.classes)}
+        self.ledger.set_about({**own, "model": str(self.detector.path)})
+        self.ledger.set_place(os.path.abspath(self.folder.root))
+        self.ledger.lose(gone)
+        self.tally.gone = len(gone)
+        for text in self.ledger.settings():
+            if self.presence is not None and _horizon(text) not in (None, self.presence):
+                self.ledger.drop_presence(text, json.dumps({**_read_settings(text), "presence": None}, sort_keys=True))
+        postponed = self.ledger.postpone(text for text in self.ledger.settings() if not self._is_alike(text))
+        self.has_changed = bool(gone or postponed)
+
+    def _recover(self) -> set[Path]:
+        """Clean up after a process that died; recordings that may have killed it."""
+        for entry in list(self.ledger.entries("running")):
+            if entry.attempts:  # the second time: the ledger calls it failed, and forgets its events
+                self._remove_outputs(entry)
+        suspects = set(self.ledger.recover())
+        if self.ledger.about().get("state") == "open":  # the last run did not end in good order
+            remove_unfinished(self.folder, self.ledger)
+        self.ledger.set_about({"state": "open"})
+        return suspects
+
+    def _release(self) -> None:
+        self.ledger.release(text for text in self.ledger.settings() if self._is_alike(text))
+
+    def _close(self) -> None:
+        """End in good order."""
+        self._release()
+        self._write_tables()
+        self.ledger.set_about({"state": "closed"})
 
     def _is_to_run(self, path: Path, retry: bool) -> bool:
         """Whether a recording must be run; if not, it is done already, or done here from what was kept."""
-        entry, status = self.ledger.entry(path), _status(path)
+        entry, status = self.ledger.entry(path), status_of(path)
         is_same = status is not None and entry.is_unchanged(status)
-        if entry.state == "done" and is_same and self._is_settled(entry):
+        if entry.settings is not None and is_same and self._is_settled(entry, entry.settings):
             return False
         if entry.reason == DIED_TWICE:
             if is_same and not retry:
@@ -260,39 +279,66 @@ class _Job:
         self.tally.expect(path, 0 if status is None else status.st_size)
         return True
 
-    def _is_settled(self, entry: Entry) -> bool:
+    def _is_settled(self, entry: Entry, decided: str) -> bool:
         """Whether the recording, run before, is as wanted now or could be made so without running it."""
         has_scores = entry.scores and self.folder.scores(entry.name).exists()
         if self.keep_scores and not has_scores:
             return False
-        if entry.settings == self.settings:
-            missing = [f for f in self.formats if not self._is_written(entry, f)]
-            if not missing:
-                self.tally.kept += 1
-                return True
-            files = {self.folder.labels(entry.name, f): f for f in (*_formats_of(entry), *missing)}  # the latter win
-            self._remove(entry, [f for f in _formats_of(entry) if f not in files.values()])
-            self._write(entry, self.ledger.events(entry.path), entry.duration or 0.0, missing)
-            self.ledger.set_formats(entry.path, ",".join(files.values()))
-        elif not (has_scores and self._redecide(entry)):
-            return False
-        self.tally.redecided += 1
-        self._tell()
+        is_alike, is_pooled = self._is_alike(decided), self.presence in (None, _horizon(decided))
+        missing = [format for format in self.formats if is_alike and not self._is_written(entry, format)]
+        if not (is_alike and is_pooled):
+            scores = self._kept_scores(entry) if has_scores else None
+            if scores is None:
+                return False
+            if is_alike:
+                self.ledger.set_presence(entry.path, self._pooled(scores), self._settings(self.presence))
+            else:
+                self._finish(entry, scores, entry.path.stat(), entry.seconds or 0.0, has_scores=True)
+        if missing:
+            self._add_formats(entry, missing)
+        if entry.state != "done":  # it was, before
+            self.ledger.restore(entry.path)
+            self.has_changed = True
+        if is_alike and is_pooled and not missing:
+            self.tally.kept += 1
+        else:
+            self.tally.redecided += 1
+            self._tell()
         return True
 
-    def _redecide(self, entry: Entry) -> bool:
+    def _add_formats(self, entry: Entry, missing: list[str]) -> None:
+        """Write the events that the recording has in other formats too."""
+        files = {self.folder.labels(entry.name, f): f for f in (*_formats_of(entry), *missing)}  # the latter win
+        self._remove(entry, [f for f in _formats_of(entry) if f not in files.values()])
+        self._remove(entry, missing)  # not the job's, if it is there
+        self._write(entry, self.ledger.events(entry.path), entry.duration or 0.0, missing)
+        self.ledger.set_formats(entry.path, ",".join(files.values()))
+
+    def _kept_scores(self, entry: Entry) -> RecordingScores | None:
+        """What was kept of a recording, if it can be read and is this model's."""
         try:
             scores = read_scores(self.folder.scores(entry.name))
         except DataError:
-            return False
+            return None
         scorer = self.detector.scorer
-        if (scores.fingerprint, scores.classes) != (scorer.fingerprint, scorer.classes):
-            return False
-        self._finish(entry, scores, entry.path.stat(), entry.seconds or 0.0, has_scores=True)
-        return True
+        is_own = (scores.fingerprint, scores.classes) == (scorer.fingerprint, scorer.classes)
+        return scores if is_own else None
+
+    def _pooled(self, scores: RecordingScores) -> list[Stretch]:
+        if self.presence is None:
+            return []
+        times, P = repool(scores, self.detector.pool, None if math.isinf(self.presence) else self.presence)
+        return [(float(on), float(off), row) for (on, off), row in zip(times, P, strict=True)]
+
+    def _settings(self, presence: float | None) -> str:
+        return json.dumps({"decoder": self.decoder.to_dict(), "presence": presence}, sort_keys=True)
+
+    def _is_alike(self, settings: str | None) -> bool:
+        """Whether events were decided as they would be now."""
+        return settings is not None and bool(_read_settings(settings)["decoder"] == self.decoder.to_dict())
 
     def _begin(self, path: Path) -> None:
-        status = _status(path)
+        status = status_of(path)
         self.tally.begin(path, status)
         self.ledger.begin(path, status)
 
@@ -307,7 +353,7 @@ class _Job:
     def _handle(self, path: Path, result: RecordingScores | Exception) -> None:
         began, status = self.tally.begun.pop(path)
         entry = self.ledger.entry(path)
-        if not isinstance(result, Exception) and (status is None or not _is_same(status, _status(path))):
+        if not isinstance(result, Exception) and (status is None or not is_same_file(status, status_of(path))):
             result = DataError("changed while it was read; the next run tries it again")
         if isinstance(result, Exception) or status is None:
             self._fail(entry, result, status)
@@ -327,29 +373,29 @@ class _Job:
     ) -> None:
         """Outputs first, then the ledger: what it calls done is there."""
         events = decode_scores(scores, self.decoder, entry.name)
-        self._remove(entry, _formats_of(entry), (events, scores.duration))  # as a run that died just here left them
+        presence, stretches = self.presence, self._pooled(scores)
+        if presence is None and entry.settings is not None:  # the file is the same, so these are too
+            presence, stretches = _horizon(entry.settings), self.ledger.presence(entry.path)
+        self.ledger.unsettle(entry.path)
+        files = {self.folder.labels(entry.name, f): f for f in (*self.formats, *_formats_of(entry))}
+        self._remove(entry, list(files.values()), (events, scores.duration))  # as a run that died just here left them
         self._write(entry, events, scores.duration, self.formats)
         self.has_changed = True
-        stretches = []
-        if self.presence is not None:
-            times, P = repool(scores, self.detector.pool, None if math.isinf(self.presence) else self.presence)
-            stretches = [(float(on), float(off), row) for (on, off), row in zip(times, P, strict=True)]
         self.ledger.finish(
             entry.path,
             events,
             status=status,
             duration=scores.duration,
             seconds=seconds,
-            settings=self.settings,
+            settings=self._settings(presence),
             formats=",".join(self.formats),
             scores=has_scores,
             presence=stretches,
         )
 
     def _fail(self, entry: Entry, error: object, status: os.stat_result | None) -> None:
-        self._remove(entry, _formats_of(entry))
-        self.has_changed = True
-        self.folder.scores(entry.name).unlink(missing_ok=True)
+        self.ledger.unsettle(entry.path)
+        self._remove_outputs(entry)
         reason = reason_of(error, entry.path)
         self.ledger.fail(entry.path, reason, status)
         self.tally.failed += 1
@@ -369,81 +415,28 @@ class _Job:
             self.folder, entry.name, versions, classes=self.detector.classes, formats=formats
         )
 
-    def _write_tables(self) -> int:
+    def _remove_outputs(self, entry: Entry) -> None:
+        self._remove(entry, _formats_of(entry))
+        self.folder.scores(entry.name).unlink(missing_ok=True)
+        self.has_changed = True
+
+    def _write_tables(self) -> None:
         if self.has_changed:
             self.folder.remove_views()
-        if self.presence is not None:
-            write_presence(self.folder, self.ledger, self.detector.classes)
-        else:
-            self.folder.presence.unlink(missing_ok=True)  # of an earlier run, and out of date
+        self.tally.presence = None
+        if self.presence is not None or self.folder.presence.exists():
+            self.tally.presence, edited = write_presence(self.folder, self.ledger, self.detector.classes)
+            self.tally.edited += edited
+            if self.presence is None and not self.tally.presence:  # not a line of it is true any more
+                self.folder.presence.unlink()
+                self.tally.presence = None
         write_failed(self.folder, self.ledger)
-        return write_merged(self.folder, self.ledger)
+        self.tally.events, edited = write_merged(self.folder, self.ledger)
+        self.tally.edited += edited
 
     def _tell(self) -> None:
         if self.hook is not None:
             self.hook(self.tally.progress())
-
-    def _report(self, events: int, seconds: float) -> JobReport:
-        t = self.tally
-        return JobReport(
-            out=str(self.folder.root),
-            files=t.files,
-            done=t.done,
-            redecided=t.redecided,
-            kept=t.kept,
-            failed=t.failed,
-            trouble=t.trouble,
-            edited=t.edited,
-            events=events,
-            hours=t.heard / 3600,
-            seconds=seconds,
-        )
-
-
-@dataclass
-class _Tally:
-    """What was done so far, and how much is left."""
-
-    files: int = 0
-    done: int = 0
-    redecided: int = 0
-    kept: int = 0
-    failed: int = 0
-    trouble: str | None = None
-    edited: int = 0
-    heard: float = 0.0
-    begun: dict[Path, tuple[float, os.stat_result | None]] = field(default_factory=dict)
-    _sizes: dict[Path, int] = field(default_factory=dict)
-    _bytes_left: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    _known: dict[str, tuple[int, float]] = field(default_factory=lambda: defaultdict(lambda: (0, 0.0)))
-
-    def expect(self, path: Path, size: int) -> None:
-        """A recording of so many bytes is to be run."""
-        self._sizes[path] = size
-        self._bytes_left[path.suffix.lower()] += size
-
-    def begin(self, path: Path, status: os.stat_result | None) -> None:
-        """A recording is looked at: it is no longer guessed at."""
-        self.begun[path] = time.monotonic(), status
-        self._bytes_left[path.suffix.lower()] -= self._sizes[path]
-
-    def know(self, path: Path, duration: float) -> None:
-        """A recording's duration is known."""
-        size, seconds = self._known[path.suffix.lower()]
-        self._known[path.suffix.lower()] = size + self._sizes[path], seconds + duration
-
-    def progress(self) -> Progress:
-        """So far."""
-        known_bytes, known = (
-            (sum(column) for column in zip(*self._known.values(), strict=True)) if self._known else (0, 0.0)
-        )
-        guess = known / known_bytes if known_bytes else 0.0  # seconds per byte, for suffixes not yet met
-        left = 0.0
-        for suffix, size in self._bytes_left.items():
-            own_bytes, own = self._known.get(suffix, (0, 0.0))
-            left += size * (own / own_bytes if own_bytes else guess)
-        settled = self.done + self.redecided + self.kept + self.failed
-        return Progress(self.heard / 3600, (known + left) / 3600, settled, self.files)
 
 
 def _check_presence(detector: SoundDetector, presence: float | None) -> None:
@@ -456,32 +449,32 @@ def _check_presence(detector: SoundDetector, presence: float | None) -> None:
 
 
 def _check_model(folder: JobFolder, ledger: Ledger, detector: SoundDetector) -> None:
-    """One folder, one model: remember whose it is, or refuse."""
+    """One folder, one model."""
     own = {"fingerprint": detector.scorer.fingerprint, "classes": json.dumps(detector.classes)}
     about = ledger.about()
     if about and any(about.get(key) != value for key, value in own.items()):
         raise ArgumentError(f"{folder.root} holds a job of another model ({about.get('model')}); choose another folder")
-    ledger.set_about({**own, "model": str(detector.path)})
+
+
+def _is_below(entry: Entry, folders: Iterable[Path]) -> bool:
+    return not {entry.path, *entry.path.parents}.isdisjoint(folders)
+
+
+@lru_cache(maxsize=16)
+def _read_settings(settings: str) -> dict[str, Any]:
+    """A decoder and a horizon; most recordings of a job have the same, with a threshold for each of many classes."""
+    read: dict[str, Any] = json.loads(settings)
+    return read
+
+
+def _horizon(settings: str) -> float | None:
+    """What presence was pooled over, if it was."""
+    horizon: float | None = _read_settings(settings)["presence"]
+    return horizon
 
 
 def _formats_of(entry: Entry) -> list[str]:
     return entry.formats.split(",") if entry.formats else []
-
-
-def _status(path: Path) -> os.stat_result | None:
-    try:
-        return path.stat()
-    except (OSError, ValueError):  # reading it will say what is wrong
-        return None
-
-
-def _is_past(path: Path) -> bool:
-    """Whether what failed is no longer there, such as sound that was converted, or is a folder that opens now."""
-    return not os.path.lexists(path) or (os.path.isdir(path) and folder_trouble(path) is None)
-
-
-def _is_same(before: os.stat_result, after: os.stat_result | None) -> bool:
-    return after is not None and (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns)
 
 
 @contextmanager

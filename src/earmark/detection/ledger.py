@@ -3,7 +3,11 @@
 A recording is `pending`, `running`, `done` or `failed` with a reason. Each change is a transaction, so that a job
 killed at any moment finds the last whole state. Recordings that were `running` when a process died are suspects: they
 may have killed it. The second time, a suspect is failed, so that one file that crashes its decoder does not block a job
-for ever.
+for ever. One whose file was taken away is `gone`: it is in no table and in no count, but its events are kept, in case
+it comes back.
+
+Where a recording has settings, its events here and its files are those of the file with this size and time, decided
+with these settings; where it has none, it must be run. So one that is pending may be done again at no cost.
 
 Paths are kept as the bytes that the file system has; names, under which outputs go, are plain text and unique.
 """
@@ -27,7 +31,10 @@ import numpy.typing as npt
 from earmark.annotations import Label
 from earmark.errors import ArgumentError, DataError
 
-__all__ = ["DIED_TWICE", "STATES", "Entry", "Ledger"]
+__all__ = ["DIED_TWICE", "STATES", "Entry", "Ledger", "Stretch"]
+
+Stretch = tuple[float, float, npt.NDArray[np.floating[Any]]]
+"""Of a recording: onset, offset, and how likely each class is somewhere in it: P (classes,)."""
 
 STATES = ("pending", "running", "done", "failed")
 DIED_TWICE = "the process died while reading it, twice"
@@ -47,6 +54,8 @@ CREATE TABLE IF NOT EXISTS presence (file INTEGER NOT NULL, onset REAL NOT NULL,
 CREATE INDEX IF NOT EXISTS presence_of ON presence (file);
 """
 _COLUMNS = "path, name, size, mtime, state, reason, attempts, duration, events, seconds, settings, formats, scores"
+_NO_OUTPUTS = "duration = NULL, events = NULL, seconds = NULL, settings = NULL, formats = NULL, scores = 0"
+_OLD = (("settings", "NULL"), ("scores", "0"))  # what is no longer true of a file that has changed
 
 
 @dataclass(frozen=True)
@@ -72,7 +81,7 @@ class Entry:
     seconds: float | None
     """From when it was begun until it was done."""
     settings: str | None
-    """What its events were decided with."""
+    """What its events were decided with; None if they are out of date, or there are none."""
     formats: str | None
     """Formats it was written in, with commas between."""
     scores: bool
@@ -179,9 +188,10 @@ class Ledger:
     def drop_failed(self, paths: Iterable[Path]) -> None:
         """Recordings that failed are no longer there to be spoken of."""
         with self._change() as database:
-            database.executemany(
-                "DELETE FROM files WHERE path = ? AND state = 'failed'", ((os.fsencode(path),) for path in paths)
-            )
+            for path in paths:
+                own = "SELECT id FROM files WHERE path = ? AND state = 'failed'"
+                for table, column in (("events", "file"), ("presence", "file"), ("files", "id")):
+                    database.execute(f"DELETE FROM {table} WHERE {column} IN ({own})", (os.fsencode(path),))
 
     def entry(self, path: Path) -> Entry:
         """What is known of one recording."""
@@ -198,7 +208,7 @@ class Ledger:
                 yield _entry(row)
 
     def counts(self) -> dict[str, int]:
-        """How many recordings are in each state."""
+        """How many recordings are in each state; those that are gone are not counted."""
         with self._speaking():
             found = dict(self._database.execute("SELECT state, count(*) FROM files GROUP BY state"))
         return {state: found.get(state, 0) for state in STATES}
@@ -207,8 +217,12 @@ class Ledger:
         """Settle what a process that died left running: suspects, pending again; those of its second death failed."""
         with self._change() as database:
             database.execute("UPDATE files SET attempts = attempts + 1 WHERE state = 'running'")
+            dead = "state = 'running' AND attempts > 1"
+            for table in ("events", "presence"):
+                database.execute(f"DELETE FROM {table} WHERE file IN (SELECT id FROM files WHERE {dead})")
             database.execute(
-                "UPDATE files SET state = 'failed', reason = ? WHERE state = 'running' AND attempts > 1", (DIED_TWICE,)
+                f"UPDATE files SET state = 'failed', reason = ?, {_NO_OUTPUTS} WHERE {dead}",
+                (DIED_TWICE,),
             )
             database.execute("UPDATE files SET state = 'pending' WHERE state = 'running'")
         with self._speaking():
@@ -217,12 +231,50 @@ class Ledger:
 
     def begin(self, path: Path, status: os.stat_result | None = None) -> None:
         """The recording is running; events of an earlier run are replaced when this one ends, not before."""
-        self._update(path, "state = 'running', size = ?, mtime = ?", *_stamp(status))
+        stamp = _stamp(status)
+        kept = ", ".join(
+            f"{name} = CASE WHEN size IS ? AND mtime IS ? THEN {name} ELSE {none} END" for name, none in _OLD
+        )
+        self._update(path, f"state = 'running', {kept}, size = ?, mtime = ?", *stamp, *stamp, *stamp)
 
-    def release(self) -> None:
-        """What was running is pending again, and nobody's fault: the job ends in good order."""
+    def release(self, settings: Iterable[str] = ()) -> None:
+        """What was running is nobody's fault, as the job ends in good order: done as before, or pending.
+
+        Parameters
+        ----------
+        settings
+            With which a recording counts as done; each as in `Entry.settings`.
+        """
         with self._change() as database:
+            done = "UPDATE files SET state = 'done' WHERE state = 'running' AND settings = ?"
+            database.executemany(done, ((own,) for own in settings))
             database.execute("UPDATE files SET state = 'pending' WHERE state = 'running'")
+
+    def settings(self) -> list[str]:
+        """All that events were decided with, each once."""
+        with self._speaking():
+            rows = self._database.execute("SELECT DISTINCT settings FROM files WHERE settings IS NOT NULL")
+            return [text for (text,) in rows]
+
+    def postpone(self, settings: Iterable[str]) -> int:
+        """Recordings that were done with these settings are pending, until they are done otherwise; how many."""
+        with self._change() as database:
+            pending = "UPDATE files SET state = 'pending' WHERE state = 'done' AND settings = ?"
+            return sum(database.execute(pending, (own,)).rowcount for own in settings)
+
+    def restore(self, path: Path) -> None:
+        """The recording is done, as it was before."""
+        self._update(path, "state = 'done'")
+
+    def unsettle(self, path: Path) -> None:
+        """From now until it is finished, the recording's files and its events here may not agree."""
+        self._update(path, "settings = NULL")
+
+    def lose(self, paths: Iterable[Path]) -> None:
+        """Recordings are gone from the disk, those that failed apart."""
+        with self._change() as database:
+            gone = "UPDATE files SET state = 'gone' WHERE path = ? AND state != 'failed'"
+            database.executemany(gone, ((os.fsencode(path),) for path in paths))
 
     def forgive(self, path: Path) -> None:
         """A recording that failed because processes died is pending again, with a clean record."""
@@ -233,8 +285,8 @@ class Ledger:
         with self._change() as database:
             self._forget(database, path)
             database.execute(
-                "UPDATE files SET state = 'failed', reason = ?, size = ?, mtime = ?, attempts = 0, duration = NULL, "
-                "events = NULL, seconds = NULL, settings = NULL, formats = NULL, scores = 0 WHERE path = ?",
+                "UPDATE files SET state = 'failed', reason = ?, size = ?, mtime = ?, attempts = 0, "
+                f"{_NO_OUTPUTS} WHERE path = ?",
                 (reason, *_stamp(status), os.fsencode(path)),
             )
 
@@ -249,7 +301,7 @@ class Ledger:
         settings: str,
         formats: str,
         scores: bool,
-        presence: Sequence[tuple[float, float, npt.NDArray[np.floating[Any]]]] = (),
+        presence: Iterable[Stretch] = (),
     ) -> None:
         """The recording is done: its events take the place of any it had.
 
@@ -258,7 +310,7 @@ class Ledger:
         status
             Of the file, asked before it was read.
         presence
-            (onset, offset, P (classes,)) per stretch, where these were asked for.
+            Where it was asked for.
         """
         with self._change() as database:
             file = self._forget(database, path)
@@ -266,10 +318,7 @@ class Ledger:
                 "INSERT INTO events VALUES (?, ?, ?, ?, ?)",
                 ((file, row.onset, row.offset, row.label, row.confidence) for row in events),
             )
-            database.executemany(
-                "INSERT INTO presence VALUES (?, ?, ?, ?)",
-                ((file, onset, offset, np.asarray(P, "<f4").tobytes()) for onset, offset, P in presence),
-            )
+            self._add_presence(database, file, presence)
             database.execute(
                 "UPDATE files SET state = 'done', reason = NULL, attempts = 0, size = ?, mtime = ?, duration = ?, "
                 "events = ?, seconds = ?, settings = ?, formats = ?, scores = ? WHERE id = ?",
@@ -279,6 +328,31 @@ class Ledger:
     def set_formats(self, path: Path, formats: str) -> None:
         """The recording's events, unchanged, are now written in these formats."""
         self._update(path, "formats = ?", formats)
+
+    def set_presence(self, path: Path, presence: Iterable[Stretch], settings: str) -> None:
+        """The recording's events are what they were, its stretches are these."""
+        with self._change() as database:
+            row = database.execute("SELECT id FROM files WHERE path = ?", (os.fsencode(path),)).fetchone()
+            database.execute("DELETE FROM presence WHERE file = ?", row)
+            self._add_presence(database, row[0], presence)
+            database.execute("UPDATE files SET settings = ? WHERE id = ?", (settings, row[0]))
+
+    def drop_presence(self, settings: str, now: str) -> None:
+        """Recordings decided with these settings have no stretches any more, and other settings, which say so."""
+        with self._change() as database:
+            database.execute(
+                "DELETE FROM presence WHERE file IN (SELECT id FROM files WHERE settings = ?)", (settings,)
+            )
+            database.execute("UPDATE files SET settings = ? WHERE settings = ?", (now, settings))
+
+    def presence(self, path: Path) -> list[Stretch]:
+        """Stretches of a recording that is done, by onset."""
+        with self._speaking():
+            rows = self._database.execute(
+                "SELECT onset, offset, p FROM presence JOIN files ON file = id WHERE path = ? ORDER BY presence.rowid",
+                (os.fsencode(path),),
+            )
+            return [(onset, offset, np.frombuffer(P, "<f4")) for onset, offset, P in rows]
 
     def events(self, path: Path) -> list[Label]:
         """Events of a recording that is done, by onset."""
@@ -300,13 +374,23 @@ class Ledger:
                 yield name, None if label is None else Label(name, on, off, label, True, confidence)
 
     def all_presence(self) -> Iterator[tuple[str, float, float, npt.NDArray[np.float32]]]:
-        """Stretches of recordings that are done: name, onset, offset, P (classes,). One row at a time."""
+        """Stretches of recordings: name, onset, offset, P (classes,). One row at a time.
+
+        Also of those whose events are still to be decided otherwise: what is likely does not depend on it.
+        """
         with self._speaking():
             for name, onset, offset, P in self._database.execute(
-                "SELECT name, onset, offset, p FROM files JOIN presence ON file = id WHERE state = 'done' "
-                "ORDER BY name, presence.rowid"
+                "SELECT name, onset, offset, p FROM files JOIN presence ON file = id "
+                "WHERE state != 'gone' AND settings IS NOT NULL ORDER BY name, presence.rowid"
             ):
                 yield name, onset, offset, np.frombuffer(P, "<f4")
+
+    @staticmethod
+    def _add_presence(database: sqlite3.Connection, file: int, presence: Iterable[Stretch]) -> None:
+        database.executemany(
+            "INSERT INTO presence VALUES (?, ?, ?, ?)",
+            ((file, onset, offset, np.asarray(P, "<f4").tobytes()) for onset, offset, P in presence),
+        )
 
     def _forget(self, database: sqlite3.Connection, path: Path) -> int:
         row = database.execute("SELECT id FROM files WHERE path = ?", (os.fsencode(path),)).fetchone()

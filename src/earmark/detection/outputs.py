@@ -9,6 +9,8 @@
     OUT/job.json                 model, settings, versions
 
 In events.csv a recording without events has one row with its name alone: it was listened to. `read_labels` reads it so.
+Files of events, and both tables of them, are the job's own: one that somebody has changed is renamed, to NAME.edited.*,
+before another takes its place.
 
 A recording's NAME is its place below the folder that was given, or its bare name if it was given itself. What tables
 cannot say (control characters, backslashes, bytes that are no UTF-8, white space at the ends) is written as %0A. Two
@@ -19,6 +21,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import json
 import os
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,9 +31,9 @@ from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from earmark import audio
 from earmark.annotations import Label, LabelTable
 from earmark.audio.containers import plain_name
+from earmark.detection.inputs import find_recordings
 from earmark.detection.ledger import Ledger
 from earmark.errors import ArgumentError, EarmarkError
 from earmark.files import make_folder, remove_drafts, written_whole
@@ -41,7 +44,6 @@ __all__ = [
     "check_formats",
     "choose_names",
     "find_moved",
-    "find_recordings",
     "growing_table",
     "job_recordings",
     "reason_of",
@@ -125,39 +127,6 @@ class JobFolder:
             if not is_ours:
                 raise ArgumentError(f"{self.root}: another process is running this job; wait, or choose another folder")
             yield
-
-
-def find_recordings(inputs: Iterable[str | os.PathLike[str]], out: Path | None = None) -> list[tuple[Path, Path]]:
-    """Files of sound (root, path) in folders, sorted, and those given themselves; each once, absolute.
-
-    A file that is given itself counts whatever its name and whether or not it is there: what is wrong with it is said
-    when it is read. So do sound in a folder that must be converted first, and a folder that cannot be looked into, such
-    as a card's lost+found. What lies in `out` is left out.
-
-    Parameters
-    ----------
-    inputs
-        Files and folders.
-    out
-        Folder of the job.
-    """
-    own = None if out is None else os.path.realpath(out)
-    found: dict[Path, Path] = {}
-    for given in inputs:
-        place = Path(os.path.abspath(given))
-        if not place.is_dir():
-            found.setdefault(place, place.parent)
-            continue
-        if own is not None and os.path.realpath(place) == own:
-            raise ArgumentError(f"{place} holds the recordings; choose another folder for what is found in them")
-        closed: list[Path] = []
-        below = audio.find(place, suffixes=(*audio.SUFFIXES, *audio.FOREIGN), unreadable=closed.append)
-        below = sorted([*below, *closed])
-        own_folders = {folder for folder in {path.parent for path in below} if _lies_in(folder, own)}
-        for path in below:
-            if path.parent not in own_folders:
-                found.setdefault(path, place if path != place else place.parent)
-    return [(root, path) for path, root in found.items()]
 
 
 def choose_names(found: Iterable[tuple[Path, Path]], taken: Mapping[Path, str]) -> list[tuple[Path, str]]:
@@ -330,8 +299,13 @@ def remove_unfinished(folder: JobFolder, ledger: Ledger) -> None:
     remove_drafts(files)
 
 
-def write_merged(folder: JobFolder, ledger: Ledger) -> int:
-    """Write events.csv from the ledger, in one pass; how many events it has."""
+def write_merged(folder: JobFolder, ledger: Ledger) -> tuple[int, int]:
+    """Write events.csv from the ledger, in one pass.
+
+    Returns
+    -------
+    How many events it has, and how many files were renamed: one if somebody had changed it.
+    """
     total = 0
 
     def lines() -> Iterator[Sequence[object]]:
@@ -340,8 +314,8 @@ def write_merged(folder: JobFolder, ledger: Ledger) -> int:
             total += event is not None
             yield [name, "", "", "", ""] if event is None else _cells(event)
 
-    _write_table(folder.merged, _HEADING, lines())
-    return total
+    renamed = _replace_table(folder.merged, ledger, _HEADING, lines())
+    return total, renamed
 
 
 @contextmanager
@@ -365,12 +339,22 @@ def growing_table(path: Path) -> Iterator[Callable[[Label], None]]:
         yield lambda event: add(_cells(event))
 
 
-def write_presence(folder: JobFolder, ledger: Ledger, classes: Sequence[str]) -> None:
-    """Write presence.csv from the ledger, in one pass: filename, onset, offset, and a probability per class."""
-    lines = (
-        [name, onset, offset, *(f"{p:.6f}" for p in P.tolist())] for name, onset, offset, P in ledger.all_presence()
-    )
-    _write_table(folder.presence, ["filename", "onset", "offset", *classes], lines)
+def write_presence(folder: JobFolder, ledger: Ledger, classes: Sequence[str]) -> tuple[int, int]:
+    """Write presence.csv from the ledger, in one pass: filename, onset, offset, and a probability per class.
+
+    Returns
+    -------
+    How many recordings it has, and how many files were renamed: one if somebody had changed it.
+    """
+    names = set()
+
+    def lines() -> Iterator[Sequence[object]]:
+        for name, onset, offset, P in ledger.all_presence():
+            names.add(name)
+            yield [name, onset, offset, *(f"{p:.6f}" for p in P.tolist())]
+
+    renamed = _replace_table(folder.presence, ledger, ["filename", "onset", "offset", *classes], lines())
+    return len(names), renamed
 
 
 def write_failed(folder: JobFolder, ledger: Ledger) -> None:
@@ -381,21 +365,40 @@ def write_failed(folder: JobFolder, ledger: Ledger) -> None:
         folder.failed.unlink(missing_ok=True)
 
 
-def _lies_in(folder: Path, own: str | None) -> bool:
-    real = os.path.realpath(folder)
-    return own is not None and (real == own or real.startswith(own + os.sep))
-
-
 def _cells(event: Label) -> list[object]:
     confidence = "" if event.confidence is None else float(event.confidence)
     return [event.filename, event.onset, event.offset, event.label, confidence]
 
 
 def _write_table(path: Path, heading: Sequence[str], lines: Iterable[Sequence[object]]) -> None:
-    with written_whole(path) as draft, draft.open("w", newline="", encoding="utf-8") as file:
+    with written_whole(path) as draft:
+        _fill_table(draft, heading, lines)
+
+
+def _replace_table(path: Path, ledger: Ledger, heading: Sequence[str], lines: Iterable[Sequence[object]]) -> int:
+    """Write a table, whose digest the ledger keeps; one that is not as it was left is renamed: how many."""
+    key = f"digest of {path.name}"
+    with written_whole(path) as draft:
+        _fill_table(draft, heading, lines)
+        own: list[str] = json.loads(ledger.about().get(key, "[]"))
+        there, now = _digest(path) if path.exists() else None, _digest(draft)
+        is_edited = there not in (None, now, *own)
+        if is_edited:
+            path.rename(_free(path, path.suffix))
+        ledger.set_about({key: json.dumps([now, *own[:1]])})  # killed right here, it still knows the one before
+    return int(is_edited)
+
+
+def _fill_table(path: Path, heading: Sequence[str], lines: Iterable[Sequence[object]]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(heading)
         writer.writerows(lines)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _moved_along(path: Path, was: str, now: str) -> Path | None:

@@ -97,7 +97,7 @@ def repool(
         Any operator for as many classes: the detector's own, or another.
     horizon
         Seconds that are pooled together; None for the whole recording. A frame belongs to the stretch that its middle
-        falls into.
+        falls into; where that lies behind the end, to the last.
 
     Returns
     -------
@@ -108,7 +108,10 @@ def repool(
     if horizon is not None and not (math.isfinite(horizon) and horizon >= scores.hop):
         raise ArgumentError(f"horizon must be at least the {scores.hop:.3f} s between frames, found {horizon} s")
     middles = (np.arange(len(scores.p)) + 0.5) * scores.hop
-    place = np.zeros(len(middles), np.int64) if horizon is None else (middles // horizon).astype(np.int64)
+    place = np.zeros(len(middles), np.int64)
+    if horizon is not None:
+        last = max(0, math.ceil(scores.duration / horizon - 1e-9) - 1)  # 2.1 s are 3 of 0.7 s, though 2.1 / 0.7 > 3
+        place = np.minimum((middles // horizon).astype(np.int64), last)
     bounds = np.searchsorted(place, np.arange(place[-1] + 2))
     longest = int(np.diff(bounds).max())
     at_once = max(1, _CHUNK // longest)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Sequence
 
 import matplotlib as mpl
@@ -21,6 +22,7 @@ __all__ = ["clock_time", "recording_figure"]
 _BANDS = (128, 96, 64, 40, 20, 10)  # the first that a rate allows
 _STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600)  # seconds between ticks
 _TICKS = 8  # about
+_WIDTH, _LINES = 65, 3  # of a title, in characters: the legend is beside it
 
 
 def recording_figure(
@@ -115,7 +117,7 @@ def _shifted(row: Label, onset: float, duration: float) -> Label | None:
 
 
 def _name_times(figure: Figure, onset: float, duration: float, title: str) -> None:
-    """Ticks at round times of the recording, and the title as it is."""
+    """Ticks at round times of the recording, and the title, in lines that leave room for the legend."""
     axes = next(a for a in figure.axes if a.get_xlabel().startswith("time"))
     scale = duration / axes.get_xlim()[1]
     step = next((s for s in _STEPS if duration / s <= _TICKS), duration / _TICKS)
@@ -123,5 +125,7 @@ def _name_times(figure: Figure, onset: float, duration: float, title: str) -> No
     has_hours = onset + duration >= 3600
     names = [clock_time(t, digits=1 if step < 1 else 0, hours=has_hours) for t in times]
     axes.set_xticks((times - onset) / scale, names)
-    axes.set_title(title, loc="left")
+    if len(title) > _LINES * _WIDTH:  # a folder in a folder in a folder; what it is called in the end matters most
+        title = title[: _WIDTH - 1] + "…" + title[-(_LINES - 1) * _WIDTH :]
+    axes.set_title(textwrap.fill(title, _WIDTH, break_on_hyphens=False), loc="left")
     axes.set_xlabel(f"time ({'h:mm:ss' if has_hours else 'm:ss'})")
