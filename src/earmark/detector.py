@@ -94,6 +94,12 @@ class Detector(nn.Module):
         """Seconds between output frames."""
         return self.features.hop * self.reduction
 
+    @property
+    def alpha(self) -> list[float] | None:
+        """What an operator of the paper's family has come to for each class; None for one without alpha."""
+        alpha = getattr(self.pool, "alpha", None)
+        return alpha.tolist() if isinstance(alpha, Tensor) else None
+
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Output:
         """Features (bags, bands, frames) and their mask (bags, frames) to probabilities."""
         embedding = self.network(x, mask=mask) if self._takes_mask and mask is not None else self.network(x)

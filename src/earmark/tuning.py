@@ -398,7 +398,6 @@ def _judge(
         said = f"{source}, validate: {len(clips)} clips, labels {judgement.fingerprint[:16]}, segments of 1 s"
         judgement = judge(clips, reference, decoder=Decoder(threshold=chosen["threshold"], tuned_on=said), **when)
     assert judgement.dynamic is not None
-    alpha = getattr(detector.pool, "alpha", None)
     about = {
         "model": str(folder / "model.safetensors"),
         "data": source,
@@ -406,7 +405,7 @@ def _judge(
         "align": "middle",
         "threshold": chosen.get("threshold", 0.5),
         "skipped": store.skipped,
-        "alpha": None if alpha is None else alpha.tolist(),
+        "alpha": detector.alpha,
     }
     saved = save_judgement(folder, judgement, about)
     f1_of_all = float(np.nan_to_num(judgement.dynamic.overall.f1))

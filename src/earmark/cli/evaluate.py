@@ -174,11 +174,10 @@ class _Model:
         found = _read_reference(reference, self.collection.labels)
         self.table, notes = fit_reference(found, names, self.detector.classes)
         config = path.parent / "config.toml"
-        alpha = getattr(self.detector.pool, "alpha", None)
         self.about: dict[str, Any] = {
             "model": str(path),
             "config": tomllib.loads(config.read_text(encoding="utf-8")) if config.is_file() else None,
-            "alpha": None if alpha is None else alpha.tolist(),
+            "alpha": self.detector.alpha,
             "notes": [*_seen(path, data, split), *notes],
         }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from earmark.annotations import LabelTable
 from earmark.bags import Bags, FeatureStore, build_store
@@ -110,8 +111,7 @@ def _judge(
     features_hook: Callable[[int, int], None] | None,
 ) -> None:
     detector = load_detector(folder / "model.safetensors").to(device)
-    alpha = getattr(detector.pool, "alpha", None)
-    about = {
+    about: dict[str, Any] = {
         "system": cell.system,
         "network": cell.network,
         "fold": cell.fold,
@@ -119,7 +119,7 @@ def _judge(
         "data": cell.data,
         "threshold": 0.5,
         "classes": list(detector.classes),
-        "alpha": None if alpha is None else alpha.tolist(),
+        "alpha": detector.alpha,
     }
     for split in dict.fromkeys(judging.split for judging in judgements.values()):
         labels, store = _to_judge(collection, split, cell, cache, features_hook)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from earmark.checkpoint import read_tensors, write_tensors
 from earmark.detector import Detector
@@ -129,14 +128,13 @@ def log(
     clips_per_second: float,
 ) -> dict[str, Any]:
     """Add the epoch's line to `log.jsonl`, and return it."""
-    alpha = getattr(detector.pool, "alpha", None)
     line = {
         "epoch": memory.epoch + 1,
         "loss": memory.loss / max(memory.step, 1),
         "validation": scores,
         "learning_rate": learning_rate,
         "best": is_best,
-        "alpha": alpha.tolist() if isinstance(alpha, Tensor) else None,
+        "alpha": detector.alpha,
         "clips_per_second": round(clips_per_second, 1),
     }
     path = out / "log.jsonl"
