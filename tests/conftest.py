@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from earmark.audio import write
+
 torch.set_num_threads(1)
 
 
@@ -33,6 +35,28 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip("real data are not here: set EARMARK_SHARED to the folder that holds data/")
     return folder
+
+
+@pytest.fixture(scope="module")
+def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two kinds of sound in 24 clips of two seconds, of which 12 are to train with; in a folder of the module's own."""
+    root = tmp_path_factory.mktemp("data") / "recordings"
+    root.mkdir()
+    rng = np.random.default_rng(7)
+    rows = ["filename\tonset\toffset\tlabel\tsplit"]
+    for i in range(24):
+        name, split = f"{i:02}.wav", "train" if i < 12 else "validate" if i < 18 else "test"
+        sound = 0.001 * rng.normal(size=16000)
+        rows.append(f"{name}\t\t\t\t{split}")
+        for label, pitch in (("hum", 300), ("click", 2500)):
+            if rng.random() < 0.5:
+                onset = int(rng.integers(0, 10)) / 10
+                t = np.arange(int(onset * 8000), int((onset + 0.6) * 8000))
+                sound[t] += 0.3 * np.sin(2 * np.pi * pitch * t / 8000)
+                rows.append(f"{name}\t{onset}\t{onset + 0.6:.1f}\t{label}\t{split}")
+        write(root / name, sound.astype(np.float32), 8000)
+    (root / "labels.tsv").write_text("\n".join(rows) + "\n")
+    return root
 
 
 PACKAGES = ("earmark", "sed_eval", "sed_scores_eval")

@@ -167,10 +167,10 @@ def test_a_file_is_followed_while_it_grows(tmp_path, rng, is_wav):
                 file.write(data[k : k + 3001] if k else data[:20])
                 if not k:
                     file.write(data[20:3001])
-        lock.wait()
+        lock.wait(300)
         stop.asked = True
 
-    recorder = threading.Thread(target=record)
+    recorder = threading.Thread(target=record, daemon=True)
     recorder.start()
     heard = []
     for block in from_growing(path, None if is_wav else PcmFormat(8000), stop=stop).blocks(8000, 0.1):
@@ -455,6 +455,8 @@ def test_standard_input_is_heard_until_it_is_interrupted(model, recording):
     command = [sys.executable, "-m", "earmark.cli", "detect", str(model), "-", "--live", "--json", "--rate", "16000"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen([*command, "--channels", "2"], **pipes) as listener:
+        limit = threading.Timer(300, listener.kill)  # only so that nothing waits for ever
+        limit.start()
         assert b"listening to standard input (16000 Hz, 2 x s16); events are printed" in listener.stderr.readline()
         samples, _ = soundfile.read(recording, dtype="int16")
         listener.stdin.write(samples.astype("<i2").tobytes())
@@ -463,6 +465,7 @@ def test_standard_input_is_heard_until_it_is_interrupted(model, recording):
         lines = [listener.stdout.readline() for _ in expected]
         listener.send_signal(signal.SIGINT)
         rest, told = listener.communicate()
+        limit.cancel()
     found = [json.loads(line) for line in [*lines, *rest.splitlines()]]
     found = sorted((row["onset"], row["offset"], row["label"], row["confidence"]) for row in found)
     assert (listener.returncode, told) == (0, b"")

@@ -28,6 +28,29 @@ time = ["uniform", 0, 0.5]
 duration = ["uniform", 0.3, 0.5]
 snr = ["uniform", 10, 20]
 """
+COMMAND = """
+import atexit, signal, time
+from earmark.cli import main
+from earmark.synthesis.job import _Maker
+
+make = _Maker.make
+
+
+def make_some(maker, soundscape):
+    while len(list(maker.out.glob("audio/train/[!.]*.flac"))) >= 20:
+        time.sleep(0.01)
+    return make(maker, soundscape)
+
+
+_Maker.make = make_some  # here and, as they begin with this file too, in workers
+if __name__ == "__main__":
+    atexit.register(signal.raise_signal, signal.SIGINT)  # called last
+    main()
+"""
+# After 20 clips all others wait, so that it is at work whenever a signal comes. Ctrl-C is pressed again while Python
+# ends: `timeout -s INT` sends two, and so do people.
+INTERRUPTED = rf"earmark: interrupted; (\d+) of {CLIPS} soundscapes are done; the same command goes on\n"
+LIMIT = 300  # seconds; only so that nothing waits for ever
 
 
 @pytest.fixture
@@ -38,21 +61,23 @@ def recipe(tmp_path):
 
 
 @pytest.fixture
-def begin():
+def begin(tmp_path):
     """Start the command in a session of its own; whatever it leaves is ended with the test."""
+    (tmp_path / "command.py").write_text(COMMAND)
     running = []
 
     def call(*words):
-        running.append(
-            subprocess.Popen(
-                [sys.executable, "-m", "earmark.cli", "synth", *map(str, words)],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                start_new_session=True,
-                env={**os.environ, "OMP_NUM_THREADS": "1"},
+        with (tmp_path / "said").open("w") as said:
+            running.append(
+                subprocess.Popen(
+                    [sys.executable, str(tmp_path / "command.py"), "synth", *map(str, words)],
+                    stdout=subprocess.PIPE,
+                    stderr=said,
+                    text=True,
+                    start_new_session=True,
+                    env={**os.environ, "OMP_NUM_THREADS": "1"},
+                )
             )
-        )
         return running[-1]
 
     yield call
@@ -62,19 +87,29 @@ def begin():
         process.communicate()
 
 
-def wait_for(process, folder, pattern, n=1):
-    """Until so many files are there."""
-    end = time.monotonic() + 60
-    while len(list(folder.glob(pattern))) < n:
-        assert process.poll() is None, process.communicate()
+@pytest.fixture
+def said(tmp_path):
+    """What the command says on standard error."""
+    return tmp_path / "said"
+
+
+def wait_until(process, is_so):
+    end = time.monotonic() + LIMIT
+    while not is_so():
+        assert process.poll() is None or is_so()
         assert time.monotonic() < end
         time.sleep(0.01)
 
 
+def wait_for_clips(process, folder, n=1):
+    """Until the sound of so many is there."""
+    wait_until(process, lambda: len(list(folder.glob("audio/train/[!.]*.flac"))) >= n)
+
+
 def ended(process):
-    """Exit code and what was said. Workers hold its standard error too: this would not return while one lives."""
-    out, err = process.communicate(timeout=20)
-    return process.returncode, out, err
+    """Exit code and what was printed. Workers hold its standard output too: this does not return while one lives."""
+    printed, _ = process.communicate(timeout=LIMIT)
+    return process.returncode, printed
 
 
 def done(folder):
@@ -88,19 +123,14 @@ def drafts(folder):
 
 
 @pytest.mark.parametrize("send", [ALL, FIRST])
-def test_it_ends_with_one_line_and_what_is_there_is_whole(send, begin, recipe, tmp_path):
+def test_it_ends_with_one_line_and_what_is_there_is_whole(send, begin, said, recipe, tmp_path):
     out = tmp_path / "out"
     process = begin(recipe, out, "--workers", 2)
-    wait_for(process, out, "audio/train/[!.]*.flac", 2)
+    wait_for_clips(process, out, 2)
     send(process.pid, signal.SIGINT)
-    with suppress(ProcessLookupError):  # it may be over
-        send(process.pid, signal.SIGINT)  # `timeout -s INT` sends two, and so do people
-    code, said, err = ended(process)
-    assert (code, said) == (130, "")
-    found = re.fullmatch(
-        rf"earmark: interrupted; (\d+) of {CLIPS} soundscapes are done; the same command goes on\n", err
-    )
-    assert found, err
+    assert ended(process) == (130, "")
+    found = re.fullmatch(INTERRUPTED, said.read_text())
+    assert found, said.read_text()
     assert drafts(out) == []
     assert not (out / "labels.tsv").exists()
     for path in out.rglob("*.flac"):
@@ -119,61 +149,58 @@ def test_it_ends_with_one_line_and_what_is_there_is_whole(send, begin, recipe, t
     assert {name: after[name] for name in before} == before
 
 
-def test_it_ends_while_its_workers_start(begin, recipe, tmp_path):
-    """They import for a second or more, and an interrupted import prints where it was."""
-    out = tmp_path / "out"
-    process = begin(recipe, out, "--workers", 3)
-    wait_for(process, out, "annotations/test")
-    time.sleep(0.2)
-    os.killpg(process.pid, signal.SIGINT)
-    code, _, err = ended(process)
-    assert (code, err) == (
-        130,
-        f"earmark: interrupted; 0 of {CLIPS} soundscapes are done; the same command goes on\n",
-    )
-
-
-def test_without_workers_it_ends_the_same_way(begin, recipe, tmp_path):
-    out = tmp_path / "out"
-    process = begin(recipe, out, "--workers", 1, "--json")
-    wait_for(process, out, "audio/train/[!.]*.flac")
-    os.kill(process.pid, signal.SIGINT)
-    code, said, err = ended(process)
-    assert (code, said) == (130, "")
-    assert err == f"earmark: interrupted; {len(done(out))} of {CLIPS} soundscapes are done; the same command goes on\n"
-    assert drafts(out) == []
-
-
-def test_workers_end_with_a_parent_that_is_killed(begin, recipe, tmp_path):
-    out = tmp_path / "out"
-    process = begin(recipe, out, "--workers", 2)
-    wait_for(process, out, "audio/train/[!.]*.flac")
-    process.kill()
-    code, _, err = ended(process)
-    assert code == -signal.SIGKILL
-    assert "Traceback" not in err
-
-
 def workers_of(process):
     """Their numbers, from what the system says of every process."""
+    found = []
     for place in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it may be over
             parent = (place / "stat").read_text().rpartition(")")[2].split()[1]
             if int(parent) == process.pid and b"spawn_main" in (place / "cmdline").read_bytes():
-                yield int(place.name)
+                found.append(int(place.name))
+    return found
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes cannot be listed here")
-def test_a_worker_that_dies_is_one_line_and_the_same_command_goes_on(begin, recipe, tmp_path):
+def test_it_ends_while_its_workers_start(begin, said, recipe, tmp_path):
+    """They import for a second or more, and an interrupted import prints where it was."""
+    process = begin(recipe, tmp_path / "out", "--workers", 3)
+    wait_until(process, lambda: workers_of(process))
+    os.killpg(process.pid, signal.SIGINT)
+    assert ended(process) == (130, "")
+    assert re.fullmatch(INTERRUPTED, said.read_text()), said.read_text()
+
+
+def test_without_workers_it_ends_the_same_way(begin, said, recipe, tmp_path):
+    out = tmp_path / "out"
+    process = begin(recipe, out, "--workers", 1, "--json")
+    wait_for_clips(process, out)
+    os.kill(process.pid, signal.SIGINT)
+    assert ended(process) == (130, "")
+    found = re.fullmatch(INTERRUPTED, said.read_text())
+    assert found, said.read_text()
+    assert int(found[1]) == len(done(out))
+    assert drafts(out) == []
+
+
+def test_workers_end_with_a_parent_that_is_killed(begin, said, recipe, tmp_path):
     out = tmp_path / "out"
     process = begin(recipe, out, "--workers", 2)
-    wait_for(process, out, "audio/train/[!.]*.flac", 2)
+    wait_for_clips(process, out)
+    process.kill()
+    assert ended(process)[0] == -signal.SIGKILL
+    assert "Traceback" not in said.read_text()
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes cannot be listed here")
+def test_a_worker_that_dies_is_one_line_and_the_same_command_goes_on(begin, said, recipe, tmp_path):
+    out = tmp_path / "out"
+    process = begin(recipe, out, "--workers", 2)
+    wait_for_clips(process, out, 2)
     mine = out / "audio" / "train" / ".my-settings.flac"
     mine.write_text("")
-    os.kill(next(workers_of(process)), signal.SIGKILL)
-    code, said, err = ended(process)
-    assert (code, said) == (2, "")
-    assert err == "earmark: a worker process died, perhaps for want of memory; the same command goes on\n"
+    os.kill(workers_of(process)[0], signal.SIGKILL)
+    assert ended(process) == (2, "")
+    assert said.read_text() == "earmark: a worker process died, perhaps for want of memory; the same command goes on\n"
     assert drafts(out) == [mine]
     before = done(out)
 

@@ -3,7 +3,7 @@
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from earmark.timing import frames_to_time, span_to_frames, time_to_frame, time_to_sample
@@ -36,6 +36,7 @@ def test_a_span_of_whole_frames_touches_just_those(hop):
         assert span_to_frames(frames_to_time(first, hop), frames_to_time(last, hop), hop) == (first, last)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 10**6), st.integers(0, 10**6), st.sampled_from([8, 50, 1000]))
 def test_a_span_touches_the_frames_that_overlap_it(begin, length, per_hop):
     """Exact, in thousandths of a second, against the definition in rational numbers."""

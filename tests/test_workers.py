@@ -106,9 +106,9 @@ def test_another_thread_may_have_workers_too(pool):
         with pool as workers:
             found.append(pid_of(workers))
 
-    thread = threading.Thread(target=work)
+    thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    thread.join()
+    thread.join(300)
     assert len(found) == 1
 
 
@@ -134,7 +134,7 @@ def test_a_worker_that_dies_is_one_plain_line(tmp_path, after):
 def test_work_is_not_given_to_a_pool_that_has_lost_a_worker(pool):
     with pool as workers:
         gone = workers.submit(os._exit, 1)
-        assert gone.exception() is not None
+        assert gone.exception(timeout=300) is not None
         with pytest.raises(EarmarkError, match="a worker process died"):
             workers.submit(os.getpid)
 
