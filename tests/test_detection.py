@@ -260,7 +260,7 @@ def test_a_ledger_keeps_any_name_and_each_state(tmp_path):
     with Ledger(tmp_path / "ledger.sqlite") as ledger:
         ledger.add([(strange, "a"), (Path("/b"), "b")])
         ledger.add([(strange, "other")])
-        assert ledger.names() == {strange: "a", Path("/b"): "b"}
+        assert {entry.path: entry.name for entry in ledger.entries()} == {strange: "a", Path("/b"): "b"}
         assert ledger.entry(strange).state == "pending"
         ledger.fail(strange, "no good")
         assert [(e.path, e.reason) for e in ledger.entries("failed")] == [(strange, "no good")]

@@ -125,6 +125,69 @@ def test_recordings_that_were_moved_are_not_run_again(recordings, tmp_path):
     assert (tmp_path / "out" / "events.csv").read_bytes() == kept
 
 
+def test_folders_whose_names_collide_may_be_moved_together(tmp_path):
+    for number, folder in enumerate(("a", "b")):
+        (tmp_path / "survey" / folder).mkdir(parents=True)
+        audio.write(tmp_path / "survey" / folder / "x.wav", bursts(4, (1, 1.5 + number)), 8000)
+    run_job(model(), [tmp_path / "survey" / name for name in "ab"], tmp_path / "out")
+    kept = (tmp_path / "out" / "events.csv").read_bytes()
+    moved = (tmp_path / "survey").rename(tmp_path / "elsewhere")
+    report = run_job(model(), [moved / "a", moved / "b"], tmp_path / "out")
+    assert (report.done, report.kept) == (0, 2)
+    assert (tmp_path / "out" / "events.csv").read_bytes() == kept
+
+
+def test_recordings_of_two_recorders_are_not_mistaken_for_each_other(tmp_path):
+    """They have the same name, size and time; the first card is put away."""
+    for number, folder in enumerate(("card 1", "card 2")):
+        (tmp_path / folder).mkdir()
+        audio.write(tmp_path / folder / "x.wav", bursts(4, (1, 1.5 + number)), 8000)
+        os.utime(tmp_path / folder / "x.wav", (10**9, 10**9))
+    one, two = tmp_path / "card 1", tmp_path / "card 2"
+    run_job(model(), [one], tmp_path / "out")
+    one.rename(tmp_path / "away")
+    report = run_job(model(), [two], tmp_path / "out")
+    assert (report.done, report.kept) == (1, 0)
+    run_job(model(), [two], tmp_path / "fresh")
+    times = {
+        (out, row["filename"], row["onset"], row["offset"])
+        for out in ("out", "fresh")
+        for row in table(tmp_path / out / "events.csv")
+    }
+    first, second, fresh = (
+        {own[2:] for own in times if own[:2] == key}
+        for key in (("out", "x.wav"), ("out", "card 2/x.wav"), ("fresh", "x.wav"))
+    )
+    assert second == fresh != first
+    two.rename(tmp_path / "card 3")
+    assert run_job(model(), [tmp_path / "card 3"], tmp_path / "out").kept == 1
+
+
+def test_an_unreadable_recording_does_not_take_the_page_away_each_time(recordings, tmp_path):
+    (recordings / "bad.wav").touch()
+    out = tmp_path / "out"
+    run_job(model(), [recordings], out)
+    (out / "report.html").write_text("a page")
+    assert run_job(model(), [recordings], out).failed == 1
+    assert (out / "report.html").exists()
+    (recordings / "bad.wav").write_bytes(b"nothing better")
+    run_job(model(), [recordings], out)
+    assert not (out / "report.html").exists()  # it said why
+
+
+def test_a_recording_given_by_name_that_is_away_keeps_what_was_found(recordings, tmp_path):
+    given, out = [recordings / "a.wav", recordings / "a.flac"], tmp_path / "out"
+    run_job(model(), given, out, keep_scores=True)
+    before = files_of(out)
+    given[0].rename(tmp_path / "away.wav")
+    report = run_job(model(), given, out, keep_scores=True)
+    assert (report.kept, report.gone, report.failed) == (1, 1, 0)
+    assert {row["filename"] for row in table(out / "events.csv")} == {"a.flac"}
+    (tmp_path / "away.wav").rename(given[0])
+    assert run_job(model(), given, out, keep_scores=True).kept == 2
+    assert files_of(out) == before
+
+
 @pytest.mark.parametrize("place", ["out", "recordings/out"])
 def test_recordings_that_were_copied_with_their_job_are_not_counted_twice(place, recordings, tmp_path):
     project = tmp_path / os.fsdecode(b"caf\xe9")

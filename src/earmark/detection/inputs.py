@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -12,13 +13,17 @@ from earmark.errors import ArgumentError, DataError
 
 __all__ = [
     "check_there",
+    "digest_of",
     "find_recordings",
+    "is_below",
     "is_gone",
     "is_past",
     "is_same_file",
     "searched_folders",
     "status_of",
 ]
+
+_PART = 1 << 16
 
 
 def find_recordings(inputs: Iterable[str | os.PathLike[str]], out: Path | None = None) -> list[tuple[Path, Path]]:
@@ -70,6 +75,11 @@ def searched_folders(given: Sequence[Path], found: Iterable[tuple[Path, Path]]) 
     return [place for place in given if place in folders]
 
 
+def is_below(path: Path, folders: Iterable[Path]) -> bool:
+    """Whether a path is one of some folders, or in one."""
+    return not {path, *path.parents}.isdisjoint(folders)
+
+
 def is_gone(path: Path) -> bool:
     """Whether there is nothing any more at a path; not if a disk or a folder does not let one look."""
     try:
@@ -87,6 +97,18 @@ def status_of(path: Path) -> os.stat_result | None:
         return path.stat()
     except (OSError, ValueError):  # reading it will say what is wrong
         return None
+
+
+def digest_of(path: Path) -> str | None:
+    """A digest of a file's first and last 64 KiB; None if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            parts = [file.read(_PART)]
+            file.seek(max(file.tell(), file.seek(0, os.SEEK_END) - _PART))
+            parts.append(file.read(_PART))
+    except OSError:
+        return None
+    return hashlib.sha256(b"".join(parts)).hexdigest()[:32]
 
 
 def is_past(path: Path) -> bool:

@@ -31,7 +31,9 @@ from earmark.audio.containers import plain_name
 from earmark.detection.detector import SoundDetector, load
 from earmark.detection.inputs import (
     check_there,
+    digest_of,
     find_recordings,
+    is_below,
     is_gone,
     is_past,
     is_same_file,
@@ -173,16 +175,16 @@ class _Job:
         moves, named = settle_names(found, self.ledger, self.folder.root)
         others = self._others({path for path, _ in named}, moves)
         is_there = ("pending", "running", "done")
-        gone = {e.path for e in others if e.state in is_there and _is_below(e, searched) and is_gone(e.path)}
+        gone = {e.path for e in others if e.state in is_there and is_below(e.path, searched) and is_gone(e.path)}
         self._check_settings([entry for entry in others if entry.state == "done" and entry.path not in gone])
         # nothing was written until here: what is refused leaves the folder as it is
         self.ledger.move(moves.items())
-        self._take_over(gone)
+        is_stale = self._take_over(gone)
         self.ledger.drop_failed(e.path for e in others if e.state == "failed" and is_past(e.path))
         self.ledger.add(named)
         suspects = self._recover()
         self._write_about(command)
-        if self.has_changed:
+        if is_stale or self.has_changed:
             self._write_tables()  # which hold nothing that is out of date, also while the job runs
         self.tally.files = len(named)
         try:
@@ -232,18 +234,23 @@ class _Job:
             f"{(lost or other[0]).name}, decided with other settings; {way}, or choose another folder"
         )
 
-    def _take_over(self, gone: set[Path]) -> None:
-        """Make the ledger this run's: what is gone, or was decided otherwise, is in no table until it is done again."""
+    def _take_over(self, gone: set[Path]) -> bool:
+        """Make the ledger this run's; whether tables must be written anew.
+
+        What is gone, or was decided otherwise, is in no table until it is done again.
+        """
         own = {"fingerprint": self.detector.scorer.fingerprint, "classes": json.dumps(self.detector.classes)}
         self.ledger.set_about({**own, "model": str(self.detector.path)})
         self.ledger.set_place(os.path.abspath(self.folder.root))
         self.ledger.lose(gone)
         self.tally.gone = len(gone)
-        for text in self.ledger.settings():
-            if self.presence is not None and _horizon(text) not in (None, self.presence):
-                self.ledger.drop_presence(text, json.dumps({**_read_settings(text), "presence": None}, sort_keys=True))
+        kept = self.ledger.settings() if self.presence is not None else []
+        pooled = [text for text in kept if _horizon(text) not in (None, self.presence)]
+        for text in pooled:
+            self.ledger.drop_presence(text, json.dumps({**_read_settings(text), "presence": None}, sort_keys=True))
         postponed = self.ledger.postpone(text for text in self.ledger.settings() if not self._is_alike(text))
         self.has_changed = bool(gone or postponed)
+        return self.has_changed or bool(pooled)
 
     def _recover(self) -> set[Path]:
         """Clean up after a process that died; recordings that may have killed it."""
@@ -268,6 +275,11 @@ class _Job:
     def _is_to_run(self, path: Path, retry: bool) -> bool:
         """Whether a recording must be run; if not, it is done already, or done here from what was kept."""
         entry, status = self.ledger.entry(path), status_of(path)
+        if entry.settings is not None and status is None and is_gone(path):
+            self.ledger.lose([path])
+            self.tally.gone += 1
+            self.has_changed = True
+            return False
         is_same = status is not None and entry.is_unchanged(status)
         if entry.settings is not None and is_same and self._is_settled(entry, entry.settings):
             return False
@@ -308,8 +320,8 @@ class _Job:
 
     def _add_formats(self, entry: Entry, missing: list[str]) -> None:
         """Write the events that the recording has in other formats too."""
-        files = {self.folder.labels(entry.name, f): f for f in (*_formats_of(entry), *missing)}  # the latter win
-        self._remove(entry, [f for f in _formats_of(entry) if f not in files.values()])
+        files = {self.folder.labels(entry.name, f): f for f in (*entry.written, *missing)}  # the latter win
+        self._remove(entry, [f for f in entry.written if f not in files.values()])
         self._remove(entry, missing)  # not the job's, if it is there
         self._write(entry, self.ledger.events(entry.path), entry.duration or 0.0, missing)
         self.ledger.set_formats(entry.path, ",".join(files.values()))
@@ -377,7 +389,7 @@ class _Job:
         if presence is None and entry.settings is not None:  # the file is the same, so these are too
             presence, stretches = _horizon(entry.settings), self.ledger.presence(entry.path)
         self.ledger.unsettle(entry.path)
-        files = {self.folder.labels(entry.name, f): f for f in (*self.formats, *_formats_of(entry))}
+        files = {self.folder.labels(entry.name, f): f for f in (*self.formats, *entry.written)}
         self._remove(entry, list(files.values()), (events, scores.duration))  # as a run that died just here left them
         self._write(entry, events, scores.duration, self.formats)
         self.has_changed = True
@@ -390,6 +402,7 @@ class _Job:
             settings=self._settings(presence),
             formats=",".join(self.formats),
             scores=has_scores,
+            digest=digest_of(entry.path),
             presence=stretches,
         )
 
@@ -397,12 +410,13 @@ class _Job:
         self.ledger.unsettle(entry.path)
         self._remove_outputs(entry)
         reason = reason_of(error, entry.path)
+        self.has_changed |= reason != entry.reason
         self.ledger.fail(entry.path, reason, status)
         self.tally.failed += 1
         self.tally.trouble = self.tally.trouble or f"{entry.name}: {reason}"
 
     def _is_written(self, entry: Entry, format: str) -> bool:
-        return format in _formats_of(entry) and self.folder.labels(entry.name, format).exists()
+        return format in entry.written and self.folder.labels(entry.name, format).exists()
 
     def _write(self, entry: Entry, events: list[Label], duration: float, formats: Sequence[str]) -> None:
         classes = self.detector.classes
@@ -416,9 +430,9 @@ class _Job:
         )
 
     def _remove_outputs(self, entry: Entry) -> None:
-        self._remove(entry, _formats_of(entry))
+        self._remove(entry, entry.written)
         self.folder.scores(entry.name).unlink(missing_ok=True)
-        self.has_changed = True
+        self.has_changed |= entry.events is not None
 
     def _write_tables(self) -> None:
         if self.has_changed:
@@ -456,10 +470,6 @@ def _check_model(folder: JobFolder, ledger: Ledger, detector: SoundDetector) -> 
         raise ArgumentError(f"{folder.root} holds a job of another model ({about.get('model')}); choose another folder")
 
 
-def _is_below(entry: Entry, folders: Iterable[Path]) -> bool:
-    return not {entry.path, *entry.path.parents}.isdisjoint(folders)
-
-
 @lru_cache(maxsize=16)
 def _read_settings(settings: str) -> dict[str, Any]:
     """A decoder and a horizon; most recordings of a job have the same, with a threshold for each of many classes."""
@@ -473,16 +483,14 @@ def _horizon(settings: str) -> float | None:
     return horizon
 
 
-def _formats_of(entry: Entry) -> list[str]:
-    return entry.formats.split(",") if entry.formats else []
-
-
 @contextmanager
 def _writing(folder: JobFolder) -> Iterator[None]:
     """A full disk, or one that may not be written to, is one line."""
     try:
         yield
     except OSError as error:
+        if isinstance(error.__context__, KeyboardInterrupt):  # which came while something was being cleaned up
+            raise KeyboardInterrupt from error
         raise DataError(
             f"{folder.root}: cannot be written to: {error.strerror or error}; what is done is kept, and the same "
             "command goes on with the rest"

@@ -44,7 +44,7 @@ CREATE TABLE IF NOT EXISTS about (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS files (
     id INTEGER PRIMARY KEY, path BLOB NOT NULL UNIQUE, name TEXT NOT NULL UNIQUE, size INTEGER, mtime INTEGER,
     state TEXT NOT NULL, reason TEXT, attempts INTEGER NOT NULL DEFAULT 0, duration REAL, events INTEGER, seconds REAL,
-    settings TEXT, formats TEXT, scores INTEGER NOT NULL DEFAULT 0
+    settings TEXT, formats TEXT, scores INTEGER NOT NULL DEFAULT 0, digest TEXT
 );
 CREATE TABLE IF NOT EXISTS events (
     file INTEGER NOT NULL, onset REAL NOT NULL, offset REAL NOT NULL, label TEXT NOT NULL, confidence REAL
@@ -53,7 +53,9 @@ CREATE INDEX IF NOT EXISTS events_of ON events (file);
 CREATE TABLE IF NOT EXISTS presence (file INTEGER NOT NULL, onset REAL NOT NULL, offset REAL NOT NULL, p BLOB NOT NULL);
 CREATE INDEX IF NOT EXISTS presence_of ON presence (file);
 """
-_COLUMNS = "path, name, size, mtime, state, reason, attempts, duration, events, seconds, settings, formats, scores"
+_COLUMNS = (
+    "path, name, size, mtime, state, reason, attempts, duration, events, seconds, settings, formats, scores, digest"
+)
 _NO_OUTPUTS = "duration = NULL, events = NULL, seconds = NULL, settings = NULL, formats = NULL, scores = 0"
 _OLD = (("settings", "NULL"), ("scores", "0"))  # what is no longer true of a file that has changed
 
@@ -86,6 +88,13 @@ class Entry:
     """Formats it was written in, with commas between."""
     scores: bool
     """Whether its frame probabilities were kept."""
+    digest: str | None
+    """Of a part of the file, when it was run: two recorders may well name, time and size their files alike."""
+
+    @property
+    def written(self) -> list[str]:
+        """Formats it was written in, by name."""
+        return self.formats.split(",") if self.formats else []
 
     def is_unchanged(self, status: os.stat_result) -> bool:
         """Whether the file is still the one that was run, by size and time."""
@@ -130,6 +139,8 @@ class Ledger:
                 self._database.execute("PRAGMA synchronous = NORMAL")
                 self._database.execute("PRAGMA journal_mode = TRUNCATE")
                 self._database.executescript(_TABLES)
+                if "digest" not in {row[1] for row in self._database.execute("PRAGMA table_info(files)")}:
+                    self._database.execute("ALTER TABLE files ADD COLUMN digest TEXT")  # of a ledger before 0.1.0
 
     def __enter__(self) -> Ledger:
         return self
@@ -171,11 +182,6 @@ class Ledger:
                 "INSERT OR IGNORE INTO files (path, name, state) VALUES (?, ?, 'pending')",
                 ((os.fsencode(path), name) for path, name in files),
             )
-
-    def names(self) -> dict[Path, str]:
-        """Names of all recordings, by path."""
-        with self._speaking():
-            return {_path(path): name for path, name in self._database.execute("SELECT path, name FROM files")}
 
     def move(self, moves: Iterable[tuple[Path, Path]]) -> None:
         """Recordings lie elsewhere now: (before, now)."""
@@ -301,6 +307,7 @@ class Ledger:
         settings: str,
         formats: str,
         scores: bool,
+        digest: str | None = None,
         presence: Iterable[Stretch] = (),
     ) -> None:
         """The recording is done: its events take the place of any it had.
@@ -309,6 +316,8 @@ class Ledger:
         ----------
         status
             Of the file, asked before it was read.
+        digest
+            As in `Entry`.
         presence
             Where it was asked for.
         """
@@ -321,8 +330,8 @@ class Ledger:
             self._add_presence(database, file, presence)
             database.execute(
                 "UPDATE files SET state = 'done', reason = NULL, attempts = 0, size = ?, mtime = ?, duration = ?, "
-                "events = ?, seconds = ?, settings = ?, formats = ?, scores = ? WHERE id = ?",
-                (*_stamp(status), duration, len(events), seconds, settings, formats, scores, file),
+                "events = ?, seconds = ?, settings = ?, formats = ?, scores = ?, digest = ? WHERE id = ?",
+                (*_stamp(status), duration, len(events), seconds, settings, formats, scores, digest, file),
             )
 
     def set_formats(self, path: Path, formats: str) -> None:

@@ -24,17 +24,18 @@ import hashlib
 import json
 import os
 import unicodedata
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from earmark.annotations import Label, LabelTable
 from earmark.audio.containers import plain_name
-from earmark.detection.inputs import find_recordings
-from earmark.detection.ledger import Ledger
+from earmark.detection.inputs import digest_of, find_recordings, is_gone, status_of
+from earmark.detection.ledger import Entry, Ledger
 from earmark.errors import ArgumentError, EarmarkError
 from earmark.files import make_folder, remove_drafts, written_whole
 from earmark.formats import FORMATS
@@ -147,13 +148,14 @@ def choose_names(found: Iterable[tuple[Path, Path]], taken: Mapping[Path, str]) 
 
 
 def find_moved(
-    found: Iterable[tuple[Path, Path]], taken: Mapping[Path, str], *, was: str | None = None, now: str | None = None
+    found: Iterable[tuple[Path, Path]], known: Sequence[Entry], *, was: str | None = None, now: str | None = None
 ) -> dict[Path, Path]:
     """Recordings (root, path) that the job knows by another path: path before to path now.
 
     Where the job's folder was moved or copied, and its recordings with it, these are the ones that lie beside it as
-    they did before. Others have the name of one whose file is gone. So a folder of recordings can be renamed, or copied
-    together with its job, and nothing is searched or counted twice.
+    they did before. Others are called like one whose file is gone, and have the same content. So a folder of recordings
+    can be renamed, or copied together with its job, and nothing is searched or counted twice; and recordings of two
+    recorders, which are called alike, are not mistaken for each other.
 
     Parameters
     ----------
@@ -161,18 +163,33 @@ def find_moved(
         Where the folder of the job was, and is.
     """
     found = list(found)
-    asked = {path for _, path in found}
+    asked, taken = {path for _, path in found}, {entry.path for entry in known}
     moves: dict[Path, Path] = {}
     if was is not None and now is not None and was != now:
-        for before in taken.keys() - asked:
+        for before in taken - asked:
             path = _moved_along(before, was, now)
             if path is not None and path not in taken and os.path.lexists(path):
                 moves[before] = path
-    at, settled = {name: path for path, name in taken.items()}, {*taken, *moves.values()}
+    settled = {*taken, *moves.values()}
+    lost = [e for e in known if e.path not in asked and e.path not in moves and is_gone(e.path)]
+    unheard = {e.name: e.path for e in lost if e.digest is None}  # nothing is known of them but their names
+    heard = defaultdict[tuple[str, int | None], list[Entry]](list)
+    for entry in lost:
+        if entry.digest is not None:
+            heard[entry.path.name, entry.size].append(entry)
     for root, path in found:
-        before_it = at.get(next(_candidates(root, path)))
-        if path not in settled and before_it is not None and not os.path.lexists(before_it):
-            moves.setdefault(before_it, path)
+        if path in settled:
+            continue
+        status = status_of(path)
+        like = heard.get((path.name, status.st_size), []) if status else []
+        digest = digest_of(path) if like else None
+        same = [entry for entry in like if entry.digest == digest]
+        if same:
+            nearest = max(same, key=lambda entry: _common_end(entry.path, path))
+            like.remove(nearest)
+            moves[nearest.path] = path
+        elif before_it := unheard.pop(next(_candidates(root, path)), None):
+            moves[before_it] = path
     return moves
 
 
@@ -180,9 +197,9 @@ def settle_names(
     found: Iterable[tuple[Path, Path]], ledger: Ledger, out: Path
 ) -> tuple[dict[Path, Path], list[tuple[Path, str]]]:
     """What a job makes of recordings (root, path): those that have moved, as `find_moved`, and all with their names."""
-    found, known, now = list(found), ledger.names(), os.path.abspath(out)
+    found, known, now = list(found), list(ledger.entries()), os.path.abspath(out)
     moves = find_moved(found, known, was=ledger.place(), now=now)
-    return moves, choose_names(found, {moves.get(path, path): name for path, name in known.items()})
+    return moves, choose_names(found, {moves.get(entry.path, entry.path): entry.name for entry in known})
 
 
 def job_recordings(inputs: Iterable[str | os.PathLike[str]], out: Path) -> dict[str, Path]:
@@ -192,7 +209,8 @@ def job_recordings(inputs: Iterable[str | os.PathLike[str]], out: Path) -> dict[
         return {name: path for path, name in choose_names(found, {})}
     with Ledger(ledger, read_only=True) as opened:
         moves, named = settle_names(found, opened, out)
-        known = {name: path for path, name in opened.names().items() if path not in moves}
+        there = [entry for entry in opened.entries() if entry.state != "gone" and entry.path not in moves]
+        known = {entry.name: entry.path for entry in there}
     return known | {name: path for path, name in named}
 
 
@@ -399,6 +417,12 @@ def _fill_table(path: Path, heading: Sequence[str], lines: Iterable[Sequence[obj
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _common_end(a: Path, b: Path) -> int:
+    """How many parts two paths have in common at their end."""
+    pairs = zip(reversed(a.parts), reversed(b.parts), strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def _moved_along(path: Path, was: str, now: str) -> Path | None:
