@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from earmark import audio
 from earmark.annotations import LabelTable
 from earmark.cli import main
 from earmark.errors import DataError, TrainingError
@@ -125,6 +126,27 @@ def test_a_grid_leaves_tables_figures_and_a_page(made):
         *(f"figures/{name}{suffix}" for name in figures for suffix in (".png", ".svg")),
     }
     assert all(path.stat().st_size for path in written)
+
+
+def test_where_the_data_are_at_hand_durations_and_a_clip_are_drawn(made, tmp_path):
+    """Figs. 3 to 5 and 9. The clip is the first with both classes; unless it cannot be read."""
+    grid, rows, _, _ = made
+    labels = labels_of(None)
+    (tmp_path / "data").mkdir()
+    for name in labels.filenames:
+        audio.write(tmp_path / "data" / name, np.random.default_rng(0).normal(0, 0.1, int(SECONDS * 8000)), 8000)
+    lines = [f"{r.filename}\t{r.onset}\t{r.offset}\t{r.label}\ttest" for r in labels if r.has_times]
+    silent = [f"{name}\t\t\t\ttest" for name in labels.filenames if not any(r.present for r in labels.of(name))]
+    (tmp_path / "data" / "labels.tsv").write_text(
+        "\n".join(["filename\tonset\toffset\tlabel\tsplit", *lines, *silent]) + "\n"
+    )
+    there = grid.selected(data=f"folder:{tmp_path / 'data'}")
+    written = {path.name for path in write_grid_report(there, rows, tmp_path / "out")}
+    assert {"event-durations.png", "example.png", "example.svg"} <= written
+    assert "A clip as the best system hears it" in (tmp_path / "out" / "report.html").read_text()
+    for path in (tmp_path / "data").glob("*.wav"):
+        path.write_bytes(b"no sound")
+    assert "example.png" not in {path.name for path in write_grid_report(there, rows, tmp_path / "again")}
 
 
 def test_systems_that_were_told_when_do_not_compete(made):

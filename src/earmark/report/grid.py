@@ -3,7 +3,8 @@
 OUT/results.csv                 every score of every run
 OUT/table-JUDGEMENT.md, .tex    systems against scores, with intervals and tests
 OUT/published.md, .tex          ours beside the paper's
-OUT/figures/                    F1 and alpha of each class, F1 beside the paper's; as PNG and SVG
+OUT/figures/                    F1 and alpha of each class, F1 beside the paper's; where the data are at hand, durations
+                                of events, and a clip as it is heard; as PNG and SVG
 OUT/report.html, .md, .tex      all of it on one page
 """
 
@@ -20,11 +21,13 @@ import numpy as np
 import torch
 
 from earmark import plots
-from earmark.errors import DataError
+from earmark.datasets import Collection
+from earmark.errors import DataError, EarmarkError
 from earmark.evaluation.comparison import Comparison, Entry, compare_entries
 from earmark.experiment.cells import changed_settings, data_of
 from earmark.experiment.grid import Cell, Grid
 from earmark.experiment.results import Row, by_system, describe_data, write_results
+from earmark.features import FeatureConfig, LogMel
 from earmark.files import make_folder, written_whole
 from earmark.pooling import ConstrainedAutoPool, create_pool
 from earmark.report import words
@@ -38,10 +41,12 @@ from earmark.report.grid_tables import (
     published_tables,
 )
 from earmark.report.inline import fill_template, inline_svg
-from earmark.report.results import bag_frames, class_f1, learned_alphas
+from earmark.report.mistakes import within
+from earmark.report.results import bag_frames, class_f1, dense_probabilities, learned_alphas
 from earmark.report.runs import Extra, write_report
 from earmark.report.tables import Table, short_number
 from earmark.settings import Settings
+from earmark.timing import span_to_frames
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -60,9 +65,15 @@ _FIGURES = {  # file, what is said below, whether it is wide
         "For how long each class is heard in a clip. The line is the length of what is learned from.",
         False,
     ),
+    "example": (
+        "example",
+        "A clip as the best system hears it: spectrogram, reference, likelihoods. It is the one with the most classes.",
+        True,
+    ),
     "published": ("published-f1", "Dynamic F1 of each system, ours and the paper's. Bars are 95 % intervals.", True),
 }
 _FEW = 3  # cells named in a line
+_LONGEST = 30.0  # seconds of a clip that are shown
 
 
 def write_grid_report(
@@ -243,18 +254,49 @@ def _figures(grid: Grid, rows: Sequence[Row], judged: Sequence[_Judged]) -> dict
         found["alphas"] = plots.learned_alpha(alphas, {name: own for name, own in bounds.items() if own is not None})
     if grid.published and any(own.intervals for own in judged):
         found["published"] = _published_figure(grid, rows, judged)
-    return found | _durations(grid)
+    return found | _data_figures(grid, first)
 
 
-def _durations(grid: Grid) -> dict[str, Figure]:
-    """The paper's Figs. 3 to 5, where the data are at hand and say when."""
+def _data_figures(grid: Grid, judged: _Judged) -> dict[str, Figure]:
+    """The paper's Figs. 3 to 5, and Fig. 9, where the data are at hand and say when."""
     try:
         collection = data_of(grid.source, 0 if grid.folds else None)
     except DataError:
         return {}
     if not any(row.has_times for row in collection.labels):
         return {}
-    return {"durations": plots.event_durations(collection.labels, clip_duration=grid.cells[0].settings.training.patch)}
+    settings = grid.cells[0].settings
+    found = {"durations": plots.event_durations(collection.labels, clip_duration=settings.training.patch)}
+    example = _example(collection, judged, settings.features)
+    return found if example is None else found | {"example": example}
+
+
+def _example(collection: Collection, judged: _Judged, features: FeatureConfig) -> Figure | None:
+    """The clip with the most classes, of several the first by name; None where no probabilities were kept."""
+    ranked = sorted(judged.entries, key=lambda e: e.name != (judged.comparison and judged.comparison.best))
+    saved = ranked[0].judgements[0]
+    heard = dense_probabilities(saved)
+    clips = {clip.filename: clip for clip in collection.clips if clip.filename in heard}
+    if not clips:
+        return None
+    labels = collection.labels
+    name = max(sorted(clips), key=lambda name: len({row.label for row in labels.of(name) if row.present}))
+    try:
+        samples = clips[name].read(features.rate)[: round(_LONGEST * features.rate)]
+    except EarmarkError:  # the others can be judged without it
+        return None
+    with torch.inference_mode():
+        spectrogram = LogMel(features)(torch.from_numpy(samples)[None])[0].numpy()
+    duration, hop = len(samples) / features.rate, float(saved.scores["grid"]["hop"])
+    return plots.clip_figure(
+        spectrogram,
+        features,
+        within(labels.of(name), 0.0, duration),
+        {ranked[0].name: heard[name][: span_to_frames(0.0, duration, hop)[1]]},
+        saved.scores["classes"],
+        duration=duration,
+        p_hop=hop,
+    )
 
 
 def _class_scores(

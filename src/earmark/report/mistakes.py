@@ -22,7 +22,7 @@ from earmark.plots import clip_figure
 from earmark.report.inline import inline_audio, inline_png
 from earmark.timing import span_to_frames, time_to_frame, time_to_sample
 
-__all__ = ["Mistake", "show_mistake", "worst_mistakes"]
+__all__ = ["Mistake", "show_mistake", "within", "worst_mistakes"]
 
 Floats = npt.NDArray[np.floating[Any]]
 
@@ -126,7 +126,7 @@ def show_mistake(
     last = min(len(p), span_to_frames(begin, stop, features.hop)[1])
     with torch.inference_mode():
         spectrogram = LogMel(features)(torch.from_numpy(samples)[None])[0].numpy()
-    truth, found = (_within(table.of(mistake.filename), begin, stop) for table in (reference, estimate))
+    truth, found = (within(table.of(mistake.filename), begin, stop) for table in (reference, estimate))
     heard = dict.fromkeys([mistake.label, *(row.label for row in (*truth, *found))])
     figure = clip_figure(
         spectrogram[:, first:last],
@@ -149,7 +149,7 @@ def show_mistake(
     }
 
 
-def _within(rows: Iterable[Label], begin: float, stop: float) -> list[Label]:
+def within(rows: Iterable[Label], begin: float, stop: float) -> list[Label]:
     """Rows as they are seen from `begin` on; those without times stay as they are."""
     shifted = []
     for row in rows:
