@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from earmark.cli.app import Json, app, counted
+from earmark.cli.app import Json, app, counted, make_console
 from earmark.errors import ArgumentError, DataError
 from earmark.files import json_text
 
@@ -204,16 +203,17 @@ def _decoder(path: Path | None, changes: dict[str, Any]) -> tuple[Decoder, list[
 
 def _matched(decoder: Decoder, own: list[str], classes: Sequence[str], path: Path | None) -> Decoder:
     """The decoder for a model's classes: settings per class go by name, whatever the order of the file's own."""
+    from earmark.datasets.matching import first_few
+
     settings = {name: value for name, value in decoder.to_dict().items() if isinstance(value, list)}
     for name, values in settings.items():
         if len(values) != len(own):
             raise ArgumentError(f"{path}: {name} is given for {len(values)} classes, but 'classes' names {len(own)}")
     missing = [label for label in classes if label not in own] if settings else []
     if missing:
-        names = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
         raise ArgumentError(
-            f"{path}: thresholds for other classes than the model's: none for {names}; tune them with this model: "
-            "earmark evaluate --tune-on"
+            f"{path}: thresholds for other classes than the model's: none for {first_few(missing)}; tune them "
+            "with this model: earmark evaluate --tune-on"
         )
     ordered: dict[str, Any] = {name: tuple(v[own.index(c)] for c in classes) for name, v in settings.items()}
     return replace(decoder, **ordered)
@@ -345,7 +345,7 @@ def _left(out: Path) -> str | None:
 @contextmanager
 def _bar(*, quiet: bool) -> Iterator[Callable[[Progress], None]]:
     """A bar in hours of sound, on standard error; silent off a terminal."""
-    console = Console(stderr=True, quiet=quiet)
+    console = make_console(stderr=True, quiet=quiet)
     columns = (
         TextColumn("{task.fields[files]}"),
         BarColumn(),

@@ -170,8 +170,7 @@ def group_runs(folders: Iterable[Path]) -> list[Entry]:
 
 def _settings(judgement: Saved) -> dict[str, Any]:
     """Settings of a run, flat, without the seed; empty where nobody knows them."""
-    places = (judgement.folder / "config.toml", judgement.folder.parent / "config.toml")
-    path = next((place for place in places if place.is_file()), None)
+    path = judgement.config
     if path is None:
         config = judgement.scores.get("config") or {}
     else:

@@ -64,6 +64,12 @@ class Saved:
     dynamic_counts: Counts | None
     event_counts: Counts | None
 
+    @property
+    def config(self) -> Path | None:
+        """The file with the settings of its run, beside it or one folder up; None where there is none."""
+        places = (self.folder / "config.toml", self.folder.parent / "config.toml")
+        return next((place for place in places if place.is_file()), None)
+
     def estimate(self) -> LabelTable:
         """The events found."""
         names, classes = self.static_counts.filenames, self.static_counts.classes

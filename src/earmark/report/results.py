@@ -102,11 +102,9 @@ def moments(entries: Sequence[Entry]) -> dict[str, Moment]:
     for entry in entries:
         saved = entry.judgements[0]
         clips = [(own.duration, len(own.p)) for own in saved.probabilities().values()]
-        configs = [place / "config.toml" for place in (saved.folder, saved.folder.parent)]
-        config = next((path for path in configs if path.is_file()), None)
-        if not clips and config is not None:
+        if not clips and saved.config is not None:
             with suppress(EarmarkError):  # of another version
-                settings = load_recipe(config)
+                settings = load_recipe(saved.config)
                 clips = [(settings.training.patch, bag_frames(settings))]
         if clips:
             seconds, share = np.mean([(duration / frames, 1 / frames) for duration, frames in clips], axis=0).tolist()
