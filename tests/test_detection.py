@@ -95,7 +95,7 @@ def test_spans_cover_a_recording_once_and_change_nothing(sound):
     assert len(cut.spans) > 3
     assert (cut.spans[0].first, cut.spans[-1].last) == (0, 500)
     pieces = np.concatenate([score_span(scorer, span) for span in cut.spans])
-    assert pieces.dtype == np.float16
+    assert pieces.dtype == np.float32
     np.testing.assert_array_equal(pieces, score_span(scorer, whole.spans[0]))
     with pytest.raises(ArgumentError, match="span must be a positive number"):
         plan(sound, scorer, span=0)

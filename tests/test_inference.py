@@ -296,8 +296,8 @@ def test_what_a_scorer_cannot_be_asked(tmp_path):
 
 
 def make_scores(rng, frames=700, hop=0.37, filename="night\n\udcff.flac"):
-    p = rng.uniform(0, 1, (frames, 2)).astype(np.float16)
-    return RecordingScores(filename, CLASSES, p, hop, hop / 16, 16, 16 * frames + 3, frames * hop + 0.1, "abc")
+    p = rng.uniform(0, 1, (frames, 2)).astype(np.float32)
+    return RecordingScores(filename, CLASSES, p, hop / 16, 16, 16 * frames + 3, frames * hop + 0.1, fingerprint="abc")
 
 
 def test_scores_survive_the_disk(tmp_path, rng):
@@ -321,12 +321,12 @@ def test_damaged_scores_are_refused(tmp_path, rng):
         with pytest.raises(DataError, match="damaged, cut short, or no file of scores at all"):
             read_scores(path)
     for about in ("{}", "[]", "not json"):
-        np.savez(path, about=about, p=np.zeros((3, 2), np.float16))
+        np.savez(path, about=about, p=np.zeros((3, 2), np.float32))
         with pytest.raises(DataError, match="damaged, cut short, or no file of scores at all"):
             read_scores(path)
     scores = make_scores(rng)
     write_scores(path, RecordingScores(**{**scores.__dict__, "classes": ("one",)}))
-    with pytest.raises(DataError, match=r"damaged: probabilities are float16 of shape \(700, 2\)"):
+    with pytest.raises(DataError, match=r"damaged: probabilities are float32 of shape \(700, 2\)"):
         read_scores(path)
 
 
@@ -358,9 +358,9 @@ def test_scores_are_pooled_again_as_the_operator_does(rng, name, horizon):
 @pytest.mark.parametrize("reduction", [1, 2])
 def test_a_frame_behind_the_end_belongs_to_the_last_stretch(reduction):
     hop, frames = 0.1 * reduction, 63 // reduction + 1  # 6.3 s, and one frame more, as features are centred
-    p = np.zeros((frames, 2), np.float16)
+    p = np.zeros((frames, 2), np.float32)
     p[-1] = 0.75
-    scores = RecordingScores("a.wav", CLASSES, p, hop, 0.1, reduction, 64, 6.3, "abc")
+    scores = RecordingScores("a.wav", CLASSES, p, 0.1, reduction, 64, 6.3, fingerprint="abc")
     for horizon in (0.9, 2.1, 6.3):
         intervals, P = repool(scores, create_pool("max", 2), horizon)
         assert (np.diff(intervals) > 0.89).all()

@@ -84,7 +84,6 @@ def whole(scorer, samples, decoder):
         p = np.concatenate(list(score_samples(scorer, samples)))
     else:
         p = scorer.score(np.pad(samples, (0, max(0, scorer.least_samples - len(samples)))))
-    p = p.astype(np.float16)  # as jobs do
     dense = interpolate(p, scorer.reduction, feature_frames(scorer, len(samples)), align="middle")
     return decoder.decode(dense, scorer.hop, scorer.classes, "live", len(samples) / scorer.rate)
 

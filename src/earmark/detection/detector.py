@@ -159,8 +159,7 @@ class SoundDetector:
         return RecordingScores(
             filename="samples",
             classes=self.classes,
-            p=np.concatenate(list(score_samples(self.scorer, sound))).astype(np.float16),
-            hop=self.scorer.hop * self.scorer.reduction,
+            p=np.concatenate(list(score_samples(self.scorer, sound))),
             feature_hop=self.scorer.hop,
             reduction=self.scorer.reduction,
             frames=feature_frames(self.scorer, len(sound)),

@@ -87,7 +87,7 @@ def listen(scorer: Scorer, blocks: Iterable[Samples], decoder: Decoder, *, name:
     dense = InterpolationStream(scorer.reduction, len(scorer.classes))
     stream = decoder.stream(scorer.hop, scorer.classes, name)
     for p in score_blocks(scorer, sound):
-        yield from stream.update(dense.update(p.astype(np.float16)))  # as jobs decide: see `spans.Probabilities`
+        yield from stream.update(dense.update(p))
     if sound.heard:
         stream.duration = sound.heard / scorer.rate
         yield from stream.update(dense.finish(feature_frames(scorer, sound.heard)))

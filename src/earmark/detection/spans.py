@@ -43,8 +43,8 @@ __all__ = [
     "score_span",
 ]
 
-Probabilities = npt.NDArray[np.float16]
-"""(frames', classes), rounded: half precision is what is kept, so that it is also what is decided on."""
+Probabilities = npt.NDArray[np.float32]
+"""(frames', classes)."""
 
 Results = Iterator[tuple["Span", Probabilities | Exception]]
 
@@ -109,7 +109,7 @@ def score_span(scorer: Scorer, span: Span, *, is_stopped: Callable[[], bool] = l
     is_stopped
         Asked between blocks; once it says yes, the work ends with an error that nobody waits for.
     """
-    found = np.empty((span.last - span.first, len(scorer.classes)), np.float16)
+    found = np.empty((span.last - span.first, len(scorer.classes)), np.float32)
     at = 0
     for p in score_recording(scorer, span.path, first=span.first, last=span.last):
         if is_stopped():
@@ -227,8 +227,8 @@ def score_files(
 def decode_scores(scores: RecordingScores, decoder: Decoder, filename: str) -> list[Label]:
     """Events of a recording, as `earmark evaluate` decides them: interpolated to the rate of the features.
 
-    >>> p = np.array([[0.1], [0.9], [0.1]], np.float16)
-    >>> scores = RecordingScores("a.wav", ("dog",), p, 0.4, 0.1, 4, 12, 1.2, "")
+    >>> p = np.array([[0.1], [0.9], [0.1]], np.float32)
+    >>> scores = RecordingScores("a.wav", ("dog",), p, 0.1, 4, 12, 1.2)
     >>> [(round(event.onset, 3), round(event.offset, 3)) for event in decode_scores(scores, Decoder(), "a.wav")]
     [(0.4, 0.8)]
     """
@@ -248,7 +248,6 @@ def _assembled(path: Path, parts: _Parts, scorer: Scorer) -> RecordingScores:
         filename=str(path),
         classes=scorer.classes,
         p=np.concatenate([parts.found[span.first] for span in parts.plan.spans]),
-        hop=scorer.hop * scorer.reduction,
         feature_hop=scorer.hop,
         reduction=scorer.reduction,
         frames=parts.plan.frames,

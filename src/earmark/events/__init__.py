@@ -20,7 +20,7 @@ Files, each importing only those before it: `interpolation`, `decoder`, `thresho
 """
 
 from earmark.events.decoder import Decoder, DecoderStream
-from earmark.events.interpolation import InterpolationStream, interpolate
+from earmark.inference.interpolation import InterpolationStream, interpolate
 from earmark.events.thresholds import tune_thresholds
 
 __all__ = ["Decoder", "DecoderStream", "InterpolationStream", "interpolate", "tune_thresholds"]

@@ -13,7 +13,7 @@ from scipy.ndimage import median_filter
 
 from earmark.annotations import Label
 from earmark.errors import ArgumentError, unknown_name
-from earmark.events.interpolation import Floats, probabilities
+from earmark.inference.interpolation import Floats, probabilities
 
 __all__ = ["Decoder", "DecoderStream"]
 

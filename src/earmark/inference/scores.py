@@ -7,61 +7,86 @@ import math
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from earmark.errors import ArgumentError, DataError
+from earmark.errors import ArgumentError, DataError, unknown_name
 from earmark.files import json_text, written_whole
+from earmark.inference.interpolation import interpolate
 
 if TYPE_CHECKING:
     from earmark.pooling import Pool
 
-__all__ = ["RecordingScores", "read_scores", "repool", "write_scores"]
+__all__ = ["ALIGNMENTS", "RecordingScores", "read_scores", "repool", "write_scores"]
 
+ALIGNMENTS = {
+    "middle": "a frame's value stands in the middle of what the frame saw",
+    "authors": "as in the paper's code: at its beginning, frames spread evenly over the clip",
+}
 _VERSION = 1
 _CHUNK = 1 << 16  # frames pooled at once
 
 
 @dataclass(frozen=True)
 class RecordingScores:
-    """What a scorer said about a recording.
+    """Frame probabilities of a recording or clip, with what is needed to place them in time.
 
     Attributes
     ----------
-    p : (frames', classes), float16: off by at most 0.00025, and less near 0
-    hop, feature_hop
-        Seconds between output frames, and between feature frames.
+    p : (frames', classes), float32
+    feature_hop
+        Seconds between feature frames.
     reduction
         Feature frames per output frame.
     frames
         Feature frames of the recording.
     duration
         In seconds.
+    pooled : (classes,), the model's own pooling operator over all frames; None where nobody asked for it
     fingerprint
         Of the model; see `Scorer`.
     """
 
     filename: str
     classes: tuple[str, ...]
-    p: npt.NDArray[np.float16]
-    hop: float
+    p: npt.NDArray[np.float32]
     feature_hop: float
     reduction: int
     frames: int
     duration: float
-    fingerprint: str
+    pooled: npt.NDArray[np.float32] | None = None
+    fingerprint: str = ""
+
+    @property
+    def hop(self) -> float:
+        """Seconds between output frames."""
+        return self.feature_hop * self.reduction
+
+    def dense(self, align: str = "middle") -> npt.NDArray[np.floating[Any]]:
+        """Probabilities at the rate of the features, (frames, classes), linearly interpolated.
+
+        Parameters
+        ----------
+        align
+            One of `ALIGNMENTS`.
+        """
+        if align not in ALIGNMENTS:
+            raise unknown_name("align", align, ALIGNMENTS)
+        if align == "authors":
+            return interpolate(self.p, self.frames / len(self.p), self.frames, align="start")
+        return interpolate(self.p, self.reduction, self.frames, align="middle")
 
 
-_ABOUT = ("filename", "hop", "feature_hop", "reduction", "frames", "duration", "fingerprint")
+_ABOUT = ("filename", "feature_hop", "reduction", "frames", "duration", "fingerprint")
 
 
 def write_scores(path: str | Path, scores: RecordingScores) -> None:
     """Write scores to an .npz file, whole or not at all."""
     about = {name: getattr(scores, name) for name in _ABOUT} | {"version": _VERSION, "classes": list(scores.classes)}
     with written_whole(Path(path)) as draft, draft.open("wb") as file:
-        np.savez_compressed(file, about=json_text(about), p=np.asarray(scores.p, np.float16))
+        np.savez_compressed(file, about=json_text(about), p=np.asarray(scores.p, np.float32))
 
 
 def read_scores(path: str | Path) -> RecordingScores:
@@ -79,7 +104,7 @@ def read_scores(path: str | Path) -> RecordingScores:
         if isinstance(error, DataError):
             raise
         raise DataError(f"{path}: damaged, cut short, or no file of scores at all: {error}") from error
-    if p.dtype != np.float16 or p.ndim != 2 or p.shape[1] != len(scores.classes):
+    if p.dtype != np.float32 or p.ndim != 2 or p.shape[1] != len(scores.classes):
         raise DataError(f"{path}: damaged: probabilities are {p.dtype} of shape {p.shape}")
     return scores
 
@@ -122,7 +147,7 @@ def repool(
         stream = pool.stream()
         for j in range(0, longest, _CHUNK):
             rows = np.minimum(index[:-1, j : j + _CHUNK], len(scores.p) - 1)
-            stream.update(torch.from_numpy(scores.p[rows].astype(np.float32)), mask[:, j : j + _CHUNK])
+            stream.update(torch.from_numpy(scores.p[rows]), mask[:, j : j + _CHUNK])
         pooled.append(stream.value().numpy())
     ends = np.arange(len(bounds)) * (scores.duration if horizon is None else horizon)
     intervals = np.minimum(np.stack([ends[:-1], ends[1:]], axis=1), scores.duration)
