@@ -73,8 +73,8 @@ def test_samples_at_another_rate_are_resampled():
     ("call", "message"),
     [
         (lambda d: d.detect(np.zeros(100)), "samples need their rate"),
-        (lambda d: d.detect("x.wav", rate=8000), "rate goes with samples"),
-        (lambda d: d.detect(np.zeros(0), rate=8000), "there are no samples"),
+        (lambda d: d.detect("x.wav", rate=8000), "rate is for samples"),
+        (lambda d: d.detect(np.zeros(0), rate=8000), "expected at least one sample"),
         (lambda d: d.detect("nowhere.wav"), "nowhere.wav: there is no such file"),
         (lambda d: d.detect([], workers=0), "workers=0: at least 1 expected"),
         (lambda d: d.pool, "only model.safetensors has"),
@@ -186,7 +186,7 @@ def test_load_opens_files_and_runs_and_knows_the_pool(tmp_path):
     assert detector.scorer.fingerprint == load(tmp_path / "run" / "model.safetensors").scorer.fingerprint
     with pytest.raises(AttributeError, match="module 'earmark' has no attribute 'lod'"):
         earmark.lod  # noqa: B018
-    with pytest.raises(ArgumentError, match="device='cuda': a model in ONNX is run on the CPU"):
+    with pytest.raises(ArgumentError, match="device='cuda': an ONNX model runs on the CPU"):
         load("model.onnx", device="cuda")
 
 

@@ -38,10 +38,15 @@ class Clip:
     sources: tuple[Source, ...]
     split: str = "train"
 
+    @property
+    def is_file(self) -> bool:
+        """Whether the clip is one file as it is, rather than a mixture."""
+        return len(self.sources) == 1 and self.sources[0].gain == 1
+
     def read(self, rate: int) -> npt.NDArray[np.float32]:
         """The sound: (samples,), mono, the sum of the sources at their gains, as long as the longest."""
         parts = [audio.read(source.path, rate=rate) for source in self.sources]
-        if len(parts) == 1 and self.sources[0].gain == 1:
+        if self.is_file:
             return parts[0]
         total = np.zeros(max(len(part) for part in parts), np.float32)
         for part, source in zip(parts, self.sources, strict=True):

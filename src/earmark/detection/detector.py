@@ -1,14 +1,15 @@
-"""A model that detects: the Python face.
+"""A trained model, ready to detect.
 
-detector = earmark.load("run/model.safetensors")
+detector = earmark.load("run")
 events = detector.detect("night.flac")
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from functools import cached_property
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +18,15 @@ import numpy.typing as npt
 
 from earmark import audio
 from earmark.annotations import LabelTable
-from earmark.detection.spans import LocalExecutor, decode_scores, score_files
-from earmark.errors import ArgumentError
+from earmark.datasets import Clip
+from earmark.detection.inputs import find_recordings
+from earmark.detection.spans import LocalExecutor, decode_scores, make_scores, score_files
+from earmark.errors import ArgumentError, DataError
 from earmark.events import Decoder
 from earmark.inference.recordings import feature_frames, score_samples
 from earmark.inference.scorer import Scorer
 from earmark.inference.scores import RecordingScores
+from earmark.workers import cores
 
 if TYPE_CHECKING:
     from earmark.pooling import Pool
@@ -32,27 +36,30 @@ __all__ = ["SoundDetector", "load"]
 AnyPath = str | os.PathLike[str]
 
 
-def load(path: AnyPath, *, device: str | None = None) -> SoundDetector:
-    """The detector in a model file, a run folder or an exported ONNX file.
+def load(path: AnyPath, *, device: str | None = None, pooled: bool = False) -> SoundDetector:
+    """Load a detector from a run folder, a model file or an exported ONNX file.
 
-    Classes, rate and features are in the file. A model in ONNX is run without PyTorch.
+    The file holds classes, sample rate and features. An ONNX model runs without PyTorch.
 
     Parameters
     ----------
     device
-        Where to compute: "cpu", "cuda"; by default a GPU if there is one. For ONNX always the CPU.
+        "cpu" or "cuda"; by default a GPU if there is one. ONNX models always run on the CPU.
+    pooled
+        Whether scores include the clip probabilities of the model's own pooling operator.
     """
     place = Path(path)
     if place.suffix == ".onnx":
         from earmark.inference.onnx_scorer import OnnxScorer
 
         if device not in (None, "cpu"):
-            raise ArgumentError(f"device={device!r}: a model in ONNX is run on the CPU")
+            raise ArgumentError(f"device={device!r}: an ONNX model runs on the CPU")
         return SoundDetector(OnnxScorer(place), path=place)
     from earmark.checkpoint import model_file
     from earmark.inference.torch_scorer import load_scorer
 
-    return SoundDetector(load_scorer(model_file(place, "MODEL RECORDINGS"), device=device), path=place)
+    place = model_file(place, "MODEL RECORDINGS")
+    return SoundDetector(load_scorer(place, device=device, pooled=pooled), path=place)
 
 
 class SoundDetector:
@@ -61,13 +68,13 @@ class SoundDetector:
     Parameters
     ----------
     scorer
-        What gives probabilities; `load` makes one from a model file.
+        Computes frame probabilities; `load` makes one from a model file.
     path
         Of the model file.
 
     Examples
     --------
-    An untrained network that hears a dog everywhere:
+    An untrained network that detects a dog everywhere:
 
     >>> import torch
     >>> from earmark.detector import Detector
@@ -87,19 +94,21 @@ class SoundDetector:
         self.scorer = scorer
         self.path = path
 
+    def __repr__(self) -> str:
+        return f"<SoundDetector: {', '.join(self.classes)}>"
+
     @property
     def classes(self) -> tuple[str, ...]:
-        """Names of what it can find."""
+        """Names of the classes it detects."""
         return self.scorer.classes
 
-    @cached_property
+    @property
     def pool(self) -> Pool:
         """The model's own pooling operator."""
-        if self.path is None or self.path.suffix == ".onnx":
+        model = getattr(self.scorer, "detector", None)
+        if model is None:
             raise ArgumentError("probabilities per stretch need the pooling operator, which only model.safetensors has")
-        from earmark.checkpoint import load_detector
-
-        return load_detector(self.path / "model.safetensors" if self.path.is_dir() else self.path).pool
+        return model.pool  # type: ignore[no-any-return]
 
     def detect(
         self,
@@ -108,46 +117,93 @@ class SoundDetector:
         rate: int | None = None,
         decoder: Decoder | None = None,
         workers: int | None = None,
+        on_progress: Callable[[int, int], None] | None = None,
     ) -> LabelTable:
-        """Events in one recording or several, with times and confidence; see `earmark.events` for what it means.
+        """Detect events in recordings; see `earmark.events` for how probabilities become events.
 
-        Files are called in the table as they are here; samples are called "samples". A file that cannot be read is an
-        error; for many files, of which some may be damaged, see `earmark.detection.job.run_job`.
+        A file that cannot be read raises an error. For many files, some of which may be damaged, see
+        `earmark.detection.job.run_job`.
 
         Parameters
         ----------
         recordings
-            A file, several, or mono samples (samples,), full scale 1.
+            A file, a folder, several of either, or mono samples (samples,) with full scale 1.
         rate
-            Of samples, per second.
+            Sample rate of samples, in Hz.
         decoder
-            How probabilities become events; by default the paper's 0.5.
+            How probabilities become events; by default the paper's threshold of 0.5.
         workers
-            Threads; None is one per core.
+            Threads; None for one per core.
+        on_progress
+            Called with the number of files done and the number of files.
+
+        Returns
+        -------
+        Events with times and confidence. Files in the table are named as they were given, files of a folder by their
+        path; samples are named "samples".
         """
         decoder = decoder or Decoder()
         if isinstance(recordings, np.ndarray):
             scores = [self.score_samples(recordings, rate)]
         else:
             if rate is not None:
-                raise ArgumentError("rate goes with samples; files say theirs")
-            paths = [recordings] if isinstance(recordings, str | os.PathLike) else list(recordings)
-            scores = self.score_files(paths, workers=workers)
-        events = [event for found in scores for event in decode_scores(found, decoder, found.filename)]
-        return LabelTable(events, filenames=[found.filename for found in scores], classes=self.classes)
+                raise ArgumentError("rate is for samples; files state their own")
+            given = [recordings] if isinstance(recordings, str | os.PathLike) else list(recordings)
+            scores = self.score_files(_files(given), workers=workers, on_progress=on_progress)
+        events = [event for one in scores for event in decode_scores(one, decoder, one.filename)]
+        return LabelTable(events, filenames=[one.filename for one in scores], classes=self.classes)
 
-    def score_files(self, paths: Iterable[AnyPath], *, workers: int | None = None) -> list[RecordingScores]:
+    def score_files(
+        self,
+        paths: Iterable[AnyPath],
+        *,
+        workers: int | None = None,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> list[RecordingScores]:
         """Frame probabilities of files, in the order given, each once."""
         order = list(dict.fromkeys(Path(path) for path in paths))
-        found: dict[Path, RecordingScores] = {}
+        results: dict[Path, RecordingScores] = {}
 
         def handle(path: Path, result: RecordingScores | Exception) -> None:
             if isinstance(result, Exception):
                 raise result
-            found[path] = result
+            results[path] = result
+            if on_progress is not None:
+                on_progress(len(results), len(order))
 
         score_files(order, self.scorer, LocalExecutor(self.scorer, workers), handle=handle)
-        return [found[path] for path in order]
+        return [results[path] for path in order]
+
+    def score_clips(
+        self, clips: Sequence[Clip], *, on_progress: Callable[[int, int], None] | None = None
+    ) -> tuple[list[RecordingScores], dict[str, str]]:
+        """Frame probabilities of the clips of a data set, exactly as `detect` computes them.
+
+        Returns
+        -------
+        Scores in the order of the clips, and the reason for each clip that could not be read, by name
+        """
+        results: dict[str, RecordingScores] = {}
+        failed: dict[str, str] = {}
+
+        def handle(clip: Clip, result: RecordingScores | Exception) -> None:
+            if isinstance(result, DataError):
+                failed[clip.filename] = str(result)
+            elif isinstance(result, Exception):
+                raise result
+            else:
+                results[clip.filename] = replace(result, filename=clip.filename)
+            if on_progress is not None:
+                on_progress(len(results) + len(failed), len(clips))
+
+        files = {clip.sources[0].path: clip for clip in clips if clip.is_file}
+        mixtures = [clip for clip in clips if files.get(clip.sources[0].path) is not clip]
+        executor = LocalExecutor(self.scorer)
+        score_files(files, self.scorer, executor, handle=lambda path, result: handle(files[path], result))
+        with ThreadPoolExecutor(cores()) as pool:
+            for clip, result in zip(mixtures, pool.map(self._score_mixture, mixtures), strict=True):
+                handle(clip, result)
+        return [results[clip.filename] for clip in clips if clip.filename in results], failed
 
     def score_samples(self, samples: npt.ArrayLike, rate: int | None) -> RecordingScores:
         """Frame probabilities of mono samples (samples,)."""
@@ -155,14 +211,24 @@ class SoundDetector:
             raise ArgumentError("samples need their rate: detect(samples, rate=44100)")
         sound = audio.resample(samples, rate, self.scorer.rate)
         if not len(sound):
-            raise ArgumentError("there are no samples")
-        return RecordingScores(
-            filename="samples",
-            classes=self.classes,
-            p=np.concatenate(list(score_samples(self.scorer, sound))),
-            feature_hop=self.scorer.hop,
-            reduction=self.scorer.reduction,
-            frames=feature_frames(self.scorer, len(sound)),
-            duration=len(sound) / self.scorer.rate,
-            fingerprint=self.scorer.fingerprint,
-        )
+            raise ArgumentError("expected at least one sample, got none")
+        values = np.concatenate(list(score_samples(self.scorer, sound)))
+        frames = feature_frames(self.scorer, len(sound))
+        return make_scores("samples", values, self.scorer, frames, len(sound) / self.scorer.rate)
+
+    def _score_mixture(self, clip: Clip) -> RecordingScores | Exception:
+        """Scores of a clip that is the sum of several files."""
+        try:
+            return self.score_samples(clip.read(self.scorer.rate), self.scorer.rate)
+        except DataError as error:
+            return error
+
+
+def _files(given: Sequence[AnyPath]) -> list[Path]:
+    """The files given, and those in the folders given."""
+    files: list[Path] = []
+    for place in map(Path, given):
+        files += [path for _, path in find_recordings([place])] if place.is_dir() else [place]
+    if given and not files:
+        raise DataError(f"{given[0]}: expected files of sound, found none")
+    return files

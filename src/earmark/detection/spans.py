@@ -38,13 +38,14 @@ __all__ = [
     "Results",
     "Span",
     "decode_scores",
+    "make_scores",
     "plan",
     "score_files",
     "score_span",
 ]
 
 Probabilities = npt.NDArray[np.float32]
-"""(frames', classes)."""
+"""(frames', columns) as `Scorer.score` returns them."""
 
 Results = Iterator[tuple["Span", Probabilities | Exception]]
 
@@ -109,7 +110,7 @@ def score_span(scorer: Scorer, span: Span, *, is_stopped: Callable[[], bool] = l
     is_stopped
         Asked between blocks; once it says yes, the work ends with an error that nobody waits for.
     """
-    found = np.empty((span.last - span.first, len(scorer.classes)), np.float32)
+    found = np.empty((span.last - span.first, scorer.columns), np.float32)
     at = 0
     for p in score_recording(scorer, span.path, first=span.first, last=span.last):
         if is_stopped():
@@ -221,7 +222,9 @@ def score_files(
             hear(piece.path, parts.plan.duration * (piece.last - piece.first) / parts.plan.spans[-1].last)
             if len(parts.found) == len(parts.plan.spans):
                 del waiting[piece.path]
-                handle(piece.path, _assembled(piece.path, parts, scorer))
+                values = np.concatenate([parts.found[span.first] for span in parts.plan.spans])
+                plan_ = parts.plan
+                handle(piece.path, make_scores(str(piece.path), values, scorer, plan_.frames, plan_.duration))
 
 
 def decode_scores(scores: RecordingScores, decoder: Decoder, filename: str) -> list[Label]:
@@ -243,15 +246,17 @@ def decode_scores(scores: RecordingScores, decoder: Decoder, filename: str) -> l
     return sorted(events, key=lambda e: (e.onset, e.offset, place[e.label]))
 
 
-def _assembled(path: Path, parts: _Parts, scorer: Scorer) -> RecordingScores:
+def make_scores(filename: str, values: Probabilities, scorer: Scorer, frames: int, duration: float) -> RecordingScores:
+    """Scores of a recording from all that `Scorer.score` returned for it: (frames', columns)."""
     return RecordingScores(
-        filename=str(path),
+        filename=filename,
         classes=scorer.classes,
-        p=np.concatenate([parts.found[span.first] for span in parts.plan.spans]),
+        p=values[:, : len(scorer.classes)],
         feature_hop=scorer.hop,
         reduction=scorer.reduction,
-        frames=parts.plan.frames,
-        duration=parts.plan.duration,
+        frames=frames,
+        duration=duration,
+        pooled=scorer.pool(values),
         fingerprint=scorer.fingerprint,
     )
 

@@ -100,7 +100,7 @@ def score_blocks(scorer: Scorer, blocks: Iterable[Samples]) -> Iterator[Probabil
     Output frames are given out as soon as no later sound can change them; see `latency`. Together they are those of
     the whole.
     """
-    cut, p = None, np.empty((0, len(scorer.classes)), np.float32)
+    cut, p = None, np.empty((0, scorer.columns), np.float32)
     for new in _cuts(_cutter(scorer, is_eager=True), blocks):
         if cut is None or new.begin != cut.begin or len(new.samples) != len(cut.samples):
             p = scorer.score(new.samples)  # not once more the window that gave out its first frames already

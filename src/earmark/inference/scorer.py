@@ -1,4 +1,4 @@
-"""What can be run over recordings: a scorer gives frame probabilities for an excerpt of sound.
+"""The interface that inference runs over recordings: a scorer maps an excerpt of sound to frame probabilities.
 
 Feature frame k of an excerpt belongs to its samples around k * hop_samples; output frame k to the feature frames from
 k * reduction up to (k + 1) * reduction. So an excerpt that begins at a multiple of hop_samples * reduction has its
@@ -17,27 +17,27 @@ __all__ = ["Scorer"]
 
 
 class Scorer(ABC):
-    """Gives frame probabilities for an excerpt of mono sound. Several threads may use one at the same time.
+    """Maps an excerpt of mono sound to frame probabilities. Safe to call from several threads at the same time.
 
     Attributes
     ----------
     classes
         Names, in the order of the last axis.
     rate
-        Samples per second that it wants.
+        Samples per second of the input.
     hop_samples, n_fft, padding
-        Of its features, in samples: `earmark.features.FeatureConfig`.
+        Of the features, in samples: see `earmark.features.FeatureConfig`.
     reduction
         Feature frames per output frame.
     context
-        Feature frames on either side that an output frame can see beyond its own; None if it sees everything, as with
-        scaling "clip" or a recurrent network.
+        Feature frames on either side that affect an output frame; None if all frames do, as with scaling "clip" or a
+        recurrent network.
     window
-        Seconds of the patches it learned from: how much it wants to see at once where `context` is None.
+        Seconds of the patches the model was trained on: the length of an excerpt where `context` is None.
     fingerprint
-        Tells models apart: scores kept on disk remember it.
+        Identifies the model in saved scores.
     block
-        Seconds of a long recording that are best scored at once.
+        Seconds of a long recording to score at once.
     """
 
     classes: tuple[str, ...]
@@ -53,11 +53,20 @@ class Scorer(ABC):
 
     @abstractmethod
     def score(self, samples: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """Probabilities (frames', classes) of samples (n,), long enough for one output frame at least."""
+        """Probabilities (frames', columns) of samples (n,), long enough for at least one output frame."""
 
     def score_all(self, excerpts: Iterable[npt.NDArray[np.float32]]) -> Iterator[npt.NDArray[np.float32]]:
-        """What `score` gives for each excerpt, in turn. A device may begin the next before it gives one out."""
+        """`score` of each excerpt, in order. A device may start the next one before it returns the previous."""
         return map(self.score, excerpts)
+
+    def pool(self, values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32] | None:
+        """Clip probabilities (classes,) from all `score` values of a recording; None if the scorer does not pool."""
+        return None
+
+    @property
+    def columns(self) -> int:
+        """Width of the last axis of `score`: the classes and, for a scorer that pools by embedding, the embedding."""
+        return len(self.classes)
 
     @property
     def hop(self) -> float:

@@ -50,6 +50,9 @@ class TorchScorer(Scorer):
         Where to compute; by default a GPU if there is one.
     half
         Whether the network computes in bfloat16, as training on a GPU does.
+    pooled
+        Whether `pool` applies the detector's own operator. An operator that weighs frames by their embedding needs the
+        embedding of every frame, so `score` then returns it after the probabilities.
     """
 
     def __init__(
@@ -60,6 +63,7 @@ class TorchScorer(Scorer):
         fingerprint: str = "",
         device: str | torch.device | None = None,
         half: bool = False,
+        pooled: bool = False,
     ) -> None:
         c = detector.features
         self.classes = detector.classes
@@ -67,7 +71,7 @@ class TorchScorer(Scorer):
         self.reduction = detector.reduction
         network: nn.Module = getattr(detector.network, "_orig_mod", detector.network)  # of a compiled one
         self.context = getattr(network, "context", None) if c.scaling == "fixed" else None
-        self.window, self.fingerprint, self.half = window, fingerprint, half
+        self.window, self.fingerprint, self.half, self.pooled = window, fingerprint, half, pooled
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         if self.device.type != "cpu":
             self.block = _GPU_BLOCK
@@ -91,12 +95,33 @@ class TorchScorer(Scorer):
 
     @torch.inference_mode()
     def _probabilities(self, x: Tensor) -> Tensor:
-        """(bags, samples) -> (bags, frames', classes)"""
+        """(bags, samples) -> (bags, frames', columns)"""
         features = self._logmel(x)
         exactly = _without_tf32() if self.device.type == "cuda" else nullcontext()
         with exactly, torch.autocast(self.device.type, torch.bfloat16, enabled=self.half):
             embedding = self._network(features)
-        return alive_sigmoid(self.detector.head(embedding.float()))
+        embedding = embedding.float()
+        p = alive_sigmoid(self.detector.head(embedding))
+        return torch.cat([p, embedding], -1) if self._returns_embedding else p
+
+    @property
+    def _returns_embedding(self) -> bool:
+        return self.pooled and self.detector.pool.uses_embedding
+
+    @property
+    def columns(self) -> int:
+        """Width of the last axis of `score`."""
+        return len(self.classes) + (self.detector.head.in_features if self._returns_embedding else 0)
+
+    @torch.inference_mode()
+    def pool(self, values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32] | None:
+        """Clip probabilities (classes,) of a recording, by the detector's own operator."""
+        if not self.pooled:
+            return None
+        x = torch.from_numpy(values)[None].to(self.device)
+        p, embedding = x[..., : len(self.classes)], x[..., len(self.classes) :]
+        P = self.detector.pool(p, embedding=embedding if self._returns_embedding else None)
+        return P[0].float().cpu().numpy()
 
     def _streams(self) -> tuple[torch.cuda.Stream, torch.cuda.Stream]:
         """Of this thread, always the same: memory is kept for each stream."""
@@ -164,7 +189,9 @@ def _tensor(samples: Samples) -> Tensor:
     return torch.from_numpy(np.require(samples, np.float32, "W"))  # torch warns of arrays that cannot be written to
 
 
-def load_scorer(path: str | Path, *, device: str | torch.device | None = None, half: bool = False) -> TorchScorer:
+def load_scorer(
+    path: str | Path, *, device: str | torch.device | None = None, half: bool = False, pooled: bool = False
+) -> TorchScorer:
     """The scorer of a model file, or of the best model of a run folder."""
     path = model_file(Path(path))
     about = read_model_info(path)
@@ -174,4 +201,4 @@ def load_scorer(path: str | Path, *, device: str | torch.device | None = None, h
         raise ModelFileError(f"{path}: patch must be a positive number of seconds, found {window!r}")
     said = f"{about['tensors']} {detector.features.fingerprint()} {sorted(about['network'].items())} {half}"
     fingerprint = hashlib.sha256(said.encode()).hexdigest()[:16]
-    return TorchScorer(detector, window=float(window), fingerprint=fingerprint, device=device, half=half)
+    return TorchScorer(detector, window=float(window), fingerprint=fingerprint, device=device, half=half, pooled=pooled)
