@@ -1,14 +1,12 @@
 """A detector as an ONNX file: raw sound in, probabilities out, for onnxruntime and whatever else reads ONNX.
 
-    samples (bags, samples), float32     mono, at the model's rate; any number of bags of any one length
+    samples (bags, samples), float32     mono, at the model's rate; any number of bags of equal length
     dynamic (bags, frames', classes)     a probability per output frame and class
-    static  (bags, classes)              the same, pooled by the model's operator over the whole bag
+    static  (bags, classes)              pooled by the model's operator over the whole bag
 
-The features are in the file, so that nothing has to be computed outside. Their Fourier transform is written as two
-products with matrices: onnxruntime's own transform takes most of the time of the whole model, and these a small part
-(`benchmarks/export.py`). Before a file gets its name, onnxruntime has run it and found what PyTorch finds.
-
-What `earmark.inference.onnx_scorer` needs to detect with the file is in its metadata.
+The file includes feature extraction. Its Fourier transform is written as two matrix products, which take a small part of
+the time of onnxruntime's own transform (`benchmarks/export.py`). A file is written only after onnxruntime has reproduced
+PyTorch's output. Its metadata hold what `earmark.inference.onnx_scorer` needs to detect with it.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from earmark.checkpoint import load_detector, model_file, read_model_info
+from earmark.checkpoint import model_file, read_model_info
 from earmark.detector import Detector
 from earmark.errors import ArgumentError, DataError, MissingExtraError
 from earmark.features import FeatureConfig, LogMel, mel_matrix
@@ -49,7 +47,7 @@ def export_model(model: str | Path, path: str | Path) -> float:
     about = read_model_info(model)
     scorer = load_scorer(model, device="cpu")
     return export_onnx(
-        load_detector(model),
+        scorer.detector,
         path,
         window=scorer.window,
         fingerprint=scorer.fingerprint,
@@ -65,30 +63,30 @@ def export_onnx(
     fingerprint: str | None = None,
     about: dict[str, Any] | None = None,
 ) -> float:
-    """Write a detector as an ONNX file, and make sure that it says what the detector says.
+    """Write a detector as an ONNX file, and check that both give the same probabilities.
 
     Parameters
     ----------
     path
-        Ends in `.onnx`. An older file there is replaced; if anything goes wrong, it stays.
+        Must end in `.onnx`. An existing file is replaced only on success.
     window, fingerprint
-        See `earmark.inference.scorer.Scorer`. Without a fingerprint, the file's own digest is one.
+        See `earmark.inference.scorer.Scorer`. The default fingerprint is the file's digest.
     about
-        More to be known about the model, anything that JSON can say: by custom `network`, `pool`, `provenance`.
+        Further metadata as JSON values, usually `network`, `pool` and `provenance`.
 
     Returns
     -------
-    The largest difference found between onnxruntime's and PyTorch's probabilities, at most `TOLERANCE`.
+    The largest difference between onnxruntime's and PyTorch's probabilities, at most `TOLERANCE`
     """
     path = Path(path)
     if path.suffix != ".onnx":
-        raise ArgumentError(f"{path}: an ONNX file is known by its name, which must end in .onnx")
+        raise ArgumentError(f"expected a file name that ends in .onnx, got {path}")
     folder = make_folder(path.parent)
     detector = copy.deepcopy(detector).cpu().eval()
     scorer = TorchScorer(detector, window=window, device="cpu")
-    model = _converted(_Whole(detector), scorer.least_samples)
+    model = _convert(_Whole(detector), scorer.least_samples)
     content = model.SerializeToString()
-    said = {
+    metadata = {
         "pool": {"name": detector.pool.name},
         "provenance": {},
         **(about or {}),
@@ -100,9 +98,9 @@ def export_onnx(
         "fingerprint": fingerprint or hashlib.sha256(content).hexdigest()[:16],
         "features": detector.features.to_dict(),
     }
-    model.metadata_props.add(key="earmark", value=json_text(said))
+    model.metadata_props.add(key="earmark", value=json_text(metadata))
     content = sealed(model.SerializeToString())
-    difference = _checked(content, detector, scorer.least_samples)
+    difference = _check(content, detector, scorer.least_samples)
     with written_whole(folder / path.name) as draft:
         draft.write_bytes(content)
     return difference
@@ -117,7 +115,7 @@ class _Whole(nn.Module):
         self.detector = copy.deepcopy(detector)
         for module in list(self.detector.modules()):
             for name, child in module.named_children():
-                if isinstance(child, nn.GRU) and _OnnxGRU.can_be(child):
+                if isinstance(child, nn.GRU) and _OnnxGRU.supports(child):
                     setattr(module, name, _OnnxGRU(child))
 
     def forward(self, samples: Tensor) -> tuple[Tensor, Tensor]:
@@ -126,11 +124,11 @@ class _Whole(nn.Module):
 
 
 class _ProductLogMel(nn.Module):
-    """`LogMel` with a Fourier transform in two products.
+    """`LogMel` with the Fourier transform as two matrix products.
 
     A frame of n = a b samples is a matrix, sample b i + j in row i and column j. Bin k + a l is the sum over j of
     exp(-2 pi i j (k + a l) / n) y_kj, where y_kj is the sum over i of exp(-2 pi i i k / a) x_ij. Rows k up to a / 2 are
-    enough: bins n - k of real sound have the energy of bins k. The mel filters are put in the order in which bins come.
+    enough: bins n - k of a real signal have the energy of bins k. The mel filters are reordered to match the bins.
     """
 
     window: Tensor
@@ -153,7 +151,7 @@ class _ProductLogMel(nn.Module):
         second = np.block([[_cos(turns), -_sin(turns)], [_sin(turns), _cos(turns)]])
         mirrored = np.minimum(bins, n - bins).ravel()
         mel = np.zeros((bins.size, c.n_bands))
-        each, where = np.unique(mirrored, return_index=True)  # some come twice, and count once
+        each, where = np.unique(mirrored, return_index=True)  # bins that occur twice count once
         mel[where] = mel_matrix(c).T[each]
         tables = {"first": first, "second": second, "mel": mel, "window": LogMel(c).window.reshape(a, b)}
         for name, table in tables.items():
@@ -164,7 +162,7 @@ class _ProductLogMel(nn.Module):
         bags = samples.shape[0]
         padded = F.pad(samples, (c.padding, c.padding))
         frames = (padded.shape[1] - c.n_fft) // c.hop_samples + 1
-        # Frames are put together from pieces as long as their edges allow, not sample by sample.
+        # Gather frames from pieces of gcd(hop, n_fft) samples rather than sample by sample.
         piece = math.gcd(c.hop_samples, c.n_fft)
         pieces = padded[:, : (frames - 1) * c.hop_samples + c.n_fft].reshape(bags, -1, piece)
         places = torch.arange(frames)[:, None] * (c.hop_samples // piece) + torch.arange(c.n_fft // piece)
@@ -189,7 +187,7 @@ def _sin(turns: Any) -> Any:
 
 
 class _OnnxGRU(nn.Module):
-    """A GRU of one layer and direction as ONNX's operator; PyTorch's exporter fails on it in a bag of free length."""
+    """A GRU of one layer and direction as ONNX's operator; PyTorch's exporter fails on one of dynamic length."""
 
     w: Tensor
     r: Tensor
@@ -204,7 +202,7 @@ class _OnnxGRU(nn.Module):
             self.register_buffer(name, table[None])  # one direction
 
     @staticmethod
-    def can_be(gru: nn.GRU) -> bool:
+    def supports(gru: nn.GRU) -> bool:
         return gru.num_layers == 1 and gru.batch_first and gru.bias and not gru.bidirectional
 
     def forward(self, x: Tensor) -> tuple[Tensor, None]:
@@ -218,8 +216,8 @@ class _OnnxGRU(nn.Module):
         return y[:, 0].transpose(0, 1), None
 
 
-def _converted(whole: _Whole, least: int) -> Any:
-    """The module as an ONNX model, without the exporter's notes: they name places on this machine."""
+def _convert(whole: _Whole, least: int) -> Any:
+    """Convert the module to ONNX, without the exporter's annotations, which contain local paths."""
     try:
         import onnx
         import onnxruntime  # noqa: F401
@@ -249,7 +247,7 @@ def _converted(whole: _Whole, least: int) -> Any:
     for thing in (*graph.node, *graph.input, *graph.output, *graph.value_info, *graph.initializer, graph):
         del thing.metadata_props[:]
         thing.doc_string = ""
-    del graph.value_info[:]  # shapes on the way, by names that nobody chose
+    del graph.value_info[:]  # intermediate shapes, with generated names
     for value, names in zip((*graph.input, *graph.output), _AXES, strict=True):
         for axis, name in zip(value.type.tensor_type.shape.dim, names, strict=True):
             if axis.HasField("dim_param"):
@@ -259,10 +257,10 @@ def _converted(whole: _Whole, least: int) -> Any:
 
 
 def _sorted(x: Any, stable: bool = True, dim: int = -1, descending: bool = False) -> Any:
-    """PyTorch's stable sort, for operators that rank frames: of equals, ONNX's TopK takes the first one first."""
+    """PyTorch's stable sort, for operators that rank frames: ONNX's TopK also keeps the order of equal values."""
     from onnxscript import opset18
 
-    op: Any = opset18  # its types say less than it takes
+    op: Any = opset18  # its type hints are too narrow
     values = op.Cast(x, to=1)  # float32: onnxruntime does not sort bytes
     return op.TopK(values, op.Shape(values, start=dim, end=dim + 1), axis=dim, largest=int(descending), sorted=1)
 
@@ -271,7 +269,7 @@ _AXES = (("bags", "samples"), ("bags", "frames", "classes"), ("bags", "classes")
 
 
 def _reason(error: BaseException) -> str:
-    """The first line of what lies at the bottom of it."""
+    """The first line of the root cause."""
     while error.__cause__ is not None:
         error = error.__cause__
     return str(error).strip().split("\n")[0]
@@ -279,7 +277,7 @@ def _reason(error: BaseException) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """PyTorch's exporter warns of what PyTorch itself does, and of packages that nobody needs."""
+    """Silence the exporter's warnings, which are about PyTorch itself and optional packages."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -291,8 +289,8 @@ def _quiet() -> Iterator[None]:
 
 
 @torch.inference_mode()
-def _checked(content: bytes, detector: Detector, least: int) -> float:
-    """The largest difference between the file and the detector, over bags of several numbers and lengths."""
+def _check(content: bytes, detector: Detector, least: int) -> float:
+    """The largest difference between file and detector over batches of several sizes and lengths; an error if too large."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
@@ -300,16 +298,15 @@ def _checked(content: bytes, detector: Detector, least: int) -> float:
     rng = np.random.default_rng(0)
     worst = 0.0
     for bags, n in ((1, least), (2, 2 * least + 1), (3, 7 * least - 5)):
-        swelling = 10.0 ** np.linspace(-3, 0, n)  # from a whisper to full scale
-        samples = (0.3 * swelling * rng.standard_normal((bags, n))).astype(np.float32)
-        due = detector(logmel(torch.from_numpy(samples)))
+        envelope = 10.0 ** np.linspace(-3, 0, n)  # quiet to full scale
+        samples = (0.3 * envelope * rng.standard_normal((bags, n))).astype(np.float32)
+        expected = detector(logmel(torch.from_numpy(samples)))
         for p, name in zip(
             session.run(["dynamic", "static"], {"samples": samples}), ("dynamic", "static"), strict=True
         ):
-            expected = getattr(due, name).numpy()
-            same = p.shape == expected.shape
-            worst = max(worst, float(np.abs(p - expected).max()) if same else math.inf)
-    if not worst <= TOLERANCE:  # NaN is not, either
+            q = getattr(expected, name).numpy()
+            worst = max(worst, float(np.abs(p - q).max()) if p.shape == q.shape else math.inf)
+    if not worst <= TOLERANCE:  # also true for NaN
         raise DataError(
             f"onnxruntime and PyTorch differ by {worst:.2g} on the same sound, more than {TOLERANCE:g}; nothing written"
         )

@@ -176,7 +176,7 @@ def tune(
                 folder,
                 cache=cache,
                 fabric=make_fabric(changed),
-                go_on=(folder / "last.ckpt").exists(),
+                resume=True,
                 provenance={**(provenance or {}), "tuning": values},
                 hook=hook,
                 features_hook=features_hook,
@@ -188,7 +188,7 @@ def tune(
             continue
         finally:
             notes_hook = None  # once is enough
-        if not report.result.is_finished:
+        if not report.is_finished:
             return Tuned(tuple(record.finished), record.failed, None, (), 0, is_finished=False)
         source = str((provenance or {}).get("data_source", "data"))
         record.end(_judge(folder, validation, changed, cache, source, "threshold" in search))

@@ -44,7 +44,7 @@ def train(
     change: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set any knob of the recipe; repeatable.")
     ] = None,
-    resume: Annotated[bool, typer.Option(help="Go on with an interrupted run.")] = False,
+    resume: Annotated[bool, typer.Option(help="Resume an interrupted run; start one if there is none.")] = False,
     cache: Annotated[
         Path | None,
         typer.Option(help="Folder for features, shared by runs; a folder in the user's cache if not given."),
@@ -61,10 +61,10 @@ def train(
     from earmark.settings import load_recipe
     from earmark.training import check_folder
 
-    check_folder(out, resume)  # training would refuse it too, after an hour of making features
-    is_default = recipe is None and not resume
+    is_resumed = check_folder(out, resume=resume)  # training checks too, but only after computing features
+    is_default = recipe is None and not is_resumed
     if recipe is None:
-        recipe = str(out / "config.toml") if resume else "paper"
+        recipe = str(out / "config.toml") if is_resumed else "paper"
     settings = load_recipe(recipe).changed(parse_changes(pool, change or []))
     collection = open_data(data)
     from earmark.plots import learning_curves, save
@@ -82,7 +82,7 @@ def train(
             out,
             cache=cache or default_cache(data),
             fabric=fabric,
-            go_on=resume,
+            resume=resume,
             provenance={"command": command, "data_source": data, "recipe": recipe},
             hook=hook,
             features_hook=features_hook,
@@ -90,22 +90,19 @@ def train(
         )
     if not fabric.is_global_zero:
         return
-    result = report.result
     save(learning_curves(out / "log.jsonl", collection.classes), out / "figures" / "learning")
     if as_json:
-        print(json_text({**vars(result), "best_epoch": result.best_epoch + 1, "notes": report.notes, "out": str(out)}))
-    elif not result.is_finished:
-        print(f"Interrupted after {counted(result.epochs, 'epoch')}; go on with: {_with_resume(command)}")
-        print(
-            f"{out / 'model.safetensors'} is that of epoch {result.best_epoch + 1}" if result.scores else "No model yet"
-        )
-    if not result.is_finished:
+        print(json_text({**report.to_dict(), "out": str(out)}))
+    elif not report.is_finished:
+        print(f"Interrupted after {counted(report.epochs, 'epoch')}; go on with: {_with_resume(command)}")
+        print(f"{out / 'model.safetensors'} is that of epoch {report.best_epoch}" if report.scores else "No model yet")
+    if not report.is_finished:
         raise typer.Exit(130)
     if as_json:
         return
-    scores = ", ".join(f"{name} {value:.3f}" for name, value in result.scores.items())
-    epochs = f"{counted(result.epochs, 'epoch')} by {settings.training.monitor}"
-    print(f"Best of {epochs}: {result.best_epoch + 1}; validation {scores}")
+    scores = ", ".join(f"{name} {value:.3f}" for name, value in report.scores.items())
+    epochs = f"{counted(report.epochs, 'epoch')} by {settings.training.monitor}"
+    print(f"Best of {epochs}: {report.best_epoch}; validation {scores}")
     print(f"Model: {out / 'model.safetensors'}")
     print(f"Figure: {out / 'figures' / 'learning.png'}")
 

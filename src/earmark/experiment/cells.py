@@ -90,12 +90,12 @@ def run_cell(
         folder,
         cache=cache,
         fabric=fabric,
-        go_on=(folder / "last.ckpt").exists(),
+        resume=True,
         provenance={"data_source": cell.data, "system": cell.system, "fold": cell.fold},
         hook=hook,
         features_hook=features_hook,
     )
-    if not report.result.is_finished:
+    if not report.is_finished:
         return False
     _judge(cell, folder, collection, judgements, cache, str(fabric.device), features_hook)
     return True

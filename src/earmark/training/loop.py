@@ -32,7 +32,7 @@ from earmark.pooling import create_pool
 from earmark.settings import Settings
 from earmark.training.augmentation import augmented
 from earmark.training.board import Board
-from earmark.training.memory import Memory, begin, check_folder, log, resume, save
+from earmark.training.memory import Memory, begin, check_folder, load_state, log, save
 from earmark.training.schedule import Schedule
 from earmark.training.steps import Step, make_optimizer, set_learning_rate
 from earmark.training.validation import validate
@@ -81,7 +81,7 @@ def train(
     out: Path,
     *,
     fabric: Fabric,
-    go_on: bool = False,
+    resume: bool = False,
     provenance: dict[str, Any] | None = None,
     hook: Callable[[Progress], None] | None = None,
 ) -> Result:
@@ -97,20 +97,20 @@ def train(
         The run folder.
     fabric
         The device or devices, and the precision.
-    go_on
-        Whether to resume from `out/last.ckpt`.
+    resume
+        Whether to resume from `out/last.ckpt`, where there is one.
     provenance
         What the model file is to say about where it came from.
     hook
         Told about progress now and then.
     """
-    check_folder(out, go_on)
+    is_resumed = check_folder(out, resume=resume)
     knobs, data = settings.training, (provenance or {}).get("data")
     detector = create_detector(settings, training.classes).to(fabric.device)
     optimizer = make_optimizer(detector, knobs.learning_rate, fabric.device, alpha_rate=knobs.alpha_rate)
     memory = Memory(Schedule(knobs.learning_rate, knobs.plateau_epochs, knobs.plateau_factor, knobs.stop_epochs))
-    if go_on:
-        memory = resume(out, settings, detector, optimizer, data)
+    if is_resumed:
+        memory = load_state(out, settings, detector, optimizer, data)
     if fabric.is_global_zero:
         begin(out, settings, memory.epoch)
     module, wrapped = fabric.setup(detector, optimizer)

@@ -1,4 +1,4 @@
-"""What a run remembers, and the files it keeps that in."""
+"""The state of a run, and the files that hold it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from earmark.files import json_text, make_folder, written_whole
 from earmark.settings import Settings
 from earmark.training.schedule import Schedule
 
-__all__ = ["Memory", "begin", "check_folder", "log", "resume", "save"]
+__all__ = ["Memory", "begin", "check_folder", "load_state", "log", "save"]
 
 _MAY_CHANGE = {"epochs", "stop_epochs", "save_minutes", "precision", "compile", "tensorboard"}
 
 
 @dataclass
 class Memory:
-    """What a run remembers from step to step, beside weights and moments."""
+    """State of a run besides weights and moments."""
 
     schedule: Schedule
     epoch: int = 0
@@ -34,37 +34,36 @@ class Memory:
     best_scores: dict[str, float] = field(default_factory=dict)
 
     def judge(self, scores: dict[str, float], monitor: str) -> bool:
-        """Take in the scores of the epoch; whether they are the best."""
+        """Record the scores of the epoch; whether they are the best so far."""
         is_best = self.schedule.is_best(-scores["loss"] if monitor == "loss" else scores[monitor])
         if is_best:
             self.best_epoch, self.best_scores = self.epoch, scores
         return is_best
 
     def next_epoch(self) -> None:
-        """Turn the page."""
+        """Advance to the next epoch."""
         self.epoch, self.step, self.loss = self.epoch + 1, 0, 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON can say it."""
+        """State as plain JSON values."""
         return {**vars(self), "schedule": self.schedule.state()}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Memory:
-        """Remember again."""
+        """Restore from `to_dict`."""
         return cls(**{**values, "schedule": Schedule(**values["schedule"])})
 
 
-def check_folder(out: Path, go_on: bool) -> None:
-    """Refuse to begin where there is a run already, and to go on where there is none."""
+def check_folder(out: Path, *, resume: bool) -> bool:
+    """Whether there is a run to resume in a folder; an error where there is one and it is not to be resumed."""
     has_run = (out / "last.ckpt").exists()
-    if go_on and not has_run:
-        raise ArgumentError(f"{out} holds no last.ckpt to resume from: nothing was begun there; leave out --resume")
-    if has_run and not go_on:
-        raise ArgumentError(f"{out} holds a run already; go on with it by --resume, or choose another folder")
+    if has_run and not resume:
+        raise ArgumentError(f"{out} already holds a run; continue it with --resume, or choose another folder")
+    return has_run
 
 
 def begin(out: Path, settings: Settings, epochs: int) -> None:
-    """Make a run folder ready: its settings, and a log that ends with the last of the epochs done."""
+    """Prepare a run folder: its settings, and a log truncated to the epochs that are done."""
     path = make_folder(out) / "log.jsonl"
     lines = path.read_text().splitlines()[:epochs] if path.exists() else []
     with written_whole(path) as draft:
@@ -81,7 +80,7 @@ def save(
     optimizer: torch.optim.Optimizer,
     data: str | None = None,
 ) -> None:
-    """Write `last.ckpt`; `data` is the print of clips and labels."""
+    """Write `last.ckpt`; `data` is the fingerprint of clips and labels."""
     tensors = {f"detector.{name}": tensor for name, tensor in detector.state_dict().items()}
     for i, p in enumerate(detector.parameters()):
         tensors |= {f"adam.{i}.{key}": value for key, value in optimizer.state.get(p, {}).items()}
@@ -94,17 +93,17 @@ def save(
     write_tensors(out / "last.ckpt", "training state", tensors, about)
 
 
-def resume(
+def load_state(
     out: Path, settings: Settings, detector: Detector, optimizer: torch.optim.Optimizer, data: str | None = None
 ) -> Memory:
-    """Weights, moments and memory of an interrupted run; other data than it began with are refused."""
+    """Load weights, moments and state of an interrupted run; an error if settings, classes or data have changed."""
     tensors, about = read_tensors(out / "last.ckpt", "training state")
     _check_same(out, about["settings"], settings)
     if tuple(about["classes"]) != detector.classes:
         raise ArgumentError(f"{out} was trained on other classes: {', '.join(about['classes'])}")
     if None not in (data, about.get("data")) and about["data"] != data:
         raise ArgumentError(
-            f"{out} was begun with other clips or labels; resume with the same ones, or begin anew in another folder"
+            f"{out} was started with other clips or labels; resume with the same ones, or start in another folder"
         )
     detector.load_state_dict({k.removeprefix("detector."): v for k, v in tensors.items() if k.startswith("detector.")})
     for i, p in enumerate(detector.parameters()):
@@ -127,7 +126,7 @@ def log(
     is_best: bool,
     clips_per_second: float,
 ) -> dict[str, Any]:
-    """Add the epoch's line to `log.jsonl`, and return it."""
+    """Append the epoch's line to `log.jsonl`, and return it."""
     line = {
         "epoch": memory.epoch + 1,
         "loss": memory.loss / max(memory.step, 1),
@@ -150,6 +149,6 @@ def _check_same(out: Path, before: dict[str, Any], settings: Settings) -> None:
             old = before.get(section, {}).get(key)
             if json.dumps(old) != json.dumps(value) and key not in _MAY_CHANGE:
                 raise ArgumentError(
-                    f"{out} was begun with {section}.{key} = {old}, now {value}; resume with the same settings, "
-                    "or begin anew in another folder"
+                    f"{out} was started with {section}.{key} = {old}, got {value}; resume with the same settings, "
+                    "or start in another folder"
                 )

@@ -1,10 +1,11 @@
-"""A run from data to model: features, bags, training, and what there is to say about it."""
+"""A run from data to model: splits, features, bags, training, and notes about the data."""
 
 from __future__ import annotations
 
 import atexit
 import gc
 import hashlib
+import html
 import json
 import platform
 from collections.abc import Callable, Sequence
@@ -23,13 +24,14 @@ from earmark.datasets.matching import first_few
 from earmark.errors import DataError
 from earmark.features import FeatureConfig
 from earmark.settings import Settings
-from earmark.training.loop import Result, train
+from earmark.training.loop import train
 from earmark.training.watch import Progress
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
+    from pandas import DataFrame
 
-__all__ = ["Report", "data_fingerprint", "feature_store", "launch", "make_fabric", "run", "split_for_training"]
+__all__ = ["Run", "data_fingerprint", "feature_store", "launch", "make_fabric", "run", "split_for_training"]
 
 _HELD_OUT = 10  # one in so many training clips decides, where a data set names no validation clips
 _UNKNOWN = "empty cells are unknown; write 0 where it was not heard"
@@ -37,12 +39,53 @@ _NOTHING = ("-", "background", "background noise", "n/a", "na", "nan", "nocall",
 
 
 @dataclass(frozen=True)
-class Report:
-    """How a run went."""
+class Run:
+    """A training run. It can be used wherever the path of a run folder is expected.
 
-    result: Result
-    notes: tuple[str, ...]
-    """What the user should know about the data, a line each."""
+    Attributes
+    ----------
+    path
+        The run folder.
+    epochs, best_epoch
+        Epochs done, and the one whose weights `model.safetensors` holds, counted from 1; 0 if there is none yet.
+    scores
+        Of the best epoch, on the validation clips.
+    is_finished
+        False if training was interrupted and can be resumed.
+    notes
+        What the user should know about the data, a line each.
+    """
+
+    path: Path
+    epochs: int
+    best_epoch: int
+    scores: dict[str, float]
+    is_finished: bool
+    notes: tuple[str, ...] = ()
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def __str__(self) -> str:
+        if not self.scores:
+            return f"{self.path}: no epoch finished yet"
+        state = "" if self.is_finished else "interrupted; "
+        scores = ", ".join(f"{name} {value:.3f}" for name, value in self.scores.items())
+        return f"{self.path}: {state}epoch {self.best_epoch} of {self.epochs} is best; validation {scores}"
+
+    def _repr_html_(self) -> str:
+        return f"<p>{html.escape(str(self))}</p>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The attributes as plain values."""
+        return {**vars(self), "path": str(self.path), "notes": list(self.notes)}
+
+    def to_pandas(self) -> DataFrame:
+        """The log of the run: one row per epoch."""
+        import pandas
+
+        lines = (self.path / "log.jsonl").read_text(encoding="utf-8").splitlines()
+        return pandas.json_normalize([json.loads(line) for line in lines])
 
 
 def make_fabric(settings: Settings, *, devices: int | None = None, nodes: int = 1) -> Fabric:
@@ -98,12 +141,12 @@ def run(
     *,
     cache: Path,
     fabric: Fabric,
-    go_on: bool = False,
+    resume: bool = False,
     provenance: dict[str, Any] | None = None,
     hook: Callable[[Progress], None] | None = None,
     features_hook: Callable[[int, int], None] | None = None,
     notes_hook: Callable[[str], None] | None = None,
-) -> Report:
+) -> Run:
     """Train on the clips of split `train`, decide by those of `validate`.
 
     Parameters
@@ -148,8 +191,8 @@ def run(
         "versions": {name: version(name) for name in ("earmark", "torch", "numpy")}
         | {"python": platform.python_version()},
     }
-    result = train(learn, decide, settings, out, fabric=fabric, go_on=go_on, provenance=about, hook=hook)
-    return Report(result, tuple(notes))
+    result = train(learn, decide, settings, out, fabric=fabric, resume=resume, provenance=about, hook=hook)
+    return Run(Path(out), result.epochs, result.best_epoch + 1, result.scores, result.is_finished, tuple(notes))
 
 
 def feature_store(

@@ -1,0 +1,410 @@
+"""The whole job in a few calls; every function here is an attribute of the package root.
+
+    import earmark
+    run = earmark.train("recordings", out="run", recipe="quick")
+    print(earmark.evaluate(run, "recordings"))
+    events = earmark.load(run).detect("night.flac")
+    earmark.compare([run, "other-run"])
+    earmark.report([run], "report.html")
+
+Each command of the command line is a call of the function of the same name. Results print as short tables, render in
+notebooks, and convert with `to_dict()` and `to_pandas()`.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from earmark import audio
+from earmark.annotations import LabelTable
+from earmark.datasets import Collection, open_data
+from earmark.detection.detector import SoundDetector, load
+from earmark.errors import ArgumentError, EarmarkError
+from earmark.evaluation.authors import authors_reference
+from earmark.evaluation.cautions import seen_notes
+from earmark.evaluation.comparison import Comparison, compare_runs
+from earmark.evaluation.references import fit_durations, fit_estimate, fit_reference, read_durations
+from earmark.evaluation.result import Evaluation
+from earmark.evaluation.scoring import EvaluationOptions, evaluate_events, evaluate_scores
+from earmark.evaluation.thresholds import tune_thresholds
+from earmark.files import make_folder, user_cache, write_text
+from earmark.formats import read_labels
+from earmark.progress import OnProgress, ignore_progress
+from earmark.text import counted, first_few
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from earmark.synthesis import Summary
+    from earmark.training.run import Run
+
+__all__ = ["Compute", "compare", "evaluate", "load", "report", "synth", "train"]
+
+AnyPath = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class Compute:
+    """Where a training run computes and keeps its features.
+
+    Attributes
+    ----------
+    devices
+        GPUs, or processes on a CPU; by default one, or as many as torchrun or SLURM started.
+    nodes
+        Machines, with torchrun or SLURM.
+    cache
+        Folder for features, shared by runs on the same data; by default a folder in the user's cache.
+    """
+
+    devices: int | None = None
+    nodes: int = 1
+    cache: AnyPath | None = None
+
+
+def train(
+    data: AnyPath | Collection,
+    out: AnyPath,
+    *,
+    recipe: AnyPath | None = None,
+    pool: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    resume: bool = False,
+    compute: Compute | None = None,
+    provenance: Mapping[str, Any] | None = None,
+    on_progress: OnProgress = ignore_progress,
+    on_note: Callable[[str], None] | None = None,
+) -> Run:
+    """Train a detector from labels of clips.
+
+    Ctrl-C stops training after the current step and saves its state; the run that is returned is then not finished.
+
+    Parameters
+    ----------
+    data
+        A folder of recordings with labels, a label table beside them, "NAME:PATH" of a known data set, or clips that
+        `earmark.datasets.open_data` opened.
+    out
+        The run folder.
+    recipe
+        Name of a recipe (`earmark list recipes`) or a TOML file; by default "paper", or what a resumed run has.
+    pool
+        Pooling operator (`earmark list pools`), or "strong" to train on frames.
+    settings
+        Changes to the recipe by name: {"epochs": 20, "pool.penalty": 1e-3}.
+    resume
+        Whether to continue the run in `out`, if there is one.
+    provenance
+        Further entries for the model file's record of its origin.
+    on_note
+        Called with each note about the data before training starts; the run has them too.
+    """
+    from earmark.plots import learning_curves, save
+    from earmark.settings import load_recipe
+    from earmark.training import check_folder
+    from earmark.training.run import make_fabric, run
+
+    folder, compute = Path(out), compute or Compute()
+    is_resumed = check_folder(folder, resume=resume)  # before computing features
+    if recipe is None:
+        recipe = folder / "config.toml" if is_resumed else "paper"
+    changes = dict(settings or {})
+    if pool == "strong":  # the paper's ninth system: no pooling in training, the maximum afterwards
+        changes = {"pool": "max", "supervision": "strong", **changes}
+    elif pool is not None:
+        changes = {"pool": pool, **changes}
+    chosen = load_recipe(recipe).changed(changes)
+    collection = data if isinstance(data, Collection) else open_data(os.fspath(data))
+    source = "" if isinstance(data, Collection) else os.fspath(data)
+    fabric = make_fabric(chosen, devices=compute.devices, nodes=compute.nodes)
+    result = run(
+        collection,
+        chosen,
+        folder,
+        cache=Path(compute.cache) if compute.cache else default_cache(source or folder),
+        fabric=fabric,
+        resume=resume,
+        provenance={"data_source": source, "recipe": str(recipe), **(provenance or {})},
+        on_progress=on_progress,
+        on_note=on_note,
+    )
+    if fabric.is_global_zero:
+        save(learning_curves(folder / "log.jsonl", collection.classes), folder / "figures" / "learning")
+    return result
+
+
+def default_cache(data: AnyPath) -> Path:
+    """The folder in the user's cache that holds the features of a data set."""
+    name, colon, path = os.fspath(data).partition(":")
+    return user_cache("features", Path(path if colon and len(name) > 1 else data))
+
+
+def evaluate(
+    model: AnyPath | SoundDetector,
+    data: AnyPath,
+    *,
+    split: str = "test",
+    out: AnyPath | None = None,
+    reference: str | None = None,
+    tune_on: str | None = None,
+    durations: AnyPath | None = None,
+    options: EvaluationOptions | None = None,
+    on_progress: OnProgress = ignore_progress,
+) -> Evaluation:
+    """Evaluate a model, or events found elsewhere, on labelled clips.
+
+    A model detects exactly as `SoundDetector.detect` does. Scores, events and figures are written to `out`.
+
+    Parameters
+    ----------
+    model
+        A run, a model file, a detector, or a file of events in any label format.
+    data
+        As for `train`. For events, a file of labels is enough.
+    split
+        Which clips to evaluate on.
+    out
+        By default the run folder; for events and ONNX models nothing is written by default.
+    reference
+        Labels to use instead of the data's: a file or folder of any format, or "authors" for the reference of
+        URBAN-SED that the paper's Table I was computed with.
+    tune_on
+        Split on which to choose the threshold of each class.
+    durations
+        For events: a table of clips with columns `filename` and `duration`.
+    options
+        Segment length, decoder, alignment, PSDS.
+    """
+    options = options or EvaluationOptions()
+    about: dict[str, Any] = {"data": os.fspath(data), "split": split, "reference": reference or "data"}
+    about |= {"tune_on": tune_on, "align": options.align}
+    if isinstance(model, SoundDetector) or is_model(Path(model)) or _is_swapped(Path(model), Path(data)):
+        if durations is not None:
+            raise ArgumentError("durations are for events; clips of a model have their own")
+        detector = model if isinstance(model, SoundDetector) else load(model, pooled=True)
+        subject = _Model(detector, os.fspath(data), split, on_progress)
+        evaluation, table = subject.evaluate(reference, tune_on, options, about)
+        home = detector.path.parent if detector.path and detector.path.suffix != ".onnx" else None
+    else:
+        if tune_on is not None or options.decoder != type(options.decoder)():
+            raise ArgumentError("thresholds do not apply to events found elsewhere; evaluate a model to change them")
+        evaluation, table = _evaluate_events(Path(model), os.fspath(data), reference, durations, options, about)
+        home = None
+    folder = Path(out) if out is not None else home
+    if folder is None:
+        return evaluation
+    evaluation.save(folder)
+    _draw(evaluation, table, folder)
+    return replace(evaluation, folder=folder)
+
+
+def compare(runs: Iterable[AnyPath], *, out: AnyPath | None = None, level: float = 0.95) -> Comparison:
+    """Compare runs that were evaluated on the same clips.
+
+    Runs that differ only in their seed count as one system. With `out`, the comparison is also written there, as
+    comparison.json, table.md and table.tex.
+
+    Parameters
+    ----------
+    runs
+        Run folders, or folders that `evaluate` wrote to.
+    level
+        Confidence of intervals and tests.
+    """
+    comparison = compare_runs([Path(run) for run in runs], level=level)
+    if out is not None:
+        comparison.save(Path(out))
+    return comparison
+
+
+def report(
+    runs: Iterable[AnyPath],
+    out: AnyPath,
+    *,
+    data: str | None = None,
+    title: str | None = None,
+    on_progress: OnProgress = ignore_progress,
+) -> Path:
+    """Write a page about evaluated runs: tables, figures, and mistakes to listen to; returns its path.
+
+    Tables are also written as Markdown and LaTeX beside it.
+
+    Parameters
+    ----------
+    runs
+        Run folders, or folders that `evaluate` wrote to.
+    out
+        The HTML file.
+    data
+        Where the clips are, if they have moved since the evaluation.
+    """
+    from earmark.reporting.runs import write_report
+
+    page, *_ = write_report([Path(run) for run in runs], Path(out), data=data, title=title, on_progress=on_progress)
+    return page
+
+
+def synth(
+    source: AnyPath,
+    out: AnyPath,
+    *,
+    soundbank: AnyPath | None = None,
+    clips: int | None = None,
+    seed: int = 0,
+    workers: int | None = None,
+    on_progress: OnProgress = ignore_progress,
+) -> Summary:
+    """Make soundscapes with known events; see `earmark.synthesis`.
+
+    Parameters
+    ----------
+    source
+        A recipe ("urban-sed", "durations", a TOML file), a table of events, or Scaper's JAMS.
+    out
+        Folder for sound, annotations and labels.tsv.
+    soundbank
+        Folder of sounds, LABEL/*.wav or foldN/LABEL/*.wav; by default the embedded one.
+    clips
+        How many; by default all that the source has.
+    """
+    from earmark.synthesis import synthesise
+
+    return synthesise(source, out, bank=soundbank, clips=clips, seed=seed, workers=workers, on_progress=on_progress)
+
+
+def is_model(path: Path) -> bool:
+    """Whether a path is a run or a model file; anything else is read as labels."""
+    if path.is_dir():
+        return any((path / name).exists() for name in ("model.safetensors", "config.toml", "last.ckpt"))
+    if not path.exists() or path.suffix in (".safetensors", ".onnx"):
+        return True  # a missing file is reported where it is opened
+    with path.open("rb") as file:  # a model file starts with the length of its header, in eight bytes
+        return path.suffix != ".gz" and b"\0" in file.read(8)
+
+
+def _is_swapped(model: Path, data: Path) -> bool:
+    """Whether a folder of data comes first, and a run or model second."""
+    return model.is_dir() and ((data / "model.safetensors").is_file() or data.suffix == ".safetensors")
+
+
+class _Model:
+    """A model and the data it is evaluated on."""
+
+    def __init__(self, detector: SoundDetector, data: str, split: str, on_progress: OnProgress) -> None:
+        self.detector, self.data, self.split, self.on_progress = detector, data, split, on_progress
+
+    def evaluate(
+        self, reference: str | None, tune_on: str | None, options: EvaluationOptions, about: dict[str, Any]
+    ) -> tuple[Evaluation, LabelTable]:
+        """The evaluation, and the labels it is based on."""
+        collection = open_data(self.data, self.split)
+        labels = _read_reference(reference, collection.labels)
+        names = [clip.filename for clip in collection.clips]
+        table, notes = fit_reference(labels, names, self.detector.classes)
+        if tune_on is not None:
+            options = replace(options, decoder=self._tune(tune_on, options))
+        recordings, skipped = self.detector.score_clips(
+            collection.select(table.filenames).clips, on_progress=self.on_progress
+        )
+        notes = (*self._seen_notes(), *notes)
+        if skipped:
+            reasons = first_few(f"{name} ({why})" for name, why in skipped.items())
+            notes += (f"{counted(len(skipped), 'clip')} could not be read and left out: {reasons}",)
+        about |= {**self._description(), "skipped": skipped, "notes": list(notes)}
+        about["threshold"] = options.decoder.to_dict()["threshold"]
+        return evaluate_scores(recordings, table, options, about=about), table
+
+    def _tune(self, split: str, options: EvaluationOptions) -> Any:
+        """The decoder with the best threshold of each class on a split."""
+        if split in ("test", self.split):
+            which = "the test split" if split == "test" else "the clips that are evaluated"
+            raise ArgumentError(f"--tune-on {split}: thresholds tuned on {which} would flatter the model; use validate")
+        collection = open_data(self.data, split)
+        names = [clip.filename for clip in collection.clips]
+        table, _ = fit_reference(collection.labels, names, self.detector.classes)
+        recordings, _ = self.detector.score_clips(
+            collection.select(table.filenames).clips, on_progress=self.on_progress
+        )
+        return tune_thresholds(recordings, table, options, tuned_on=f"{self.data}, {split}")
+
+    def _description(self) -> dict[str, Any]:
+        """What `scores.json` says about the model."""
+        path = self.detector.path
+        config = path.parent / "config.toml" if path is not None else None
+        return {
+            "model": None if path is None else str(path),
+            "config": tomllib.loads(config.read_text(encoding="utf-8")) if config and config.is_file() else None,
+            "alpha": self.detector.alpha,
+        }
+
+    def _seen_notes(self) -> Sequence[str]:
+        """A note if the model was trained or chosen on these clips, as far as its file tells."""
+        from earmark.checkpoint import read_model_info
+        from earmark.training.run import data_fingerprint
+
+        path, notes = self.detector.path, seen_notes(self.split)
+        if path is None or path.suffix == ".onnx" or not notes:
+            return ()
+        fingerprint = read_model_info(path)["provenance"].get("data")
+        try:
+            whole = open_data(self.data)
+        except EarmarkError:  # other splits may be missing, which does not matter here
+            return ()
+        return notes if data_fingerprint(whole) == fingerprint else ()
+
+
+def _evaluate_events(
+    events: Path,
+    data: str,
+    reference: str | None,
+    durations: AnyPath | None,
+    options: EvaluationOptions,
+    about: dict[str, Any],
+) -> tuple[Evaluation, LabelTable]:
+    """The evaluation of events found elsewhere, and the labels it is based on."""
+    table = labels = _labels(data, about["split"])
+    notes: tuple[str, ...] = ()
+    if reference is not None:
+        table, notes = fit_reference(_read_reference(reference, labels), labels.filenames)
+    seconds = None
+    if durations is not None:
+        seconds, (table, more) = fit_durations(read_durations(Path(durations)), table)
+        notes += more
+    table, (estimate, more) = fit_estimate(read_labels(events), table)
+    about |= {"model": None, "events": str(events), "notes": [*notes, *more]}
+    return evaluate_events(estimate, table, options, durations=seconds, about=about), table
+
+
+def _labels(data: str, split: str) -> LabelTable:
+    """Labels of a data set, or of a file or folder of labels; of one split, where they have splits."""
+    path = Path(data)
+    is_label_folder = path.is_dir() and not any(audio.find(path))
+    if not path.is_file() and not is_label_folder:
+        return open_data(data, split).labels
+    table = read_labels(path)
+    if not table.splits:
+        return table
+    names = [name for name in table.filenames if table.splits.get(name) == split]
+    if not names:
+        splits = ", ".join(sorted(set(table.splits.values())))
+        raise ArgumentError(f"{data}: no clips of split {split!r}; it has {splits}")
+    return table.select(names)
+
+
+def _read_reference(reference: str | None, labels: LabelTable) -> LabelTable:
+    if reference is None:
+        return labels
+    return authors_reference(labels) if reference == "authors" else read_labels(reference)
+
+
+def _draw(evaluation: Evaluation, reference: LabelTable, folder: Path) -> None:
+    """Write the figures of an evaluation."""
+    from earmark import plots
+
+    for name, figure in plots.evaluation_figures(evaluation, reference).items():
+        plots.save(figure, folder / "figures" / name)
