@@ -180,6 +180,8 @@ def evaluate(
     options
         Segment length, decoder, alignment, PSDS.
     """
+    from earmark import plots
+
     options = options or EvaluationOptions()
     about: dict[str, Any] = {"data": os.fspath(data), "split": split, "reference": reference or "data"}
     about |= {"tune_on": tune_on, "align": options.align}
@@ -190,16 +192,18 @@ def evaluate(
         subject = _Model(detector, os.fspath(data), split, on_progress)
         evaluation, table = subject.evaluate(reference, tune_on, options, about)
         home = detector.path.parent if detector.path and detector.path.suffix != ".onnx" else None
+        name = detector.pool_name
     else:
         if tune_on is not None or options.decoder != type(options.decoder)():
             raise ArgumentError("thresholds do not apply to events found elsewhere; evaluate a model to change them")
         evaluation, table = _evaluate_events(Path(model), os.fspath(data), reference, durations, options, about)
-        home = None
+        home, name = None, Path(model).stem
     folder = Path(out) if out is not None else home
     if folder is None:
         return evaluation
     evaluation.save(folder)
-    _draw(evaluation, table, folder)
+    for stem, figure in plots.evaluation_figures(evaluation, table, name).items():
+        plots.save(figure, folder / "figures" / stem)
     return replace(evaluation, folder=folder)
 
 
@@ -401,10 +405,3 @@ def _read_reference(reference: str | None, labels: LabelTable) -> LabelTable:
         return labels
     return authors_reference(labels) if reference == "authors" else read_labels(reference)
 
-
-def _draw(evaluation: Evaluation, reference: LabelTable, folder: Path) -> None:
-    """Write the figures of an evaluation."""
-    from earmark import plots
-
-    for name, figure in plots.evaluation_figures(evaluation, reference).items():
-        plots.save(figure, folder / "figures" / name)

@@ -110,6 +110,18 @@ class SoundDetector:
             raise ArgumentError("probabilities per stretch need the pooling operator, which only model.safetensors has")
         return model.pool  # type: ignore[no-any-return]
 
+    @property
+    def pool_name(self) -> str:
+        """Name of the model's pooling operator, also of an ONNX model."""
+        about = getattr(self.scorer, "about", None)
+        return str(about["pool"]["name"]) if about else self.pool.name
+
+    @property
+    def alpha(self) -> list[float] | None:
+        """The operator's alpha per class; None for one without, or if the file does not hold it."""
+        model = getattr(self.scorer, "detector", None)
+        return None if model is None else model.alpha  # type: ignore[no-any-return]
+
     def detect(
         self,
         recordings: AnyPath | Iterable[AnyPath] | npt.NDArray[Any],

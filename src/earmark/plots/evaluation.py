@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 from matplotlib.figure import Figure
 
@@ -16,10 +15,17 @@ from earmark.plots.scores import f1_by_class, learned_alpha, precision_recall
 __all__ = ["evaluation_figures"]
 
 
-def evaluation_figures(evaluation: Evaluation, reference: LabelTable) -> dict[str, Figure]:
-    """The figures that an evaluation has numbers for, by name: F1 per class, alpha, precision and recall."""
+def evaluation_figures(evaluation: Evaluation, reference: LabelTable, name: str) -> dict[str, Figure]:
+    """The figures that an evaluation has numbers for: F1 per class, alpha, precision and recall.
+
+    Parameters
+    ----------
+    reference
+        Labels that the evaluation is based on.
+    name
+        Of the model, for the legend.
+    """
     scores = evaluation.scores
-    name = Path(scores.get("model") or scores.get("events") or "model").parent.name or "model"
     figures = {}
     if (f1 := _f1_figure(name, evaluation)) is not None:
         figures["f1_by_class"] = f1
