@@ -90,7 +90,7 @@ def test_help_has_an_example(command):
         (["lisst"], "earmark: No such command 'lisst'."),
         (["list", "pools", "--jsn"], "earmark: No such option: --jsn"),
         (["list"], "earmark: Missing argument 'pools|datasets|formats|recipes'."),
-        (["demo", "--out", "/dev/null/x"], "earmark: /dev/null/x cannot be made a folder: Not a directory\n"),
+        (["demo", "--out", "/dev/null/x"], "earmark: /dev/null/x: cannot create this folder: Not a directory\n"),
         (["synth", "durationz", "x"], "earmark: recipe='durationz' is not known; did you mean 'durations'?"),
         (["synth", "my.toml", "x"], "earmark: my.toml: no such file\n"),
         (["train", "nowhere", "--out", "x"], "earmark: nowhere: no such file or folder\n"),
@@ -199,7 +199,7 @@ def test_an_interrupted_demo_ends(tmp_path, monkeypatch):
     import earmark.demo
 
     monkeypatch.setattr(earmark.demo, "run_grid", lambda *args, **options: False)
-    with pytest.raises(KeyboardInterrupt, match="the same command goes on"):
+    with pytest.raises(KeyboardInterrupt, match="run the same command again to continue"):
         earmark.demo.run(tmp_path, clips=20, at_once=1)
 
 

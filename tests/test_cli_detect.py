@@ -217,8 +217,8 @@ def test_interrupted_it_says_how_to_go_on(earmark, model, recordings, tmp_path, 
     code, out, err = earmark("detect", model, recordings, "--out", tmp_path / "o")
     assert (code, out) == (130, "")
     assert err == (
-        f"earmark: interrupted, 2 recordings still to do; what is done is in {tmp_path / 'o'}, and the same command "
-        "goes on with the rest\n"
+        f"earmark: interrupted; 2 recordings still to do; results so far are in {tmp_path / 'o'}; run the same command "
+        "again to continue\n"
     )
 
 
@@ -234,7 +234,7 @@ def test_interrupted_with_another_threshold_it_says_how_much_is_left(earmark, mo
     with monkeypatch.context() as patch:
         patch.setattr(job, "score_files", interrupt)
         code, _, err = earmark("detect", model, recordings, "--out", tmp_path / "o", "--threshold", "0.6")
-    assert (code, err.startswith("earmark: interrupted, 1 recording still to do; what is done is in")) == (130, True)
+    assert (code, err.startswith("earmark: interrupted; 1 recording still to do; results so far are in")) == (130, True)
     assert read_labels(tmp_path / "o" / "events.csv").filenames == ("a.wav",)
     _, out, _ = earmark("detect", model, recordings / "a.wav", "--out", tmp_path / "o", "--threshold", "0.6")
     assert out.splitlines() == [
@@ -296,13 +296,13 @@ def test_thresholds_of_a_file_go_by_the_names_of_its_classes(earmark, model, rec
         (["--report"], "--report needs a folder to write to"),
         (["--out", "o", "--presence", "week"], "--presence 'week': minute, hour, recording or a number of seconds"),
         (["--out", "o", "--format", "tvs"], "format='tvs' is not known; did you mean 'tsv'?"),
-        (["--out", "o", "--workers", "0"], "workers=0: at least 1 expected"),
+        (["--out", "o", "--workers", "0"], "workers: expected at least 1, got 0"),
         (["--threshold", "1.5"], "threshold must be in [0, 1]"),
         (["--threshold", "0.5", "--thresholds", "t.json"], "--threshold and --thresholds do not go together"),
         (["--thresholds", "none.json"], "none.json: cannot be read: No such file or directory"),
         (["--thresholds", "bad.json"], "bad.json: not JSON"),
         (["--thresholds", "list.json"], "list.json: an object with a decoder's settings expected"),
-        (["--out", "a.wav"], "a.wav cannot be made a folder: File exists"),
+        (["--out", "a.wav"], "a.wav: cannot create this folder: File exists"),
         (["--out", "."], "holds the recordings; choose another folder"),
     ],
 )

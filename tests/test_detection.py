@@ -76,7 +76,7 @@ def test_samples_at_another_rate_are_resampled():
         (lambda d: d.detect("x.wav", rate=8000), "rate is for samples"),
         (lambda d: d.detect(np.zeros(0), rate=8000), "expected at least one sample"),
         (lambda d: d.detect("nowhere.wav"), "nowhere.wav: there is no such file"),
-        (lambda d: d.detect([], workers=0), "workers=0: at least 1 expected"),
+        (lambda d: d.detect([], workers=0), "workers: expected at least 1, got 0"),
         (lambda d: d.pool, "only model.safetensors has"),
     ],
 )

@@ -325,7 +325,7 @@ def test_interrupted_with_other_settings_the_table_holds_what_was_decided_with_t
     run_job(model(), [recordings], out, **wanted)
     first = files_of(out)
     with pytest.raises(KeyboardInterrupt):
-        run_job(model(), [recordings], out, decoder=other, hook=interrupt_after(2), **wanted)
+        run_job(model(), [recordings], out, decoder=other, on_progress=interrupt_after(2), **wanted)
     run_job(model(), [recordings], tmp_path / "fresh", decoder=other, **wanted)
     fresh, found = read_labels(tmp_path / "fresh" / "events.csv"), read_labels(out / "events.csv")
     assert len(found.filenames) == 2
@@ -354,7 +354,7 @@ def test_killed_with_other_settings_the_table_is_not_out_of_date(recordings, tmp
 
     run_job(model(), [recordings], tmp_path / "out")
     with pytest.raises(SystemExit):
-        run_job(model(), [recordings], tmp_path / "out", decoder=Decoder(threshold=0.9), hook=die)
+        run_job(model(), [recordings], tmp_path / "out", decoder=Decoder(threshold=0.9), on_progress=die)
     assert table(tmp_path / "out" / "events.csv") == []
 
 
@@ -362,7 +362,7 @@ def test_interrupted_while_more_is_written_no_row_is_missing(recordings, tmp_pat
     run_job(model(), [recordings], tmp_path / "out")
     kept = (tmp_path / "out" / "events.csv").read_bytes()
     with pytest.raises(KeyboardInterrupt):
-        run_job(model(), [recordings], tmp_path / "out", keep_scores=True, workers=1, hook=interrupt_after(2))
+        run_job(model(), [recordings], tmp_path / "out", keep_scores=True, workers=1, on_progress=interrupt_after(2))
     assert (tmp_path / "out" / "events.csv").read_bytes() == kept
     assert run_job(model(), [recordings], tmp_path / "out", keep_scores=True).done == 3
 
@@ -730,11 +730,11 @@ def test_workers_and_spans_change_nothing(recordings, tmp_path):
 
 def test_progress_is_told_in_hours(recordings, tmp_path):
     seen = []
-    run_job(model(), [recordings], tmp_path / "out", hook=seen.append, workers=1)
-    assert [p.hours for p in seen] == sorted(p.hours for p in seen)
+    run_job(model(), [recordings], tmp_path / "out", on_progress=seen.append, workers=1)
+    assert [p.done for p in seen] == sorted(p.done for p in seen)
     assert seen[-1].settled == seen[-1].files == 5
-    assert seen[-1].hours == pytest.approx(seen[-1].total_hours)
-    assert all(p.total_hours >= p.hours for p in seen)
+    assert seen[-1].done == pytest.approx(seen[-1].total)
+    assert all(p.total >= p.done for p in seen)
 
 
 def test_a_folder_of_another_model_or_of_something_else_is_refused(recordings, tmp_path):
@@ -759,7 +759,7 @@ def test_two_processes_do_not_run_the_same_job(recordings, tmp_path):
         with pytest.raises(ArgumentError, match="another process is running this job"):
             run_job(model(), [recordings], tmp_path / "out")
 
-    assert run_job(model(), [recordings], tmp_path / "out", hook=nest).done == 5
+    assert run_job(model(), [recordings], tmp_path / "out", on_progress=nest).done == 5
 
 
 def test_a_full_disk_is_one_line_and_what_was_done_is_kept(recordings, tmp_path, monkeypatch):
@@ -804,7 +804,7 @@ def test_ctrl_c_ends_in_good_order_and_the_next_run_goes_on(recordings, tmp_path
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_job(model(), [recordings], tmp_path / "out", hook=interrupt, workers=1)
+        run_job(model(), [recordings], tmp_path / "out", on_progress=interrupt, workers=1)
     with Ledger(tmp_path / "out" / "ledger.sqlite") as ledger:
         assert ledger.counts() == {"pending": 3, "running": 0, "done": 2, "failed": 0}
         assert ledger.recover() == []

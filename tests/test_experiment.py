@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 
@@ -16,7 +15,7 @@ import numpy as np
 import pytest
 
 from earmark.cli import main
-from earmark.errors import ArgumentError, DataError, TrainingError
+from earmark.errors import ArgumentError, DataError, TrainingError, WorkerError
 from earmark.experiment import gather, grids, load_grid, run_grid, write_results
 from earmark.experiment.cells import changed_settings
 from earmark.experiment.grid import Cell, Judging
@@ -77,32 +76,17 @@ def whole(folder, tmp_path_factory):
     place = tmp_path_factory.mktemp("whole")
     (place / "grid.toml").write_text(GRID.format(data=folder, recipe=folder / "recipe.toml", seeds=1))
     grid, heard = load_grid(place / "grid.toml"), []
-    assert run_grid(grid, place / "out", cache=place / "cache", told=lambda c, w: heard.append((c.system, w)))
+    assert run_grid(grid, place / "out", cache=place / "cache", on_cell=lambda c, w: heard.append((c.system, w)))
     return grid, place / "out", place / "cache", heard
 
 
-class Here:
-    """Workers that are this process, and at once done."""
-
-    def __init__(self, *options):
-        pass
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        pass
-
-    def wait(self, running):
-        return set(running)
-
-    def submit(self, function, *args, **options):
-        future = Future()
+def map_here(function, items, **options):
+    """As `parallel_map`, in this process."""
+    for item in items:
         try:
-            future.set_result(function(*args, **options))
+            yield item, function(item)
         except Exception as error:
-            future.set_exception(error)
-        return future
+            yield item, error
 
 
 def test_the_papers_grids_have_the_papers_systems():
@@ -208,7 +192,7 @@ def test_a_part_of_a_grid(grid_file):
 
 def test_a_grid_is_run_kept_and_gathered(whole, tmp_path):
     grid, out, cache, heard = whole
-    assert heard == [(s, w) for s in grid.systems for w in ("begun", "done")]
+    assert heard == [(s, w) for s in grid.systems for w in ("started", "done")]
     rows = gather(grid, out)
     assert [(r.cell.system, r.judgement) for r in rows] == [(s, j) for s in grid.systems for j in ("clean", "other")]
     assert all(r.epochs == 2 and 1 <= r.best_epoch <= 2 for r in rows)
@@ -228,7 +212,7 @@ def test_a_grid_is_run_kept_and_gathered(whole, tmp_path):
     again = []
     for cell in grid.cells:  # without weights it is as finished as with them
         (out / "cells" / cell.name / "model.safetensors").unlink()
-    assert run_grid(grid, out, cache=cache, told=lambda c, w: again.append(w))
+    assert run_grid(grid, out, cache=cache, on_cell=lambda c, w: again.append(w))
     assert again == ["kept"] * 3
 
 
@@ -239,14 +223,14 @@ def test_a_killed_grid_goes_on_and_ends_alike(whole, grid_file, tmp_path):
         "if __name__ == '__main__':\n"
         "    grid = load_grid(sys.argv[1])\n"
         "    run_grid(grid, pathlib.Path(sys.argv[2]), cache=pathlib.Path(sys.argv[3]), at_once=2,\n"
-        "             told=lambda c, w: os.kill(os.getpid(), signal.SIGKILL) if w == 'done' else None)\n"
+        "             on_cell=lambda c, w: os.kill(os.getpid(), signal.SIGKILL) if w == 'done' else None)\n"
     )
     (tmp_path / "go.py").write_text(script)
     command = [sys.executable, str(tmp_path / "go.py"), str(grid_file), str(tmp_path / "a"), str(tmp_path / "cache")]
     victim = subprocess.run(command, stdout=subprocess.PIPE, timeout=300)  # its workers too: they hold its output
     assert victim.returncode == -signal.SIGKILL
     grid, heard = load_grid(grid_file), []
-    assert run_grid(grid, tmp_path / "a", cache=tmp_path / "cache", told=lambda c, w: heard.append(w))
+    assert run_grid(grid, tmp_path / "a", cache=tmp_path / "cache", on_cell=lambda c, w: heard.append(w))
     assert "kept" in heard
     assert len((tmp_path / "a" / "cells" / "strong-cnn-seed0" / "log.jsonl").read_text().splitlines()) == 2
     for one, two in zip(gather(grid, tmp_path / "a"), gather(grid, whole[1]), strict=True):
@@ -282,27 +266,31 @@ def test_ctrl_c_ends_a_grid_at_once_and_it_goes_on(folder, grid_file, tmp_path, 
     assert victim.returncode == 130
     assert "Traceback" not in err
     assert "max-cnn-seed0: interrupted" in err
-    assert "judgements done; the same command goes on" in err
+    assert "evaluations done; run the same command again to continue" in err
 
 
 @pytest.mark.parametrize("at_once", [1, 2])
 def test_a_cell_that_fails_costs_nothing_else(grid_file, tmp_path, monkeypatch, at_once):
-    monkeypatch.setattr("earmark.experiment.schedule.Workers", Here)
+    monkeypatch.setattr("earmark.experiment.schedule.parallel_map", map_here)
     grid_file.write_text(grid_file.read_text().replace('max = { pool = "max" }', "max = { learning_rate = 1e30 }"))
     grid = load_grid(grid_file).selected(systems=["max", "strong"])
     heard = []
-    with pytest.raises(TrainingError, match="1 of the runs failed, the others are done; the first: the loss became"):
+    with pytest.raises(TrainingError, match="1 of 2 runs failed, the others are done; the first: the loss became"):
         run_grid(
-            grid, tmp_path, cache=tmp_path / "cache", at_once=at_once, told=lambda c, w: heard.append((c.system, w))
+            grid, tmp_path, cache=tmp_path / "cache", at_once=at_once, on_cell=lambda c, w: heard.append((c.system, w))
         )
     assert ("strong", "done") in heard
     assert [row.cell.system for row in gather(grid, tmp_path)] == ["strong", "strong"]
 
 
-def test_a_process_that_dies_is_one_plain_line(grid_file, tmp_path, monkeypatch):
-    monkeypatch.setattr("earmark.experiment.schedule._begin", os._exit)
+def test_a_worker_that_dies_is_a_failed_run(grid_file, tmp_path, monkeypatch):
+    def lose_worker(*args, **options):
+        raise WorkerError("a worker process died")
+        yield
+
+    monkeypatch.setattr("earmark.experiment.schedule.parallel_map", lose_worker)
     grid = load_grid(grid_file).selected(systems=["max", "strong"])
-    with pytest.raises(TrainingError, match=r"^a worker process died, perhaps for want of memory; the same command"):
+    with pytest.raises(TrainingError, match=r"^a worker process died"):
         run_grid(grid, tmp_path, cache=tmp_path / "cache", at_once=2)
 
 
@@ -398,14 +386,14 @@ def test_a_cell_judged_otherwise_is_judged_again(grid_file, tmp_path):
     other = replace(grid, judgements={"clean": Judging(segment=0.5)})
     assert gather(other, out) == []
     heard = []
-    assert run_grid(other, out, cache=cache, told=lambda c, w: heard.append(w))
-    assert heard == ["begun", "done"]
+    assert run_grid(other, out, cache=cache, on_cell=lambda c, w: heard.append(w))
+    assert heard == ["started", "done"]
     (row,) = gather(other, out)
     assert row.saved().scores["segment"] == 0.5
     assert row.epochs == 2  # it was not trained again
     for name in ("last.ckpt", "model.safetensors"):
         (out / "cells" / "max-cnn-seed0" / name).unlink()
-    with pytest.raises(ArgumentError, match="judged otherwise than the grid says, and its weights are gone"):
+    with pytest.raises(ArgumentError, match="evaluated with other settings than the grid's, and its weights are gone"):
         run_grid(grid, out, cache=cache)
 
 

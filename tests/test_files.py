@@ -47,9 +47,9 @@ def test_a_file_may_be_read_by_whom_the_mask_lets_read_it(tmp_path, mask, mode):
 
 def test_a_folder_that_cannot_be(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(ArgumentError, match=r"file cannot be made a folder: File exists"):
+    with pytest.raises(ArgumentError, match=r"file: cannot create this folder: File exists"):
         make_folder(tmp_path / "file")
-    with pytest.raises(ArgumentError, match=r"cannot be made a folder: Not a directory"):
+    with pytest.raises(ArgumentError, match=r"cannot create this folder: Not a directory"):
         make_folder(tmp_path / "file" / "below")
     assert make_folder(tmp_path / "a" / "b").is_dir()
 
@@ -57,7 +57,7 @@ def test_a_folder_that_cannot_be(tmp_path):
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_folder_that_cannot_be_written_to(tmp_path):
     tmp_path.chmod(0o500)
-    with pytest.raises(ArgumentError, match="cannot be written to"):
+    with pytest.raises(ArgumentError, match="is not writable"):
         make_folder(tmp_path)
 
 

@@ -320,7 +320,7 @@ def test_an_interrupted_grid_says_how_to_go_on(made, tmp_path, monkeypatch, caps
     monkeypatch.setattr("earmark.experiment.run_grid", lambda *args, **options: False)
     code, _, err = call(monkeypatch, capsys, made[2] / "grid.toml", "--data", tmp_path, "--out", tmp_path)
     assert code == 130
-    assert "Interrupted, 0 judgements done; the same command goes on" in " ".join(err.split())
+    assert "Interrupted, 0 evaluations done; run the same command again to continue" in " ".join(err.split())
     assert (tmp_path / "results.csv").exists()
 
 

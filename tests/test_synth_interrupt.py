@@ -42,14 +42,15 @@ def make_some(maker, soundscape):
     return make(maker, soundscape)
 
 
-_Maker.make = make_some  # here and, as they begin with this file too, in workers
+make_some.__name__ = "make"  # under which workers, which begin with this file too, look it up
+_Maker.make = make_some
 if __name__ == "__main__":
     atexit.register(signal.raise_signal, signal.SIGINT)  # called last
     main()
 """
 # After 20 clips all others wait, so that it is at work whenever a signal comes. Ctrl-C is pressed again while Python
 # ends: `timeout -s INT` sends two, and so do people.
-INTERRUPTED = rf"earmark: interrupted; (\d+) of {CLIPS} soundscapes are done; the same command goes on\n"
+INTERRUPTED = rf"earmark: interrupted; (\d+) of {CLIPS} soundscapes are done; run the same command again to continue\n"
 LIMIT = 300  # seconds; only so that nothing waits for ever
 
 
@@ -138,12 +139,12 @@ def test_it_ends_with_one_line_and_what_is_there_is_whole(send, begin, said, rec
     before = done(out)
     assert len(before) == int(found[1]) >= 2
 
-    def stop(n, total):
-        if n > len(before):
+    def stop(progress):
+        if progress.done > len(before):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt, match=rf"\d+ of {CLIPS} soundscapes are done"):  # it goes on, and keeps them
-        synthesise(recipe, out, workers=1, progress=stop)
+        synthesise(recipe, out, workers=1, on_progress=stop)
     after = done(out)
     assert len(after) > len(before)
     assert {name: after[name] for name in before} == before
@@ -200,16 +201,18 @@ def test_a_worker_that_dies_is_one_line_and_the_same_command_goes_on(begin, said
     mine.write_text("")
     os.kill(workers_of(process)[0], signal.SIGKILL)
     assert ended(process) == (2, "")
-    assert said.read_text() == "earmark: a worker process died, perhaps for want of memory; the same command goes on\n"
+    assert said.read_text() == (
+        "earmark: a worker process died, possibly out of memory; run the same command again to continue\n"
+    )
     assert drafts(out) == [mine]
     before = done(out)
 
-    def stop(n, total):
-        if n > len(before):
+    def stop(progress):
+        if progress.done > len(before):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        synthesise(recipe, out, workers=1, progress=stop)
+        synthesise(recipe, out, workers=1, on_progress=stop)
     assert {name: done(out)[name] for name in before} == before
 
 
@@ -222,4 +225,4 @@ def test_before_anything_is_made_there_is_nothing_to_count(monkeypatch, capsys, 
     with pytest.raises(SystemExit) as left:
         main()
     assert left.value.code == 130
-    assert capsys.readouterr().err == "earmark: interrupted; the same command goes on\n"
+    assert capsys.readouterr().err == "earmark: interrupted; run the same command again to continue\n"

@@ -22,6 +22,7 @@ from earmark import audio
 from earmark.datasets import open_data
 from earmark.errors import ArgumentError, DataError
 from earmark.formats.tsv import TSV
+from earmark.progress import Progress
 from earmark.synthesis import (
     CLASSES,
     Event,
@@ -580,12 +581,12 @@ def test_drafts_of_a_job_that_was_killed_are_gone_however_the_next_one_ends(tmp_
     for path in (draft, mine):
         path.write_text("")
 
-    def fail(done, total):
-        if fails:
+    def fail(progress):
+        if fails and progress.done:
             raise DataError("broken")
 
     with pytest.raises(DataError, match="broken") if fails else nullcontext():
-        synthesise(recipe, out, rate=RATE, workers=1, progress=fail)
+        synthesise(recipe, out, rate=RATE, workers=1, on_progress=fail)
     assert list(out.rglob(".*")) == [mine]
 
 
@@ -626,18 +627,18 @@ def test_a_stopped_job_goes_on(tmp_path, recipe):
     class StopError(Exception):
         pass
 
-    def stop(done, total):
-        assert total == 5
-        if done == 2:
+    def stop(progress):
+        assert progress.total == 5
+        if progress.done == 2:
             raise StopError
 
     with pytest.raises(StopError):
-        synthesise(recipe, tmp_path / "part", rate=RATE, workers=1, progress=stop)
+        synthesise(recipe, tmp_path / "part", rate=RATE, workers=1, on_progress=stop)
     assert not (tmp_path / "part" / "labels.tsv").exists()
     seen = []
-    summary = synthesise(recipe, tmp_path / "part", rate=RATE, workers=1, progress=lambda *a: seen.append(a))
+    summary = synthesise(recipe, tmp_path / "part", rate=RATE, workers=1, on_progress=seen.append)
     assert summary.kept == 2
-    assert seen[-1] == (5, 5)
+    assert seen[-1] == Progress("soundscapes", 5, 5, "clips")
     assert prints(tmp_path / "part") == prints(whole)
 
 
@@ -648,7 +649,7 @@ def test_a_folder_with_anything_else_in_it_is_refused(tmp_path, recipe):
         synthesise(recipe, out, rate=RATE, workers=1, seed=1)
     with pytest.raises(ArgumentError, match="rate 8000, now 16000"):
         synthesise(recipe, out, rate=16000, workers=1)
-    with pytest.raises(ArgumentError, match="holds other things; choose a new or an empty folder"):
+    with pytest.raises(ArgumentError, match="holds other files; choose a new or an empty folder"):
         synthesise(recipe, tmp_path, rate=RATE)
     (out / "soundscapes.json").write_text("{")
     with pytest.raises(DataError, match=r"soundscapes.json: cannot be read"):
@@ -667,11 +668,11 @@ def test_a_bad_source_stops_the_job_with_its_name_and_loses_nothing(tmp_path, wo
 
 
 def test_calls_that_mean_nothing(tmp_path):
-    with pytest.raises(ArgumentError, match="workers=0: at least 1 expected"):
+    with pytest.raises(ArgumentError, match="workers: expected at least 1, got 0"):
         synthesise("urban-sed", tmp_path / "out", workers=0)
     with pytest.raises(ArgumentError, match="no soundscapes to make"):
         synthesise([], tmp_path / "out")
-    with pytest.raises(DataError, match="two soundscapes of split train are called a"):
+    with pytest.raises(DataError, match="two soundscapes of split train have the name a"):
         synthesise([Soundscape("a", ()), Soundscape("a", ())], tmp_path / "out")
     with pytest.raises(DataError, match="no JAMS files in this folder"):
         plan_from(tmp_path)
@@ -717,9 +718,9 @@ def test_events_that_touch_at_a_joint_stay_two(tmp_path, tones):
 
 def test_clips_come_again_in_other_orders_until_the_recording_is_long_enough(made):
     told = []
-    joined = join(made, "train", duration=16.5, seed=1, progress=lambda *numbers: told.append(numbers))
+    joined = join(made, "train", duration=16.5, seed=1, on_progress=told.append)
     assert (len(joined.clips), joined.duration) == (9, 18.0)
-    assert told[-1] == (9, 9)
+    assert told[-1] == Progress("recording", 9, 9, "clips")
     rounds = [joined.clips[k : k + 3] for k in (0, 3, 6)]
     assert all(len(set(own)) == 3 for own in rounds)
     assert len(set(rounds)) > 1

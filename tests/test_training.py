@@ -103,7 +103,7 @@ def test_it_learns_and_leaves_a_model_that_knows_itself(bags, fabric, tmp_path):
     settings = SETTINGS.changed({"epochs": "12", "steps": "20"})
     seen = []
     result = train(
-        *bags, settings, tmp_path, fabric=fabric, provenance={"why": "test"}, hook=lambda p: seen.append(p.step)
+        *bags, settings, tmp_path, fabric=fabric, provenance={"why": "test"}, on_progress=lambda p: seen.append(p.step)
     )
     assert result.is_finished
     assert result.scores["f1"] > 0.9
@@ -151,7 +151,7 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(bags, fabric, tmp
             pressed.append(progress)
             os.kill(os.getpid(), signal.SIGINT)
 
-    broken = train(*bags, SETTINGS, tmp_path / "parts", fabric=fabric, hook=press_ctrl_c)
+    broken = train(*bags, SETTINGS, tmp_path / "parts", fabric=fabric, on_progress=press_ctrl_c)
     assert not broken.is_finished
     result = train(*bags, SETTINGS, tmp_path / "parts", fabric=fabric, resume=True)
     assert result.is_finished
@@ -168,7 +168,7 @@ def test_ctrl_c_at_the_very_end_is_not_lost(bags, fabric, tmp_path):
         if not math.isnan(progress.score):  # validated: nothing is left to do
             signal.raise_signal(signal.SIGINT)
 
-    late = train(*bags, settings, tmp_path, fabric=fabric, hook=press_ctrl_c)
+    late = train(*bags, settings, tmp_path, fabric=fabric, on_progress=press_ctrl_c)
     assert (late.is_finished, late.epochs) == (False, 1)
     before = (tmp_path / "model.safetensors").read_bytes()
     again = train(*bags, settings, tmp_path, fabric=fabric, resume=True)
@@ -188,7 +188,7 @@ def test_an_interrupted_command_says_how_to_go_on(folder, tmp_path, monkeypatch,
             main()
         assert ended.value.code == 130
     text, model, told = capsys.readouterr().out.splitlines()[-3:]
-    assert text.startswith("Interrupted after 1 epoch; go on with: earmark train ")
+    assert text.startswith("Interrupted after 1 epoch; continue with: earmark train ")
     assert text.endswith(" --resume")
     assert model == f"{tmp_path / 'a' / 'model.safetensors'} is that of epoch 1"
     assert json.loads(told)["is_finished"] is False
@@ -407,7 +407,7 @@ def test_what_the_data_lack_is_said(folder, fabric, tmp_path):
     data = type(data)(tuple(clips), labels)
     told = []
     settings, cache = SETTINGS.changed({"epochs": "1"}), tmp_path / "cache"
-    hooks = {"notes_hook": told.append, "hook": lambda progress: told.append(progress)}
+    hooks = {"on_note": told.append, "on_progress": lambda p: told.append(p) if p.stage == "training" else None}
     report = run(data, settings, tmp_path / "run", cache=cache, fabric=fabric, **hooks)
     assert tuple(told[: len(report.notes)]) == report.notes  # before training begins
     assert len(told) > len(report.notes)

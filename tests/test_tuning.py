@@ -66,7 +66,7 @@ def whole(folder):
     """A search without interruption: the trials that are fixed, and one that Optuna chose."""
     heard = []
     out = folder.parent / "whole"
-    found = search_in(folder, out, trials=6, told=lambda trial, n: heard.append((trial.number, n)))
+    found = search_in(folder, out, trials=6, on_trial=lambda trial, n: heard.append((trial.number, n)))
     assert heard == [(i, 6) for i in range(1, 7)]
     return found, out
 
@@ -140,10 +140,10 @@ def test_a_killed_search_goes_on_in_the_trial_it_was_in_and_ends_alike(folder, w
         "data, cache, out = map(pathlib.Path, sys.argv[1:])\n"
         "calls = []\n"
         "def hook(at):\n"
-        "    calls.append(at.epoch)\n"
+        "    calls.append(getattr(at, 'epoch', 0))\n"
         "    if list(zip(calls, calls[1:])).count((1, 2)) == 2:\n"  # in the second epoch of the second trial
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
-        "tune(open_data(data), load_recipe(data / 'recipe.toml'), out, cache=cache, trials=2, hook=hook,\n"
+        "tune(open_data(data), load_recipe(data / 'recipe.toml'), out, cache=cache, trials=2, on_progress=hook,\n"
         "     search=('penalty', 'threshold'), provenance={'data_source': 'recordings'})\n"
     )
     place = [folder, folder.parent / "cache", tmp_path]
@@ -155,8 +155,8 @@ def test_a_killed_search_goes_on_in_the_trial_it_was_in_and_ends_alike(folder, w
         folder,
         tmp_path,
         trials=2,
-        told=lambda trial, n: heard.append(trial.number),
-        hook=lambda at: epochs.append(at.epoch),
+        on_trial=lambda trial, n: heard.append(trial.number),
+        on_progress=lambda at: epochs.append(at.epoch) if at.stage == "training" else None,
     )
     assert (heard, set(epochs)) == ([2], {2})  # the first trial is kept, the second goes on after its first epoch
     assert same(again.trials, whole[0].trials[:2])
@@ -178,7 +178,9 @@ def test_what_comes_next_follows_from_the_trials_before_it(folder, whole, tmp_pa
 
 def test_an_interrupted_search_says_so(folder, tmp_path):
     once = [signal.SIGINT]
-    found = search_in(folder, tmp_path, trials=2, hook=lambda at: signal.raise_signal(once.pop()) if once else None)
+    found = search_in(
+        folder, tmp_path, trials=2, on_progress=lambda at: signal.raise_signal(once.pop()) if once else None
+    )
     assert (found.is_finished, found.trials, found.best) == (False, (), None)
     assert not (tmp_path / "trials.csv").exists()
 
@@ -193,7 +195,7 @@ def test_a_trial_that_cannot_be_trained_does_not_stop_the_others(folder, tmp_pat
 
     monkeypatch.setattr("earmark.tuning.run", some_fail)
     bad, notes = {1e-3}, []
-    found = search_in(folder, tmp_path / "a", trials=2, notes_hook=notes.append)
+    found = search_in(folder, tmp_path / "a", trials=2, on_note=notes.append)
     assert notes == ["lambda 0.001: the loss became nan"]
     assert [(trial.number, trial.values["penalty"]) for trial in found.trials] == [(2, 1e-2)]
     assert (found.failed, found.is_finished) == ({"lambda 0.001": "the loss became nan"}, True)
@@ -227,7 +229,7 @@ def test_clips_of_the_test_split_have_no_part_in_it(folder, whole, tmp_path):
 def test_a_search_for_the_reduction_ends_when_all_were_tried(folder, tmp_path):
     heard = []
     found = search_in(
-        folder, tmp_path, trials=9, search=("reduction",), told=lambda trial, n: heard.append((trial.number, n))
+        folder, tmp_path, trials=9, search=("reduction",), on_trial=lambda trial, n: heard.append((trial.number, n))
     )
     assert [trial.values for trial in found.trials] == [{"reduction": value} for value in (4, 16, 8, 2)]
     assert heard[-1] == (4, 4)
@@ -373,7 +375,7 @@ def test_the_command_can_be_interrupted(earmark, capsys, tmp_path, monkeypatch):
     monkeypatch.setattr("earmark.training.watch.Watch.looked", press)
     fingers.append(signal.SIGINT)
     assert earmark("--out", tmp_path / "a") == 130
-    assert capsys.readouterr().err.endswith("\nInterrupted in trial 1; the same command goes on\n")
+    assert capsys.readouterr().err.endswith("\nInterrupted in trial 1; run the same command again to continue\n")
     fingers.append(signal.SIGINT)
     assert earmark("--out", tmp_path / "b", "--json") == 130
     assert json.loads(capsys.readouterr().out)["is_finished"] is False

@@ -1,14 +1,14 @@
-"""Detection on many machines: the executor of a job's spans on Ray (extra `cluster`).
+"""Detection on a Ray cluster (extra `cluster`).
 
-`RayExecutor` runs what `earmark.detection.spans.LocalExecutor` runs, and gives the same bits. A span is a Ray task: it
-depends on nothing but the model and its file, so that a task whose process or machine is lost is run again elsewhere,
-and one result per span comes back however often it ran. As many tasks are under way as the cluster has room for, and as
-many again wait for their turn; all others are not drawn yet. Machines may come and go.
+`RayExecutor` runs the same spans as `earmark.detection.spans.LocalExecutor` and gives the same bits. Each span is a Ray
+task that depends only on the model and a sound file. A task whose process or machine is lost is retried elsewhere, and
+each span gives one result however often it runs. Two tasks per core are in flight, one running and one waiting; further
+spans are not drawn yet. Machines may join and leave.
 
-What must be the same everywhere: the version of earmark, and the paths of the sound, as on a shared file system. The
-model travels by itself; every process loads it once. Each task takes one core, and a share of a GPU where the cluster
-has GPUs. A cluster that asks for a token is joined as Ray wants it: with RAY_AUTH_MODE=token in the environment. A Ray
-started by `local` is protected by such a token, which Ray keeps in the home folder.
+All machines need the same version of earmark, and the sound files at the same paths, as on a shared file system. The
+model is sent to them; every process loads it once. Each task uses one core, and a share of a GPU if the cluster has
+GPUs. To join a cluster that requires a token, set RAY_AUTH_MODE=token in the environment. A Ray started by `local` is
+protected by such a token, which Ray keeps in the home folder.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import closing
 from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
@@ -33,53 +34,53 @@ import numpy as np
 from earmark.audio.containers import plain_name
 from earmark.detection.spans import Probabilities, Span, score_span
 from earmark.errors import ArgumentError, DataError, EarmarkError, MissingExtraError
-from earmark.workers import cores
+from earmark.parallel import in_flight, worker_count
 
 if TYPE_CHECKING:
     from earmark.inference.scorer import Scorer
 
 __all__ = ["RayExecutor"]
 
-_RETRIES = 4  # of a span whose process or machine was lost; a file that kills whoever reads it must end some time
-_LEAST_SHARE = 1 / 16  # of a GPU: each process needs half a GiB of its memory before it does anything
+_RETRIES = 4  # of a span whose process or machine was lost; limited, since a file may crash every process that reads it
+_MIN_GPU_SHARE = 1 / 16  # each process needs half a GiB of GPU memory before it does anything
 _STORE = 256 << 20  # bytes of shared memory for a Ray started here: results are small
-_LOOK = 5.0  # seconds between looks at how large the cluster is
-_PATIENCE = 5.0  # seconds to wait for a first sign of life
+_RESIZE_INTERVAL = 5.0  # seconds between queries for the size of the cluster
+_POLL_INTERVAL = 0.5  # seconds between checks for an interruption
+_CONNECT_TIMEOUT = 5.0  # seconds
 
 
 class RayExecutor:
-    """Runs spans on a Ray cluster. A context manager: what it started ends with it.
+    """Runs spans on a Ray cluster; a context manager that stops what it started.
 
     Parameters
     ----------
     address
         `ray://host:10001`, or `host:6379` from a machine of the cluster, or `auto` for the cluster that this machine
-        belongs to, or `local` for a Ray of its own on this machine.
+        belongs to, or `local` to start Ray on this machine.
     model
         A model file, a run folder or an exported ONNX file, on this machine.
     workers
-        Cores to use with `local`; None is all of them. Other clusters know their size.
+        Number of cores to use with `local`; all by default.
     """
 
     def __init__(self, address: str, model: str | os.PathLike[str], *, workers: int | None = None) -> None:
-        if workers is not None and workers < 1:
-            raise ArgumentError(f"workers={workers}: at least 1 expected")
+        n_workers = worker_count(workers)
         path = Path(model)
         if path.is_dir():
-            from earmark.checkpoint import model_file  # PyTorch, which an ONNX file does without
+            from earmark.checkpoint import model_file  # imports PyTorch, which ONNX files do not need
 
             path = model_file(path)
         data = path.read_bytes()
         self._ray = _ray()
         self._is_ours = not self._ray.is_initialized()
         if self._is_ours:
-            _connect(self._ray, address, workers)
+            _connect(self._ray, address, n_workers)
         self._model = _Model(path.suffix, hashlib.sha256(data).hexdigest(), version("earmark"))
         self._data = self._ray.put(np.frombuffer(data, np.uint8))
         self._share = 0.0 if path.suffix == ".onnx" else _gpu_share(self._ray.cluster_resources())
         self._task = self._ray.remote(num_cpus=1, num_gpus=self._share, max_retries=_RETRIES)(_run_span)
-        self._room = 0
-        self._looked = -_LOOK
+        self._limit = 0
+        self._limit_updated = -_RESIZE_INTERVAL
 
     def __enter__(self) -> RayExecutor:
         return self
@@ -90,96 +91,97 @@ class RayExecutor:
         self.close()
 
     def close(self) -> None:
-        """Leave the cluster; end it if it was started here."""
+        """Leave the cluster; stop it if it was started here."""
         if self._is_ours and self._ray.is_initialized():
             self._ray.shutdown()
 
     def map_spans(self, spans: Iterable[Span]) -> Iterator[tuple[Span, Probabilities | Exception]]:
         """See `earmark.detection.spans.Executor`."""
-        source = iter(spans)
-        running: dict[Any, Span] = {}
-        try:
-            while True:
-                while len(running) < self._look() and (span := next(source, None)) is not None:
-                    there = Span(Path(os.path.abspath(span.path)), span.first, span.last)
-                    running[self._task.remote(self._data, self._model, there, self._share > 0)] = span
-                if not running:
-                    return
-                self._ray.wait(list(running), num_returns=1)
-                done, _ = self._ray.wait(list(running), num_returns=len(running), timeout=0)
-                for ref in done:
-                    span = running.pop(ref)
-                    yield span, self._fetched(ref, span)
-        finally:
-            for ref in running:
-                self._ray.cancel(ref, force=True)
 
-    def _look(self) -> int:
-        """Tasks to have under way: one for each core, and one for each to wait."""
-        if time.monotonic() - self._looked >= _LOOK:
+        def submit(span: Span) -> Any:
+            there = Span(Path(os.path.abspath(span.path)), span.first, span.last)
+            return self._task.remote(self._data, self._model, there, self._share > 0)
+
+        def wait(running: Collection[Any]) -> list[Any]:
+            refs = list(running)
+            if not self._ray.wait(refs, num_returns=1, timeout=_POLL_INTERVAL)[0]:
+                return []
+            done: list[Any] = self._ray.wait(refs, num_returns=len(refs), timeout=0)[0]
+            return done
+
+        def cancel(ref: Any) -> None:
+            self._ray.cancel(ref, force=True)
+
+        with closing(in_flight(spans, submit, wait, cancel, limit=self._current_limit)) as finished:
+            for span, ref in finished:
+                yield span, self._fetched(ref, span)
+
+    def _current_limit(self) -> int:
+        """Tasks to have in flight: one running and one waiting for each core."""
+        if time.monotonic() - self._limit_updated >= _RESIZE_INTERVAL:
             there = self._ray.cluster_resources()
             cores = there.get("CPU", 0.0)
             slots = min(cores, there.get("GPU", 0.0) / self._share) if self._share else cores
-            self._room, self._looked = 2 * max(1, int(slots)), time.monotonic()
-        return self._room
+            self._limit, self._limit_updated = 2 * max(1, int(slots)), time.monotonic()
+        return self._limit
 
     def _fetched(self, ref: Any, span: Span) -> Probabilities | Exception:
         errors = self._ray.exceptions
         try:
-            found = self._ray.get(ref)
-        except errors.RayTaskError as error:  # before it came to our code
+            result = self._ray.get(ref)
+        except errors.RayTaskError as error:  # raised before our code ran
             raise ArgumentError(f"the cluster cannot run earmark: {_last_line(error)}") from error
         except errors.RayError as error:
             return DataError(
-                f"{plain_name(span.path)}: lost {_RETRIES + 1} times with the process or machine that read it; "
-                f"it may crash them, or they are short of memory: {_last_line(error)}"
+                f"{plain_name(span.path)}: the process or machine reading it was lost {_RETRIES + 1} times; the file "
+                f"may crash them, or they ran out of memory: {_last_line(error)}"
             )
-        if isinstance(found, _Trouble):
-            if found.kind == "setup":
-                raise ArgumentError(found.text)
-            return DataError(found.text) if found.kind == "data" else RuntimeError(found.text)
-        return np.array(found)  # what Ray gives lies in shared memory, and keeps it
+        if isinstance(result, _Failure):
+            if result.kind == "setup":
+                raise ArgumentError(result.text)
+            return DataError(result.text) if result.kind == "data" else RuntimeError(result.text)
+        return np.array(result)  # a copy, to release Ray's shared memory
 
 
 class _Model(NamedTuple):
-    """What a worker has to know of a model besides its bytes."""
+    """Describes a model to the workers, besides its bytes."""
 
     suffix: str
     digest: str
     version: str
 
 
-class _Trouble(NamedTuple):
-    """What went wrong over there: with the set-up as a whole, with the sound, or in a way nobody thought of."""
+class _Failure(NamedTuple):
+    """A failure in a worker: of the set-up as a whole, of the sound file, or a bug."""
 
     kind: Literal["setup", "data", "bug"]
     text: str
 
 
-_scorers: dict[str, Scorer] = {}  # in a worker: the model it has loaded
+_scorers: dict[str, Scorer] = {}  # in a worker: the loaded model, by digest
 
 
-def _run_span(data: Any, model: _Model, span: Span, on_gpu: bool) -> Probabilities | _Trouble:
-    """In a worker: the probabilities of a span."""
+def _run_span(data: Any, model: _Model, span: Span, on_gpu: bool) -> Probabilities | _Failure:
+    """Probabilities of a span; runs in a worker."""
     here = platform.node()
     if version("earmark") != model.version:
-        return _Trouble(
+        return _Failure(
             "setup",
             f"machine {here} of the cluster has earmark {version('earmark')}, this one {model.version}; "
-            "install the same everywhere",
+            "install the same version everywhere",
         )
     try:
         if not span.path.exists():
-            return _Trouble(
+            return _Failure(
                 "data",
-                f"{plain_name(span.path)}: machine {here} of the cluster does not see it; "
-                "sound must lie at the same path on every machine",
+                f"{plain_name(span.path)}: not found on machine {here} of the cluster; "
+                "sound files must have the same path on every machine",
             )
         return score_span(_loaded(data, model, on_gpu), span)
     except EarmarkError as error:
-        return _Trouble("data", str(error))
+        return _Failure("data", str(error))
     except Exception as error:
-        return _Trouble("bug", f"{type(error).__name__}: {error}")
+        return _Failure("bug", f"{type(error).__name__}: {error}")
 
 
 def _loaded(data: Any, model: _Model, on_gpu: bool) -> Scorer:
@@ -191,14 +193,14 @@ def _loaded(data: Any, model: _Model, on_gpu: bool) -> Scorer:
             path.write_bytes(np.asarray(data).tobytes())
             scorer = load(path, device="cuda" if on_gpu else "cpu").scorer
         if torch := sys.modules.get("torch"):
-            torch.set_num_threads(1)  # as LocalExecutor's threads, whose bits these are to be
+            torch.set_num_threads(1)  # as in LocalExecutor, for identical results
         _scorers.clear()
         _scorers[model.digest] = scorer
     return _scorers[model.digest]
 
 
 def _ray() -> Any:
-    # Ray prints what happens on the cluster to standard output, where results go; it asks for this before its import.
+    # Ray logs to standard output, where results go, and reads these settings when it is imported.
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
@@ -208,29 +210,29 @@ def _ray() -> Any:
     return ray
 
 
-def _connect(ray: Any, address: str, workers: int | None) -> None:
+def _connect(ray: Any, address: str, workers: int) -> None:
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     place = re.fullmatch(r"(?:ray://)?\[?([^/\s]+?)\]?:(\d{1,5})", address)
     if address == "local":
-        options |= {"num_cpus": workers or cores(), "include_dashboard": False, "object_store_memory": _STORE}
+        options |= {"num_cpus": workers, "include_dashboard": False, "object_store_memory": _STORE}
     elif place is not None:
-        try:  # Ray itself would try for minutes
-            socket.create_connection((place[1], int(place[2])), timeout=_PATIENCE).close()
+        try:  # Ray would retry for minutes
+            socket.create_connection((place[1], int(place[2])), timeout=_CONNECT_TIMEOUT).close()
         except (OSError, OverflowError) as error:
-            raise ArgumentError(f"cluster={address!r}: nobody answers there: {error}") from error
+            raise ArgumentError(f"cluster={address!r}: cannot connect: {error}") from error
     elif address != "auto":
         raise ArgumentError(f"cluster={address!r}: expected ray://HOST:PORT, HOST:PORT, auto or local")
     try:
         ray.init(address=address, **options)
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
-        raise ArgumentError(f"cluster={address!r} cannot be joined: {_last_line(error)}") from error
+        raise ArgumentError(f"cluster={address!r}: cannot join: {_last_line(error)}") from error
 
 
-def _gpu_share(there: dict[str, float]) -> float:
-    """How much of a GPU each core is to get; 0 where there are none."""
-    if not there.get("GPU"):
+def _gpu_share(resources: dict[str, float]) -> float:
+    """Share of a GPU for each core; 0 if there are no GPUs."""
+    if not resources.get("GPU"):
         return 0.0
-    return min(1.0, max(_LEAST_SHARE, there["GPU"] / max(1.0, there.get("CPU", 1.0))))
+    return min(1.0, max(_MIN_GPU_SHARE, resources["GPU"] / max(1.0, resources.get("CPU", 1.0))))
 
 
 def _last_line(error: BaseException) -> str:

@@ -7,7 +7,7 @@ what the commands do: `synth`, `reproduce`, `report`, `detect`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,10 +21,11 @@ from earmark.detection.detector import load
 from earmark.detection.job import run_job
 from earmark.evaluation import segment
 from earmark.evaluation.comparison import Comparison, Entry, compare_entries
-from earmark.experiment import Cell, Grid, gather, run_grid, write_results
+from earmark.experiment import Grid, gather, run_grid, write_results
 from earmark.experiment.results import by_system
 from earmark.formats import read_labels
 from earmark.pooling import max_alpha
+from earmark.progress import OnProgress, Progress, ignore_progress
 from earmark.report.job import write_job_report
 from earmark.report.results import heard_shares, learned_alphas
 from earmark.report.runs import write_report
@@ -44,9 +45,6 @@ _SHORT = {"epochs": "8", "alpha_rate": "10"}  # five operators in minutes; and a
 _CLIP = 10.0  # seconds, of the recipe's soundscapes
 _RECORDING = 120.0  # seconds
 _FRAMES = 27  # of the outputs for a clip, which give CAP its bound
-
-Tell = Callable[[str], None]
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -76,8 +74,7 @@ def run(
     clips: int = 200,
     changes: Mapping[str, str] | None = None,
     at_once: int = 2,
-    tell: Tell = lambda line: None,
-    progress: Progress = lambda done, total: None,
+    on_progress: OnProgress | None = None,
 ) -> Story:
     """Make soundscapes, train, judge, report, detect. What an earlier call has done is kept.
 
@@ -89,19 +86,16 @@ def run(
         To the recipe `quick`, by knob.
     at_once
         Trainings that share the machine.
-    tell, progress
-        Told what is being done, and how much of it.
     """
-    sounds = out / "soundscapes"
-    tell(f"making {clips} soundscapes")
-    synthesise("durations", sounds, clips=clips, progress=progress)
-    rows, comparison = _train(sounds, out, {**_SHORT, **(changes or {})}, at_once, tell, progress)
+    sounds, report = out / "soundscapes", on_progress or ignore_progress
+    synthesise("durations", sounds, clips=clips, on_progress=report)
+    rows, comparison = _train(sounds, out, {**_SHORT, **(changes or {})}, at_once, report)
     alpha = learned_alphas(comparison.entries)
     taught = open_data(sounds, "train")
     shares = heard_shares(taught.labels, {clip.filename: _CLIP for clip in taught.clips})
     heard = {label: shares[label][0] for label in sorted(shares, key=lambda label: shares[label][0])}
-    tell("writing the report")
-    pages = {"report": write_report(comparison, out / "report.html", title="Five operators, ten kinds of sound")[0]}
+    title = "Five operators, ten kinds of sound"
+    pages = {"report": write_report(comparison, out / "report.html", title=title, on_progress=report)[0]}
     learned = {name: [own[label] for label in heard] for name, own in alpha.items()}
     drawn = plots.alpha_against_share(
         list(heard), [heard[label] / _CLIP for label in heard], learned, float(max_alpha(0.5, _FRAMES))
@@ -113,40 +107,31 @@ def run(
         if np.ptp(own) > 0.01
     }
     best = comparison.best or comparison.entries[0].name
-    tell(f"searching a recording of two minutes with {best}")
-    found, truth, pages["detection"] = _detect(rows[best], sounds, out)
+    found, truth, pages["detection"] = _detect(rows[best], sounds, out, report)
     f1 = segment.evaluate(truth, found, missing="empty").overall.f1
     return Story(heard, comparison, alpha, ranks, best, found, truth, f1, pages)
 
 
 def _train(
-    sounds: Path, out: Path, changes: Mapping[str, str], at_once: int, tell: Tell, progress: Progress
+    sounds: Path, out: Path, changes: Mapping[str, str], at_once: int, on_progress: OnProgress
 ) -> tuple[dict[str, Path], Comparison]:
     """Model folders by operator, and how the operators compare."""
     systems = {name: {**own, **changes} for name, own in SYSTEMS.items()}
     grid = Grid("demo", {"": str(sounds)}, systems, recipe="quick")
-    over = 0
-
-    def told(cell: Cell, what: str) -> None:
-        nonlocal over
-        over += what in ("kept", "done")
-        progress(over, len(systems))
-
-    tell(f"training {len(systems)} operators")
-    if not run_grid(grid, out, cache=out / "features", at_once=at_once, told=told, features_hook=None):
-        raise KeyboardInterrupt("the same command goes on")
+    if not run_grid(grid, out, cache=out / "features", at_once=at_once, on_progress=on_progress):
+        raise KeyboardInterrupt("run the same command again to continue")
     rows = gather(grid, out)
     write_results(rows, out / "results.csv")
     entries = [Entry(name, tuple(row.saved() for row in own)) for name, own in by_system(rows).items()]
-    tell("comparing")
+    on_progress(Progress("comparing"))
     return {row.cell.system: row.folder.parent for row in rows}, compare_entries(entries)
 
 
-def _detect(model: Path, sounds: Path, out: Path) -> tuple[LabelTable, LabelTable, Path]:
+def _detect(model: Path, sounds: Path, out: Path, on_progress: OnProgress) -> tuple[LabelTable, LabelTable, Path]:
     """Events found in a recording of soundscapes that nobody trained on, the truth, and the page."""
     recording = join(sounds, "test", duration=_RECORDING)
     folder = out / "detection"
-    run_job(model, [recording.path], folder, formats=("tsv", "audacity"), keep_scores=True)
+    run_job(model, [recording.path], folder, formats=("tsv", "audacity"), keep_scores=True, on_progress=on_progress)
     drawn = draw_stretches(folder, load(model).scorer, choose_stretches(folder, "busiest"))
     page = write_job_report(folder, figures=drawn)
     return read_labels(folder / "events.csv"), read_labels(recording.labels), page

@@ -1,4 +1,4 @@
-"""Files written whole or not at all, and JSON that every language can read."""
+"""Atomic writes, file locks, and strict JSON."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from earmark.errors import ArgumentError
 
-__all__ = ["json_text", "make_folder", "remove_drafts", "written_whole"]
+__all__ = ["json_text", "locked", "make_folder", "remove_drafts", "written_whole"]
 
-_DRAFT = re.compile(r"\.(.+)-[a-z0-9_]{8}", re.DOTALL)  # the stem of what `written_whole` writes to
+_DRAFT = re.compile(r"\.(.+)-[a-z0-9_]{8}", re.DOTALL)  # stem of the temporary files of `written_whole`
 
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
-    """A place to write that becomes `path` when the block ends well, and vanishes when it does not.
+    """Write a file atomically: yields a temporary path that replaces `path`, or is removed if the block raises.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -31,47 +33,68 @@ def written_whole(path: Path) -> Iterator[Path]:
     ...     (Path(folder) / "a.txt").read_text(encoding="utf-8"), len(os.listdir(folder))
     ('whole', 1)
     """
-    # not by mkstemp, whose files are for their owner alone: this one may be read by whom the system lets read new files
+    # not mkstemp, which restricts the file to its owner: new files get the permissions of the user's umask
     draft = path.with_name(f".{path.stem}-{secrets.token_hex(4)}{path.suffix}")
     os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     mode = draft.stat().st_mode
     try:
         yield draft
-        draft.chmod(mode)  # some libraries write to another file, and put it in its place
+        draft.chmod(mode)  # some libraries replace the file
         os.replace(draft, path)
     finally:
         draft.unlink(missing_ok=True)
 
 
 def remove_drafts(files: Iterable[Path]) -> None:
-    """Take away what processes that were killed in `written_whole` had written of these files, which stay.
+    """Remove temporary files that killed processes left behind in `written_whole`; the files themselves stay.
 
-    Nobody may be writing them. Only names that `written_whole` gives to their drafts are looked for, since other hidden
-    files are somebody's.
+    Nothing may be writing them. Other hidden files are not touched.
     """
     names = defaultdict[Path, set[str]](set)
     for file in files:
         names[file.parent].add(file.name)
-    for folder, own in names.items():
+    for folder, wanted in names.items():
         for path in folder.iterdir() if folder.is_dir() else ():
             draft = _DRAFT.fullmatch(path.stem)
-            if draft and draft[1] + path.suffix in own and path.name not in own:
+            if draft and draft[1] + path.suffix in wanted and path.name not in wanted:
                 path.unlink(missing_ok=True)
 
 
+@contextmanager
+def locked(path: Path, *, message: str, wait: bool = True) -> Iterator[None]:
+    """Hold a lock file, which the system releases when the process ends, however it ends.
+
+    Parameters
+    ----------
+    message
+        Says what is busy: the text of the ArgumentError raised if another process holds the lock.
+    wait
+        Whether to wait for the other process instead.
+    """
+    lock = FileLock(path)
+    try:
+        lock.acquire(blocking=wait)
+    except Timeout:
+        raise ArgumentError(message) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
 def make_folder(path: Path) -> Path:
-    """The folder, made if need be."""
+    """Create a folder if necessary, and check that it is writable."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ArgumentError(f"{path} cannot be made a folder: {error.strerror}") from error
+        raise ArgumentError(f"{path}: cannot create this folder: {error.strerror}") from error
     if not os.access(path, os.W_OK):
-        raise ArgumentError(f"{path} cannot be written to")
+        raise ArgumentError(f"{path}: this folder is not writable")
     return path
 
 
 def json_text(value: Any, **style: Any) -> str:
-    """Strict JSON, in which what is no number is null; `style` as for `json.dumps`.
+    """Strict JSON: NaN and infinities become null. `style` is passed to `json.dumps`.
 
     >>> json_text({"f1": float("nan"), "interval": (0.25, float("inf"))})
     '{"f1": null, "interval": [0.25, null]}'
@@ -81,7 +104,7 @@ def json_text(value: Any, **style: Any) -> str:
 
 def _with_null(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _with_null(own) for key, own in value.items()}
+        return {key: _with_null(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_with_null(own) for own in value]
+        return [_with_null(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

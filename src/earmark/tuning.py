@@ -45,9 +45,9 @@ from earmark.events import Decoder
 from earmark.files import json_text, make_folder, written_whole
 from earmark.inference.bags import score_bags
 from earmark.pooling import POOLS
+from earmark.progress import OnProgress
 from earmark.settings import Settings
 from earmark.training.run import data_fingerprint, feature_store, make_fabric, run, split_for_training
-from earmark.training.watch import Progress
 
 __all__ = ["SEARCHES", "Trial", "Tuned", "tune"]
 
@@ -130,10 +130,9 @@ def tune(
     trials: int = 10,
     search: Sequence[str] = ("penalty",),
     provenance: Mapping[str, Any] | None = None,
-    told: Callable[[Trial, int], None] | None = None,
-    hook: Callable[[Progress], None] | None = None,
-    features_hook: Callable[[int, int], None] | None = None,
-    notes_hook: Callable[[str], None] | None = None,
+    on_trial: Callable[[Trial, int], None] | None = None,
+    on_progress: OnProgress | None = None,
+    on_note: Callable[[str], None] | None = None,
 ) -> Tuned:
     """Search for the knobs that give the best segments on the validation clips.
 
@@ -152,10 +151,10 @@ def tune(
         Some of `SEARCHES`.
     provenance
         What the model files are to say about where they came from; `data_source` names the data.
-    told
-        Told about each trial when it is over, and how many there will be.
+    on_trial
+        Called with each trial when it is over, and the number of trials.
 
-    See `earmark.training.run.run` for the rest; `notes_hook` is also told what could not be trained.
+    See `earmark.training.run.run` for the rest; `on_note` is also called with trials that could not be trained.
     """
     knobs = _check(settings, trials, search)
     usable = _without_test(data)
@@ -164,7 +163,7 @@ def tune(
     record = _Record.open(out, settings, search, data_fingerprint(usable))
     if knobs == ["reduction"]:
         trials = min(trials, len(_reductions(settings)))
-    tell = notes_hook or (lambda note: None)
+    report_failure = on_note or (lambda note: None)
     while record.n_over < trials:
         values = record.begin(lambda: _propose(record.finished, record.n_over, settings, knobs))
         folder = record.folder(values)
@@ -178,22 +177,23 @@ def tune(
                 fabric=make_fabric(changed),
                 resume=True,
                 provenance={**(provenance or {}), "tuning": values},
-                hook=hook,
-                features_hook=features_hook,
-                notes_hook=notes_hook,
+                on_progress=on_progress,
+                on_note=on_note,
             )
         except TrainingError as error:  # it would fail again: the others need not wait for it
             record.end({"failed": str(error)})
-            tell(f"{_in_words(values)}: {error}")
+            report_failure(f"{_in_words(values)}: {error}")
             continue
+        except KeyboardInterrupt:  # while features were computed
+            return Tuned(tuple(record.finished), record.failed, None, (), 0, is_finished=False)
         finally:
-            notes_hook = None  # once is enough
+            on_note = None  # once is enough
         if not report.is_finished:
             return Tuned(tuple(record.finished), record.failed, None, (), 0, is_finished=False)
         source = str((provenance or {}).get("data_source", "data"))
         record.end(_judge(folder, validation, changed, cache, source, "threshold" in search))
-        if told:
-            told(record.finished[-1], trials)
+        if on_trial:
+            on_trial(record.finished[-1], trials)
     if not record.finished:
         raise TrainingError(f"no trial could be trained; the first: {next(iter(record.failed.values()))}")
     return _conclude(tuple(record.finished), record.failed, out, settings)

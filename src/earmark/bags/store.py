@@ -1,19 +1,18 @@
-"""Features of clips, kept on disk and mapped into memory.
+"""Features of clips on disk, memory-mapped.
 
 A store is a folder:
 
-    store.json      the settings: how features were made, which pitch variants, which number type
-    features.bin    frames of all clips, one after another: (frames, bands), appended to
-    index.jsonl     a line per clip: where its frames are and which files they came from
+    store.json      settings: features, pitch variants, number type
+    features.bin    frames of all clips, appended one after another: (frames, bands)
+    index.jsonl     a line per clip: where its frames are and which files they were computed from
     skipped.tsv     clips that could not be read, and why
 
-A clip's frames are written first and its line after them, so that a process killed at any moment leaves whole entries
-and, at worst, a tail that the next run cuts off. The next run does what is missing, and does again clips whose files
-changed. Other settings than the store's are refused, never mixed. A store that an older earmark made in another way is
-made anew.
+A clip's frames are written before its line, so a process killed at any moment leaves complete entries and at most an
+incomplete tail, which the next build removes. A build computes what is missing or whose files have changed.
+It refuses a store with other settings.
 
-Frames lie with time outermost, so that a patch cut from a clip is one stretch of the file. They are kept as float16,
-which is within 0.03 dB for values down to -80 dB, at half the size; `dtype="float32"` keeps every bit.
+Time is the outermost axis, so a patch is one contiguous read. Frames are stored as float16, which is within 0.03 dB for
+values down to -80 dB at half the size; `dtype="float32"` keeps full precision.
 """
 
 from __future__ import annotations
@@ -21,10 +20,8 @@ from __future__ import annotations
 import json
 import math
 import os
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -35,36 +32,38 @@ import torch
 
 from earmark import audio
 from earmark.datasets import Clip
-from earmark.errors import ArgumentError, DataError
+from earmark.errors import ArgumentError, DataError, unknown_name
 from earmark.features import FeatureConfig, LogMel
-from earmark.files import json_text, make_folder, written_whole
-from earmark.workers import cores
+from earmark.files import json_text, locked, make_folder, written_whole
+from earmark.parallel import WeightedSemaphore, parallel_map, worker_count
+from earmark.progress import OnProgress, Progress, ignore_progress
 
 __all__ = ["Entry", "FeatureStore", "build_store"]
 
-_VERSION = 2  # 2: entries know the samples of their clip
+_VERSION = 2
 _FLUSH_EVERY = 64
-_AT_ONCE = 3600  # seconds of sound that are in memory together, however many threads there are
+_SECONDS_IN_MEMORY = 3600  # of sound, over all threads
 _DTYPES = {"float16": np.float16, "float32": np.float32}
 
 Array = npt.NDArray[Any]
-Progress = Callable[[int, int], None]
+Stamp = tuple[str, int, int]
+"""Name, size and modification time (ns) of a file."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Where the frames of a clip are: `variants` blocks of `frames` rows each, the first at row `start`."""
+    """Location of a clip's frames: `variants` blocks of `frames` rows each, the first at row `start`."""
 
     start: int
     frames: int
     samples: int
-    """Of the sound, at the features' rate."""
-    sources: tuple[tuple[str, int, int], ...]
-    """Name, size and time of change (ns) of each file that the clip was made of."""
+    """At the features' sampling rate."""
+    sources: tuple[Stamp, ...]
+    """The clip's files as they were when the features were computed."""
 
 
 class FeatureStore:
-    """Features of clips, read only; `build_store` makes one.
+    """Features of clips, read-only; created by `build_store`.
 
     Parameters
     ----------
@@ -74,9 +73,9 @@ class FeatureStore:
     Attributes
     ----------
     config
-        How the features were made.
+        Feature settings.
     semitones
-        The pitch variants kept of every clip, the first being 0: the clip as it is.
+        Pitch variants of every clip; the first is 0, the unchanged clip.
     skipped
         Reasons, by file name, for clips that could not be read.
     """
@@ -107,18 +106,18 @@ class FeatureStore:
 
     @property
     def filenames(self) -> tuple[str, ...]:
-        """Clips that are there."""
+        """Names of the clips in the store."""
         return tuple(self._entries)
 
     def entry(self, filename: str) -> Entry:
-        """Where a clip is."""
+        """Location of a clip's frames."""
         if filename not in self._entries:
-            why = self.skipped.get(filename, "it was not among the clips the store was built from")
+            why = self.skipped.get(filename, "the store was built without this clip")
             raise DataError(f"{filename}: no features in {self.path}: {why}")
         return self._entries[filename]
 
     def __getitem__(self, filename: str) -> Array:
-        """Features of a clip: (variants, frames, bands), mapped, not read until used."""
+        """Features of a clip: (variants, frames, bands), memory-mapped."""
         entry, variants = self.entry(filename), len(self.semitones)
         return self.rows[entry.start : entry.start + variants * entry.frames].reshape(variants, entry.frames, -1)
 
@@ -131,27 +130,25 @@ def build_store(
     semitones: Sequence[float] = (),
     dtype: str = "float16",
     workers: int | None = None,
-    progress: Progress | None = None,
+    on_progress: OnProgress | None = None,
 ) -> FeatureStore:
-    """Compute what is missing and open the store.
+    """Compute missing features and open the store.
 
-    A clip that cannot be read is listed in the store's `skipped` with the reason, and tried again next time; the rest
-    goes on. Threads do the work: decoding, resampling and transforming all leave Python's lock alone. Clips are
-    read whole, but no more at once than an hour of sound, or one that is longer.
+    A clip that cannot be read is skipped: the store's `skipped` has the reason, and the next call tries again. The work
+    is done by threads, since decoding, resampling and transforming release the GIL. Clips are read whole, at most an
+    hour of sound at a time, or a single longer clip.
 
     Parameters
     ----------
     semitones
-        Pitch variants to keep beside the clip as it is: (-2, -1, 1, 2) for the paper's five-fold set.
+        Pitch variants to compute in addition to the unchanged clip: (-2, -1, 1, 2) for the paper's five-fold set.
     dtype
         "float16" or "float32".
     workers
-        Threads; by default one per core.
-    progress
-        Called with the clips done and the clips in all.
+        Number of threads; one per core by default.
     """
     if dtype not in _DTYPES:
-        raise ArgumentError(f"dtype={dtype!r} is not known. Choose from: {', '.join(_DTYPES)}")
+        raise unknown_name("dtype", dtype, _DTYPES)
     folder = make_folder(Path(path))
     settings = {
         "version": _VERSION,
@@ -159,31 +156,28 @@ def build_store(
         "semitones": [0.0, *(float(s) for s in semitones)],
         "dtype": dtype,
     }
-    with _locked(folder):
-        _settle(folder, settings)
-        _fill(folder, clips, config, settings, workers or cores(), progress or (lambda done, total: None))
+    with locked(folder / ".lock", message=f"{folder}: another process is building this feature store"):
+        _check_settings(folder, settings)
+        _fill(folder, clips, config, settings, worker_count(workers), on_progress or ignore_progress)
     return FeatureStore(folder)
 
 
-def _settle(folder: Path, settings: dict[str, Any]) -> None:
-    """Make the store's settings these, or refuse if it has others; empty a store of an older version."""
-    is_new = not (folder / "store.json").exists()
-    kept = settings if is_new else _read_settings(folder, or_older=True)
-    if kept["version"] < _VERSION:
-        for name in ("index.jsonl", "features.bin", "skipped.tsv"):
-            (folder / name).unlink(missing_ok=True)
-    if is_new or kept["version"] < _VERSION:
+def _check_settings(folder: Path, settings: dict[str, Any]) -> None:
+    """Write the settings of a new store; refuse a store with other settings."""
+    if not (folder / "store.json").exists():
         with written_whole(folder / "store.json") as draft:
             draft.write_text(json_text(settings, indent=1))
         return
-    flat = [{**s["features"], **{k: v for k, v in s.items() if k != "features"}} for s in (kept, settings)]
-    differing = [
-        f"{key} {flat[0].get(key)} (now {flat[1].get(key)})" for key in flat[1] if flat[0].get(key) != flat[1][key]
-    ]
+    old, new = _flat(_read_settings(folder)), _flat(settings)
+    differing = [f"{key} {old.get(key)} (now {value})" for key, value in new.items() if old.get(key) != value]
     if differing:
         raise ArgumentError(
-            f"{folder} holds features made otherwise: {', '.join(differing)}; choose another folder or delete this one"
+            f"{folder} holds features with other settings: {', '.join(differing)}; choose another folder or delete it"
         )
+
+
+def _flat(settings: dict[str, Any]) -> dict[str, Any]:
+    return {**settings["features"], **{key: value for key, value in settings.items() if key != "features"}}
 
 
 def _fill(
@@ -192,91 +186,57 @@ def _fill(
     config: FeatureConfig,
     settings: dict[str, Any],
     workers: int,
-    progress: Progress,
+    on_progress: OnProgress,
 ) -> None:
-    variants, number = len(settings["semitones"]), np.dtype(_DTYPES[settings["dtype"]])
-    row_bytes = config.n_bands * number.itemsize
+    """Compute and append the features of clips that are missing or have changed."""
+    variants, dtype = len(settings["semitones"]), np.dtype(_DTYPES[settings["dtype"]])
+    row_bytes = config.n_bands * dtype.itemsize
     entries = dict(_read_index(folder, row_bytes, variants))
-    todo = [clip for clip in clips if clip.filename not in entries or _is_changed(clip, entries[clip.filename])]
+    missing = [clip for clip in clips if clip.filename not in entries or _is_changed(clip, entries[clip.filename])]
     skipped: dict[str, str] = {}
     log_mel = LogMel(config)
-    warped = settings["semitones"] if variants > 1 else None
-    room = _Room(_AT_ONCE)
+    semitones = settings["semitones"] if variants > 1 else None
+    memory = WeightedSemaphore(_SECONDS_IN_MEMORY)
 
-    def work(clip: Clip) -> tuple[Array, int, tuple[tuple[str, int, int], ...]]:
-        stamps = _stamps(clip)  # before reading: a file that changes meanwhile is done again next time
+    def compute(clip: Clip) -> tuple[Array, int, tuple[Stamp, ...]]:
+        stamps = _stamps(clip)  # before reading: a file that changes meanwhile is read again next time
         seconds = sum(audio.info(source.path).duration for source in clip.sources)
-        with room.taken(math.ceil(seconds)), torch.inference_mode():
+        with memory.acquire(math.ceil(seconds)), torch.inference_mode():
             samples = torch.from_numpy(clip.read(config.rate))[None]
-            x = log_mel(samples, semitones=warped) if warped else log_mel(samples)[:, None]
-            return x[0].transpose(1, 2).numpy().astype(number).reshape(-1, config.n_bands), samples.shape[1], stamps
+            x = log_mel(samples, semitones=semitones) if semitones else log_mel(samples)[:, None]
+            rows = x[0].transpose(1, 2).numpy().astype(dtype).reshape(-1, config.n_bands)
+            return rows, samples.shape[1], stamps
 
     end = max((e.start + e.frames * variants for e in entries.values()), default=0)
-    total, done = len(clips), len(clips) - len(todo)
-    progress(done, total)
-    with _appending(folder, end * row_bytes) as append, _one_torch_thread(), ThreadPoolExecutor(workers) as pool:
-        for clip, result in _in_turn(pool, work, todo, ahead=4 * workers):
-            try:
-                rows, samples, stamps = result()
-            except DataError as error:
-                skipped[clip.filename] = str(error)
+    total, done = len(clips), len(clips) - len(missing)
+    on_progress(Progress("features", done, total, "clips"))
+    with (
+        _appending(folder, end * row_bytes) as append,
+        closing(parallel_map(compute, missing, workers=workers, limit=4 * workers)) as results,
+    ):
+        for clip, result in results:
+            if isinstance(result, DataError):
+                skipped[clip.filename] = str(result)
+            elif isinstance(result, Exception):
+                raise result
             else:
+                rows, samples, stamps = result
                 place = {"filename": clip.filename, "start": end, "frames": len(rows) // variants}
                 append(rows, {**place, "samples": samples, "sources": stamps})
                 end += len(rows)
             done += 1
-            progress(done, total)
+            on_progress(Progress("features", done, total, "clips"))
     with written_whole(folder / "skipped.tsv") as draft:
         draft.write_text("".join(f"{json.dumps(name)}\t{json.dumps(why)}\n" for name, why in skipped.items()))
 
 
-def _in_turn(
-    pool: ThreadPoolExecutor, work: Callable[[Clip], Any], clips: Sequence[Clip], ahead: int
-) -> Iterator[tuple[Clip, Callable[[], Any]]]:
-    """Clips and their results as they come, with a bounded number under way."""
-    waiting = iter(clips)
-    running: dict[Future[Any], Clip] = {}
-    try:
-        while True:
-            while len(running) < ahead and (clip := next(waiting, None)) is not None:
-                running[pool.submit(work, clip)] = clip
-            if not running:
-                return
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                yield running.pop(future), future.result
-    finally:
-        for future in running:
-            future.cancel()
-
-
-class _Room:
-    """Room for so much, shared by threads; what needs more than all of it is let in alone."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._used = 0
-        self._changed = threading.Condition()
-
-    @contextmanager
-    def taken(self, amount: int) -> Iterator[None]:
-        with self._changed:
-            self._changed.wait_for(lambda: not self._used or self._used + amount <= self._size)
-            self._used += amount
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._used -= amount
-                self._changed.notify_all()
-
-
 @contextmanager
 def _appending(folder: Path, end: int) -> Iterator[Callable[[Array, dict[str, Any]], None]]:
-    """A function that appends frames and their line; lines reach the disk only after the frames they speak of."""
+    """Yields a function that appends frames and their index line; frames reach the disk before their lines."""
     lines: list[str] = []
     with open(folder / "features.bin", "ab") as data, open(folder / "index.jsonl", "ab") as index:
         data.truncate(end)
-        _mend_last_line(index, folder / "index.jsonl")
+        _truncate_partial_line(index, folder / "index.jsonl")
 
         def flush() -> None:
             data.flush()
@@ -297,22 +257,21 @@ def _appending(folder: Path, end: int) -> Iterator[Callable[[Array, dict[str, An
             flush()
 
 
-def _mend_last_line(index: BinaryIO, path: Path) -> None:
-    """Cut off a line that a killed process left unfinished."""
+def _truncate_partial_line(index: BinaryIO, path: Path) -> None:
+    """Remove an incomplete line left by a killed process."""
     text = path.read_bytes()
     index.truncate(text.rfind(b"\n") + 1)
 
 
 def _is_changed(clip: Clip, entry: Entry) -> bool:
-    """Whether a clip's files are others than those its features were made of; files that are gone have not changed."""
+    """Whether a clip's files have changed since its features were computed; missing files count as unchanged."""
     try:
         return _stamps(clip) != entry.sources
     except DataError:
         return False
 
 
-def _stamps(clip: Clip) -> tuple[tuple[str, int, int], ...]:
-    """What tells whether a clip's files are still the same."""
+def _stamps(clip: Clip) -> tuple[Stamp, ...]:
     stamps = []
     for source in clip.sources:
         try:
@@ -323,7 +282,7 @@ def _stamps(clip: Clip) -> tuple[tuple[str, int, int], ...]:
     return tuple(stamps)
 
 
-def _read_settings(folder: Path, *, or_older: bool = False) -> dict[str, Any]:
+def _read_settings(folder: Path) -> dict[str, Any]:
     path = folder / "store.json"
     try:
         settings = json.loads(path.read_text())
@@ -331,17 +290,15 @@ def _read_settings(folder: Path, *, or_older: bool = False) -> dict[str, Any]:
     except FileNotFoundError:
         raise DataError(f"{folder} is not a feature store: it has no store.json") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path}: not the settings of a feature store: {error}") from error
-    if version > _VERSION:
-        raise DataError(f"{path}: version {version} of the store is not known to this earmark, which writes {_VERSION}")
-    if version < _VERSION and not or_older:
-        raise DataError(f"{path}: version {version} of the store is of an older earmark; build it anew by build_store")
+        raise DataError(f"{path}: cannot read the settings of this feature store: {error}") from error
+    if version != _VERSION:
+        raise DataError(f"{path}: expected version {_VERSION}, got {version}; delete {folder} or choose another folder")
     assert isinstance(settings, dict)
     return settings
 
 
 def _read_index(folder: Path, row_bytes: int, variants: int) -> Iterator[tuple[str, Entry]]:
-    """Entries whose frames are there; a later line about the same clip replaces an earlier one."""
+    """Clip names and entries whose frames are complete; of several entries for a clip the last one counts."""
     path = folder / "index.jsonl"
     if not path.exists():
         return
@@ -354,9 +311,7 @@ def _read_index(folder: Path, row_bytes: int, variants: int) -> Iterator[tuple[s
             entry = Entry(int(line["start"]), int(line["frames"]), int(line["samples"]), sources)
             name = str(line["filename"])
         except (ValueError, KeyError, TypeError) as error:
-            raise DataError(
-                f"{path}:{number}: not an entry of a feature store; delete {folder} and build it anew"
-            ) from error
+            raise DataError(f"{path}:{number}: this entry is damaged; delete {folder} to build it again") from error
         if (entry.start + entry.frames * variants) * row_bytes <= size:
             yield name, entry
 
@@ -367,27 +322,3 @@ def _read_skipped(folder: Path) -> dict[str, str]:
         return {}
     pairs = (line.split("\t") for line in path.read_text().splitlines())
     return {json.loads(name): json.loads(why) for name, why in pairs}
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Only one process builds a store; another waits. Where the system has no such locks, nobody waits."""
-    try:
-        import fcntl
-    except ImportError:
-        yield
-        return
-    with open(folder / ".lock", "w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-
-
-@contextmanager
-def _one_torch_thread() -> Iterator[None]:
-    """Clips are worked on in parallel, so each by one thread."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

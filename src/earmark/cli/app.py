@@ -7,8 +7,7 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,25 +15,25 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.measure import Measurement
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 from typer.core import TyperGroup
 
 from earmark import __version__
 from earmark.errors import EarmarkError
+from earmark.interrupt import exit_code, raising_signals
 
-__all__ = ["Json", "app", "counted", "main", "make_console", "progress_bar"]
+__all__ = ["Json", "app", "counted", "main", "make_console"]
 
 
 class _Commands(TyperGroup):
-    """Says so when a command is interrupted; typer would make an exit code of it, and no word."""
+    """Prints a line when a command is interrupted; typer would only set an exit code."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as stop:
             _say("; ".join(filter(None, ("interrupted", str(stop)))))
-            raise typer.Exit(130) from None
+            raise typer.Exit(exit_code()) from None
 
 
 app = typer.Typer(
@@ -51,18 +50,19 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instea
 
 
 def main() -> None:
-    """Run; anything earmark refuses, or cannot parse, is one line on standard error and exit code 2."""
+    """Run the command line; anything earmark refuses or cannot parse is one line on standard error and exit code 2."""
     warnings.showwarning = partial(_show_warning, warnings.showwarning)
     atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not look like a crash
     try:
-        code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+        with raising_signals():
+            code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
     except EarmarkError as error:
         code = _refuse(str(error))
     except _UsageError as error:  # type: ignore[misc]
         code = _refuse(error.format_message())
     except (KeyboardInterrupt, typer.Abort):
         _say("interrupted")
-        code = 130
+        code = exit_code()
     except BrokenPipeError:  # `earmark list pools | head`
         sys.stderr.close()
         code = 0
@@ -137,19 +137,3 @@ def counted(n: int, noun: str) -> str:
     ('1 clip', '2 clips')
     """
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
-
-
-@contextmanager
-def progress_bar(what: str, *, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
-    """A bar on standard error, moved by calling it with what is done and what there is; silent off a terminal."""
-    console = make_console(stderr=True, quiet=quiet)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from earmark.cli.app import Json, app, make_console
+from earmark.cli.display import live_display
 from earmark.cli.train import parse_changes
 from earmark.files import json_text
 
@@ -47,18 +47,8 @@ def demo(
         f"{clips} soundscapes of ten seconds are made here, each with up to five of ten kinds of sound. From labels\n"
         f"that say which sounds are in a clip, and never when, {len(SYSTEMS)} pooling operators learn to find them.\n"
     )
-    working = make_console(stderr=True, quiet=as_json)
-    columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    with Progress(*columns, console=working, transient=True, disable=not working.is_terminal) as bar:
-        task = bar.add_task("starting", total=None)
-
-        story = run(
-            out,
-            clips=clips,
-            changes=parse_changes(None, change or []),
-            tell=lambda line: bar.update(task, description=line, completed=0, total=None),
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
-        )
+    with live_display(quiet=as_json) as display:
+        story = run(out, clips=clips, changes=parse_changes(None, change or []), on_progress=display)
     if as_json:
         print(json_text(_as_dict(story)))
         return

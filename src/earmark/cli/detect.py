@@ -5,19 +5,17 @@ from __future__ import annotations
 import json
 import math
 import shlex
-import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
 
-from earmark.cli.app import Json, app, counted, make_console
+from earmark.cli.app import Json, app, counted
+from earmark.cli.display import live_display
 from earmark.errors import ArgumentError, DataError
 from earmark.files import json_text
 
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
     from earmark.annotations import Label
     from earmark.detection.detector import SoundDetector
     from earmark.detection.spans import Executor
-    from earmark.detection.tally import JobReport, Progress
+    from earmark.detection.tally import JobReport
     from earmark.events import Decoder
 
 __all__ = ["detect"]
@@ -134,7 +132,7 @@ def detect(
     from earmark.detection.job import run_job
     from earmark.detection.spans import SPAN
 
-    with _interruptible(out), _executor(cluster, model, workers) as executor, _bar(quiet=as_json) as hook:
+    with _explaining(out), _executor(cluster, model, workers) as executor, live_display(quiet=as_json) as display:
         found = run_job(
             detector,
             audio,
@@ -147,7 +145,7 @@ def detect(
             executor=executor,
             span=3600.0 if cluster else SPAN,  # fewer, larger pieces travel better
             retry=retry,
-            hook=hook,
+            on_progress=display,
             command=shlex.join(["earmark", *sys.argv[1:]]),
         )
     shown = _show(out, detector, figure or [], report)
@@ -312,21 +310,14 @@ def _executor(cluster: str | None, model: Path, workers: int | None) -> Iterator
 
 
 @contextmanager
-def _interruptible(out: Path) -> Iterator[None]:
-    """Ctrl-C, and a polite kill, end the job in good order and say how to go on."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+def _explaining(out: Path) -> Iterator[None]:
+    """Add to an interruption how many recordings are left and how to continue."""
     try:
         yield
     except KeyboardInterrupt:
         left = _left(out)
-        print(
-            f"earmark: interrupted{f', {left} still to do' if left else ''}; what is done is in {out}, and the same "
-            "command goes on with the rest",
-            file=sys.stderr,
-        )
-        raise typer.Exit(130) from None
-    finally:
-        signal.signal(signal.SIGTERM, before)
+        todo = f"{left} still to do; " if left else ""
+        raise KeyboardInterrupt(f"{todo}results so far are in {out}; run the same command again to continue") from None
 
 
 def _left(out: Path) -> str | None:
@@ -340,27 +331,3 @@ def _left(out: Path) -> str | None:
         counts = ledger.counts()
     left = counts["pending"] + counts["running"]
     return counted(left, "recording") if left else None
-
-
-@contextmanager
-def _bar(*, quiet: bool) -> Iterator[Callable[[Progress], None]]:
-    """A bar in hours of sound, on standard error; silent off a terminal."""
-    console = make_console(stderr=True, quiet=quiet)
-    columns = (
-        TextColumn("{task.fields[files]}"),
-        BarColumn(),
-        TextColumn("{task.fields[hours]}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=None, files="looking", hours="")
-
-        def move(progress: Progress) -> None:
-            told: dict[str, Any] = {
-                "files": f"{progress.settled} of {progress.files} recordings",
-                "hours": f"{progress.hours:.2f} of {progress.total_hours:.2f} h",
-            }
-            bar.update(task, completed=progress.hours, total=progress.total_hours or None, **told)
-
-        yield move

@@ -11,9 +11,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from earmark.cli.app import Json, app, counted, make_console, progress_bar
+from earmark.cli.app import Json, app, counted, make_console
+from earmark.cli.display import Display, live_display
 from earmark.errors import ArgumentError, EarmarkError
 from earmark.files import json_text
+from earmark.progress import Progress
 
 if TYPE_CHECKING:
     from earmark.annotations import LabelTable
@@ -83,8 +85,9 @@ def evaluate(
     if _is_model(model) or _is_swapped(model, Path(data)):  # the latter is refused where it is opened
         if durations is not None:
             raise ArgumentError("--durations is for events; of a model's clips the sound itself says how long they are")
-        judged = _Model(model, data, split, reference, cache, quiet=as_json)
-        judgement = judged.judge(decoder, tune_on, segment, align, psds)
+        with live_display(quiet=as_json) as display:
+            judged = _Model(model, data, split, reference, cache, display)
+            judgement = judged.judge(decoder, tune_on, segment, align, psds)
     else:
         given = {"--tune-on": tune_on, **{f"--{k.replace('_', '-')}": v for k, v in _changed(decoder).items()}}
         if used := [name for name, value in given.items() if value is not None]:
@@ -155,7 +158,7 @@ class _Model:
     """A model, and the clips it is judged on."""
 
     def __init__(
-        self, model: Path, data: str, split: str, reference: str | None, cache: Path | None, *, quiet: bool
+        self, model: Path, data: str, split: str, reference: str | None, cache: Path | None, display: Display
     ) -> None:
         import torch
 
@@ -168,7 +171,7 @@ class _Model:
         self.detector: Detector = load_detector(path)
         self.name = self.detector.pool.name
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
-        self.data, self.split, self.cache, self.quiet = data, split, cache, quiet
+        self.data, self.split, self.cache, self.display = data, split, cache, display
         self.collection = open_data(data, split)
         names = [clip.filename for clip in self.collection.clips]
         found = _read_reference(reference, self.collection.labels)
@@ -194,17 +197,17 @@ class _Model:
             what = "1 clip could not be read and is" if one else f"{len(skipped)} clips could not be read and are"
             self.about["notes"].append(f"{what} left out: {first_few(f'{k} ({why})' for k, why in skipped.items())}")
         self.about |= {"skipped": skipped, "align": align, "threshold": decoder.to_dict()["threshold"]}
-        with make_console(stderr=True, quiet=self.quiet).status("judging ..."):
-            return judge(
-                clips,
-                self.table,
-                hop=grid.hop,
-                reduction=grid.reduction,
-                decoder=decoder,
-                segment_length=segment,
-                align=align,
-                with_psds=with_psds,
-            )
+        self.display(Progress("evaluating"))
+        return judge(
+            clips,
+            self.table,
+            hop=grid.hop,
+            reduction=grid.reduction,
+            decoder=decoder,
+            segment_length=segment,
+            align=align,
+            with_psds=with_psds,
+        )
 
     def _tuned(self, decoder: Decoder, split: str, segment: float, grid: Grid) -> Decoder:
         from earmark.datasets import open_data
@@ -218,10 +221,10 @@ class _Model:
         names = [clip.filename for clip in collection.clips]
         table, _ = fit_reference(collection.labels, names, self.detector.classes)
         clips, _ = self._score(split, table)
-        with make_console(stderr=True, quiet=self.quiet).status("tuning thresholds ..."):
-            return tune_decoder(
-                clips, table, grid, tuned_on=f"{self.data}, {split}", decoder=decoder, segment_length=segment
-            )
+        self.display(Progress("tuning thresholds"))
+        return tune_decoder(
+            clips, table, grid, tuned_on=f"{self.data}, {split}", decoder=decoder, segment_length=segment
+        )
 
     def _score(self, split: str, table: LabelTable) -> tuple[list[ClipProbabilities], dict[str, str]]:
         """Probabilities of the clips that a table speaks of, and why some have none."""
@@ -233,14 +236,12 @@ class _Model:
         collection = self.collection if split == self.split else open_data(self.data, split)
         features = self.detector.features
         store_folder = (self.cache or default_cache(self.data)) / f"{split}-{features.fingerprint()}"
-        with progress_bar("features", quiet=self.quiet) as progress:
-            store = build_store(store_folder, collection.clips, features, progress=progress)
+        store = build_store(store_folder, collection.clips, features, on_progress=self.display)
         bags = Bags(store, table, device=self.device)
-        with progress_bar("probabilities", quiet=self.quiet) as progress:
-            clips = []
-            for clip in score_bags(self.detector.to(self.device), bags):
-                clips.append(clip)
-                progress(len(clips), len(bags))
+        clips = []
+        for clip in score_bags(self.detector.to(self.device), bags):
+            clips.append(clip)
+            self.display(Progress("scoring", len(clips), len(bags), "clips"))
         wanted = set(table.filenames)
         return clips, {name: why for name, why in store.skipped.items() if name in wanted}
 

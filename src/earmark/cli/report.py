@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from earmark.cli.app import Json, app, progress_bar
+from earmark.cli.app import Json, app
+from earmark.cli.display import live_display
 from earmark.files import json_text
 
 __all__ = ["report"]
@@ -34,8 +35,8 @@ def report(
     """
     from earmark.report.runs import write_report
 
-    with progress_bar("report", quiet=as_json) as progress:
-        written = write_report(runs, out, data=data, title=title, progress=progress)
+    with live_display(quiet=as_json) as display:
+        written = write_report(runs, out, data=data, title=title, on_progress=display)
     if as_json:
         print(json_text({"files": [str(path) for path in written]}))
         return

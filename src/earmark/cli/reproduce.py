@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from earmark.cli.app import Json, app, make_console, progress_bar
-from earmark.cli.train import default_cache, parse_changes, training_bar
+from earmark.cli.app import Json, app, make_console
+from earmark.cli.display import live_display
+from earmark.cli.train import default_cache, parse_changes
 from earmark.errors import ArgumentError, TrainingError
 from earmark.files import json_text
+from earmark.interrupt import exit_code
 
 if TYPE_CHECKING:
     from earmark.experiment import Grid, Row
@@ -107,22 +109,23 @@ def _command(chosen: Grid, grid: str, out: Path) -> str:
 def _run(chosen: Grid, out: Path, cache: Path, at_once: int, quiet: bool) -> None:
     from earmark.experiment import gather, run_grid, write_results
 
-    console = make_console(stderr=True, quiet=quiet)
-    with progress_bar("features", quiet=quiet) as features_hook, training_bar(quiet) as hook:
+    with live_display(quiet=quiet) as display:
         finished = run_grid(
             chosen,
             out,
             cache=cache,
             at_once=at_once,
-            told=lambda cell, what: console.print(f"{cell.name}: {what}") if what != "begun" else None,
-            hook=hook,
-            features_hook=features_hook,
+            on_cell=lambda cell, status: display.print(f"{cell.name}: {status}") if status != "started" else None,
+            on_progress=display,
         )
     if not finished:
         rows = gather(chosen, out)
         write_results(rows, out / "results.csv")
-        console.print(f"Interrupted, {len(rows)} judgements done; the same command goes on, --only-report shows them.")
-        raise typer.Exit(130)
+        display.print(
+            f"Interrupted, {len(rows)} evaluations done; run the same command again to continue, or with --only-report "
+            "to see them"
+        )
+        raise typer.Exit(exit_code())
 
 
 def _report(chosen: Grid, rows: list[Row], out: Path, command: str, as_json: bool) -> None:
@@ -140,8 +143,8 @@ def _report(chosen: Grid, rows: list[Row], out: Path, command: str, as_json: boo
         if not own and len(chosen.data) > 1:
             console.print(f"{dataset}: no run is finished")
             continue
-        with progress_bar(f"report {dataset}".rstrip(), quiet=as_json) as progress:
-            written += write_grid_report(part, own, out / dataset, command=command, progress=progress)
+        with live_display(quiet=as_json) as display:
+            written += write_grid_report(part, own, out / dataset, command=command, on_progress=display)
         beside = published_tables(part, own)
         shown = [short_table(own, name) for name in part.judgements] if beside is None else [beside[0]]
         for table in shown:

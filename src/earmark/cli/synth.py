@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from earmark.cli.app import Json, app, counted, progress_bar
+from earmark.cli.app import Json, app, counted
+from earmark.cli.display import live_display
 from earmark.errors import ArgumentError
 from earmark.files import json_text
 
@@ -54,14 +55,15 @@ def synth(
     begin = time.monotonic()
     length = None if join is None else _length(join)
     try:
-        with progress_bar("soundscapes", quiet=as_json) as progress:
-            done = synthesise(source, out, bank=soundbank, clips=clips, seed=seed, workers=workers, progress=progress)
-        recordings = []
-        for split in () if join is None else done.clips:
-            with progress_bar(f"recording of {split}", quiet=as_json) as progress:
-                recordings.append(join_clips(out, split, duration=length, seed=seed, progress=progress))
+        with live_display(quiet=as_json) as display:
+            done = synthesise(source, out, bank=soundbank, clips=clips, seed=seed, workers=workers, on_progress=display)
+            recordings = [
+                join_clips(out, split, duration=length, seed=seed, on_progress=display)
+                for split in (() if join is None else done.clips)
+            ]
     except KeyboardInterrupt as stop:
-        raise KeyboardInterrupt("; ".join(filter(None, (str(stop), "the same command goes on")))) from None
+        how = "run the same command again to continue"
+        raise KeyboardInterrupt("; ".join(filter(None, (str(stop), how)))) from None
     if as_json:
         print(json_text({**vars(done), "out": str(done.out), "recordings": [str(r.path) for r in recordings]}))
         return

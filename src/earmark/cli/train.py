@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import math
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from earmark.cli.app import Json, app, counted, make_console, progress_bar
+from earmark.cli.app import Json, app, counted
+from earmark.cli.display import live_display
 from earmark.errors import ArgumentError
 from earmark.files import json_text
+from earmark.interrupt import exit_code
 
-if TYPE_CHECKING:
-    from earmark.training import Progress as Where
-
-__all__ = ["default_cache", "parse_changes", "train", "training_bar"]
+__all__ = ["default_cache", "parse_changes", "train"]
 
 
 @app.command()
@@ -75,29 +70,32 @@ def train(
     if is_default and not quiet and fabric.device.type == "cpu":
         print(f"Note: no GPU here: the recipe {recipe} is meant for one; --recipe quick takes minutes", flush=True)
     command = "earmark train " + shlex.join(sys.argv[2:])
-    with progress_bar("features", quiet=quiet) as features_hook, training_bar(quiet) as hook:
-        report = run(
-            collection,
-            settings,
-            out,
-            cache=cache or default_cache(data),
-            fabric=fabric,
-            resume=resume,
-            provenance={"command": command, "data_source": data, "recipe": recipe},
-            hook=hook,
-            features_hook=features_hook,
-            notes_hook=None if quiet else lambda note: print(f"Note: {note}"),
-        )
+    try:
+        with live_display(quiet=quiet) as display:
+            report = run(
+                collection,
+                settings,
+                out,
+                cache=cache or default_cache(data),
+                fabric=fabric,
+                resume=resume,
+                provenance={"command": command, "data_source": data, "recipe": recipe},
+                on_progress=display,
+                on_note=None if quiet else lambda note: print(f"Note: {note}"),
+            )
+    except KeyboardInterrupt:
+        again = _with_resume(command) if (out / "last.ckpt").exists() else command
+        raise KeyboardInterrupt(f"continue with: {again}") from None
     if not fabric.is_global_zero:
         return
     save(learning_curves(out / "log.jsonl", collection.classes), out / "figures" / "learning")
     if as_json:
         print(json_text({**report.to_dict(), "out": str(out)}))
     elif not report.is_finished:
-        print(f"Interrupted after {counted(report.epochs, 'epoch')}; go on with: {_with_resume(command)}")
+        print(f"Interrupted after {counted(report.epochs, 'epoch')}; continue with: {_with_resume(command)}")
         print(f"{out / 'model.safetensors'} is that of epoch {report.best_epoch}" if report.scores else "No model yet")
     if not report.is_finished:
-        raise typer.Exit(130)
+        raise typer.Exit(exit_code())
     if as_json:
         return
     scores = ", ".join(f"{name} {value:.3f}" for name, value in report.scores.items())
@@ -133,41 +131,3 @@ def default_cache(data: str) -> Path:
 
 def _with_resume(command: str) -> str:
     return command if "--resume" in command else f"{command} --resume"
-
-
-@contextmanager
-def training_bar(quiet: bool) -> Iterator[Callable[[Where], None]]:
-    """A bar over all epochs on a terminal; a line per epoch elsewhere."""
-    console = make_console(stderr=True, quiet=quiet)
-    columns = (
-        TextColumn("epoch {task.fields[epoch]}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("loss {task.fields[loss]:.4f}, score {task.fields[score]:.3f}, {task.fields[speed]:.0f} clips/s"),
-        TextColumn("{task.fields[left]} left"),
-    )
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = None
-
-        def show(at: Where) -> None:
-            nonlocal task
-            fields: dict[str, Any] = {
-                "epoch": f"{at.epoch}/{at.epochs}",
-                "loss": at.loss,
-                "score": at.score,
-                "speed": at.clips_per_second,
-                "left": _duration(at.seconds_left),
-            }
-            if task is None:
-                task = bar.add_task("", total=at.epochs * at.steps, **fields)
-            bar.update(task, completed=(at.epoch - 1) * at.steps + at.step, **fields)
-
-        yield show
-
-
-def _duration(seconds: float) -> str:
-    if math.isnan(seconds):  # nothing has been timed yet
-        return "?"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s" if minutes else f"{rest} s"

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from earmark.cli.app import Json, app, counted, make_console, progress_bar
-from earmark.cli.train import default_cache, parse_changes, training_bar
+from earmark.cli.app import Json, app, counted, make_console
+from earmark.cli.display import live_display
+from earmark.cli.train import default_cache, parse_changes
 from earmark.errors import ArgumentError
 from earmark.files import json_text
+from earmark.interrupt import exit_code
 
 if TYPE_CHECKING:
     from earmark.tuning import Trial, Tuned
@@ -62,10 +64,8 @@ def tune(
     collection = open_data(data)
     from earmark.tuning import tune as search_for
 
-    console = make_console(stderr=True, quiet=as_json)
-    say = console.print
     command = "earmark tune " + shlex.join(sys.argv[2:])
-    with progress_bar("features", quiet=as_json) as features_hook, training_bar(as_json) as hook:
+    with live_display(quiet=as_json) as display:
         found = search_for(
             collection,
             settings,
@@ -74,10 +74,9 @@ def tune(
             trials=trials,
             search=wanted,
             provenance={"command": command, "data_source": data, "recipe": recipe},
-            told=lambda trial, n: say(f"Trial {trial.number} of {n}: {trial.name}, F1 {_f1(trial)}"),
-            hook=hook,
-            features_hook=features_hook,
-            notes_hook=lambda note: say(f"Note: {note}"),
+            on_trial=lambda trial, n: display.print(f"Trial {trial.number} of {n}: {trial.name}, F1 {_f1(trial)}"),
+            on_progress=display,
+            on_note=lambda note: display.print(f"Note: {note}"),
         )
     written = _draw(found, out) if found.is_finished else {}
     if as_json:
@@ -86,9 +85,9 @@ def tune(
         _tell(found, data, out, written)
     if not found.is_finished:
         done = len(found.trials) + len(found.failed)
-        enough = f", and --trials {done} makes do with those that are done" if found.trials else ""
-        say(f"Interrupted in trial {done + 1}; the same command goes on{enough}")
-        raise typer.Exit(130)
+        enough = f", or use --trials {done} to stop with those that are done" if found.trials else ""
+        display.print(f"Interrupted in trial {done + 1}; run the same command again to continue{enough}")
+        raise typer.Exit(exit_code())
 
 
 def _draw(found: Tuned, out: Path) -> dict[str, str]:

@@ -18,7 +18,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -54,11 +54,12 @@ from earmark.detection.outputs import (
     write_recording,
 )
 from earmark.detection.spans import SPAN, Executor, LocalExecutor, Plan, decode_scores, score_files
-from earmark.detection.tally import JobReport, Progress, Tally
+from earmark.detection.tally import JobReport, Tally
 from earmark.errors import ArgumentError, DataError, EarmarkError
 from earmark.events import Decoder
 from earmark.files import json_text, make_folder, written_whole
 from earmark.inference.scores import RecordingScores, read_scores, repool, write_scores
+from earmark.progress import OnProgress
 
 __all__ = ["run_job"]
 
@@ -78,7 +79,7 @@ def run_job(
     executor: Executor | None = None,
     span: float = SPAN,
     retry: bool = False,
-    hook: Callable[[Progress], None] | None = None,
+    on_progress: OnProgress | None = None,
     command: str | None = None,
 ) -> JobReport:
     """Detect in recordings, and leave a folder as `earmark.detection.outputs` describes it.
@@ -108,8 +109,8 @@ def run_job(
         Seconds of sound, about, that are run at once.
     retry
         Whether to try again recordings during which the process died twice.
-    hook
-        Called whenever something is done.
+    on_progress
+        Called with `JobProgress` whenever something is done.
     command
         For the record, what the user wrote.
     """
@@ -125,7 +126,7 @@ def run_job(
     executor = executor or LocalExecutor(detector.scorer, workers)
     with _writing(folder), folder.opened(), Ledger(folder.ledger) as ledger:
         _check_model(folder, ledger, detector)
-        job = _Job(folder, ledger, detector, decoder, names, keep_scores, presence, hook)
+        job = _Job(folder, ledger, detector, decoder, names, keep_scores, presence, on_progress)
         return job.run(found, searched_folders(given, found), executor, span=span, retry=retry, command=command)
 
 
@@ -138,7 +139,7 @@ class _Job:
     formats: tuple[str, ...]
     keep_scores: bool
     presence: float | None
-    hook: Callable[[Progress], None] | None
+    on_progress: OnProgress | None
     tally: Tally = field(default_factory=Tally)
     has_changed: bool = False
     """Whether events are not what they were before."""
@@ -449,8 +450,8 @@ class _Job:
         self.tally.edited += edited
 
     def _tell(self) -> None:
-        if self.hook is not None:
-            self.hook(self.tally.progress())
+        if self.on_progress is not None:
+            self.on_progress(self.tally.progress())
 
 
 def _check_presence(detector: SoundDetector, presence: float | None) -> None:

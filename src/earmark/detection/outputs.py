@@ -37,7 +37,7 @@ from earmark.audio.containers import plain_name
 from earmark.detection.inputs import digest_of, find_recordings, is_gone, status_of
 from earmark.detection.ledger import Entry, Ledger
 from earmark.errors import ArgumentError, EarmarkError
-from earmark.files import make_folder, remove_drafts, written_whole
+from earmark.files import locked, make_folder, remove_drafts, written_whole
 from earmark.formats import FORMATS
 
 __all__ = [
@@ -124,9 +124,8 @@ class JobFolder:
                 raise ArgumentError(
                     f"{self.root} holds {path.name}, and is no folder of a detection job; choose another"
                 )
-        with _locked(self.root / ".lock") as is_ours:
-            if not is_ours:
-                raise ArgumentError(f"{self.root}: another process is running this job; wait, or choose another folder")
+        busy = f"{self.root}: another process is running this job; wait, or choose another folder"
+        with locked(self.root / ".lock", message=busy, wait=False):
             yield
 
 
@@ -465,19 +464,3 @@ def _short_part(part: str) -> str:
     if len(raw) <= _LONGEST:
         return part
     return f"{raw[: _LONGEST - 17].decode(errors='ignore')}~{hashlib.sha256(raw).hexdigest()[:16]}"
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[bool]:
-    """Whether this process alone holds the lock; the system lets go of it when the process ends, however it does."""
-    flock: Callable[[int, int], None] | None = None
-    with suppress(ImportError):  # on Windows two jobs in one folder go unnoticed
-        from fcntl import LOCK_EX, LOCK_NB, flock
-    with path.open("a") as file:
-        if flock is not None:
-            try:
-                flock(file.fileno(), LOCK_EX | LOCK_NB)
-            except OSError:
-                yield False
-                return
-        yield True

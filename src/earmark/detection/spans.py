@@ -7,12 +7,11 @@ probabilities back in any order; `score_files` puts them together again.
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Protocol
@@ -27,7 +26,7 @@ from earmark.events import Decoder, InterpolationStream
 from earmark.inference.recordings import feature_frames, output_frames, score_recording
 from earmark.inference.scorer import Scorer
 from earmark.inference.scores import RecordingScores
-from earmark.workers import cores
+from earmark.parallel import parallel_map, worker_count
 
 __all__ = [
     "SPAN",
@@ -123,41 +122,25 @@ def score_span(scorer: Scorer, span: Span, *, is_stopped: Callable[[], bool] = l
 
 
 class LocalExecutor:
-    """Threads of this process, each computing on one core: together they share the model's memory.
+    """Runs spans on threads of this process, which share the model; each thread uses one core.
 
     Parameters
     ----------
     workers
-        Threads; None is one per core.
+        Number of threads; one per core by default.
     """
 
     def __init__(self, scorer: Scorer, workers: int | None = None) -> None:
-        if workers is not None and workers < 1:
-            raise ArgumentError(f"workers={workers}: at least 1 expected")
         self.scorer = scorer
-        self.workers = workers or cores()
+        self.workers = worker_count(workers)
 
     def map_spans(self, spans: Iterable[Span]) -> Results:
         """See `Executor`."""
         stop = threading.Event()
-        running: dict[Future[Probabilities], Span] = {}
-        source = iter(spans)
-        with _single_threads(), ThreadPoolExecutor(self.workers, initializer=_use_one_thread) as pool:
-            try:
-                while True:
-                    while len(running) < self.workers + 1 and (span := next(source, None)) is not None:
-                        running[pool.submit(score_span, self.scorer, span, is_stopped=stop.is_set)] = span
-                    if not running:
-                        return
-                    for future in wait(running, return_when=FIRST_COMPLETED).done:
-                        span = running.pop(future)
-                        error = future.exception()
-                        if error is not None and not isinstance(error, Exception):
-                            raise error
-                        yield span, future.result() if error is None else error
-            finally:
-                stop.set()
-                pool.shutdown(cancel_futures=True)
+        score = partial(score_span, self.scorer, is_stopped=stop.is_set)
+        results = parallel_map(score, spans, workers=self.workers, limit=self.workers + 1, stop=stop)
+        with closing(results):
+            yield from results
 
 
 @dataclass
@@ -269,21 +252,3 @@ def _closed(results: Results) -> Iterator[Results]:
     finally:
         if close := getattr(results, "close", None):
             close()
-
-
-def _use_one_thread() -> None:
-    """Threads beside each other beat one operation spread over them, and give the same bits however many they are."""
-    if torch := sys.modules.get("torch"):  # a model in ONNX does without
-        torch.set_num_threads(1)
-
-
-@contextmanager
-def _single_threads() -> Iterator[None]:
-    """Leave PyTorch's number of threads as it was."""
-    torch = sys.modules.get("torch")
-    before = torch.get_num_threads() if torch else 0
-    try:
-        yield
-    finally:
-        if torch:
-            torch.set_num_threads(before)

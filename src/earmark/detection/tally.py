@@ -9,17 +9,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["JobReport", "Progress", "Tally"]
+from earmark.progress import Progress
+
+__all__ = ["JobProgress", "JobReport", "Tally"]
 
 
-@dataclass(frozen=True)
-class Progress:
-    """How far a job is."""
+@dataclass(frozen=True, kw_only=True)
+class JobProgress(Progress):
+    """Progress of a job, in hours of sound; the total is estimated from file sizes until all recordings are opened."""
 
-    hours: float
-    """Of sound, heard in this run."""
-    total_hours: float
-    """Of sound, to be heard in this run: known for recordings that were begun, for others guessed from their size."""
     settled: int
     """Recordings that are done or failed, also in earlier runs."""
     files: int
@@ -98,7 +96,7 @@ class Tally:
         size, seconds = self._known[path.suffix.lower()]
         self._known[path.suffix.lower()] = size + self._sizes[path], seconds + duration
 
-    def progress(self) -> Progress:
+    def progress(self) -> JobProgress:
         """So far."""
         known_bytes, known = (
             (sum(column) for column in zip(*self._known.values(), strict=True)) if self._known else (0, 0.0)
@@ -109,7 +107,15 @@ class Tally:
             own_bytes, own = self._known.get(suffix, (0, 0.0))
             left += size * (own / own_bytes if own_bytes else guess)
         settled = self.done + self.redecided + self.kept + self.failed
-        return Progress(self.heard / 3600, (known + left) / 3600, settled, self.files)
+        return JobProgress(
+            stage="detecting",
+            done=self.heard / 3600,
+            total=(known + left) / 3600,
+            unit="h",
+            detail=f"{settled} of {self.files} recordings",
+            settled=settled,
+            files=self.files,
+        )
 
     def report(self, out: Path, waiting: int, seconds: float) -> JobReport:
         """At the end, after so many seconds."""

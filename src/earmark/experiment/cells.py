@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,9 @@ from earmark.evaluation.models import judge
 from earmark.evaluation.saved import save_judgement
 from earmark.experiment.grid import Cell, Judging
 from earmark.inference.bags import score_bags
+from earmark.progress import OnProgress
 from earmark.settings import load_recipe
 from earmark.training.run import feature_store, make_fabric, run, split_for_training
-from earmark.training.watch import Progress
 
 __all__ = ["changed_settings", "data_of", "is_done", "make_features", "run_cell"]
 
@@ -56,15 +56,15 @@ def changed_settings(folder: Path, cell: Cell) -> dict[str, tuple[object, object
 
 
 def make_features(
-    cell: Cell, judgements: Mapping[str, Judging], *, cache: Path, hook: Callable[[int, int], None] | None = None
+    cell: Cell, judgements: Mapping[str, Judging], *, cache: Path, on_progress: OnProgress | None = None
 ) -> None:
     """Everything that cells with the same data and features need, so that several can then run at once."""
     collection = data_of(cell.data, cell.fold)
     training, validation, _ = split_for_training(collection)
     for part in (training, validation):
-        feature_store(part, cell.settings, cache, to_learn=part is training, progress=hook)
+        feature_store(part, cell.settings, cache, to_learn=part is training, on_progress=on_progress)
     for split in {judging.split for judging in judgements.values()}:
-        _to_judge(collection, split, cell, cache, hook)
+        _to_judge(collection, split, cell, cache, on_progress)
 
 
 def run_cell(
@@ -73,8 +73,7 @@ def run_cell(
     judgements: Mapping[str, Judging],
     *,
     cache: Path,
-    hook: Callable[[Progress], None] | None = None,
-    features_hook: Callable[[int, int], None] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> bool:
     """Train a cell, or go on with it, and judge it.
 
@@ -92,12 +91,11 @@ def run_cell(
         fabric=fabric,
         resume=True,
         provenance={"data_source": cell.data, "system": cell.system, "fold": cell.fold},
-        hook=hook,
-        features_hook=features_hook,
+        on_progress=on_progress,
     )
     if not report.is_finished:
         return False
-    _judge(cell, folder, collection, judgements, cache, str(fabric.device), features_hook)
+    _judge(cell, folder, collection, judgements, cache, str(fabric.device), on_progress)
     return True
 
 
@@ -108,7 +106,7 @@ def _judge(
     judgements: Mapping[str, Judging],
     cache: Path,
     device: str,
-    features_hook: Callable[[int, int], None] | None,
+    on_progress: OnProgress | None,
 ) -> None:
     detector = load_detector(folder / "model.safetensors").to(device)
     about: dict[str, Any] = {
@@ -122,7 +120,7 @@ def _judge(
         "alpha": detector.alpha,
     }
     for split in dict.fromkeys(judging.split for judging in judgements.values()):
-        labels, store = _to_judge(collection, split, cell, cache, features_hook)
+        labels, store = _to_judge(collection, split, cell, cache, on_progress)
         labels = labels.with_classes(detector.classes)
         clips = list(score_bags(detector, Bags(store, labels, device=device)))
         about |= {"split": split, "clips": len(clips), "skipped": store.skipped}
@@ -141,14 +139,15 @@ def _judge(
 
 
 def _to_judge(
-    collection: Collection, split: str, cell: Cell, cache: Path, hook: Callable[[int, int], None] | None
+    collection: Collection, split: str, cell: Cell, cache: Path, on_progress: OnProgress | None
 ) -> tuple[LabelTable, FeatureStore]:
     """Labels and features of the clips that a cell is judged on."""
     if split == "validate":
         part = split_for_training(collection)[1]
-        return part.labels, feature_store(part, cell.settings, cache, to_learn=False, progress=hook)
+        return part.labels, feature_store(part, cell.settings, cache, to_learn=False, on_progress=on_progress)
     part, features = collection.split(split), cell.settings.features
-    return part.labels, build_store(cache / f"{split}-{features.fingerprint()}", part.clips, features, progress=hook)
+    folder = cache / f"{split}-{features.fingerprint()}"
+    return part.labels, build_store(folder, part.clips, features, on_progress=on_progress)
 
 
 def _reference(labels: LabelTable, reference: str) -> LabelTable:

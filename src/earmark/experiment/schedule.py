@@ -1,14 +1,16 @@
-"""All cells of a grid, one after the other or several at once.
+"""Runs the cells of a grid, one after the other or several at once.
 
-Cells that are done are kept, one that was cut goes on. So a grid may be killed at any moment and started again. Several
-cells at once are processes of their own; where one training leaves a GPU idle between its small kernels, another fills
-it (`benchmarks/sharing.py` measures whether that is faster).
+Finished cells are kept and an interrupted one is resumed, so a grid can be killed at any moment and started again.
+Several cells at once run in separate processes: where one training leaves a GPU idle between its small kernels, another
+fills the gaps (`benchmarks/sharing.py` measures whether that is faster).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -17,14 +19,13 @@ from earmark.errors import ArgumentError, TrainingError, WorkerError
 from earmark.experiment.cells import changed_settings, is_done, make_features, run_cell
 from earmark.experiment.grid import Cell, Grid
 from earmark.files import make_folder
-from earmark.training.watch import Progress
-from earmark.workers import Workers
+from earmark.parallel import parallel_map
+from earmark.progress import OnProgress, Progress, ignore_progress
 
 __all__ = ["run_grid"]
 
-Features = Callable[[int, int], None]
-Told = Callable[[Cell, str], None]
-"""Told about a cell: "kept", "begun", "done", "interrupted", or why it failed."""
+OnCell = Callable[[Cell, str], None]
+"""Receives a cell and its new status: "kept", "started", "done", "interrupted", or why it failed."""
 
 
 def run_grid(
@@ -33,110 +34,133 @@ def run_grid(
     *,
     cache: Path,
     at_once: int = 1,
-    told: Told | None = None,
-    hook: Callable[[Progress], None] | None = None,
-    features_hook: Features | None = None,
+    on_cell: OnCell | None = None,
+    on_progress: OnProgress | None = None,
 ) -> bool:
-    """Run what is still to be run.
+    """Run the cells that are not done.
 
     Parameters
     ----------
     out
-        Cells go into `out/cells`.
+        Cells are written to `out/cells`.
     cache
-        Folder for features, shared by all cells; each of several data sets has its own inside.
+        Folder for features, shared by all cells; with a folder for each data set.
     at_once
-        How many cells run at the same time.
-    told
-        Told what happens to each cell.
-    hook, features_hook
-        Told about progress within a cell, where one runs at a time.
+        Number of cells that run at the same time.
+    on_cell
+        Called when the status of a cell changes.
+    on_progress
+        Called with the progress of the current cell or, if several run at once, with the number of finished cells.
 
     Returns
     -------
-    False if it was interrupted. A cell whose training fails costs nothing else; the first reason is raised at the end.
+    False if it was interrupted. If cells fail, the others are run, and the first reason is raised at the end.
     """
-    told = told or (lambda cell, what: None)
+    on_cell, on_progress = on_cell or (lambda cell, status: None), on_progress or ignore_progress
     folder = make_folder(out / "cells")
-    due = []
-    for cell in grid.cells:
-        if changed := changed_settings(folder / cell.name, cell):
-            knob, (then, now) = next(iter(changed.items()))
-            raise ArgumentError(
-                f"{folder / cell.name} was run with {knob} = {then}, now {now}; run the grid as it was, or in another "
-                "folder"
-            )
-        place = folder / cell.name
-        if is_done(place, grid.judgements):
-            told(cell, "kept")
-        elif any(place.glob("*/scores.json")) and not (place / "last.ckpt").exists():
-            raise ArgumentError(
-                f"{place} was judged otherwise than the grid says, and its weights are gone; judge as before, or run "
-                "the grid in another folder"
-            )
-        else:
-            due.append(cell)
-    if at_once > 1 and len(due) > 1:
-        for cell in {(c.data, c.fold, c.settings.features, c.settings.augment.semitones): c for c in due}.values():
-            # first, since two processes would write the same files
-            make_features(cell, grid.judgements, cache=cache / cell.dataset, hook=features_hook)
-        return _together(grid, due, folder, cache, at_once, told)
+    due = [cell for cell in grid.cells if not _is_kept(grid, cell, folder / cell.name, on_cell)]
+    run = _run_together if at_once > 1 and len(due) > 1 else _run_in_turn
+    try:
+        failures = run(grid, due, folder, cache, at_once, on_cell, on_progress)
+    except KeyboardInterrupt:
+        return False
+    except WorkerError as error:  # a failed run: results so far can be reported
+        raise TrainingError(str(error)) from error
+    if failures:
+        raise TrainingError(f"{len(failures)} of {len(due)} runs failed, the others are done; the first: {failures[0]}")
+    return True
+
+
+def _is_kept(grid: Grid, cell: Cell, place: Path, on_cell: OnCell) -> bool:
+    """Whether a cell is done already; refuses one that was run with other settings."""
+    if changed := changed_settings(place, cell):
+        knob, (then, now) = next(iter(changed.items()))
+        raise ArgumentError(
+            f"{place} was run with {knob} = {then}, now {now}; restore the setting, or run the grid in another folder"
+        )
+    if is_done(place, grid.judgements):
+        on_cell(cell, "kept")
+        return True
+    if any(place.glob("*/scores.json")) and not (place / "last.ckpt").exists():
+        raise ArgumentError(
+            f"{place} was evaluated with other settings than the grid's, and its weights are gone; restore the "
+            "settings, or run the grid in another folder"
+        )
+    return False
+
+
+def _run_in_turn(
+    grid: Grid, due: list[Cell], folder: Path, cache: Path, at_once: int, on_cell: OnCell, on_progress: OnProgress
+) -> list[TrainingError]:
+    """Run one cell after the other; returns failures, raises KeyboardInterrupt."""
     failures = []
-    for cell in due:
-        told(cell, "begun")
+    for number, cell in enumerate(due, 1):
+        on_cell(cell, "started")
+        name = f"{cell.name} ({number} of {len(due)})"
+
+        def on_cell_progress(progress: Progress, name: str = name) -> None:
+            on_progress(replace(progress, stage=name if progress.stage == "training" else progress.stage))
+
         try:
-            finished = run_cell(
-                cell,
-                folder / cell.name,
-                grid.judgements,
-                cache=cache / cell.dataset,
-                hook=hook,
-                features_hook=features_hook,
-            )
+            if not _run_one(cell, grid, folder, cache, on_progress=on_cell_progress):
+                raise KeyboardInterrupt
         except TrainingError as error:
             failures.append(error)
-            told(cell, str(error))
-            continue
-        told(cell, "done" if finished else "interrupted")
-        if not finished:
-            return False
-    _complain(failures)
-    return True
+            on_cell(cell, str(error))
+        except KeyboardInterrupt:
+            on_cell(cell, "interrupted")
+            raise
+        else:
+            on_cell(cell, "done")
+    return failures
 
 
-def _complain(failures: list[TrainingError]) -> None:
-    if failures:
-        raise TrainingError(f"{len(failures)} of the runs failed, the others are done; the first: {failures[0]}")
+def _run_together(
+    grid: Grid, due: list[Cell], folder: Path, cache: Path, at_once: int, on_cell: OnCell, on_progress: OnProgress
+) -> list[TrainingError]:
+    """Run several cells at a time, each in a worker process; returns failures, raises KeyboardInterrupt."""
+    distinct = {(c.data, c.fold, c.settings.features, c.settings.augment.semitones): c for c in due}
+    for cell in distinct.values():  # first, since workers would compute the same features
+        make_features(cell, grid.judgements, cache=cache / cell.dataset, on_progress=on_progress)
+    running: dict[str, Cell] = {}
+    failures = []
 
+    def draw() -> Iterator[Cell]:
+        for cell in due:
+            running[cell.name] = cell
+            on_cell(cell, "started")
+            yield cell
 
-def _together(grid: Grid, due: list[Cell], folder: Path, cache: Path, at_once: int, told: Told) -> bool:
-    """Several processes, each with a cell at a time."""
-    waiting, running, failures = list(due), dict[Future[bool], Cell](), list[TrainingError]()
+    threads = max(1, torch.get_num_threads() // at_once)
+    work = partial(_run_one, grid=grid, folder=folder, cache=cache, threads=threads)
+    on_progress(Progress("training", 0, len(due), "runs"))
     try:
-        with Workers(at_once, _begin, (at_once,)) as workers:
-            while waiting or running:
-                while waiting and len(running) < at_once:
-                    cell = waiting.pop(0)
-                    told(cell, "begun")
-                    place, own = folder / cell.name, cache / cell.dataset
-                    running[workers.submit(run_cell, cell, place, grid.judgements, cache=own)] = cell
-                for future in workers.wait(running):
-                    cell = running.pop(future)
-                    try:
-                        future.result()
-                    except TrainingError as error:
-                        failures.append(error)
-                    told(cell, "done" if future.exception() is None else str(future.exception()))
+        with closing(parallel_map(work, draw(), workers=at_once, limit=at_once, processes=True)) as results:
+            for done, (cell, result) in enumerate(results, 1):
+                del running[cell.name]
+                if isinstance(result, TrainingError):
+                    failures.append(result)
+                elif isinstance(result, Exception):
+                    raise result
+                on_cell(cell, str(result) if isinstance(result, TrainingError) else "done")
+                on_progress(Progress("training", done, len(due), "runs"))
     except KeyboardInterrupt:
         for cell in running.values():
-            told(cell, "interrupted")
-        return False
-    except WorkerError as error:  # a failure too: what is done can be reported
-        raise TrainingError(str(error)) from error
-    _complain(failures)
-    return True
+            on_cell(cell, "interrupted")
+        raise
+    return failures
 
 
-def _begin(at_once: int) -> None:
-    """A worker takes its share of the cores."""
-    torch.set_num_threads(max(1, torch.get_num_threads() // at_once))
+def _run_one(
+    cell: Cell,
+    grid: Grid,
+    folder: Path,
+    cache: Path,
+    *,
+    threads: int | None = None,
+    on_progress: OnProgress | None = None,
+) -> bool:
+    """Run a cell with a share of the cores; False if it was interrupted."""
+    if threads is not None:
+        torch.set_num_threads(threads)
+    return run_cell(cell, folder / cell.name, grid.judgements, cache=cache / cell.dataset, on_progress=on_progress)

@@ -10,7 +10,7 @@ OUT/report.html, .md, .tex      all of it on one page
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from importlib.metadata import version
@@ -30,6 +30,7 @@ from earmark.experiment.results import Row, by_system, describe_data, write_resu
 from earmark.features import FeatureConfig, LogMel
 from earmark.files import make_folder, written_whole
 from earmark.pooling import ConstrainedAutoPool, create_pool
+from earmark.progress import OnProgress, Progress, ignore_progress
 from earmark.report import words
 from earmark.report.figures import Drawing
 from earmark.report.grid_tables import (
@@ -82,7 +83,7 @@ def write_grid_report(
     out: Path,
     *,
     command: str = "",
-    progress: Callable[[int, int], None] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> list[Path]:
     """Write tables, figures and the page of what has been run; returns what was written.
 
@@ -92,20 +93,18 @@ def write_grid_report(
         From `earmark.experiment.results.gather`. Systems and runs that are missing are named.
     command
         What to type to get the same again.
-    progress
-        Told how many parts of the work are done, and how many there are.
     """
     if not rows:
         raise DataError(f"{out}: no run of this grid is finished")
-    tell = progress or (lambda done, total: None)
+    report = on_progress or ignore_progress
     parts = len(grid.judgements) + 2
     make_folder(out)
     write_results(rows, out / "results.csv")
     judged: list[_Judged] = []
     for name in grid.judgements:
-        tell(len(judged), parts)
+        report(Progress("report", len(judged), parts, "parts"))
         judged.append(_judge(grid, rows, name))
-    tell(parts - 2, parts)
+    report(Progress("report", parts - 2, parts, "parts"))
     intervals = next((own.intervals for own in judged if grid.published and own.name == grid.published.judgement), {})
     published = published_tables(grid, rows, intervals) or ()
     differences = _differences(grid, rows, describe_data(grid, out))
@@ -116,7 +115,7 @@ def write_grid_report(
         file, caption, is_wide = _FIGURES[name]
         written += plots.save(figure, out / "figures" / file)
         drawings[name] = Drawing(inline_svg(figure, caption), caption, is_wide)
-    tell(parts - 1, parts)
+    report(Progress("report", parts - 1, parts, "parts"))
     values = {
         "published": published,
         "others": [own.table for own in judged[1:]],
@@ -127,7 +126,7 @@ def write_grid_report(
     }
     page = out / "report.html"
     written += _write_page(grid, judged[0], drawings, values, page)
-    tell(parts, parts)
+    report(Progress("report", parts, parts, "parts"))
     return written
 
 

@@ -5,7 +5,7 @@ One HTML file that needs nothing else, and the same tables as Markdown and LaTeX
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from importlib.metadata import version
@@ -23,6 +23,7 @@ from earmark.evaluation.statistics import Interval
 from earmark.features import FeatureConfig
 from earmark.files import make_folder, written_whole
 from earmark.formats import read_labels
+from earmark.progress import OnProgress, Progress, ignore_progress
 from earmark.report import figures, results, words
 from earmark.report.figures import Drawing
 from earmark.report.inline import fill_template
@@ -53,7 +54,7 @@ def write_report(
     data: str | None = None,
     title: str | None = None,
     extra: Extra | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> list[Path]:
     """Write a page about judged runs, and its tables as Markdown and LaTeX beside it; returns what was written.
 
@@ -65,23 +66,21 @@ def write_report(
         The HTML file; its folder is made if need be.
     data
         Where the clips are, for durations, mistakes and sound; by default where they were when the runs were judged.
-    progress
-        Told how many parts of the work are done, and how many there are.
     """
     if out.suffix.lower() not in (".html", ".htm"):
         raise ArgumentError(f"{out}: a report is an HTML file; give it a name that ends in .html")
-    tell = progress or (lambda done, total: None)
-    tell(0, _PARTS)
+    report = on_progress or ignore_progress
+    report(Progress("report", 0, _PARTS, "parts"))
     comparison = runs if isinstance(runs, Comparison) else _compared(runs)
     extra = extra or Extra()
     own = [words.read_run(saved, entry.name) for entry in comparison.entries for saved in entry.judgements]
     material = _open_material(own[0].saved, data)
-    tell(1, _PARTS)
+    report(Progress("report", 1, _PARTS, "parts"))
     tables, drawings = _results(comparison, own, material)
     tables, drawings = {**tables, **extra.tables}, {**drawings, **extra.drawings}
-    tell(2, _PARTS)
+    report(Progress("report", 2, _PARTS, "parts"))
     mistakes, why_not = _show_mistakes(comparison, own, material)
-    tell(3, _PARTS)
+    report(Progress("report", 3, _PARTS, "parts"))
     heading = title or words.heading(comparison)
     values = {
         "title": heading,
@@ -112,7 +111,7 @@ def write_report(
     for path, text in texts.items():
         with written_whole(path) as draft:
             draft.write_text(text, encoding="utf-8", errors="replace")
-    tell(_PARTS, _PARTS)
+    report(Progress("report", _PARTS, _PARTS, "parts"))
     return list(texts)
 
 

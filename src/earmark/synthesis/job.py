@@ -1,24 +1,21 @@
-"""Many soundscapes, on all cores, into a folder:
+"""Writes soundscapes into a folder, on all cores:
 
-    OUT/audio/SPLIT/NAME.flac           the sound: 16 bits, mono
-    OUT/annotations/SPLIT/NAME.jams     the specification, as Scaper writes it, with the sources really used
-    OUT/labels.tsv                      the truth of all: filename, onset, offset, label, split
-    OUT/soundscapes.json                what was asked for
+    OUT/audio/SPLIT/NAME.flac           sound: 16 bits, mono
+    OUT/annotations/SPLIT/NAME.jams     specification in Scaper's format, with the sources that were used
+    OUT/labels.tsv                      labels of all clips: filename, onset, offset, label, split
+    OUT/soundscapes.json                settings
 
-The same request gives the same bytes, however many processes work on it. A job that was stopped, by Ctrl-C or worse,
-goes on where it was when it is called again: a clip whose two files are there is done, since they are written whole. A
-folder that holds anything else is refused.
+The same request gives the same bytes with any number of processes. Calling it again after an interruption continues: a
+clip whose two files exist is done, since files are written atomically. A folder with other content is refused.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import Future
+from collections.abc import Generator, Iterable
 from contextlib import closing
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +24,13 @@ from earmark.annotations import LabelTable
 from earmark.errors import ArgumentError, DataError
 from earmark.files import json_text, make_folder, remove_drafts, written_whole
 from earmark.formats.tsv import TSV
+from earmark.parallel import cores, parallel_map, worker_count
+from earmark.progress import OnProgress, Progress, ignore_progress
 from earmark.synthesis.render import render
 from earmark.synthesis.sampling import read_recipe, recipe_names
 from earmark.synthesis.scaper import read_jams, write_jams
 from earmark.synthesis.sources import Bank, open_bank
 from earmark.synthesis.specification import SPLITS, Soundscape, read_events, spread
-from earmark.workers import Workers, cores
 
 __all__ = ["Summary", "plan_from", "synthesise"]
 
@@ -41,26 +39,26 @@ _SETTINGS = "soundscapes.json"
 
 @dataclass(frozen=True)
 class Summary:
-    """What a job did."""
+    """Result of `synthesise`."""
 
     out: Path
     clips: dict[str, int]
     """By split."""
     events: int
     kept: int
-    """Clips that were there already."""
+    """Clips that existed already."""
     substituted: int
-    """Events whose source was not in the bank, or not for their split: another of their class stands in."""
+    """Events whose source is not in the bank, or not in their split, and was replaced by another of the same class."""
     turned_down: int
-    """Clips that would have gone beyond full scale."""
+    """Clips that were attenuated because they exceeded full scale."""
     silent: int
-    """Events whose stretch of the source is silent."""
+    """Events whose excerpt of the source is silent."""
 
 
 def plan_from(
     source: str | Path, *, bank: Bank | None = None, clips: int | None = None, seed: int = 0
 ) -> list[Soundscape]:
-    """Soundscapes to be made.
+    """Specifications of soundscapes, from a recipe or a file.
 
     Parameters
     ----------
@@ -68,11 +66,12 @@ def plan_from(
         Name of a recipe; a recipe (.toml); a table of events (.csv, .csv.gz); a JAMS file of Scaper, or a folder of
         them.
     bank
-        What recipes draw their sources from; None is the embedded one.
+        Sound bank for recipes; the embedded one by default.
     clips
-        How many, splits keeping their shares; of a table or folder the first ones of each split. None: all.
+        Number of clips, in proportion to the splits; the first ones of each split for a table or folder. All by
+        default.
     seed
-        Of whatever is drawn, here and in rendering.
+        Of the random choices here and in rendering.
 
     >>> [soundscape.name for soundscape in plan_from("urban-sed", clips=3)]
     ['soundscape_train_bimodal0', 'soundscape_train_uniform0', 'soundscape_validate_bimodal0']
@@ -81,16 +80,16 @@ def plan_from(
     if path.suffix and not path.exists():
         raise DataError(f"{path}: no such file")
     if path.is_dir() or path.suffix == ".jams":
-        found = sorted(path.rglob("*.jams")) if path.is_dir() else [path]
-        if not found:
+        files = sorted(path.rglob("*.jams")) if path.is_dir() else [path]
+        if not files:
             raise DataError(f"{path}: no JAMS files in this folder")
-        plan = [read_jams(file, seed=seed) for file in found]
+        plan = [read_jams(file, seed=seed) for file in files]
     elif path.suffix in (".csv", ".gz"):
         plan = read_events(path, seed=seed)
     elif path.suffix not in ("", ".toml"):
         raise DataError(
-            f"{path}: nothing to make soundscapes from; a recipe (.toml), a table of events (.csv, .csv.gz) or "
-            f"Scaper's JAMS (.jams) expected, or the name of a recipe: {', '.join(recipe_names())}"
+            f"{path}: expected a recipe (.toml), a table of events (.csv, .csv.gz), Scaper's JAMS (.jams) or the name "
+            f"of a recipe: {', '.join(recipe_names())}"
         )
     else:
         return read_recipe(source).plan(bank or open_bank(None), clips=clips, seed=seed)
@@ -106,50 +105,48 @@ def synthesise(
     seed: int = 0,
     rate: int = 44100,
     workers: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Summary:
-    """Make soundscapes and write them, with their truth, into a folder.
+    """Make soundscapes and write them, with their labels, into a folder.
 
     Parameters
     ----------
     plan
-        What `plan_from` takes, or soundscapes. `clips` and `seed` go with the former.
+        A source that `plan_from` accepts, with `clips` and `seed`; or soundscapes.
     out
         The folder: new, empty, or left by the same request.
     bank
-        A sound bank, or the folder of one; None is the embedded bank.
+        A sound bank or its folder; the embedded bank by default.
     workers
-        Processes; None is one per core. A script that asks for more than one needs the usual
+        Number of processes; one per core by default. A script that uses more than one needs the usual
         `if __name__ == "__main__":`.
-    progress
-        Called with the number of clips done and their total.
 
-    Ctrl-C ends it within moments, and the KeyboardInterrupt that it raises says how many clips are done.
+    An interruption raises KeyboardInterrupt within moments; its message says how many clips are done.
     """
-    if workers is not None and workers < 1:
-        raise ArgumentError(f"workers={workers}: at least 1 expected")
+    n_workers = None if workers is None else worker_count(workers)
     sounds = bank if isinstance(bank, Bank) else open_bank(None if bank is None else Path(bank))
     wanted = plan_from(plan, bank=sounds, clips=clips, seed=seed) if isinstance(plan, str | Path) else list(plan)
     resolved = [sounds.resolved(soundscape) for soundscape in wanted]
     _check_names(resolved)
-    folder = _opened(
-        Path(out), {"rate": rate, "bank": sounds.name, "clips": len(resolved), "plan": _print_of(resolved)}
+    folder = _prepare(
+        Path(out), {"rate": rate, "bank": sounds.name, "clips": len(resolved), "plan": _fingerprint(resolved)}
     )
     maker = _Maker(sounds, folder, rate)
+    report = on_progress or ignore_progress
     kept = sum(map(maker.has, resolved))
     turned_down = silent = 0
+    report(Progress("soundscapes", 0, len(resolved), "clips"))
     try:
-        with closing(_made(resolved, maker, workers)) as made:
-            for done, (down, mute) in enumerate(made, start=1):
+        with closing(_made(resolved, maker, n_workers)) as results:
+            for done, (down, mute) in enumerate(results, start=1):
                 turned_down += down
                 silent += mute
-                if progress is not None:
-                    progress(done, len(resolved))
+                report(Progress("soundscapes", done, len(resolved), "clips"))
     except KeyboardInterrupt:
         finished = sum(map(maker.has, resolved))
         raise KeyboardInterrupt(f"{finished} of {len(resolved)} soundscapes are done") from None
-    finally:  # processes that are ended leave what they were writing, and so did those of a job that was killed
-        remove_drafts(path for own in resolved for path in (folder / own.filename, folder / own.annotation))
+    finally:  # killed workers leave temporary files, of this job or an earlier one
+        remove_drafts(folder / name for own in resolved for name in (own.filename, own.annotation))
     _write_labels(resolved, folder)
     return Summary(
         out=folder,
@@ -164,22 +161,22 @@ def synthesise(
 
 @dataclass(frozen=True)
 class _Maker:
-    """Makes one clip; sent once to each process."""
+    """Makes clips; sent once to each worker process."""
 
     bank: Bank
     out: Path
     rate: int
 
     def has(self, soundscape: Soundscape) -> bool:
-        """Whether a clip is there already."""
+        """Whether a clip exists."""
         return (self.out / soundscape.filename).exists() and (self.out / soundscape.annotation).exists()
 
     def make(self, soundscape: Soundscape) -> tuple[int, int]:
-        """Write annotation and sound, unless they are there; whether turned down, and how many silent events."""
+        """Write annotation and sound unless they exist; returns (1 if attenuated, number of silent events)."""
         sound, notes = self.out / soundscape.filename, self.out / soundscape.annotation
         if self.has(soundscape):
-            found = json.loads(notes.read_text(encoding="utf-8"))["annotations"][0]["sandbox"]["earmark"]
-            return int(found["gain_db"] < 0), int(found["silent"])
+            about = json.loads(notes.read_text(encoding="utf-8"))["annotations"][0]["sandbox"]["earmark"]
+            return int(about["gain_db"] < 0), int(about["silent"])
         made = render(soundscape, self.bank, self.rate)
         true = replace(soundscape, ref_db=soundscape.ref_db + made.gain_db)
         write_jams(true, notes, notes={"bank": self.bank.name, "gain_db": made.gain_db, "silent": made.silent})
@@ -187,40 +184,22 @@ class _Maker:
         return int(made.gain_db < 0), made.silent
 
 
-_maker: _Maker | None = None
-
-
-def _begin(maker: _Maker) -> None:
-    global _maker
-    _maker = maker
-
-
-def _make(soundscape: Soundscape) -> tuple[int, int]:
-    assert _maker is not None
-    return _maker.make(soundscape)
-
-
 def _made(plan: list[Soundscape], maker: _Maker, workers: int | None) -> Generator[tuple[int, int], None, None]:
-    """Results as they come."""
+    """What `_Maker.make` returns for each clip, in order of completion."""
     if workers is None:
-        workers = min(cores(), -(-len(plan) // 8))  # a process takes as long to start as 8 clips
+        workers = min(cores(), -(-len(plan) // 8))  # starting a process takes as long as making 8 clips
     if workers == 1:
         yield from map(maker.make, plan)
         return
-    waiting, running = iter(plan), set[Future[tuple[int, int]]]()
-    with Workers(workers, _begin, (maker,)) as pool:
-        while True:
-            running |= {pool.submit(_make, own) for own in islice(waiting, 2 * workers - len(running))}
-            if not running:
-                break
-            done = pool.wait(running)
-            running -= done
-            for future in done:
-                yield future.result()
+    with closing(parallel_map(maker.make, plan, workers=workers, processes=True)) as results:
+        for _, result in results:
+            if isinstance(result, Exception):
+                raise result
+            yield result
 
 
-def _opened(folder: Path, settings: dict[str, Any]) -> Path:
-    """The folder, if it may be written to."""
+def _prepare(folder: Path, settings: dict[str, Any]) -> Path:
+    """Create the folder, or check that it belongs to the same request."""
     make_folder(folder)
     record = folder / _SETTINGS
     if record.exists():
@@ -234,7 +213,7 @@ def _opened(folder: Path, settings: dict[str, Any]) -> Path:
         if changed:
             raise ArgumentError(f"{folder} holds other soundscapes ({'; '.join(changed)}); choose another folder")
     elif any(folder.iterdir()):
-        raise ArgumentError(f"{folder} holds other things; choose a new or an empty folder")
+        raise ArgumentError(f"{folder} holds other files; choose a new or an empty folder")
     else:
         with written_whole(record) as draft:
             draft.write_text(json_text(settings, indent=1) + "\n", encoding="utf-8")
@@ -244,7 +223,7 @@ def _opened(folder: Path, settings: dict[str, Any]) -> Path:
     return folder
 
 
-def _print_of(plan: list[Soundscape]) -> str:
+def _fingerprint(plan: list[Soundscape]) -> str:
     joined = "".join(soundscape.fingerprint() for soundscape in plan)
     return hashlib.blake2b(joined.encode(), digest_size=8).hexdigest()
 
@@ -255,7 +234,7 @@ def _check_names(plan: list[Soundscape]) -> None:
     seen: set[str] = set()
     for soundscape in plan:
         if soundscape.filename in seen:
-            raise DataError(f"two soundscapes of split {soundscape.split} are called {soundscape.name}")
+            raise DataError(f"two soundscapes of split {soundscape.split} have the name {soundscape.name}")
         seen.add(soundscape.filename)
 
 

@@ -9,7 +9,7 @@ One clip is in memory at a time. Events that touch where two clips meet stay two
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from earmark.audio.containers import native_name
 from earmark.errors import ArgumentError, unknown_name
 from earmark.files import make_folder, written_whole
 from earmark.formats.tsv import TSV
+from earmark.progress import OnProgress, Progress, ignore_progress
 from earmark.synthesis.specification import draw
 
 __all__ = ["Joined", "join"]
@@ -55,7 +56,7 @@ def join(
     duration: float | None = None,
     seed: int = 0,
     out: str | Path | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Joined:
     """Join the soundscapes of a split to one recording; sound and truth are each written whole or not at all.
 
@@ -70,8 +71,6 @@ def join(
         Of these orders.
     out
         The recording, ending in .flac; by default recordings/SPLIT.flac in the folder. The truth goes beside it.
-    progress
-        Called with the number of clips joined and their total.
     """
     folder = Path(folder)
     table = TSV().read(folder / "labels.tsv")
@@ -89,7 +88,7 @@ def join(
     make_folder(path.parent)
     with written_whole(path) as draft:
         try:
-            _write_sound(draft, [folder / name for name in clips], rate, progress)
+            _write_sound(draft, [folder / name for name in clips], rate, on_progress or ignore_progress)
         except soundfile.SoundFileError as error:
             raise ArgumentError(f"{path}: cannot be written, is the disk full? {error}") from error
         labels.unlink(missing_ok=True)  # of an earlier recording: it must never stand beside this one
@@ -126,11 +125,10 @@ def _ordered(lengths: dict[str, int], rate: int, duration: float | None, rng: np
     return order
 
 
-def _write_sound(path: Path, clips: Sequence[Path], rate: int, progress: Callable[[int, int], None] | None) -> None:
+def _write_sound(path: Path, clips: Sequence[Path], rate: int, on_progress: OnProgress) -> None:
     with soundfile.SoundFile(native_name(path), "w", rate, 1, "PCM_16", format="FLAC") as file:
         for done, clip in enumerate(clips, start=1):
             sound = audio.read(clip, rate=rate)
             # as integers: libsndfile would multiply floats by 32,767, having divided them by 32,768
             file.write(np.clip(np.rint(sound * 32768), -32768, 32767).astype(np.int16))
-            if progress is not None:
-                progress(done, len(clips))
+            on_progress(Progress("recording", done, len(clips), "clips"))

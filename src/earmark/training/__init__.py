@@ -11,6 +11,6 @@ from earmark.training.loop import Result, create_detector, train
 from earmark.training.memory import check_folder
 from earmark.training.schedule import Schedule
 from earmark.training.validation import validate
-from earmark.training.watch import Progress
+from earmark.training.watch import TrainingProgress
 
-__all__ = ["Progress", "Result", "Schedule", "check_folder", "create_detector", "train", "validate"]
+__all__ = ["Result", "Schedule", "TrainingProgress", "check_folder", "create_detector", "train", "validate"]

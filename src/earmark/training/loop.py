@@ -13,9 +13,7 @@ takes it out of the picture.
 from __future__ import annotations
 
 import math
-import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,8 +25,10 @@ from earmark.bags import Bags
 from earmark.checkpoint import save_detector
 from earmark.detector import Detector
 from earmark.errors import TrainingError
+from earmark.interrupt import interruptible
 from earmark.networks import create_network
 from earmark.pooling import create_pool
+from earmark.progress import OnProgress
 from earmark.settings import Settings
 from earmark.training.augmentation import augmented
 from earmark.training.board import Board
@@ -36,7 +36,7 @@ from earmark.training.memory import Memory, begin, check_folder, load_state, log
 from earmark.training.schedule import Schedule
 from earmark.training.steps import Step, make_optimizer, set_learning_rate
 from earmark.training.validation import validate
-from earmark.training.watch import Progress, Watch
+from earmark.training.watch import Watch
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -55,7 +55,7 @@ class Result:
     scores: dict[str, float]
     """Of the best epoch, on the validation clips."""
     is_finished: bool
-    """False if it was interrupted and can be resumed; were it only to hear that all epochs are done."""
+    """False if it was interrupted and can be resumed, even if all epochs are done."""
 
 
 def create_detector(settings: Settings, classes: tuple[str, ...]) -> Detector:
@@ -83,7 +83,7 @@ def train(
     fabric: Fabric,
     resume: bool = False,
     provenance: dict[str, Any] | None = None,
-    hook: Callable[[Progress], None] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Result:
     """Train a detector.
 
@@ -101,8 +101,8 @@ def train(
         Whether to resume from `out/last.ckpt`, where there is one.
     provenance
         What the model file is to say about where it came from.
-    hook
-        Told about progress now and then.
+    on_progress
+        Called with `TrainingProgress` now and then.
     """
     is_resumed = check_folder(out, resume=resume)
     knobs, data = settings.training, (provenance or {}).get("data")
@@ -116,24 +116,24 @@ def train(
     module, wrapped = fabric.setup(detector, optimizer)
     step = Step(fabric, module, detector, wrapped, settings, compiled=_pays_to_compile(fabric, settings))
     board = Board(out, memory.epoch) if knobs.tensorboard and fabric.is_global_zero else None
-    watch = Watch(knobs.epochs, knobs.steps, knobs.batch_size, hook)
+    watch = Watch(knobs.epochs, knobs.steps, knobs.batch_size, on_progress)
 
     def keep() -> None:
         if fabric.is_global_zero:
             save(out, memory, settings, detector, optimizer, data)
 
-    with _interruptible() as interrupted:
+    with interruptible() as interruption:
         while memory.epoch < knobs.epochs and not memory.schedule.is_over:
             set_learning_rate(optimizer, memory.schedule.learning_rate)
             _set_mode(detector, knobs.freeze_norm)
             for loss in _steps(step, training, settings, memory, fabric):
                 watch.stepped(memory.epoch, memory.step)
                 # Several processes look, and speak to each other, at the same steps alone: else one waits for ever.
-                if not _look_is_due(memory.step, knobs.steps) and not (fabric.world_size == 1 and interrupted()):
+                if not _look_is_due(memory.step, knobs.steps) and not (fabric.world_size == 1 and interruption):
                     continue
                 memory.loss += _finite(_mean(loss(), fabric), memory, out)
                 watch.looked(memory.loss / memory.step)
-                stop = _agreed(interrupted(), fabric) and memory.step < knobs.steps
+                stop = _agreed(bool(interruption), fabric) and memory.step < knobs.steps
                 if stop or watch.since_saving > 60 * knobs.save_minutes:
                     keep()
                     watch.saved()
@@ -157,7 +157,7 @@ def train(
             memory.next_epoch()
             keep()
             watch.saved()
-        stop = _agreed(interrupted(), fabric)  # too late for this run, but whoever has more to do must hear of it
+        stop = _agreed(bool(interruption), fabric)  # too late for this run, but the caller may have more to do
     return Result(memory.epoch, memory.best_epoch, memory.best_scores, is_finished=not stop)
 
 
@@ -235,24 +235,3 @@ def _agreed(stop: bool, fabric: Fabric) -> bool:
         return stop
     flag = torch.tensor(float(stop), device=fabric.device)
     return bool(fabric.all_reduce(flag, reduce_op="sum"))
-
-
-@contextmanager
-def _interruptible() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C ends the run after the step; a second one at once."""
-    asked = False
-
-    def ask(number: int, frame: object) -> None:
-        nonlocal asked
-        asked = True
-        signal.signal(signal.SIGINT, before)
-
-    try:
-        before = signal.signal(signal.SIGINT, ask)
-    except ValueError:  # not the main thread: nobody presses Ctrl-C there
-        yield lambda: False
-        return
-    try:
-        yield lambda: asked
-    finally:
-        signal.signal(signal.SIGINT, before)

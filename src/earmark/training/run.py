@@ -23,9 +23,9 @@ from earmark.datasets.base import FOLDER_NAMES
 from earmark.datasets.matching import first_few
 from earmark.errors import DataError
 from earmark.features import FeatureConfig
+from earmark.progress import OnProgress
 from earmark.settings import Settings
 from earmark.training.loop import train
-from earmark.training.watch import Progress
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -143,9 +143,8 @@ def run(
     fabric: Fabric,
     resume: bool = False,
     provenance: dict[str, Any] | None = None,
-    hook: Callable[[Progress], None] | None = None,
-    features_hook: Callable[[int, int], None] | None = None,
-    notes_hook: Callable[[str], None] | None = None,
+    on_progress: OnProgress | None = None,
+    on_note: Callable[[str], None] | None = None,
 ) -> Run:
     """Train on the clips of split `train`, decide by those of `validate`.
 
@@ -157,10 +156,10 @@ def run(
         The run folder.
     cache
         Folder for features, which other runs on the same data can use again.
-    features_hook
-        Told how many clips have features, and how many there are.
-    notes_hook
-        Told what the user should know about the data, a line at a time, before training begins.
+    on_progress
+        Called with the progress of computing features, then of training.
+    on_note
+        Called with what the user should know about the data, a line at a time, before training begins.
 
     See `train` for the rest.
     """
@@ -169,7 +168,7 @@ def run(
     _refuse_without_negatives(training)
     with fabric.rank_zero_first():
         stores = [
-            feature_store(part, settings, cache, to_learn=part is training, progress=features_hook)
+            feature_store(part, settings, cache, to_learn=part is training, on_progress=on_progress)
             for part in (training, validation)
         ]
     notes += [note for store in stores for note in _skipped(store)]
@@ -180,9 +179,9 @@ def run(
         + _unlearnable(learn)
         + _too_long(learn, training, settings.training.patch)
     )
-    if notes_hook is not None:
+    if on_note is not None:
         for note in notes:
-            notes_hook(note)
+            on_note(note)
     about = {
         **(provenance or {}),
         "data": data_fingerprint(data),
@@ -191,7 +190,9 @@ def run(
         "versions": {name: version(name) for name in ("earmark", "torch", "numpy")}
         | {"python": platform.python_version()},
     }
-    result = train(learn, decide, settings, out, fabric=fabric, resume=resume, provenance=about, hook=hook)
+    result = train(
+        learn, decide, settings, out, fabric=fabric, resume=resume, provenance=about, on_progress=on_progress
+    )
     return Run(Path(out), result.epochs, result.best_epoch + 1, result.scores, result.is_finished, tuple(notes))
 
 
@@ -201,12 +202,12 @@ def feature_store(
     cache: Path,
     *,
     to_learn: bool,
-    progress: Callable[[int, int], None] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> FeatureStore:
     """Features of clips to learn from, which come with pitch variants, or of clips to decide by."""
     name, semitones = ("train", settings.augment.semitones) if to_learn else ("validate", ())
     folder = cache / f"{name}-{_key(settings.features, semitones)}"
-    return build_store(folder, part.clips, settings.features, semitones=semitones, progress=progress)
+    return build_store(folder, part.clips, settings.features, semitones=semitones, on_progress=on_progress)
 
 
 def data_fingerprint(data: Collection) -> str:

@@ -1,46 +1,43 @@
-"""How fast a run goes and how long it will take."""
+"""Measures the speed of a run and reports its progress."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["Progress", "Watch"]
+from earmark.progress import OnProgress, Progress, ignore_progress
+
+__all__ = ["TrainingProgress", "Watch"]
 
 
-@dataclass
-class Progress:
-    """Where a run is."""
+@dataclass(frozen=True, kw_only=True)
+class TrainingProgress(Progress):
+    """Progress of a run, in epochs."""
 
     epoch: int
+    """The current one, counted from 1."""
     epochs: int
     step: int
     steps: int
     loss: float
-    """Average over the epoch so far."""
+    """Mean over the epoch so far."""
     score: float
     """Of the last validation; NaN before the first."""
     clips_per_second: float
-    seconds_left: float
-    """If it goes on to the last epoch."""
 
 
 class Watch:
-    """Looks at the clock and tells the hook."""
+    """Keeps the time of a run and calls `on_progress`."""
 
-    def __init__(self, epochs: int, steps: int, batch_size: int, hook: Callable[[Progress], None] | None) -> None:
-        self._batch_size = batch_size
-        self._hook = hook or (lambda progress: None)
-        self._begin = self._epoch_begin = self._saved = time.monotonic()
-        self._done = self._epoch_done = 0
-        self._progress = Progress(0, epochs, 0, steps, math.nan, math.nan, 0.0, math.nan)
-
-    @property
-    def clips_per_second(self) -> float:
-        """Of this epoch so far, as last looked at."""
-        return self._progress.clips_per_second
+    def __init__(self, epochs: int, steps: int, batch_size: int, on_progress: OnProgress | None) -> None:
+        self._epochs, self._steps, self._batch_size = epochs, steps, batch_size
+        self._on_progress = on_progress or ignore_progress
+        self._epoch_start = self._saved = time.monotonic()
+        self._epoch_done = 0
+        self._epoch, self._step, self._loss, self._score = 1, 0, math.nan, math.nan
+        self.clips_per_second = 0.0
+        """Of this epoch so far."""
 
     @property
     def since_saving(self) -> float:
@@ -48,26 +45,42 @@ class Watch:
         return time.monotonic() - self._saved
 
     def saved(self) -> None:
-        """The state was written."""
+        """Note that the state was written."""
         self._saved = time.monotonic()
 
     def stepped(self, epoch: int, step: int) -> None:
-        """A step was done."""
-        self._done += 1
+        """Note that a step was done."""
         self._epoch_done += 1
-        self._progress.epoch, self._progress.step = epoch + 1, step
+        self._epoch, self._step = epoch + 1, step
 
     def looked(self, loss: float) -> None:
-        """The loss is known."""
-        now, at = time.monotonic(), self._progress
-        left = (at.epochs - at.epoch) * at.steps + at.steps - at.step
-        at.loss = loss
-        at.clips_per_second = self._epoch_done * self._batch_size / max(now - self._epoch_begin, 1e-9)
-        at.seconds_left = left * (now - self._begin) / self._done
-        self._hook(at)
+        """Note the loss, and report."""
+        self._loss = loss
+        elapsed = max(time.monotonic() - self._epoch_start, 1e-9)
+        self.clips_per_second = self._epoch_done * self._batch_size / elapsed
+        self._report()
 
     def validated(self, score: float) -> None:
-        """An epoch is over."""
-        self._progress.score = score
-        self._hook(self._progress)
-        self._epoch_begin, self._epoch_done = time.monotonic(), 0
+        """Note the end of an epoch, and report."""
+        self._score = score
+        self._report()
+        self._epoch_start, self._epoch_done = time.monotonic(), 0
+
+    def _report(self) -> None:
+        score = "" if math.isnan(self._score) else f", score {self._score:.3f}"
+        self._on_progress(
+            TrainingProgress(
+                stage="training",
+                done=self._epoch - 1 + self._step / self._steps,
+                total=self._epochs,
+                unit="epochs",
+                detail=f"loss {self._loss:.4f}{score}, {self.clips_per_second:.0f} clips/s",
+                epoch=self._epoch,
+                epochs=self._epochs,
+                step=self._step,
+                steps=self._steps,
+                loss=self._loss,
+                score=self._score,
+                clips_per_second=self.clips_per_second,
+            )
+        )

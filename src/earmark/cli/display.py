@@ -1,0 +1,143 @@
+"""The live progress display of a command: one line on a terminal, occasional log lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+from earmark.cli.app import make_console
+from earmark.progress import Progress
+
+__all__ = ["Display", "live_display"]
+
+_FIRST_LINE = 10.0  # seconds until a stage is logged for the first time: short work is not
+_INTERVAL = 30.0  # seconds between further lines
+_MIN_SHARE = 0.02  # of a stage's time between lines, so that a long one does not fill the log
+
+
+class Display:
+    """Shows progress on standard error; an `on_progress` callback. This one shows nothing."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def __call__(self, progress: Progress) -> None:
+        """Show the state of a stage."""
+
+    def print(self, line: str) -> None:
+        """Print a line on standard error without disturbing the display."""
+        self._console.print(line)
+
+
+class _BarDisplay(Display):
+    """One bar, which changes its stage in place."""
+
+    def __init__(self, console: Console, bar: Bar) -> None:
+        super().__init__(console)
+        self._bar = bar
+        self._stage = "starting"
+        self._task = bar.add_task(self._stage, total=None, amount="", detail="")
+
+    def __call__(self, progress: Progress) -> None:
+        if progress.stage != self._stage:
+            self._stage = progress.stage
+            self._bar.remove_task(self._task)
+            self._task = self._bar.add_task(
+                progress.stage, total=progress.total, completed=int(progress.done), amount="", detail=""
+            )
+        self._bar.update(
+            self._task,
+            completed=progress.done,
+            total=progress.total or None,
+            amount=_amount(progress),
+            detail=progress.detail,
+        )
+
+
+class _LogDisplay(Display):
+    """A line now and then about stages that take long."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._latest = Progress("")
+        self._start = self._next_line = 0.0
+        self._done_at_start = 0.0
+        self._has_lines = False
+
+    def __call__(self, progress: Progress) -> None:
+        now = time.monotonic()
+        if progress.stage != self._latest.stage:
+            self.finish()
+            self._start, self._next_line = now, now + _FIRST_LINE
+            self._done_at_start, self._has_lines = progress.done, False
+        self._latest = progress
+        if now >= self._next_line:
+            self._log(progress, now)
+            self._next_line = now + max(_INTERVAL, _MIN_SHARE * (now - self._start))
+
+    def finish(self) -> None:
+        """Log the last state of a stage of which the log speaks."""
+        if self._has_lines:
+            self._log(self._latest, time.monotonic())
+
+    def _log(self, progress: Progress, now: float) -> None:
+        self._has_lines = True
+        parts = [_amount(progress), progress.detail]
+        gained = progress.done - self._done_at_start
+        if progress.total and gained > 0 and progress.done < progress.total:
+            parts.append(f"{_duration((progress.total - progress.done) * (now - self._start) / gained)} left")
+        else:
+            parts.append(f"{_duration(now - self._start)} so far")
+        self.print(f"{progress.stage}: {', '.join(filter(None, parts))}")
+
+
+@contextmanager
+def live_display(*, quiet: bool = False) -> Iterator[Display]:
+    """The display of a command; `quiet` shows nothing."""
+    console = make_console(stderr=True, quiet=quiet)
+    if quiet:
+        yield Display(console)
+    elif not console.is_terminal:
+        log = _LogDisplay(console)
+        yield log
+        log.finish()
+    else:
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=16),
+            TextColumn("{task.fields[amount]}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[detail]}"),
+        )
+        # standard output is redirected to the display's console, so only where it is the same terminal
+        with Bar(*columns, console=console, transient=True, redirect_stdout=sys.stdout.isatty()) as bar:
+            yield _BarDisplay(console, bar)
+
+
+def _amount(progress: Progress) -> str:
+    if progress.total is None:
+        return f"{_number(progress.done)} {progress.unit}" if progress.done else ""
+    return f"{_number(progress.done)}/{_number(progress.total)} {progress.unit}"
+
+
+def _number(value: float) -> str:
+    return f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+def _duration(seconds: float) -> str:
+    """
+    >>> _duration(5), _duration(65), _duration(3700)
+    ('5 s', '1 min 05 s', '1 h 01 min')
+    """
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes:02} min"
+    return f"{minutes} min {seconds:02} s" if minutes else f"{seconds} s"

@@ -1,0 +1,123 @@
+"""Ctrl-C, SIGTERM and SIGHUP: how long work is stopped without losing anything.
+
+Work that can stop cleanly runs inside `interruptible()`. There, the first signal only sets a flag, which loops poll
+between steps: they save what they have and stop. A second signal raises KeyboardInterrupt at once. The command line
+runs inside `raising_signals()`: elsewhere, every one of these signals raises KeyboardInterrupt.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+__all__ = ["SIGNALS", "Interruption", "exit_code", "interruptible", "raising_signals"]
+
+SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+"""Signals that ask a process to stop."""
+
+_SAME_REQUEST = 0.5  # seconds; `timeout -s INT` signals the process and then its group, so one request arrives twice
+
+_active: Interruption | None = None  # of the outermost `interruptible` block
+_last_signal: int = signal.SIGINT
+
+
+class Interruption:
+    """A request to stop; true once a signal has arrived."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+        self._arrived = 0.0
+        self._holds = 0
+
+    def __bool__(self) -> bool:
+        return self.signal is not None
+
+    def check(self) -> None:
+        """Raise KeyboardInterrupt if a stop was requested."""
+        if self:
+            raise KeyboardInterrupt
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Do not raise inside this block, however many signals arrive: for code that polls but must not be torn."""
+        self._holds += 1
+        try:
+            yield
+        finally:
+            self._holds -= 1
+
+    def _receive(self, number: int, frame: object) -> None:
+        global _last_signal
+        now = time.monotonic()
+        if self.signal is None:
+            self.signal, self._arrived, _last_signal = number, now, number
+        elif not self._holds and now - self._arrived > _SAME_REQUEST:
+            raise KeyboardInterrupt
+
+
+@contextmanager
+def interruptible() -> Iterator[Interruption]:
+    """Turn signals into a flag for the duration of the block; nested blocks share the outermost one's.
+
+    Outside the main thread, where Python delivers no signals, the flag stays unset. Ignored signals stay ignored. If
+    the block ends normally after a signal whose default action is to end the process, that action is taken then.
+    """
+    global _active
+    if threading.current_thread() is not threading.main_thread():
+        yield Interruption()
+        return
+    if _active is not None:
+        yield _active
+        return
+    interruption = Interruption()
+    previous = _install(interruption._receive)
+    _active = interruption
+    try:
+        yield interruption
+    finally:
+        _active = None
+        _restore(previous)
+    if interruption.signal is not None and previous[interruption.signal] is signal.SIG_DFL:
+        signal.raise_signal(interruption.signal)
+
+
+@contextmanager
+def raising_signals() -> Iterator[None]:
+    """Raise KeyboardInterrupt on SIGTERM and SIGHUP too, and remember the signal for `exit_code`."""
+    global _last_signal
+
+    def receive(number: int, frame: object) -> None:
+        global _last_signal
+        _last_signal = number
+        raise KeyboardInterrupt
+
+    _last_signal = signal.SIGINT
+    is_main = threading.current_thread() is threading.main_thread()
+    previous = _install(receive) if is_main else {}
+    try:
+        yield
+    finally:
+        _restore(previous)
+
+
+def exit_code() -> int:
+    """Exit code of an interrupted command: 128 plus the signal, so 130 for Ctrl-C, 143 for SIGTERM, 129 for SIGHUP."""
+    return 128 + _last_signal
+
+
+def _install(handler: Any) -> dict[int, Any]:
+    """Install a handler for all signals that are not ignored; returns the previous handlers."""
+    current = {number: signal.getsignal(number) for number in SIGNALS}
+    previous = {number: old for number, old in current.items() if old not in (signal.SIG_IGN, None)}
+    for number in previous:
+        signal.signal(number, handler)
+    return previous
+
+
+def _restore(previous: dict[int, Any]) -> None:
+    for number, handler in previous.items():
+        signal.signal(number, handler)

@@ -1,0 +1,254 @@
+"""A bounded parallel map over threads or processes.
+
+`parallel_map` draws items lazily, keeps a bounded number in flight, and yields each item with its result or exception
+as soon as it is available. Close the iterator (`contextlib.closing`) to cancel what has not started.
+
+Ctrl-C and the other signals of `earmark.interrupt` are noted and raised between results, when no item is half handled.
+Worker processes ignore these signals: a terminal sends Ctrl-C to all of them, and a worker that is interrupted while it
+starts prints a traceback and may block the pool. The parent kills its workers instead, so a worker must write files
+whole or not at all. Workers exit when the parent does. If one dies, for example because memory ran out, the others are
+killed and one WorkerError is raised.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing, contextmanager
+from multiprocessing import parent_process
+from multiprocessing.context import SpawnContext, SpawnProcess
+from typing import Any, TypeVar
+
+from earmark.errors import ArgumentError, WorkerError
+from earmark.interrupt import SIGNALS, Interruption, interruptible
+
+__all__ = ["WeightedSemaphore", "cores", "in_flight", "parallel_map", "worker_count"]
+
+_POLL_INTERVAL = 0.1  # seconds between checks for an interruption
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Handle = TypeVar("Handle", bound=Hashable)
+
+
+def cores() -> int:
+    """Number of cores this process may use, which `taskset` or a batch system can restrict."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def worker_count(workers: int | None) -> int:
+    """Number of workers a user asked for; one per core if None."""
+    if workers is not None and workers < 1:
+        raise ArgumentError(f"workers: expected at least 1, got {workers}")
+    return workers or cores()
+
+
+def parallel_map(
+    function: Callable[[Item], Result],
+    items: Iterable[Item],
+    *,
+    workers: int,
+    limit: int | None = None,
+    processes: bool = False,
+    stop: threading.Event | None = None,
+) -> Generator[tuple[Item, Result | Exception], None, None]:
+    """Apply a function to items in parallel; yields (item, result or exception) in order of completion.
+
+    Parameters
+    ----------
+    function
+        Is sent once to each worker process.
+    items
+        Drawn lazily, in the calling thread; may be endless.
+    workers
+        Number of threads or processes.
+    limit
+        Number of items in flight, 2 * workers by default.
+    processes
+        Whether to use processes, started by `spawn`. Threads run PyTorch on one core each.
+    stop
+        For threads: set when the map ends early, so that a long-running function can poll it and return.
+    """
+    with interruptible() as interruption:
+        pool = _process_pool(workers, function, interruption) if processes else _thread_pool(workers, stop)
+        task = _call if processes else function
+        with pool as executor:
+
+            def submit(item: Item) -> Future[Result]:
+                try:
+                    return executor.submit(task, item)
+                except BrokenProcessPool as error:
+                    raise _worker_died() from error
+
+            def wait_briefly(running: Collection[Future[Result]]) -> Iterable[Future[Result]]:
+                return wait(running, _POLL_INTERVAL, FIRST_COMPLETED).done
+
+            bound = limit or 2 * workers
+            with closing(in_flight(items, submit, wait_briefly, Future.cancel, limit=lambda: bound)) as finished:
+                for item, future in finished:
+                    error = future.exception()
+                    if isinstance(error, BrokenProcessPool):
+                        raise _worker_died() from error
+                    if error is not None and not isinstance(error, Exception):
+                        raise error
+                    yield item, future.result() if error is None else error
+
+
+def in_flight(
+    items: Iterable[Item],
+    submit: Callable[[Item], Handle],
+    wait: Callable[[Collection[Handle]], Iterable[Handle]],
+    cancel: Callable[[Handle], object],
+    *,
+    limit: Callable[[], int],
+) -> Generator[tuple[Item, Handle], None, None]:
+    """Submit items lazily, at most `limit()` at a time; yields (item, handle) of those that are done.
+
+    Parameters
+    ----------
+    submit
+        Starts work on an item and returns a handle.
+    wait
+        Given the handles in flight, returns those that are done; empty if none finished within a moment.
+    cancel
+        Called for handles that are in flight when the iterator is closed or the work is interrupted.
+    """
+    source = iter(items)
+    running: dict[Handle, Item] = {}
+    is_exhausted = False
+    with interruptible() as interruption:
+        try:
+            while running or not is_exhausted:
+                interruption.check()
+                while not is_exhausted and len(running) < limit():
+                    try:
+                        item = next(source)
+                    except StopIteration:
+                        is_exhausted = True
+                    else:
+                        running[submit(item)] = item
+                for handle in wait(running) if running else ():
+                    yield running.pop(handle), handle
+        finally:
+            for handle in running:
+                cancel(handle)
+    interruption.check()
+
+
+class WeightedSemaphore:
+    """Limits the total weight of what several threads do at the same time.
+
+    A weight above the limit is admitted when nothing else is running.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._used = 0
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def acquire(self, weight: int) -> Iterator[None]:
+        """Wait until the weight fits, and hold it for the duration of the block."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._used or self._used + weight <= self._limit)
+            self._used += weight
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._used -= weight
+                self._changed.notify_all()
+
+
+@contextmanager
+def _thread_pool(workers: int, stop: threading.Event | None) -> Iterator[Executor]:
+    torch = sys.modules.get("torch")
+    threads = torch.get_num_threads() if torch else 0
+    with ThreadPoolExecutor(workers, initializer=_use_one_torch_thread) as pool:
+        try:
+            yield pool
+        finally:
+            if stop is not None:
+                stop.set()
+            pool.shutdown(cancel_futures=True)
+            if torch:
+                torch.set_num_threads(threads)
+
+
+def _use_one_torch_thread() -> None:
+    """Parallel items beat parallel operations, and results do not depend on the number of threads."""
+    if torch := sys.modules.get("torch"):  # not loaded for ONNX models
+        torch.set_num_threads(1)
+
+
+@contextmanager
+def _process_pool(workers: int, function: Callable[..., Any], interruption: Interruption) -> Iterator[Executor]:
+    context = _Context()
+    pool = ProcessPoolExecutor(workers, context, _start_worker, (function,))
+    with interruption.hold():  # an exception inside the executor's own code could leave it waiting for ever
+        try:
+            yield pool
+        except BaseException:
+            for process in context.started:
+                if process.is_alive():
+                    process.kill()
+            raise
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+class _Process(SpawnProcess):
+    """A process that starts with the signals blocked: children inherit the mask of their parent."""
+
+    def start(self) -> None:
+        if not hasattr(signal, "pthread_sigmask"):
+            super().start()
+            return
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        try:
+            super().start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+class _Context(SpawnContext):
+    """Starts the processes of one pool and keeps track of them."""
+
+    def __init__(self) -> None:
+        self.started: list[_Process] = []
+
+    def Process(self, *args: Any, **options: Any) -> _Process:  # type: ignore[override]
+        self.started.append(_Process(*args, **options))
+        return self.started[-1]
+
+
+_function: Callable[[Any], Any] | None = None  # in a worker process
+
+
+def _start_worker(function: Callable[[Any], Any]) -> None:
+    global _function
+    _function = function
+    for number in SIGNALS:  # where signals cannot be blocked, and for processes that the worker starts
+        signal.signal(number, signal.SIG_IGN)
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+
+
+def _call(item: Any) -> Any:
+    assert _function is not None
+    return _function(item)
+
+
+def _exit_with_parent() -> None:
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def _worker_died() -> WorkerError:
+    return WorkerError("a worker process died, possibly out of memory; run the same command again to continue")
