@@ -7,8 +7,7 @@ events = detector.detect("night.flac")
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +25,8 @@ from earmark.events import Decoder
 from earmark.inference.recordings import feature_frames, score_samples
 from earmark.inference.scorer import Scorer
 from earmark.inference.scores import RecordingScores
-from earmark.workers import cores
+from earmark.parallel import cores, parallel_map
+from earmark.progress import OnProgress, Progress, ignore_progress
 
 if TYPE_CHECKING:
     from earmark.pooling import Pool
@@ -129,7 +129,7 @@ class SoundDetector:
         rate: int | None = None,
         decoder: Decoder | None = None,
         workers: int | None = None,
-        on_progress: Callable[[int, int], None] | None = None,
+        on_progress: OnProgress = ignore_progress,
     ) -> LabelTable:
         """Detect events in recordings; see `earmark.events` for how probabilities become events.
 
@@ -146,8 +146,6 @@ class SoundDetector:
             How probabilities become events; by default the paper's threshold of 0.5.
         workers
             Threads; None for one per core.
-        on_progress
-            Called with the number of files done and the number of files.
 
         Returns
         -------
@@ -170,7 +168,7 @@ class SoundDetector:
         paths: Iterable[AnyPath],
         *,
         workers: int | None = None,
-        on_progress: Callable[[int, int], None] | None = None,
+        on_progress: OnProgress = ignore_progress,
     ) -> list[RecordingScores]:
         """Frame probabilities of files, in the order given, each once."""
         order = list(dict.fromkeys(Path(path) for path in paths))
@@ -180,14 +178,13 @@ class SoundDetector:
             if isinstance(result, Exception):
                 raise result
             results[path] = result
-            if on_progress is not None:
-                on_progress(len(results), len(order))
+            on_progress(Progress("detecting", len(results), len(order), "files"))
 
         score_files(order, self.scorer, LocalExecutor(self.scorer, workers), handle=handle)
         return [results[path] for path in order]
 
     def score_clips(
-        self, clips: Sequence[Clip], *, on_progress: Callable[[int, int], None] | None = None
+        self, clips: Sequence[Clip], *, on_progress: OnProgress = ignore_progress
     ) -> tuple[list[RecordingScores], dict[str, str]]:
         """Frame probabilities of the clips of a data set, exactly as `detect` computes them.
 
@@ -205,16 +202,14 @@ class SoundDetector:
                 raise result
             else:
                 results[clip.filename] = replace(result, filename=clip.filename)
-            if on_progress is not None:
-                on_progress(len(results) + len(failed), len(clips))
+            on_progress(Progress("scoring", len(results) + len(failed), len(clips), "clips"))
 
         files = {clip.sources[0].path: clip for clip in clips if clip.is_file}
         mixtures = [clip for clip in clips if files.get(clip.sources[0].path) is not clip]
         executor = LocalExecutor(self.scorer)
         score_files(files, self.scorer, executor, handle=lambda path, result: handle(files[path], result))
-        with ThreadPoolExecutor(cores()) as pool:
-            for clip, result in zip(mixtures, pool.map(self._score_mixture, mixtures), strict=True):
-                handle(clip, result)
+        for clip, result in parallel_map(self._score_mixture, mixtures, workers=cores()):
+            handle(clip, result)
         return [results[clip.filename] for clip in clips if clip.filename in results], failed
 
     def score_samples(self, samples: npt.ArrayLike, rate: int | None) -> RecordingScores:
@@ -228,12 +223,9 @@ class SoundDetector:
         frames = feature_frames(self.scorer, len(sound))
         return make_scores("samples", values, self.scorer, frames, len(sound) / self.scorer.rate)
 
-    def _score_mixture(self, clip: Clip) -> RecordingScores | Exception:
+    def _score_mixture(self, clip: Clip) -> RecordingScores:
         """Scores of a clip that is the sum of several files."""
-        try:
-            return self.score_samples(clip.read(self.scorer.rate), self.scorer.rate)
-        except DataError as error:
-            return error
+        return self.score_samples(clip.read(self.scorer.rate), self.scorer.rate)
 
 
 def _files(given: Sequence[AnyPath]) -> list[Path]:
