@@ -128,24 +128,32 @@ def test_published_numbers_are_the_tables(shared):
     ("change", "message"),
     [
         (("title", "titel"), "key='titel' is not known; did you mean 'title'"),
-        (("seeds = 1", "seeds = 0"), "seeds must be a number of seeds or a list"),
-        (("seeds = 1", "seeds = [1, 1]"), "seeds must be a number of seeds or a list"),
+        (("seeds = 1", "seeds = 0"), "seeds: expected a number of seeds, or a list of different ones, got 0"),
+        (
+            ("seeds = 1", "seeds = [1, 1]"),
+            r"seeds: expected a number of seeds, or a list of different ones, got \[1, 1",
+        ),
+        (("seeds = 1", "seeds = [-1]"), r"seeds\[0\]: expected a whole number of at least 0, got -1"),
         (('"max" }', '"mix" }'), "system 'max': pool='mix' is not known"),
-        (("segment = 0.5", "segment = 0"), "segment must be a positive number"),
-        (('align = "authors"', 'align = "left"'), "align='left' is not known"),
-        (('align = "authors"', 'reference = "mine"'), "reference='mine' is not known"),
-        (('align = "authors"', 'aline = "left"'), "judgement 'other': key='aline' is not known"),
-        (("[judgements.clean]", "[published]\ntable = 1"), "published needs judgement, scores"),
+        (("segment = 0.5", "segment = 0"), "judgements.other.segment: expected a number above 0, got 0"),
+        (('align = "authors"', 'align = "left"'), "judgements.other.align: expected middle or authors, got 'left'"),
+        (('align = "authors"', 'reference = "mine"'), "reference: expected data or authors, got 'mine'"),
+        (('align = "authors"', 'split = "train"'), "split: expected test or validate, got 'train'"),
+        (('align = "authors"', 'aline = "left"'), "judgements.other: key='aline' is not known; did you mean 'align'"),
+        (("[judgements.clean]", '[published]\ntable = "I"'), "published.judgement: expected text, got nothing"),
         (("[judgements.clean]", PUBLISHED + 'judgement = "clear"'), "published.judgement='clear' is not known"),
         (
             ("[judgements.clean]", PUBLISHED + 'judgement = "other"\nstatic_judgement = "clear"'),
             "published.static_judgement='clear' is not known",
         ),
-        (("strong = {", '"RAP/1e-3" = {'), "two cells would have the same folder"),
-        (('max = { pool = "max" }', "max = 1"), "system 'max' must be a table of changes, got 1"),
-        (('title = "Hums and clicks"', "title = 3"), "title must be a str, got 3"),
-        (('title = "Hums and clicks"', ""), "title is missing"),
-        (('align = "authors"', 'split = "train"'), "split='train' is not known"),
+        (
+            ("[judgements.clean]", PUBLISHED.replace("{}", "{ max = [1.0] }") + 'judgement = "other"'),
+            r"published.scores.max: expected a list of 7 numbers, got \[1.0\]",
+        ),
+        (("strong = {", '"RAP/1e-3" = {'), "two systems would share a folder"),
+        (('max = { pool = "max" }', "max = 1"), "systems.max: expected a table, got 1"),
+        (('title = "Hums and clicks"', "title = 3"), "title: expected text that is not empty, got 3"),
+        (('title = "Hums and clicks"', ""), "title: expected text that is not empty, got nothing"),
     ],
 )
 def test_mistakes_in_a_grid_are_named(grid_file, change, message):
@@ -159,7 +167,7 @@ def test_mistakes_in_a_grid_are_named(grid_file, change, message):
 
 def test_data_sets_of_a_grid_are_folders(tmp_path):
     (tmp_path / "grid.toml").write_text('title = "x"\ndata = { here = 1 }\n[systems]\nmax = { pool = "max" }\n')
-    with pytest.raises(ArgumentError, match="data 'here' must be a folder or NAME:PATH, got 1"):
+    with pytest.raises(ArgumentError, match=r"data\.here: expected text that is not empty, got 1"):
         load_grid(tmp_path / "grid.toml")
 
 
@@ -184,9 +192,9 @@ def test_a_part_of_a_grid(grid_file):
         grid.selected(systems=["string"])
     assert list(grid.selected(systems=["rap", "max"]).systems) == ["RAP 1e-3", "max"]
     assert list(load_grid("urban-sed").selected(systems=["softmax", "RAP 1e-4"]).systems) == ["soft-max", "RAP 1e-4"]
-    with pytest.raises(ArgumentError, match="no folds here"):
+    with pytest.raises(ArgumentError, match="folds: expected none, since this grid has no folds, got 3"):
         grid.selected(folds=3)
-    with pytest.raises(ArgumentError, match="folds must be from 1 to 10, got 11"):
+    with pytest.raises(ArgumentError, match="folds: expected from 1 to 10, got 11"):
         load_grid("medleydb").selected(folds=11)
 
 
@@ -349,9 +357,9 @@ def test_several_data_sets_share_a_grid(folder, tmp_path, monkeypatch, capsys):
     (tmp_path / "grid.toml").write_text(text)
     grid = load_grid(tmp_path / "grid.toml")
     assert [cell.name for cell in grid.cells][2:4] == ["here-strong-cnn-seed0", "again-max-cnn-seed0"]
-    with pytest.raises(ArgumentError, match="this grid has 2 data sets: here, again"):
+    with pytest.raises(ArgumentError, match="expected a grid of one data set, got 2: here, again"):
         _ = grid.source
-    with pytest.raises(ArgumentError, match="this grid names its 2 data sets itself: here, again"):
+    with pytest.raises(ArgumentError, match="data: expected none, since this grid names its data sets: here, again"):
         grid.selected(data="elsewhere")
     words = ["reproduce", tmp_path / "grid.toml", "--out", tmp_path / "out", "--cache", tmp_path / "cache"]
     words += ["--pools", "max,strong", "--at-once", 2]

@@ -333,8 +333,8 @@ BAD_CALLS = [
     (torch.zeros(2, 500), {"lengths": [500]}, ArgumentError, r"one per bag, \(2,\), found shape \(1,\)"),
     (torch.zeros(2, 500), {"lengths": [500, 501]}, ArgumentError, "between 1 and the 500 samples.*found 501"),
     (torch.zeros(2, 500), {"lengths": [0, 500]}, ArgumentError, "between 1 and the 500 samples.*found 0"),
-    (torch.zeros(1, 500), {"semitones": []}, ArgumentError, "at least one shift"),
-    (torch.zeros(1, 500), {"semitones": [np.nan]}, ArgumentError, "semitones must be a finite number, found nan"),
+    (torch.zeros(1, 500), {"semitones": []}, ArgumentError, r"expected one or more finite numbers, got \[\]"),
+    (torch.zeros(1, 500), {"semitones": [np.nan]}, ArgumentError, r"semitones: expected .* got \[nan\]"),
     (torch.zeros(1, 500), {"semitones": [48]}, ArgumentError, "shifted by 48 semitones, .* of 20 bands lie between"),
 ]
 
@@ -353,24 +353,23 @@ def test_without_centring_a_sound_must_fill_a_frame():
 
 
 BAD_SETTINGS = [
-    ({"rate": 0}, "rate must be a whole number of at least 1, found 0"),
-    ({"hop_samples": 10.5}, "hop_samples must be a whole number"),
-    ({"n_bands": True}, "n_bands must be a whole number"),
-    ({"n_fft": 1}, "n_fft must be a whole number of at least 2"),
-    ({"win_samples": 0}, "win_samples must be a whole number of at least 1"),
-    ({"win_samples": 4096}, "a window of 4096 samples does not fit into n_fft 2048"),
-    ({"window": "han"}, "window='han' is not known; did you mean 'hann'"),
-    ({"scaling": "clipp"}, "scaling='clipp' is not known; did you mean 'clip'"),
-    ({"norm": "l2"}, "norm must be 'slaney' or None, found 'l2'"),
-    ({"center": "yes"}, "center must be true or false, found 'yes'"),
-    ({"fmin": "low"}, "fmin must be a finite number, found 'low'"),
-    ({"range_db": np.inf}, "range_db must be a finite number"),
-    ({"range_db": 0}, "range_db must be above 0, found 0"),
-    ({"amin": -1}, "amin must be above 0"),
-    ({"power": 0}, "power must be above 0"),
-    ({"fmax": 30_000}, "fmax 30000 Hz is above half the rate: .* ends at 22050 Hz"),
-    ({"fmin": 500, "fmax": 400}, "fmin 500, fmax 400"),
-    ({"fmin": -1}, "fmin must be at least 0"),
+    ({"rate": 0}, "^rate: expected a whole number of at least 1, got 0$"),
+    ({"hop_samples": 10.5}, "hop_samples: expected a whole number of at least 1, got 10.5"),
+    ({"n_bands": True}, "n_bands: expected a whole number of at least 1, got True"),
+    ({"n_fft": 1}, "n_fft: expected a whole number of at least 2, got 1"),
+    ({"win_samples": 0}, "win_samples: expected a whole number of at least 1, or none, got 0"),
+    ({"win_samples": 4096}, r"expected win_samples of at most n_fft \(2048\), got 4096"),
+    ({"window": "han"}, "window: expected hann, .* or boxcar, got 'han'; did you mean 'hann'"),
+    ({"scaling": "clipp"}, "scaling: expected clip or fixed, got 'clipp'; did you mean 'clip'"),
+    ({"norm": "l2"}, "norm: expected slaney or none, got 'l2'"),
+    ({"center": "yes"}, "center: expected true or false, got 'yes'"),
+    ({"fmin": "low"}, "fmin: expected a number of at least 0, got 'low'"),
+    ({"range_db": np.inf}, "range_db: expected a finite number above 0, got inf"),
+    ({"range_db": 0}, "range_db: expected a number above 0, got 0"),
+    ({"amin": -1}, "amin: expected a number above 0"),
+    ({"fmax": 30_000}, r"expected fmax of at most 22050 Hz \(half the rate\), got 30000"),
+    ({"fmin": 500, "fmax": 400}, r"expected fmin below fmax \(400 Hz\), got 500"),
+    ({"fmin": -1}, "fmin: expected a number of at least 0, got -1"),
     ({"n_bands": 512}, r"\d+ of 512 bands lie between two bins .* choose n_fft 4096 or n_bands \d+"),
     ({"fmin": 100, "fmax": 100.01, "n_bands": 1}, "1 of 1 bands lie .* choose fmin and fmax farther apart"),
 ]
@@ -397,7 +396,7 @@ def test_settings_travel_as_plain_values():
     assert FeatureConfig.from_dict(config.to_dict()) == config
     assert {type(value) for value in config.to_dict().values()} <= {int, float, str, bool, type(None)}
     assert FeatureConfig.from_dict({}) == FeatureConfig()
-    with pytest.raises(ArgumentError, match=r"feature setting='hop' is not known; did you mean|feature setting='hop'"):
+    with pytest.raises(ArgumentError, match="key='hop' is not known"):
         FeatureConfig.from_dict({"hop": 512})
 
 

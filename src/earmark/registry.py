@@ -7,7 +7,7 @@ from then on the command line lists it, `create` builds it by name, and the fami
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -68,11 +68,14 @@ class Registry(Generic[T]):
     def __len__(self) -> int:
         return len(self._entries)
 
-    def create(self, name: str, *args: Any, **options: Any) -> T:
-        """Build the member called `name`; an option it does not have is refused with the nearest one it has."""
-        entry = self[name]
-        known = entry.options()
+    def check_options(self, name: str, options: Iterable[str]) -> None:
+        """Refuse an unknown member, or an option that it does not take, with the nearest known name."""
+        known = self[name].options()
         for option in options:
             if option not in known:
                 raise unknown_name(f"{self.kind} {name!r}: option", option, known or ["(none)"])
-        return entry.cls(*args, **options)
+
+    def create(self, name: str, *args: Any, **options: Any) -> T:
+        """Build the member called `name`; an option it does not have is refused with the nearest one it has."""
+        self.check_options(name, options)
+        return self[name].cls(*args, **options)

@@ -1,4 +1,4 @@
-"""How sound becomes frames: the settings, and the mel filters that follow from them."""
+"""Settings of features, and the mel filters that follow from them."""
 
 from __future__ import annotations
 
@@ -6,56 +6,35 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import asdict
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
-from earmark.errors import ArgumentError, DataError, unknown_name
+from earmark.errors import ArgumentError, DataError
+from earmark.schema import parse, record
 
-__all__ = ["FeatureConfig", "finite", "mel_matrix"]
+__all__ = ["FeatureConfig", "mel_matrix"]
 
-_SCALINGS = ("clip", "fixed")
-_NORMS = ("slaney", None)
-_WINDOWS = ("hann", "hamming", "blackman", "blackmanharris", "nuttall", "bartlett", "cosine", "boxcar")
+Window = Literal["hann", "hamming", "blackman", "blackmanharris", "nuttall", "bartlett", "cosine", "boxcar"]
 
 
-@dataclass(frozen=True)
+@record
 class FeatureConfig:
-    """How sound becomes frames. The defaults are the paper's.
+    """How samples become frames. The defaults are the paper's.
 
     Impossible settings are refused. So are bands so narrow that no FFT bin falls into one (librosa warns and leaves
-    them empty): such a band would be the same number in every frame.
+    them empty): such a band would have the same value in every frame.
 
-    Parameters
-    ----------
-    rate
-        Samples per second of the sound.
-    n_fft, win_samples, window
-        Length of the Fourier transform, of the window in its middle (by default the same), and the window's name.
-    hop_samples
-        Samples from one frame to the next.
-    center
-        Whether frame k is centred on sample k * hop_samples, with zeros beyond both ends of the sound. If not, it
-        begins there, and sound after the last whole frame is left out.
-    n_bands, fmin, fmax
-        Mel bands, and the frequencies in Hz between which they lie; fmax by default is half the rate.
-    htk, norm
-        HTK's mel scale instead of Slaney's; "slaney" for filters of equal area, None for filters of equal height.
-    power
-        Of the magnitude, before the bands are summed: 2 for energy.
-    scaling
-        "clip" or "fixed": see `earmark.features`.
-    range_db
-        Values more than this below the reference are cut there.
-    reference_db
-        For "fixed": the level that becomes 0 dB. The default is about the loudest band and frame of an ordinary
-        recording at the default settings: over 2,985 slices of UrbanSound8K, the loudest is at 18 dB in the median, and
-        lies between 2 and 33 dB in nine of ten (`benchmarks/features.py --sounds FOLDER`). So values cover about
-        the range that "clip" gives; loud sounds go above 0. Other n_fft, windows, norms and powers move all levels.
-    amin
-        Smallest power told from zero.
+    With `center`, samples before the beginning and after the end count as zeros; without, a frame begins at its sample,
+    and samples after the last whole frame are left out.
+
+    The default `reference_db` is about the loudest band and frame of an ordinary recording at the default settings:
+    over 2,985 slices of UrbanSound8K, the loudest is at 18 dB in the median, and between 2 and 33 dB in nine of ten
+    (`benchmarks/features.py --sounds FOLDER`). So values cover about the same range as with "clip"; loud sounds
+    exceed 0. Other values of n_fft, window, norm and power shift all levels.
 
     Examples
     --------
@@ -64,71 +43,46 @@ class FeatureConfig:
     (0.0464, 216)
     >>> FeatureConfig.from_dict(config.to_dict()) == config
     True
+    >>> FeatureConfig(rate=0)
+    Traceback (most recent call last):
+    earmark.errors.ArgumentError: rate: expected a whole number of at least 1, got 0
     >>> FeatureConfig.from_dict({"bands": 64})
     Traceback (most recent call last):
-    earmark.errors.ArgumentError: feature setting='bands' is not known; did you mean 'n_bands'? Choose from: ...
+    earmark.errors.ArgumentError: key='bands' is not known; did you mean 'n_bands'? Choose from: ...
     """
 
-    rate: int = 44100
-    n_fft: int = 2048
-    hop_samples: int = 1024
-    win_samples: int | None = None
-    window: str = "hann"
-    center: bool = True
-    n_bands: int = 128
-    fmin: float = 0.0
-    fmax: float | None = None
-    htk: bool = False
-    norm: str | None = "slaney"
-    power: float = 2.0
-    scaling: str = "clip"
-    range_db: float = 80.0
-    reference_db: float = 20.0
-    amin: float = 1e-10
+    rate: int = Field(default=44100, ge=1, description="Samples per second.")
+    n_fft: int = Field(default=2048, ge=2, description="Length of the Fourier transform, in samples.")
+    hop_samples: int = Field(default=1024, ge=1, description="Samples from one frame to the next.")
+    win_samples: int | None = Field(default=None, ge=1, description="Length of the window; None is n_fft.")
+    window: Window = Field(default="hann", description="Shape of the window.")
+    center: bool = Field(default=True, description="Centre frame k on sample k * hop_samples.")
+    n_bands: int = Field(default=128, ge=1, description="Number of mel bands.")
+    fmin: float = Field(default=0.0, ge=0, description="Lower end of the lowest band, in Hz.")
+    fmax: float | None = Field(default=None, description="Upper end of the highest band, in Hz; None is half the rate.")
+    htk: bool = Field(default=False, description="HTK's mel scale instead of Slaney's.")
+    norm: Literal["slaney", None] = Field(default="slaney", description="Filters of equal area; None: equal height.")
+    power: float = Field(default=2.0, gt=0, description="Exponent of the magnitude before bands are summed; 2: energy.")
+    scaling: Literal["clip", "fixed"] = Field(default="clip", description="What 0 dB is: see `earmark.features`.")
+    range_db: float = Field(default=80.0, gt=0, description="Values further below the reference are cut there.")
+    reference_db: float = Field(default=20.0, description='For "fixed": the level that becomes 0 dB.')
+    amin: float = Field(default=1e-10, gt=0, description="Smallest power distinguished from zero.")
 
     def __post_init__(self) -> None:
-        for name, low in (("rate", 1), ("n_fft", 2), ("hop_samples", 1), ("n_bands", 1), ("win_samples", 1)):
-            if not (name == "win_samples" and self.win_samples is None):
-                self._become(name, _whole(name, getattr(self, name), low))
-        for name in ("fmin", "fmax", "power", "range_db", "reference_db", "amin"):
-            if not (name == "fmax" and self.fmax is None):
-                self._become(name, finite(name, getattr(self, name)))
-        for name in ("center", "htk"):
-            if not isinstance(getattr(self, name), (bool, np.bool_)):
-                raise ArgumentError(f"{name} must be true or false, found {getattr(self, name)!r}")
-            self._become(name, bool(getattr(self, name)))
-        if self.scaling not in _SCALINGS:
-            raise unknown_name("scaling", self.scaling, _SCALINGS)
-        if self.window not in _WINDOWS:
-            raise unknown_name("window", self.window, _WINDOWS)
-        if self.norm not in _NORMS:
-            raise ArgumentError(f"norm must be 'slaney' or None, found {self.norm!r}")
-        for name in ("power", "range_db", "amin"):
-            if getattr(self, name) <= 0:
-                raise ArgumentError(f"{name} must be above 0, found {getattr(self, name):g}")
         if self.window_length > self.n_fft:
-            raise ArgumentError(f"a window of {self.win_samples} samples does not fit into n_fft {self.n_fft}")
+            raise ArgumentError(f"expected win_samples of at most n_fft ({self.n_fft}), got {self.win_samples}")
         if self.top > self.rate / 2:
+            raise ArgumentError(f"expected fmax of at most {self.rate / 2:g} Hz (half the rate), got {self.top:g}")
+        if self.fmin >= self.top:
+            raise ArgumentError(f"expected fmin below fmax ({self.top:g} Hz), got {self.fmin:g}")
+        if empty := _empty_bands(self):
+            doublings = [self.n_fft << i for i in range(1, 7)]
+            longer = [f"n_fft {n}" for n in doublings if not _empty_bands(self, n_fft=n)][:1]
+            fewer = [f"n_bands {n}" for n in range(self.n_bands, 0, -1) if not _empty_bands(self, n_bands=n)][:1]
             raise ArgumentError(
-                f"fmax {self.top:g} Hz is above half the rate: sound at {self.rate} samples per second ends at "
-                f"{self.rate / 2:g} Hz"
+                f"{empty} of {self.n_bands} bands lie between two bins of the FFT and would always be empty; "
+                f"choose {' or '.join(longer + fewer) or 'fmin and fmax farther apart'}"
             )
-        if not 0 <= self.fmin < self.top:
-            raise ArgumentError(f"fmin must be at least 0 and below fmax, found fmin {self.fmin:g}, fmax {self.top:g}")
-        if _empty_bands(self):
-            self._refuseempty_bands()
-
-    def _become(self, name: str, value: object) -> None:
-        object.__setattr__(self, name, value)
-
-    def _refuseempty_bands(self) -> None:
-        doublings = [self.n_fft << i for i in range(1, 7)]
-        longer = [f"n_fft {n}" for n in doublings if not _empty_bands(self, n_fft=n)][:1]
-        fewer = [f"n_bands {n}" for n in range(self.n_bands, 0, -1) if not _empty_bands(self, n_bands=n)][:1]
-        raise ArgumentError(
-            f"{_empty_bands(self)} of {self.n_bands} bands lie between two bins of the FFT and would always be "
-            f"empty; choose {' or '.join(longer + fewer) or 'fmin and fmax farther apart'}"
-        )
 
     @property
     def window_length(self) -> int:
@@ -168,11 +122,7 @@ class FeatureConfig:
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> FeatureConfig:
         """The configuration with these settings, and defaults for the others."""
-        known = [field.name for field in fields(cls)]
-        for name in settings:
-            if name not in known:
-                raise unknown_name("feature setting", name, known)
-        return cls(**settings)
+        return parse(cls, dict(settings), error=ArgumentError)
 
     def fingerprint(self) -> str:
         """16 hexadecimal digits, the same wherever the features are the same settings' work.
@@ -186,19 +136,6 @@ class FeatureConfig:
         if self.scaling == "clip":
             del settings["reference_db"]
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _whole(name: str, value: object, low: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < low:
-        raise ArgumentError(f"{name} must be a whole number of at least {low}, found {value!r}")
-    return int(value)
-
-
-def finite(name: str, value: object) -> float:
-    """The value of a setting, if it is a finite number."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not math.isfinite(value):
-        raise ArgumentError(f"{name} must be a finite number, found {value!r}")
-    return float(value)
 
 
 def mel_matrix(config: FeatureConfig, semitones: float = 0.0) -> npt.NDArray[np.float32]:

@@ -15,7 +15,7 @@ from scipy.signal import get_window
 from torch import Tensor, nn
 
 from earmark.errors import ArgumentError, DataError
-from earmark.features.config import FeatureConfig, finite, mel_matrix
+from earmark.features.config import FeatureConfig, mel_matrix
 
 __all__ = ["LogMel", "LogMelStream"]
 
@@ -321,7 +321,7 @@ def _checked_lengths(lengths: Tensor | Sequence[int], x: Tensor) -> Tensor:
 
 
 def _checked_shifts(semitones: Sequence[float]) -> list[float]:
-    shifts = [finite("semitones", float(s)) for s in semitones]
-    if not shifts:
-        raise ArgumentError("semitones must name at least one shift; leave them out for none")
+    shifts = [float(s) for s in semitones]
+    if not shifts or not all(map(math.isfinite, shifts)):
+        raise ArgumentError(f"semitones: expected one or more finite numbers, got {shifts}")
     return shifts

@@ -1,0 +1,251 @@
+"""Declared data, checked in one place: settings, recipes, grids and the state files of a run.
+
+    @record
+    class Training:
+        epochs: int = Field(default=150, ge=1, description="Maximum number of epochs.")
+
+    parse(Training, {"epochs": "many"}, where="mine.toml")
+    # DataError: mine.toml: epochs: expected a whole number of at least 1, got 'many'
+
+A record is a frozen dataclass that pydantic checks. Types are strict: "3" is not a number, 1 is not true, 2.0 is not a
+whole number; a whole number is a valid number, and a NumPy scalar counts as the Python one. Unknown keys, NaN and
+infinity are refused (`allow_inf_nan=True` in a field admits the latter two). Whatever is wrong raises an `EarmarkError`
+with one line, never pydantic's `ValidationError`.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping
+from contextlib import contextmanager
+from difflib import get_close_matches
+from functools import cache, wraps
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, dataclass_transform
+
+import numpy as np
+from pydantic import ConfigDict, Field, Strict, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass, is_pydantic_dataclass
+from pydantic.errors import PydanticInvalidForJsonSchema
+
+from earmark.errors import ArgumentError, DataError, EarmarkError, unknown_name
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+__all__ = ["Many", "embedded_toml", "load_toml", "parse", "record"]
+
+T = TypeVar("T")
+
+Many = Annotated[tuple[T, ...], Strict(False)]
+"""`Many[float]`: a tuple, given as a tuple or, as files have it, a list."""
+
+_CONFIG = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
+_MISSING = ("missing", "missing_argument", "missing_keyword_only_argument")
+_NAMES = {
+    "integer": ("a whole number", "whole numbers"),
+    "number": ("a number", "numbers"),
+    "string": ("text", "texts"),
+    "boolean": ("true or false", "true or false"),
+    "null": ("none", "none"),
+    "array": ("a list", "lists"),
+    "object": ("a table", "tables"),
+}
+_BOUNDS = {
+    "minimum": "of at least {}",
+    "exclusiveMinimum": "above {}",
+    "maximum": "at most {}",
+    "exclusiveMaximum": "below {}",
+}
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(Field,))
+def record(cls: type[T]) -> type[T]:
+    """Class decorator: a frozen dataclass whose fields are checked when it is made."""
+
+    def core_schema(own: type[T], source: Any, handler: Callable[[Any], Any]) -> Any:
+        schema = handler(source)
+        inner = schema
+        while inner["type"] != "dataclass":  # a definition or a validator around it
+            inner = inner["schema"]
+        inner["strict"] = False  # made from a table too; its fields stay strict
+        return schema
+
+    cls.__get_pydantic_core_schema__ = classmethod(core_schema)  # type: ignore[attr-defined]
+    made: Any = dataclass(frozen=True, config=_CONFIG)(cls)
+    pydantic_init = made.__init__
+
+    @wraps(pydantic_init)
+    def init(self: Any, *args: Any, **options: Any) -> None:
+        with _as_error(made, "", ArgumentError):
+            pydantic_init(self, *map(_plain, args), **{name: _plain(value) for name, value in options.items()})
+
+    made.__init__ = init
+    return made  # type: ignore[no-any-return]
+
+
+def parse(kind: type[T], value: object, *, where: str | Path = "", error: type[EarmarkError] = DataError) -> T:
+    """Check plain data, as read from TOML or JSON, and build what they describe.
+
+    Parameters
+    ----------
+    kind
+        A record, or any type that pydantic knows: `dict[str, float]`.
+    where
+        The file, and perhaps the line, that the value comes from; stands in front of the message.
+    error
+        What to raise.
+
+    >>> parse(dict[str, int], {"clips": 3})
+    {'clips': 3}
+    >>> parse(dict[str, int], {"clips": "3"}, where="state.json")
+    Traceback (most recent call last):
+    earmark.errors.DataError: state.json: clips: expected a whole number, got '3'
+    """
+    with _as_error(kind, str(where), error):
+        return cast(T, _adapter(kind).validate_python(value))
+
+
+def _make_adapter(kind: Any) -> TypeAdapter[Any]:
+    has_config = is_pydantic_dataclass(kind) or hasattr(kind, "__pydantic_config__")
+    return TypeAdapter(kind) if has_config else TypeAdapter(kind, config=_CONFIG)
+
+
+_adapter: Callable[[Any], TypeAdapter[Any]] = cache(_make_adapter)
+
+
+def _plain(value: object) -> object:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+@contextmanager
+def _as_error(kind: Any, where: str, error: type[EarmarkError]) -> Generator[None]:
+    try:
+        yield
+    except ValidationError as invalid:
+        message = _message(kind, invalid)
+        raise error(f"{where}: {message}" if where else message) from None
+
+
+def _message(kind: Any, invalid: ValidationError) -> str:
+    """One line about the first mistake; unknown keys come first, since a misspelt key is also a missing one."""
+    mistakes = invalid.errors(include_url=False)
+    mistake = next((m for m in mistakes if m["type"] in _UNKNOWN), mistakes[0])
+    path, context = mistake["loc"], mistake.get("ctx", {})
+    try:
+        root = _adapter(kind).json_schema()
+    except PydanticInvalidForJsonSchema:
+        root = {}
+    if mistake["type"] in _UNKNOWN:
+        known = _at(root, path[:-1]).get("properties", {})
+        return _located(path[:-1], str(unknown_name("key", path[-1], known)))
+    if mistake["type"] == "value_error":
+        return _located(path, str(context["error"]))
+    expected = _expected(_at(root, path), root)
+    if not expected:
+        return _located(path, f"{mistake['msg']}, got {_short(mistake['input'])}")
+    if mistake["type"] in _MISSING:
+        return _located(path, f"expected {expected}, got nothing")
+    if mistake["type"] == "finite_number":
+        expected = expected.replace("a number", "a finite number")
+    message = f"expected {expected}, got {_short(mistake['input'])}"
+    if mistake["type"] == "literal_error" and isinstance(mistake["input"], str):
+        choices = [value for value in _at(root, path).get("enum", []) if isinstance(value, str)]
+        message += "".join(f"; did you mean {close!r}?" for close in get_close_matches(mistake["input"], choices, n=1))
+    return _located(path, message)
+
+
+def _located(path: tuple[int | str, ...], message: str) -> str:
+    """A message with the path to the value in front.
+
+    >>> _located(("events", "time", 0), "expected a number")
+    'events.time[0]: expected a number'
+    """
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path if step != "")
+    return f"{text.lstrip('.')}: {message}" if text else message
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _at(root: Mapping[str, Any], path: tuple[int | str, ...]) -> dict[str, Any]:
+    """The part of a JSON schema that describes the value at a path; empty where it says nothing."""
+    node = _resolved(root, root)
+    for step in path:
+        options = [_resolved(option, root) for option in node.get("anyOf", [node])]
+        node = next((option for option in options if option.get("type") != "null"), {})
+        if isinstance(step, int):
+            child = node.get("items")
+        else:
+            child = node.get("properties", {}).get(step) or node.get("additionalProperties")
+        node = _resolved(child, root) if isinstance(child, dict) else {}
+    return node
+
+
+def _resolved(node: Mapping[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
+    if "$ref" in node:
+        return dict(root["$defs"][node["$ref"].rsplit("/", 1)[1]])
+    return dict(node)
+
+
+def _expected(node: Mapping[str, Any], root: Mapping[str, Any]) -> str:
+    """What a JSON schema asks for, in words.
+
+    >>> _expected({"type": "integer", "minimum": 1}, {})
+    'a whole number of at least 1'
+    >>> _expected({"anyOf": [{"type": "number", "exclusiveMinimum": 0, "maximum": 1}, {"type": "null"}]}, {})
+    'a number above 0 and at most 1, or none'
+    """
+    if "anyOf" in node:
+        return ", or ".join(_expected(_resolved(option, root), root) for option in node["anyOf"])
+    if "enum" in node or "const" in node:
+        values = ["none" if value is None else str(value) for value in node.get("enum", [node.get("const")])]
+        return " or ".join(filter(None, [", ".join(values[:-1]), values[-1]]))
+    if "type" not in node:
+        return ""
+    text, items = _NAMES[node["type"]][0], _resolved(node.get("items", {}), root)
+    length = node.get("minItems", 0) or node.get("minLength", 0) or node.get("minProperties", 0)
+    if items.get("type") in _NAMES:
+        is_fixed = length and length == node.get("maxItems")
+        text += f" of {length} {_NAMES[items['type']][1]}" if is_fixed else f" of {_NAMES[items['type']][1]}"
+    elif length:
+        text += " that is not empty"
+    if "minimum" in node and "maximum" in node:
+        return f"{text} from {node['minimum']} to {node['maximum']}"
+    bounds = [phrase.format(node[key]) for key, phrase in _BOUNDS.items() if key in node]
+    return " ".join([text, " and ".join(bounds)]).strip()
+
+
+def embedded_toml(folder: str) -> dict[str, str]:
+    """Texts of the TOML files in a folder of this package, by name.
+
+    >>> sorted(embedded_toml("recipes"))
+    ['best', 'paper', 'quick']
+    """
+    files = (file for file in resources.files("earmark").joinpath(folder).iterdir() if file.name.endswith(".toml"))
+    return {file.name.removesuffix(".toml"): file.read_text(encoding="utf-8") for file in sorted(files, key=str)}
+
+
+def load_toml(kind: str, source: str | Path, folder: str) -> dict[str, Any]:
+    """The contents of a TOML file, or of the one in a folder of this package that has this name.
+
+    Parameters
+    ----------
+    kind
+        What it is, in messages: "recipe".
+    """
+    if Path(source).suffix != ".toml":
+        embedded = embedded_toml(folder)
+        if str(source) not in embedded:
+            raise unknown_name(kind, str(source), [*embedded, "or a file that ends in .toml"])
+        return tomllib.loads(embedded[str(source)])
+    try:
+        return tomllib.loads(Path(source).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise DataError(f"{source}: {error.strerror}") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise DataError(f"{source}: not TOML: {error}") from error
