@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from earmark import audio
 from earmark.annotations import LabelTable
+from earmark.bags import default_cache
 from earmark.datasets import Collection, open_data
 from earmark.detection.detector import SoundDetector, load
 from earmark.errors import ArgumentError, EarmarkError
@@ -32,7 +33,6 @@ from earmark.evaluation.references import fit_durations, fit_estimate, fit_refer
 from earmark.evaluation.result import Evaluation
 from earmark.evaluation.scoring import EvaluationOptions, evaluate_events, evaluate_scores
 from earmark.evaluation.thresholds import tune_thresholds
-from earmark.files import make_folder, user_cache, write_text
 from earmark.formats import read_labels
 from earmark.progress import OnProgress, ignore_progress
 from earmark.text import counted, first_few
@@ -105,7 +105,7 @@ def train(
         Called with each note about the data before training starts; the run has them too.
     """
     from earmark.plots import learning_curves, save
-    from earmark.settings import load_recipe
+    from earmark.settings import load_recipe, pool_changes
     from earmark.training import check_folder
     from earmark.training.run import make_fabric, run
 
@@ -113,20 +113,17 @@ def train(
     is_resumed = check_folder(folder, resume=resume)  # before computing features
     if recipe is None:
         recipe = folder / "config.toml" if is_resumed else "paper"
-    changes = dict(settings or {})
-    if pool == "strong":  # the paper's ninth system: no pooling in training, the maximum afterwards
-        changes = {"pool": "max", "supervision": "strong", **changes}
-    elif pool is not None:
-        changes = {"pool": pool, **changes}
-    chosen = load_recipe(recipe).changed(changes)
+    chosen = load_recipe(recipe).changed({**pool_changes(pool), **(settings or {})})
     collection = data if isinstance(data, Collection) else open_data(os.fspath(data))
     source = "" if isinstance(data, Collection) else os.fspath(data)
     fabric = make_fabric(chosen, devices=compute.devices, nodes=compute.nodes)
+    if recipe == "paper" and fabric.device.type == "cpu" and on_note is not None:
+        on_note("no GPU found: the recipe paper is meant for one; the recipe quick takes minutes on a CPU")
     result = run(
         collection,
         chosen,
         folder,
-        cache=Path(compute.cache) if compute.cache else default_cache(source or folder),
+        cache=Path(compute.cache) if compute.cache else default_cache(source or str(folder)),
         fabric=fabric,
         resume=resume,
         provenance={"data_source": source, "recipe": str(recipe), **(provenance or {})},
@@ -136,12 +133,6 @@ def train(
     if fabric.is_global_zero:
         save(learning_curves(folder / "log.jsonl", collection.classes), folder / "figures" / "learning")
     return result
-
-
-def default_cache(data: AnyPath) -> Path:
-    """The folder in the user's cache that holds the features of a data set."""
-    name, colon, path = os.fspath(data).partition(":")
-    return user_cache("features", Path(path if colon and len(name) > 1 else data))
 
 
 def evaluate(

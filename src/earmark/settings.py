@@ -24,7 +24,7 @@ from earmark.pooling import POOLS
 from earmark.registry import Registry
 from earmark.schema import Many, embedded_toml, load_toml, parse, record
 
-__all__ = ["Augmentation", "Settings", "Training", "load_recipe", "recipes"]
+__all__ = ["Augmentation", "Settings", "Training", "load_recipe", "pool_changes", "recipes"]
 
 _FAMILIES: dict[str, Registry[Any]] = {"network": NETWORKS, "pool": POOLS}
 
@@ -148,6 +148,16 @@ class Settings:
 def recipes() -> dict[str, str]:
     """Recipes that come with earmark, by name, with the first line of their text."""
     return {name: text.splitlines()[0].lstrip("# ") for name, text in embedded_toml("recipes").items()}
+
+
+def pool_changes(pool: str | None) -> dict[str, str]:
+    """Settings for a pooling operator by name; "strong" is the paper's ninth system.
+
+    It does not pool in training, and takes the maximum afterwards.
+    """
+    if pool == "strong":
+        return {"pool": "max", "supervision": "strong"}
+    return {} if pool is None else {"pool": pool}
 
 
 def load_recipe(recipe: str | Path) -> Settings:

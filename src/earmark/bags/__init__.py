@@ -8,6 +8,6 @@ clips differ in length, from disk or from a GPU's own memory. Files, each import
 from __future__ import annotations
 
 from earmark.bags.sampling import SLACK, Bags, Batch
-from earmark.bags.store import FeatureStore, build_store
+from earmark.bags.store import FeatureStore, build_store, default_cache
 
-__all__ = ["SLACK", "Bags", "Batch", "FeatureStore", "build_store"]
+__all__ = ["SLACK", "Bags", "Batch", "FeatureStore", "build_store", "default_cache"]

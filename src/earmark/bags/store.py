@@ -17,6 +17,7 @@ values down to -80 dB at half the size; `dtype="float32"` keeps full precision.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -29,6 +30,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 import torch
+from platformdirs import user_cache_path
 
 from earmark import audio
 from earmark.datasets import Clip
@@ -38,7 +40,7 @@ from earmark.files import json_text, locked, make_folder, written_whole
 from earmark.parallel import WeightedSemaphore, parallel_map, worker_count
 from earmark.progress import OnProgress, Progress, ignore_progress
 
-__all__ = ["Entry", "FeatureStore", "build_store"]
+__all__ = ["Entry", "FeatureStore", "build_store", "default_cache"]
 
 _VERSION = 2
 _FLUSH_EVERY = 64
@@ -120,6 +122,22 @@ class FeatureStore:
         """Features of a clip: (variants, frames, bands), memory-mapped."""
         entry, variants = self.entry(filename), len(self.semitones)
         return self.rows[entry.start : entry.start + variants * entry.frames].reshape(variants, entry.frames, -1)
+
+
+def default_cache(data: str) -> Path:
+    """The folder for features of a data set: in the user's cache, or below EARMARK_CACHE.
+
+    Parameters
+    ----------
+    data
+        A path, or "NAME:PATH" of a known data set.
+    """
+    name, colon, path = data.partition(":")
+    place = str(Path(path if colon and len(name) > 1 else data).resolve())
+    base = os.environ.get("EARMARK_CACHE")
+    cache = Path(base, "earmark") if base else user_cache_path("earmark")
+    digest = hashlib.sha256(place.encode(errors="surrogateescape")).hexdigest()[:12]  # a path may be any bytes
+    return cache / "features" / f"{Path(place).stem}-{digest}"
 
 
 def build_store(

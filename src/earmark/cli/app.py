@@ -22,7 +22,7 @@ from earmark import __version__
 from earmark.errors import EarmarkError
 from earmark.interrupt import exit_code, raising_signals
 
-__all__ = ["Json", "app", "counted", "main", "make_console"]
+__all__ = ["Json", "app", "counted", "is_first_process", "main", "make_console"]
 
 
 class _Commands(TyperGroup):
@@ -71,14 +71,19 @@ def main() -> None:
     sys.exit(code if isinstance(code, int) else 0)
 
 
+def is_first_process() -> bool:
+    """Whether this is the process that prints: the first on its machine of those that train together."""
+    return all(os.environ.get(name, "0") == "0" for name in ("LOCAL_RANK", "SLURM_LOCALID"))
+
+
 def _refuse(message: str) -> int:
     _say(message)
     return 2
 
 
 def _say(message: str) -> None:
-    """One line on standard error; of processes that train together, the first on each machine speaks."""
-    if all(os.environ.get(name, "0") == "0" for name in ("LOCAL_RANK", "SLURM_LOCALID")):
+    """Print one line on standard error."""
+    if is_first_process():
         print("earmark: " + " ".join(message.split()), file=sys.stderr)
 
 

@@ -11,7 +11,7 @@ import typer
 
 from earmark.cli.app import Json, app, make_console
 from earmark.cli.display import live_display
-from earmark.cli.train import default_cache, parse_changes
+from earmark.cli.train import parse_changes
 from earmark.errors import ArgumentError, TrainingError
 from earmark.files import json_text
 from earmark.interrupt import exit_code
@@ -59,11 +59,12 @@ def reproduce(
 
     Example: earmark reproduce urban-sed --data URBAN-SED --out results --at-once 4
     """
+    from earmark.bags import default_cache
     from earmark.experiment import gather, load_grid
 
     chosen = load_grid(grid)
     systems = None if pools is None else [name.strip() for name in pools.split(",")]
-    chosen = chosen.selected(systems=systems, seeds=seeds, folds=folds, changes=parse_changes(None, change or []))
+    chosen = chosen.selected(systems=systems, seeds=seeds, folds=folds, changes=parse_changes(change or []))
     failure = None
     if not only_report:
         chosen = _placed(chosen, data)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from pathlib import Path
@@ -10,13 +9,13 @@ from typing import Annotated
 
 import typer
 
-from earmark.cli.app import Json, app, counted
+from earmark.cli.app import Json, app, counted, is_first_process
 from earmark.cli.display import live_display
 from earmark.errors import ArgumentError
 from earmark.files import json_text
 from earmark.interrupt import exit_code
 
-__all__ = ["default_cache", "parse_changes", "train"]
+__all__ = ["parse_changes", "train"]
 
 
 @app.command()
@@ -37,7 +36,7 @@ def train(
         typer.Option(help="A recipe (earmark list recipes) or a TOML file; paper, or what a resumed run has."),
     ] = None,
     change: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set any knob of the recipe; repeatable.")
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of the recipe; repeatable.")
     ] = None,
     resume: Annotated[bool, typer.Option(help="Resume an interrupted run; start one if there is none.")] = False,
     cache: Annotated[
@@ -52,81 +51,51 @@ def train(
 
     Example: earmark train recordings --out run --pool rap --recipe quick --set epochs=20
     """
-    from earmark.datasets import open_data
-    from earmark.settings import load_recipe
-    from earmark.training import check_folder
+    from earmark import api
 
-    is_resumed = check_folder(out, resume=resume)  # training checks too, but only after computing features
-    is_default = recipe is None and not is_resumed
-    if recipe is None:
-        recipe = str(out / "config.toml") if is_resumed else "paper"
-    settings = load_recipe(recipe).changed(parse_changes(pool, change or []))
-    collection = open_data(data)
-    from earmark.plots import learning_curves, save
-    from earmark.training.run import make_fabric, run
-
-    fabric = make_fabric(settings, devices=devices, nodes=nodes)
-    quiet = as_json or not fabric.is_global_zero
-    if is_default and not quiet and fabric.device.type == "cpu":
-        print(f"Note: no GPU here: the recipe {recipe} is meant for one; --recipe quick takes minutes", flush=True)
     command = "earmark train " + shlex.join(sys.argv[2:])
+    is_silent = as_json or not is_first_process()
     try:
-        with live_display(quiet=quiet) as display:
-            report = run(
-                collection,
-                settings,
+        with live_display(quiet=is_silent) as display:
+            run = api.train(
+                data,
                 out,
-                cache=cache or default_cache(data),
-                fabric=fabric,
+                recipe=recipe,
+                pool=pool,
+                settings=parse_changes(change or []),
                 resume=resume,
-                provenance={"command": command, "data_source": data, "recipe": recipe},
+                compute=api.Compute(devices, nodes, cache),
+                provenance={"command": command},
                 on_progress=display,
-                on_note=None if quiet else lambda note: print(f"Note: {note}"),
+                on_note=None if is_silent else lambda note: print(f"Note: {note}", flush=True),
             )
     except KeyboardInterrupt:
-        again = _with_resume(command) if (out / "last.ckpt").exists() else command
-        raise KeyboardInterrupt(f"continue with: {again}") from None
-    if not fabric.is_global_zero:
+        raise KeyboardInterrupt(f"continue with: {_with_resume(command)}") from None
+    if not is_first_process():
         return
-    save(learning_curves(out / "log.jsonl", collection.classes), out / "figures" / "learning")
     if as_json:
-        print(json_text({**report.to_dict(), "out": str(out)}))
-    elif not report.is_finished:
-        print(f"Interrupted after {counted(report.epochs, 'epoch')}; continue with: {_with_resume(command)}")
-        print(f"{out / 'model.safetensors'} is that of epoch {report.best_epoch}" if report.scores else "No model yet")
-    if not report.is_finished:
+        print(json_text({**run.to_dict(), "out": str(out)}))
+    elif run.is_finished:
+        scores = ", ".join(f"{name} {value:.3f}" for name, value in run.scores.items())
+        print(f"Best epoch by {run.monitor}: {run.best_epoch} of {run.epochs}; validation {scores}")
+        print(f"Model: {out / 'model.safetensors'}")
+        print(f"Figure: {out / 'figures' / 'learning.png'}")
+    else:
+        print(f"Interrupted after {counted(run.epochs, 'epoch')}; continue with: {_with_resume(command)}")
+        print(f"{out / 'model.safetensors'} is that of epoch {run.best_epoch}" if run.scores else "No model yet")
+    if not run.is_finished:
         raise typer.Exit(exit_code())
-    if as_json:
-        return
-    scores = ", ".join(f"{name} {value:.3f}" for name, value in report.scores.items())
-    epochs = f"{counted(report.epochs, 'epoch')} by {settings.training.monitor}"
-    print(f"Best of {epochs}: {report.best_epoch}; validation {scores}")
-    print(f"Model: {out / 'model.safetensors'}")
-    print(f"Figure: {out / 'figures' / 'learning.png'}")
 
 
-def parse_changes(pool: str | None, texts: list[str]) -> dict[str, str]:
-    """What `--pool` and `--set` ask for, by knob."""
+def parse_changes(texts: list[str]) -> dict[str, str]:
+    """Settings by name from the texts of `--set`."""
     changes = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals:
-            raise ArgumentError(f"--set {text!r}: KEY=VALUE expected, for example --set epochs=20")
+            raise ArgumentError(f"--set: expected KEY=VALUE, such as epochs=20, got {text!r}")
         changes[key.strip()] = value.strip()
-    if pool == "strong":  # the paper's ninth system: no pooling while training, the maximum afterwards
-        return {"pool": "max", "supervision": "strong", **changes}
-    return {"pool": pool, **changes} if pool else changes
-
-
-def default_cache(data: str) -> Path:
-    """Where features of a data set are kept: in the user's cache, or below EARMARK_CACHE."""
-    import hashlib
-
-    name, colon, path = data.partition(":")
-    place = str(Path(path if colon and len(name) > 1 else data).resolve())
-    base = Path(os.environ.get("EARMARK_CACHE") or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    digest = hashlib.sha256(place.encode(errors="surrogateescape")).hexdigest()[:12]  # a path may be any bytes
-    return base / "earmark" / "features" / f"{Path(place).stem}-{digest}"
+    return changes
 
 
 def _with_resume(command: str) -> str:

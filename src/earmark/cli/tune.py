@@ -12,7 +12,7 @@ from rich.table import Table
 
 from earmark.cli.app import Json, app, counted, make_console
 from earmark.cli.display import live_display
-from earmark.cli.train import default_cache, parse_changes
+from earmark.cli.train import parse_changes
 from earmark.errors import ArgumentError
 from earmark.files import json_text
 from earmark.interrupt import exit_code
@@ -52,11 +52,12 @@ def tune(
 
     Example: earmark tune recordings --out tuned --pool rap --trials 12 --search penalty,threshold
     """
+    from earmark.bags import default_cache
     from earmark.datasets import open_data
-    from earmark.settings import load_recipe
+    from earmark.settings import load_recipe, pool_changes
 
     wanted = [name.strip() for name in search.split(",") if name.strip()]
-    changes = parse_changes(pool, change or [])
+    changes = {**pool_changes(pool), **parse_changes(change or [])}
     for name in wanted:
         if given := [key for key in changes if key.rpartition(".")[2] == name]:
             raise ArgumentError(f"--set {given[0]} and a search for {name} do not go together; give one of them")

@@ -50,6 +50,8 @@ class Run:
         Epochs done, and the one whose weights `model.safetensors` holds, counted from 1; 0 if there is none yet.
     scores
         Of the best epoch, on the validation clips.
+    monitor
+        The score that decides which epoch is best.
     is_finished
         False if training was interrupted and can be resumed.
     notes
@@ -60,6 +62,7 @@ class Run:
     epochs: int
     best_epoch: int
     scores: dict[str, float]
+    monitor: str
     is_finished: bool
     notes: tuple[str, ...] = ()
 
@@ -71,7 +74,7 @@ class Run:
             return f"{self.path}: no epoch finished yet"
         state = "" if self.is_finished else "interrupted; "
         scores = ", ".join(f"{name} {value:.3f}" for name, value in self.scores.items())
-        return f"{self.path}: {state}epoch {self.best_epoch} of {self.epochs} is best; validation {scores}"
+        return f"{self.path}: {state}best epoch by {self.monitor} {self.best_epoch} of {self.epochs}; validation {scores}"
 
     def _repr_html_(self) -> str:
         return f"<p>{html.escape(str(self))}</p>"
@@ -193,7 +196,15 @@ def run(
     result = train(
         learn, decide, settings, out, fabric=fabric, resume=resume, provenance=about, on_progress=on_progress
     )
-    return Run(Path(out), result.epochs, result.best_epoch + 1, result.scores, result.is_finished, tuple(notes))
+    return Run(
+        path=Path(out),
+        epochs=result.epochs,
+        best_epoch=result.best_epoch + 1,
+        scores=result.scores,
+        monitor=settings.training.monitor,
+        is_finished=result.is_finished,
+        notes=tuple(notes),
+    )
 
 
 def feature_store(
