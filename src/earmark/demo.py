@@ -26,7 +26,7 @@ from earmark.experiment.results import by_system
 from earmark.formats import read_labels
 from earmark.pooling import max_alpha
 from earmark.report.job import write_job_report
-from earmark.report.results import heard_shares, learned_alphas
+from earmark.report.results import active_shares, learned_alphas
 from earmark.report.runs import write_report
 from earmark.report.stretches import choose_stretches, draw_stretches
 from earmark.synthesis import join, synthesise
@@ -98,7 +98,7 @@ def run(
     rows, comparison = _train(sounds, out, {**_SHORT, **(changes or {})}, at_once, tell, progress)
     alpha = learned_alphas(comparison.entries)
     taught = open_data(sounds, "train")
-    shares = heard_shares(taught.labels, {clip.filename: _CLIP for clip in taught.clips})
+    shares = active_shares(taught.labels, {clip.filename: _CLIP for clip in taught.clips})
     heard = {label: shares[label][0] for label in sorted(shares, key=lambda label: shares[label][0])}
     tell("writing the report")
     pages = {"report": write_report(comparison, out / "report.html", title="Five operators, ten kinds of sound")[0]}

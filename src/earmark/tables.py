@@ -1,6 +1,6 @@
 """One model for tables of results, written as plain text, Markdown, LaTeX, HTML, or styled for a terminal.
 
-In each column (or row) of scores the best value is bold; values that a test does not distinguish from it are underlined.
+The best value of a column (or row) is bold; values that a test does not distinguish from it are underlined.
 """
 
 from __future__ import annotations
@@ -219,9 +219,9 @@ def _spread(name: str, columns: int) -> list[str]:
 def _styled(cell: Cell, intervals: bool) -> Text:
     from rich.text import Text
 
-    text = Text(cell.text, style=_marked(cell, "bold", "underline", ""))
+    text = Text().append(cell.text, style=_marked(cell, "bold", "underline", ""))  # without styled padding
     if intervals and cell.interval_text:
-        text = Text.assemble(text, (f" {cell.interval_text}", "dim"))
+        text.append(f" {cell.interval_text}", style="dim")
     return text
 
 

@@ -35,7 +35,7 @@ def report(
     from earmark.report.runs import write_report
 
     with progress_bar("report", quiet=as_json) as progress:
-        written = write_report(runs, out, data=data, title=title, progress=progress)
+        written = write_report(runs, out, data=data, title=title, on_progress=progress)
     if as_json:
         print(json_text({"files": [str(path) for path in written]}))
         return

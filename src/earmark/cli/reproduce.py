@@ -141,11 +141,11 @@ def _report(chosen: Grid, rows: list[Row], out: Path, command: str, as_json: boo
             console.print(f"{dataset}: no run is finished")
             continue
         with progress_bar(f"report {dataset}".rstrip(), quiet=as_json) as progress:
-            written += write_grid_report(part, own, out / dataset, command=command, progress=progress)
+            written += write_grid_report(part, own, out / dataset, command=command, on_progress=progress)
         beside = published_tables(part, own)
         shown = [short_table(own, name) for name in part.judgements] if beside is None else [beside[0]]
         for table in shown:
-            console.print(table.to_text())
+            console.print(table.to_rich())
             if table.note:
                 console.print(table.note)
     if as_json:
