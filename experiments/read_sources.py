@@ -20,9 +20,9 @@ from earmark.experiment import gather, load_grid
 from earmark.files import written_whole
 from earmark.plots import STYLE, save
 from earmark.plots.style import looks
-from earmark.report.tables import Cell, Column, Table, number_cell
 from earmark.synthesis import plan_from
 from earmark.synthesis.sources import open_bank
+from earmark.tables import Cell, Column, Table, number_cell
 
 SHARES = {"quarter": 0.25, "half": 0.5, "": 1.0}
 HERE = Path(__file__).parent

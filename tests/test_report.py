@@ -24,10 +24,12 @@ from earmark.errors import ArgumentError, DataError
 from earmark.evaluation.comparison import Entry, compare_entries, group_runs
 from earmark.evaluation.saved import save_judgement
 from earmark.experiment import Grid, gather
-from earmark.report import words
 from earmark.report.grid import write_grid_report
 from earmark.report.mistakes import worst_mistakes
+from earmark.report.pages import fill_text
+from earmark.report.results import commands, read_run
 from earmark.report.runs import write_report
+from earmark.report.tables import percent
 
 
 @pytest.fixture(scope="module")
@@ -63,10 +65,9 @@ def test_the_page_and_its_tables_are_written(written):
 
 
 def test_the_page_says_what_was_trained_on_what(page):
-    assert "Two models (four trainings) were trained on 30 clips of “data”, told which of three kinds of sound" in page
-    assert "three kinds of sound are somewhere in a clip, but not when, and judged on 6 clips of split test." in page
-    assert "labels say" not in page  # they do say when; it is the models that were not told
-    assert "cap is best: better than the other by more than chance." in page
+    assert "This page compares 2 models (4 training runs), trained on 30 clips of “data” with labels that say" in page
+    assert "which of 3 classes occur in a clip, but not when, and evaluated on 6 clips of split test." in page
+    assert "cap is significantly better than the other model." in page
     assert "cap (seeds 0, 1, 2); max (seed 0)" in page
 
 
@@ -92,7 +93,9 @@ def test_figures_do_not_share_names(page):
 
 
 def test_alpha_is_read_as_a_duration_beside_the_measured_one(page):
-    assert "An example from cap is dog_bark: alpha 1.9, needs about 13 % of the clip; it is heard for 25 % of a" in page
+    text = " ".join(page.split())
+    assert "cap learned alpha 1.9 for dog_bark, which requires activity for about 13 % of the clip; in the" in text
+    assert "in the clips that contain it, it is active for 25 % of the time." in text
 
 
 @pytest.mark.parametrize("kept", ["probabilities.npz", "config.toml"])
@@ -102,27 +105,27 @@ def test_alpha_never_asks_for_less_than_a_frame(kept, data, tmp_path):
     for name in {"probabilities.npz", "config.toml"} - {kept}:
         (run / name).unlink()
     page, tables, _ = (path.read_text() for path in write_report([run], tmp_path / "page.html"))
-    moment = {"probabilities.npz": "0.2 s", "config.toml": "0.4 s"}[kept]
-    assert f"dog_bark: alpha 9.0, needs a single moment of {moment}" in page
-    assert f"| 9.00 | {moment} |" in tables
+    frame = {"probabilities.npz": "0.2 s", "config.toml": "0.4 s"}[kept]
+    assert f"alpha 9.0 for dog_bark, which requires a single output frame of {frame}" in " ".join(page.split())
+    assert f"| 9.00 | {frame} |" in tables
     assert "| 2.00 | 12 % |" in tables
     assert "below 0.1 %" not in page
 
 
 @pytest.mark.parametrize(
-    ("supervision", "classes", "told"),
+    ("supervision", "classes", "labels"),
     [
-        ("strong", 3, "told when each of three kinds of sound is heard, and"),
-        ("mixed", 1, "told when one kind of sound is heard, and"),
-        ("weak", 1, "told whether one kind of sound is somewhere in a clip, but not when, and"),
+        ("strong", 3, "labels that say when each of 3 classes occurs, and"),
+        ("mixed", 1, "labels that say when the class occurs, and"),
+        ("weak", 1, "labels that say whether the class occurs in a clip, but not when, and"),
     ],
 )
-def test_the_page_says_what_the_models_were_told(supervision, classes, told, runs):
+def test_the_page_describes_the_training_labels(supervision, classes, labels, runs):
     (entry, *_) = group_runs(runs[:1])
-    run = words.read_run(entry.judgements[0], "cap")
+    run = read_run(entry.judgements[0], "cap")
     scores = {**run.saved.scores, "classes": run.saved.scores["classes"][:classes]}
     run = replace(run, saved=replace(run.saved, scores=scores), config=f'[training]\nsupervision = "{supervision}"')
-    assert told in words.lead(compare_entries([entry]), [run])
+    assert labels in fill_text("lead.txt.j2", comparison=compare_entries([entry]), runs=[run])
 
 
 def test_the_bound_of_cap_is_what_the_operator_allows(tmp_path, rng, monkeypatch):
@@ -167,7 +170,7 @@ def test_mistakes_can_be_looked_at_and_heard(page):
 
 
 def test_the_page_says_how_to_repeat_it(page, runs, data):
-    commands = re.findall(r"^(?:<pre>)?(earmark .*?)(?:</pre>)?$", page, re.M)
+    commands = re.findall(r"^(?:<pre[^>]*>)?(earmark .*?)(?:</pre>)?$", page, re.M)
     assert [line.split()[1] for line in commands] == ["train"] * 4 + ["evaluate"] * 4 + ["compare", "report"]
     assert f"earmark evaluate {runs[0]} {data} --split test" in commands
     assert page.count("<summary>Configuration of") == 4
@@ -179,14 +182,14 @@ def test_without_the_data_the_page_says_so_in_one_line(runs, tmp_path):
     (cap, *_) = group_runs(runs)
     entries = [Entry("my <own>", cap.judgements), runs[-1]]
     page = write_report(entries, tmp_path / "page.html", data=str(tmp_path / "gone"))[0].read_text(encoding="utf-8")
-    assert re.search(r"The clips are needed for this: .*gone.*Say where they are with --data\.", page)
+    assert re.search(r"The clips are not available: .*gone.*Give their location with --data\.", page)
     assert "<audio" not in page
-    assert "heard, on average" not in page
-    assert "my &lt;own&gt; is best" in page
+    assert "active, on average" not in page
+    assert "my &lt;own&gt; is significantly better" in page
 
 
 def test_bad_requests_are_refused(runs, tmp_path):
-    with pytest.raises(ArgumentError, match=r"page.pdf: a report is an HTML file; give it a name that ends in .html"):
+    with pytest.raises(ArgumentError, match=r"page.pdf: expected the name of an HTML file, ending in .html"):
         write_report(runs, tmp_path / "page.pdf")
     with pytest.raises(DataError, match="no such folder"):
         write_report([tmp_path / "nothing"], tmp_path / "page.html")
@@ -202,7 +205,7 @@ def test_the_command_writes_the_page_and_says_where(runs, tmp_path):
     page = out.read_text(encoding="utf-8")
     assert page.rstrip().endswith("</html>")
     assert "<h1>Only &lt;one&gt;</h1>" in page
-    assert "There is one model here, max, so there is nothing to compare it with." in page
+    assert "max is the only model, so there is no comparison." in page
     assert 'id="durations"' in page
     assert "Learned alpha" not in page
 
@@ -249,13 +252,13 @@ def test_evaluate_is_repeated_with_what_it_was_told(runs):
     saved = entry.judgements[0]
     decoder = {"threshold": 0.3, "low": None, "median": 0.5, "tuned_on": None}
     saved.scores.update(decoder=decoder, reference="truth file.jams", segment=0.1, psds={"psds1": 0.1, "psds2": 0.2})
-    (_, line, _) = words.commands([words.read_run(saved, "cap")], runs[0] / "page.html")
+    (_, line, _) = commands([read_run(saved, "cap")], runs[0] / "page.html")
     told = "--split test --reference 'truth file.jams' --segment 0.1 --threshold 0.3 --median 0.5 --psds"
     assert line.endswith(told)
 
 
 def test_shares_of_time_read_well():
-    assert [words.percent(share) for share in (0.5, 0.0994, 0.0996, 0.0, 1.0)] == [
+    assert [percent(share) for share in (0.5, 0.0994, 0.0996, 0.0, 1.0)] == [
         "50 %",
         "9.9 %",
         "10 %",

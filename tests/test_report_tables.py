@@ -9,7 +9,8 @@ from rich.console import Console
 
 from earmark.errors import ArgumentError
 from earmark.evaluation.comparison import Comparison, Entry, Value
-from earmark.report.tables import DASH, Cell, Column, Table, comparison_table, number_cell, short_number
+from earmark.report.tables import comparison_table
+from earmark.tables import DASH, Cell, Column, Table, number_cell, short_number
 
 COLUMNS = (
     Column("model_1", is_text=True),
@@ -44,22 +45,22 @@ def test_html_marks_and_escapes():
     assert "a &amp; b|c &lt;i&gt;" in html
     assert f'data-value="0.5"><b>.500</b> <small>.400{DASH}.600</small>' in html
     assert "<u>.490</u>" in html
-    assert html.count("<button") == 3
     assert 'colspan="2">dynamic</th>' in html
     assert html.count('data-first="ascending"') == 2  # names, and errors
 
 
 def test_a_terminal_shows_marks():
     out = io.StringIO()
-    Console(file=out, force_terminal=True, width=100).print(TABLE.to_text(intervals=True))
+    Console(file=out, force_terminal=True, width=100).print(TABLE.to_rich(intervals=True))
     plain = re.sub(r"\x1b\[[\d;]*m", "", out.getvalue())
     assert f".500 .400{DASH}.600" in plain
     assert "\x1b[1m.500" in out.getvalue()
     assert "\x1b[4m.490" in out.getvalue()
+    assert TABLE.to_text(intervals=True) in "\n".join(line.rstrip() for line in plain.splitlines())
 
 
 def test_a_row_of_another_length_is_refused():
-    with pytest.raises(ArgumentError, match="a table of 3 columns has a row of 1 cells"):
+    with pytest.raises(ArgumentError, match="expected rows of 3 cells, got one of 1"):
         Table(COLUMNS, ((Cell("x"),),))
 
 
@@ -90,14 +91,14 @@ def test_a_comparison_has_the_columns_of_the_paper():
     assert [cell.best for cell in cap[1:]] == [True] * 9 + [False]
     assert [cell.best for cell in other[1:]] == [False] * 9 + [True]  # errors are better low
     assert [cell.tied for cell in other[1:]] == [False] * 6 + [True] + [False] * 3
-    assert table.caption == "Static scores averaged over classes, dynamic ones over segments"
-    assert "what the data do not tell apart from it is underlined" in table.note
+    assert table.caption == "Static scores averaged over classes, dynamic scores over segments"
+    assert "Underlined (dynamic F1): not distinguishable from the best" in table.note
 
 
 def test_without_times_there_are_static_columns_only():
     table = comparison_table(a_comparison({"cap": {"static.maximum.f1": 0.95}}, "static.maximum.f1"))
     assert [column.heading for column in table.columns] == ["model", "F1"]
-    assert table.caption == "All classes together"
+    assert table.caption == "All classes pooled"
     (row,) = table.rows
     assert row[1].interval == (pytest.approx(0.85), 1.0)  # a score ends at 1
     assert not row[1].best  # it is alone

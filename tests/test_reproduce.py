@@ -143,7 +143,7 @@ def test_where_the_data_are_at_hand_durations_and_a_clip_are_drawn(made, tmp_pat
     there = grid.selected(data=f"folder:{tmp_path / 'data'}")
     written = {path.name for path in write_grid_report(there, rows, tmp_path / "out")}
     assert {"event-durations.png", "example.png", "example.svg"} <= written
-    assert "A clip as the best system hears it" in (tmp_path / "out" / "report.html").read_text()
+    assert "Output of the best system for the clip" in (tmp_path / "out" / "report.html").read_text()
     for path in (tmp_path / "data").glob("*.wav"):
         path.write_bytes(b"no sound")
     assert "example.png" not in {path.name for path in write_grid_report(there, rows, tmp_path / "again")}
@@ -157,7 +157,7 @@ def test_systems_that_were_told_when_do_not_compete(made):
     assert "<ins>" not in last
     assert "| RAP 1e-3 |" in text
     assert re.search(r"\| (RAP 1e-3|CAP) \|.* \*\*", text)
-    assert "Strong learned from labels that say when, and is neither marked nor in the test" in text
+    assert "Trained with event times and therefore neither marked nor tested: strong" in text
     assert "static, pooled F1" in text
 
 
@@ -253,7 +253,7 @@ def test_folds_are_ranked_as_in_table_3(split_three_ways, tmp_path):
         (0.201 - 4.3027 * 0.001 / 3**0.5, 0.201 + 4.3027 * 0.001 / 3**0.5), abs=1e-6
     )
     alone = fold_table(grid, [row for row in rows if row.cell.fold == 0], "clean")
-    assert "Nothing is marked: a test needs two systems with two splits in common" in alone.note
+    assert "Nothing is marked: the test needs two systems with two splits in common" in alone.note
     assert not any(cell.best for row in alone.rows for cell in row)
 
 
@@ -261,8 +261,8 @@ def test_a_grid_of_folds_leaves_a_page(split_three_ways, tmp_path):
     grid, rows, _ = split_three_ways
     written = write_grid_report(grid, rows, tmp_path)
     text = (tmp_path / "report.html").read_text()
-    assert "Friedman's test over the splits" in html.unescape(text)
-    assert "Beside the paper" in text
+    assert "Friedman test over the common splits" in html.unescape(text)
+    assert "Comparison with the paper" in text
     assert {path.suffix for path in written} == {".csv", ".md", ".tex", ".png", ".svg", ".html"}
 
 

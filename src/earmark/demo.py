@@ -27,7 +27,7 @@ from earmark.formats import read_labels
 from earmark.pooling import max_alpha
 from earmark.progress import OnProgress, Progress, ignore_progress
 from earmark.report.job import write_job_report
-from earmark.report.results import heard_shares, learned_alphas
+from earmark.report.results import active_shares, learned_alphas
 from earmark.report.runs import write_report
 from earmark.report.stretches import choose_stretches, draw_stretches
 from earmark.synthesis import join, synthesise
@@ -92,7 +92,7 @@ def run(
     rows, comparison = _train(sounds, out, {**_SHORT, **(changes or {})}, at_once, report)
     alpha = learned_alphas(comparison.entries)
     taught = open_data(sounds, "train")
-    shares = heard_shares(taught.labels, {clip.filename: _CLIP for clip in taught.clips})
+    shares = active_shares(taught.labels, {clip.filename: _CLIP for clip in taught.clips})
     heard = {label: shares[label][0] for label in sorted(shares, key=lambda label: shares[label][0])}
     title = "Five operators, ten kinds of sound"
     pages = {"report": write_report(comparison, out / "report.html", title=title, on_progress=report)[0]}

@@ -21,6 +21,7 @@ from typer.core import TyperGroup
 from earmark import __version__
 from earmark.errors import EarmarkError
 from earmark.interrupt import exit_code, raising_signals
+from earmark.text import counted
 
 __all__ = ["Json", "app", "counted", "is_first_process", "main", "make_console"]
 
@@ -135,10 +136,3 @@ def make_console(**options: Any) -> Console:
     return _Console(highlight=False, markup=False, soft_wrap=True, **options)
 
 
-def counted(n: int, noun: str) -> str:
-    """A number of things.
-
-    >>> counted(1, "clip"), counted(2, "clip")
-    ('1 clip', '2 clips')
-    """
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"

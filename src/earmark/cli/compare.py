@@ -65,13 +65,14 @@ def _write(comparison: Comparison, result: dict[str, Any], out: Path) -> None:
 
 
 def _tell(comparison: Comparison) -> None:
-    from earmark.report.tables import comparison_table, short_number
+    from earmark.report.tables import comparison_table
+    from earmark.tables import short_number
 
     console = make_console()
     console.print(
         f"{comparison.clips} clips, segments of {comparison.segment:g} s; bold: best, underlined: tied with it"
     )
-    console.print(comparison_table(comparison).to_text())
+    console.print(comparison_table(comparison).to_rich())
     for name, own in comparison.values.items():
         score = own[comparison.statistic]
         bounds = f"{short_number(score.low)} to {short_number(score.high)}"

@@ -95,9 +95,9 @@ def _tell_scores(console: Console, story: Story) -> None:
 
 def _tell_alphas(console: Console, story: Story) -> None:
     from earmark.pooling import alpha_to_active_share
-    from earmark.report.results import moments
+    from earmark.report.results import frame_sizes
 
-    least = moments(story.comparison.entries)  # nobody can ask for less than one frame
+    least = frame_sizes(story.comparison.entries)  # nobody can ask for less than one frame
     console.print("Nobody said how long sounds last. What alpha learned about it", style="bold")
     table = Table(box=None, pad_edge=False)
     table.add_column("\nsound", no_wrap=True)

@@ -149,7 +149,7 @@ def _report(chosen: Grid, rows: list[Row], out: Path, command: str, as_json: boo
         beside = published_tables(part, own)
         shown = [short_table(own, name) for name in part.judgements] if beside is None else [beside[0]]
         for table in shown:
-            console.print(table.to_text())
+            console.print(table.to_rich())
             if table.note:
                 console.print(table.note)
     if as_json:

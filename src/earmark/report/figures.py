@@ -1,10 +1,9 @@
-"""Figures of a page of runs, with the sentences below them."""
+"""Figures of a run report, as SVG elements; captions are in the templates."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,94 +13,70 @@ from earmark import plots
 from earmark.annotations import LabelTable
 from earmark.evaluation import curves
 from earmark.evaluation.comparison import Entry
-from earmark.evaluation.curves import Curve
 from earmark.evaluation.statistics import Interval
-from earmark.report.inline import inline_svg
+from earmark.report.pages import inline_svg
 from earmark.report.results import dense_probabilities
 
-__all__ = ["Drawing", "alpha_figure", "class_figure", "curve_figure", "duration_figure", "learning_figure"]
+__all__ = ["class_figure", "common_threshold", "curve_figure", "duration_figure", "learning_figure"]
 
 
-@dataclass(frozen=True)
-class Drawing:
-    """A figure of a page; `is_wide` ones fill it, of others two stand side by side where there is room."""
-
-    drawing: Markup
-    caption: str
-    is_wide: bool = False
-
-
-def class_figure(scores: Mapping[str, Interval], classes: Sequence[str]) -> Drawing | None:
-    """F1 of each class for each model, with bars; None where no class has one."""
-    if not any(np.isfinite(own.value).any() for own in scores.values()):
+def class_figure(scores: Mapping[str, Interval], classes: Sequence[str]) -> Markup | None:
+    """F1 by class and system, with intervals; None if no class has a score."""
+    if not any(np.isfinite(f1.value).any() for f1 in scores.values()):
         return None
-    values = {name: dict(zip(classes, own.value.tolist(), strict=True)) for name, own in scores.items()}
+    values = {name: dict(zip(classes, f1.value.tolist(), strict=True)) for name, f1 in scores.items()}
     bars = {
         name: {
             label: (low, high)
-            for label, low, high in zip(classes, own.low.tolist(), own.high.tolist(), strict=True)
+            for label, low, high in zip(classes, f1.low.tolist(), f1.high.tolist(), strict=True)
             if math.isfinite(low) and math.isfinite(high)
         }
-        for name, own in scores.items()
+        for name, f1 in scores.items()
     }
-    drawing = inline_svg(plots.f1_by_class(values, bars), "F1 of each class by model, with intervals")
-    return Drawing(drawing, "F1 of each class. Bars are 95 % intervals: what other clips might have given.", True)
+    return inline_svg(plots.f1_by_class(values, bars), "F1 by class and model, with intervals")
 
 
-def alpha_figure(alphas: Mapping[str, Mapping[str, float]]) -> Drawing:
-    """Alpha of each class for each model."""
-    caption = "Alpha as learned. Far to the right one moment is enough to decide; at 0 every moment has the same vote."
-    return Drawing(inline_svg(plots.learned_alpha(alphas), "Learned alpha of each class by model"), caption)
-
-
-def duration_figure(labels: LabelTable, durations: Mapping[str, float]) -> Drawing | None:
-    """For how long each class is heard in each clip; None where the reference does not say when."""
+def duration_figure(labels: LabelTable, durations: Mapping[str, float]) -> Markup | None:
+    """Active time of each class in each clip; None if the reference has no times."""
     if not durations or not any(row.has_times for row in labels):
         return None
-    usual = float(np.median(list(durations.values())))
-    line = round(usual, 2) if all(abs(own - usual) < 0.01 * usual for own in durations.values()) else None
-    figure = plots.event_durations(labels, clip_duration=line)
-    caption = "How long each class is heard in the clips that have it, as the reference says."
-    return Drawing(inline_svg(figure, "Time for which each class is heard in a clip"), caption)
+    median = float(np.median(list(durations.values())))
+    is_uniform = all(abs(duration - median) < 0.01 * median for duration in durations.values())
+    figure = plots.event_durations(labels, clip_duration=round(median, 2) if is_uniform else None)
+    return inline_svg(figure, "Active time of each class per clip")
 
 
-def curve_figure(entries: Sequence[Entry], labels: LabelTable) -> Drawing | None:
-    """Precision and recall of segments at every threshold, of each model's first seed; None without probabilities.
+def curve_figure(entries: Sequence[Entry], labels: LabelTable, threshold: float) -> Markup | None:
+    """Precision against recall of segments at every threshold, for the first seed of each system.
 
-    Parameters
-    ----------
-    labels
-        What the entries were judged by.
+    None without probabilities. `labels` is the reference of the evaluation; a mark is drawn at `threshold`.
     """
-    found: dict[str, Curve] = {}
+    drawn: dict[str, curves.Curve] = {}
     for entry in entries:
         saved = entry.judgements[0]
         dense = dense_probabilities(saved)
-        if dense and saved.dynamic_counts is not None:
-            durations = {name: heard.duration for name, heard in saved.probabilities().items()}
-            when = {"segment": saved.scores["segment"], "hop": saved.scores["grid"]["hop"]}
-            curve = curves.curve(curves.counts(labels.select(dense), dense, durations=durations, **when))
-            if curve.n_ref:
-                found[entry.name] = curve
-    if not found:
+        if not dense or saved.dynamic_counts is None:
+            continue
+        durations = {name: clip.duration for name, clip in saved.probabilities().items()}
+        segment, hop = saved.scores["segment"], saved.scores["grid"]["hop"]
+        counts = curves.counts(labels.select(dense), dense, durations=durations, segment=segment, hop=hop)
+        curve = curves.curve(counts)
+        if curve.n_ref:
+            drawn[entry.name] = curve
+    if not drawn:
         return None
-    mark = _common_threshold(entries)
-    seeds = " Of several seeds the first is drawn." if any(len(entry.judgements) > 1 for entry in entries) else ""
-    caption = (
-        f"Precision against recall of segments, all classes together, at every threshold; marks at {mark:g}. A lower "
-        f"threshold moves to the right: more is found, and less of it is right.{seeds}"
-    )
-    return Drawing(inline_svg(plots.precision_recall(found, mark), "Precision against recall by model"), caption)
+    return inline_svg(plots.precision_recall(drawn, threshold), "Precision against recall by model")
 
 
-def _common_threshold(entries: Sequence[Entry]) -> float:
-    """That of all models, if they share one for all classes; else 0.5."""
-    told = [(entry.judgements[0].scores.get("decoder") or {}).get("threshold") for entry in entries]
-    return float(told[0]) if isinstance(told[0], int | float) and told.count(told[0]) == len(told) else 0.5
+def common_threshold(entries: Sequence[Entry]) -> float:
+    """The threshold of all systems if they share one, else 0.5."""
+    thresholds = [(entry.judgements[0].scores.get("decoder") or {}).get("threshold") for entry in entries]
+    first = thresholds[0]
+    return float(first) if isinstance(first, int | float) and thresholds.count(first) == len(thresholds) else 0.5
 
 
-def learning_figure(log: Path, classes: Sequence[str], name: str) -> Drawing | None:
-    """Loss, scores and alpha by epoch; None where there is no log."""
+def learning_figure(log: Path, classes: Sequence[str], name: str) -> Markup | None:
+    """Loss, scores and alpha by epoch; None without a log."""
     if not log.is_file() or not log.read_text().strip():
         return None
-    return Drawing(inline_svg(plots.learning_curves(log, classes), f"Learning curves of {name}"), name, True)
+    return inline_svg(plots.learning_curves(log, classes), f"Learning curves of {name}")

@@ -1,8 +1,8 @@
-"""Where a detector is wrong and sure of it: to be looked at and listened to.
+"""The largest errors of a detector, to look at and to listen to.
 
-A false alarm is an event that overlaps nothing of its class in the reference; the surer the detector, the worse. A miss
-is an event of the reference that nothing found overlaps; the less the detector saw of it, the worse. What the reference
-does not know is neither.
+A false alarm is a detected event that overlaps no event of its class in the reference; the higher its probability, the
+worse. A miss is a reference event that no detected event of its class overlaps; the lower its probability, the worse.
+Classes that the reference leaves unknown count as neither.
 """
 
 from __future__ import annotations
@@ -14,27 +14,28 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from markupsafe import Markup
 
 from earmark.annotations import Label, LabelTable
 from earmark.datasets import Clip
 from earmark.features import FeatureConfig, LogMel
 from earmark.plots import clip_figure
-from earmark.report.inline import inline_audio, inline_png
+from earmark.report.pages import inline_audio, inline_png
 from earmark.timing import span_to_frames, time_to_frame, time_to_sample
 
-__all__ = ["Mistake", "show_mistake", "within", "worst_mistakes"]
+__all__ = ["Excerpt", "Mistake", "show_mistake", "within", "worst_mistakes"]
 
 Floats = npt.NDArray[np.floating[Any]]
 
-_AROUND = 1.0  # seconds of sound before and after a mistake
-_LONGEST = 8.0  # of sound
-_SHOWN = 30.0  # seconds of a picture, at most
-_ROWS = 6  # classes of a picture, at most
+_MARGIN = 1.0  # seconds of audio before and after a mistake
+_LONGEST_AUDIO = 8.0  # seconds
+_LONGEST_IMAGE = 30.0  # seconds
+_MOST_CLASSES = 6  # in an image
 
 
 @dataclass(frozen=True)
 class Mistake:
-    """A false alarm or a miss; `p` is the largest probability of the class between its ends."""
+    """A false alarm or a miss; `p` is the highest probability of the class between onset and offset."""
 
     filename: str
     label: str
@@ -44,10 +45,22 @@ class Mistake:
     is_miss: bool
 
 
+@dataclass(frozen=True)
+class Excerpt:
+    """A mistake with its image and audio as `data:` URLs; times are seconds in the clip."""
+
+    mistake: Mistake
+    image: Markup
+    image_onset: float
+    audio: Markup
+    audio_onset: float
+    audio_offset: float
+
+
 def worst_mistakes(
     reference: LabelTable, estimate: LabelTable, p: Mapping[str, Floats], hop: float, *, most: int = 3
 ) -> list[Mistake]:
-    """The worst false alarms and the worst misses, at most one of each class and `most` of a kind.
+    """The worst false alarms, then the worst misses: `most` of each kind, at most one per class.
 
     Parameters
     ----------
@@ -67,20 +80,20 @@ def worst_mistakes(
     """
     alarms, misses = [], []
     for name, values in p.items():
-        truth, found = (
+        truth, detected = (
             [row for row in table.of(name) if row.present and row.has_times] for table in (reference, estimate)
         )
         timed = {row.label for row in truth}
-        for row in _without_partner(found, truth):
+        for row in _without_overlap(detected, truth):
             if row.label in timed or reference.presence(name, row.label) is False:
                 alarms.append(_mistake(row, reference, values, hop, is_miss=False))
-        misses += [_mistake(row, reference, values, hop, is_miss=True) for row in _without_partner(truth, found)]
+        misses += [_mistake(row, reference, values, hop, is_miss=True) for row in _without_overlap(truth, detected)]
     alarms.sort(key=lambda m: (-m.p, m.onset - m.offset))  # of equals, the longer first
     misses.sort(key=lambda m: (m.p, m.onset - m.offset))
-    return [*_one_of_each(alarms, most), *_one_of_each(misses, most)]
+    return [*_one_per_class(alarms)[:most], *_one_per_class(misses)[:most]]
 
 
-def _without_partner(rows: list[Label], others: list[Label]) -> list[Label]:
+def _without_overlap(rows: list[Label], others: list[Label]) -> list[Label]:
     return [row for row in rows if not any(row.label == other.label and _overlap(row, other) for other in others)]
 
 
@@ -91,15 +104,15 @@ def _overlap(a: Label, b: Label) -> bool:
 def _mistake(row: Label, reference: LabelTable, values: Floats, hop: float, *, is_miss: bool) -> Mistake:
     onset, offset = row.onset or 0.0, row.offset or 0.0
     first, last = span_to_frames(onset, offset, hop)
-    own = values[min(first, len(values) - 1) : last, reference.classes.index(row.label)]
-    return Mistake(row.filename, row.label, onset, offset, float(own.max()), is_miss)
+    p = values[min(first, len(values) - 1) : last, reference.classes.index(row.label)]
+    return Mistake(row.filename, row.label, onset, offset, float(p.max()), is_miss)
 
 
-def _one_of_each(mistakes: Iterable[Mistake], most: int) -> list[Mistake]:
+def _one_per_class(mistakes: Iterable[Mistake]) -> list[Mistake]:
     first: dict[str, Mistake] = {}
     for mistake in mistakes:
         first.setdefault(mistake.label, mistake)
-    return list(first.values())[:most]
+    return list(first.values())
 
 
 def show_mistake(
@@ -110,24 +123,21 @@ def show_mistake(
     estimate: LabelTable,
     p: Floats,
     model: str,
-) -> dict[str, Any]:
-    """What a page needs to show it: a picture, a few seconds of sound, and when they begin.
-
-    `p` is (frames, classes) at the rate of the features.
-    """
+) -> Excerpt:
+    """Draw a mistake and cut out its audio; p is (frames, classes) at the rate of the features."""
     samples = clip.read(features.rate)
     end = len(samples) / features.rate
-    onset = max(0.0, min(mistake.onset - _AROUND, end - 2 * _AROUND))
-    offset = min(end, max(onset + 2 * _AROUND, min(mistake.offset + _AROUND, onset + _LONGEST)))
+    onset = max(0.0, min(mistake.onset - _MARGIN, end - 2 * _MARGIN))
+    offset = min(end, max(onset + 2 * _MARGIN, min(mistake.offset + _MARGIN, onset + _LONGEST_AUDIO)))
     middle = (onset + offset) / 2
-    begin = max(0.0, min(middle - _SHOWN / 2, end - _SHOWN))
+    begin = max(0.0, min(middle - _LONGEST_IMAGE / 2, end - _LONGEST_IMAGE))
     first = time_to_frame(begin, features.hop)
-    begin, stop = first * features.hop, min(end, begin + _SHOWN)
+    begin, stop = first * features.hop, min(end, begin + _LONGEST_IMAGE)
     last = min(len(p), span_to_frames(begin, stop, features.hop)[1])
     with torch.inference_mode():
         spectrogram = LogMel(features)(torch.from_numpy(samples)[None])[0].numpy()
-    truth, found = (within(table.of(mistake.filename), begin, stop) for table in (reference, estimate))
-    heard = dict.fromkeys([mistake.label, *(row.label for row in (*truth, *found))])
+    truth, detected = (within(table.of(mistake.filename), begin, stop) for table in (reference, estimate))
+    labels = dict.fromkeys([mistake.label, *(row.label for row in (*truth, *detected))])
     figure = clip_figure(
         spectrogram[:, first:last],
         features,
@@ -135,22 +145,15 @@ def show_mistake(
         {model: p[first:last]},
         reference.classes,
         duration=stop - begin,
-        events={model: found},
-        only=list(heard)[:_ROWS],
+        events={model: detected},
+        only=list(labels)[:_MOST_CLASSES],
     )
     part = samples[time_to_sample(onset, features.rate) : time_to_sample(offset, features.rate)]
-    return {
-        "mistake": mistake,
-        "picture": inline_png(figure),
-        "picture_from": begin,
-        "sound": inline_audio(part, features.rate),
-        "sound_from": onset,
-        "sound_to": offset,
-    }
+    return Excerpt(mistake, inline_png(figure), begin, inline_audio(part, features.rate), onset, offset)
 
 
 def within(rows: Iterable[Label], begin: float, stop: float) -> list[Label]:
-    """Rows as they are seen from `begin` on; those without times stay as they are."""
+    """The parts of events between two times, relative to `begin`; rows without times stay as they are."""
     shifted = []
     for row in rows:
         if row.onset is None or row.offset is None:

@@ -1,186 +1,225 @@
-"""Numbers of a page of runs beyond those of the comparison, and their tables: classes, and alpha read as a duration."""
+"""What a report needs from evaluated runs: their records, F1 by class, learned alpha, activity, probabilities.
+
+The report reads saved evaluations only here.
+"""
 
 from __future__ import annotations
 
+import shlex
+import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from earmark.annotations import LabelTable
+from earmark.checkpoint import read_model_info
 from earmark.errors import EarmarkError
 from earmark.evaluation.base import Counts, tally
 from earmark.evaluation.comparison import Entry
-from earmark.evaluation.models import Grid
 from earmark.evaluation.saved import Saved
 from earmark.evaluation.statistics import Interval, bootstrap
-from earmark.inference.bags import ClipProbabilities
+from earmark.inference.scores import RecordingScores
 from earmark.networks import create_network
-from earmark.pooling.bounds import alpha_to_active_share
-from earmark.report.tables import Cell, Column, Table, number_cell
-from earmark.report.words import Moment, needed, percent
 from earmark.settings import Settings, load_recipe
 
 __all__ = [
-    "alpha_table",
+    "FrameSize",
+    "Run",
+    "active_shares",
     "bag_frames",
     "class_f1",
-    "class_table",
+    "commands",
     "dense_probabilities",
-    "heard_shares",
+    "frame_sizes",
     "learned_alphas",
-    "moments",
+    "read_run",
 ]
 
 Floats = npt.NDArray[np.float64]
 
-_STEP = 0.01  # seconds, to which heard time is counted
+_STEP = 0.01  # seconds, resolution of active time
+_DEFAULTS = {"reference": "data", "segment": 1.0, "align": "middle", "threshold": 0.5}  # of `earmark evaluate`
+
+
+@dataclass(frozen=True)
+class Run:
+    """An evaluated run with its records.
+
+    Attributes
+    ----------
+    system
+        Name of the system that the run is one seed of.
+    config
+        Text of its config.toml; empty if missing.
+    about
+        Metadata of its model file; empty if missing.
+    """
+
+    saved: Saved
+    system: str
+    config: str
+    about: Mapping[str, Any]
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        """Where the weights come from."""
+        provenance: Mapping[str, Any] = self.about.get("provenance", {})
+        return provenance
+
+    @property
+    def data_name(self) -> str:
+        """Short name of the training data."""
+        source = str(self.provenance.get("data_source", ""))
+        name, colon, _ = source.partition(":")
+        return name if colon and len(name) > 1 else Path(source).name
+
+    @property
+    def is_weak(self) -> bool:
+        """Whether it was trained without event times."""
+        try:
+            return bool(tomllib.loads(self.config)["training"]["supervision"] == "weak")
+        except (tomllib.TOMLDecodeError, LookupError, TypeError):
+            return True
+
+
+def read_run(saved: Saved, system: str) -> Run:
+    """Read the configuration and the model's metadata, from beside the evaluation or from where the model is."""
+    model = Path(str(saved.scores.get("model") or ""))
+    folders = [saved.folder, *([model.parent] if model.name else [])]
+    about: Mapping[str, Any] = {}
+    for path in (saved.folder / "model.safetensors", model):
+        if not about and path.is_file():
+            with suppress(EarmarkError):  # a report of scores is possible without
+                about = read_model_info(path)
+    configs = [folder / "config.toml" for folder in folders if (folder / "config.toml").is_file()]
+    return Run(saved, system, configs[0].read_text(encoding="utf-8", errors="replace") if configs else "", about)
+
+
+def commands(runs: Sequence[Run], out: Path) -> list[str]:
+    """The commands that reproduce the report."""
+    folders = [str(run.saved.folder) for run in runs]
+    lines = [str(run.provenance["command"]) for run in runs if "command" in run.provenance]
+    lines += [_evaluate_command(run.saved) for run in runs if run.saved.scores.get("model")]
+    if len(runs) > 1:
+        lines.append(shlex.join(["earmark", "compare", *folders]))
+    return [*lines, shlex.join(["earmark", "report", *folders, "--out", str(out)])]
+
+
+def _evaluate_command(saved: Saved) -> str:
+    scores, model = saved.scores, Path(saved.scores["model"])
+    is_beside = model.parent == saved.folder
+    options = {name: scores.get(name) for name in ("split", "reference", "segment", "align")}
+    options |= {**(scores.get("decoder") or {}), "tuned_on": None, "tune_on": scores.get("tune_on")}
+    if options["tune_on"]:
+        del options["threshold"]  # tuned, one per class
+    words = ["earmark", "evaluate", str(saved.folder if is_beside else model), str(scores["data"])]
+    for name, value in options.items():
+        if value and value != _DEFAULTS.get(name):
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    if scores.get("psds"):
+        words.append("--psds")
+    return shlex.join(words if is_beside else [*words, "--out", str(saved.folder)])
 
 
 def class_f1(entry: Entry, *, level: float = 0.95) -> Interval:
-    """F1 of each class, (classes,), with a bootstrap interval over clips; of several seeds the mean.
+    """F1 of each class, (classes,), with a bootstrap interval over clips; the mean over seeds.
 
-    Segments decide, or clips where the reference has no times.
+    F1 of segments, or of clips if the reference has no times.
     """
-    seeds = [_same_clips(entry.judgements[0], own) for own in entry.judgements]
+    seeds = [_same_clips(entry.judgements[0], saved) for saved in entry.judgements]
 
     def mean_f1(_: Counts, weights: Floats) -> Floats:
-        own = [tally(counts, weights, convention="plain").per_class["f1"] for counts in seeds]
-        return np.asarray(np.mean(own, axis=0))
+        f1 = [tally(counts, weights, convention="plain").per_class["f1"] for counts in seeds]
+        return np.asarray(np.mean(f1, axis=0))
 
     return bootstrap(seeds[0], mean_f1, level=level)
 
 
-def _same_clips(first: Saved, own: Saved) -> Counts:
-    """What decides, with clips in the order of the first."""
-    ours, theirs = (s.static_counts if s.dynamic_counts is None else s.dynamic_counts for s in (first, own))
+def _same_clips(first: Saved, other: Saved) -> Counts:
+    """Counts of `other` with clips in the order of `first`."""
+    ours, theirs = (s.static_counts if s.dynamic_counts is None else s.dynamic_counts for s in (first, other))
     if ours.filenames == theirs.filenames:
         return theirs
     place = {name: i for i, name in enumerate(theirs.filenames)}
     return theirs.select([place[name] for name in ours.filenames])
 
 
-def class_table(scores: Mapping[str, Interval], counts: Counts, what: str) -> Table:
-    """F1 of each class for each model, and how many clips have it; the best of a row is bold.
-
-    Parameters
-    ----------
-    scores : model -> from `class_f1`
-    counts
-        Static ones, of any of the models.
-    what
-        The score, as a heading.
-    """
-    columns = [Column("class", is_text=True), Column("clips"), *(Column(name, what) for name in scores)]
-    rows = []
-    for c, (label, clips) in enumerate(zip(counts.classes, counts.n_ref.sum(0).tolist(), strict=True)):
-        cells = [number_cell(float(own.value[c]), (float(own.low[c]), float(own.high[c]))) for own in scores.values()]
-        best = max((cell.value for cell in cells if cell.value is not None), default=None) if len(cells) > 1 else None
-        marked = [replace(cell, best=best is not None and cell.value == best) for cell in cells]
-        rows.append((Cell(label), Cell(f"{clips:,}", clips), *marked))
-    note = "Clips are those that have the class." + (" The best of a row is bold." if len(scores) > 1 else "")
-    return Table(tuple(columns), tuple(rows), f"{what}, class by class", note)
-
-
 def learned_alphas(entries: Sequence[Entry]) -> dict[str, dict[str, float]]:
-    """Alpha that each model learned for each class, for those that have one; of several seeds the mean."""
-    found = {}
+    """Learned alpha by system and class, the mean over seeds; only systems that have one."""
+    alphas = {}
     for entry in entries:
-        own = [saved.scores.get("alpha") for saved in entry.judgements]
-        if all(own):
-            mean = np.mean(np.array(own, float), axis=0)
-            found[entry.name] = dict(zip(entry.judgements[0].scores["classes"], mean.tolist(), strict=True))
-    return found
+        seeds = [saved.scores.get("alpha") for saved in entry.judgements]
+        if all(seeds):
+            mean = np.mean(np.array(seeds, float), axis=0)
+            alphas[entry.name] = dict(zip(entry.judgements[0].scores["classes"], mean.tolist(), strict=True))
+    return alphas
 
 
-def moments(entries: Sequence[Entry]) -> dict[str, Moment]:
-    """One output frame of each model, by the clips it was judged on, or else by the patches it learned from."""
-    found = {}
+class FrameSize(NamedTuple):
+    """Size of an output frame, the shortest activity that a model can require."""
+
+    seconds: float
+    share: float
+    """Of a clip."""
+
+
+def frame_sizes(entries: Sequence[Entry]) -> dict[str, FrameSize]:
+    """Mean size of the output frames of each system, in the evaluated clips or, without these, in training patches."""
+    sizes = {}
     for entry in entries:
         saved = entry.judgements[0]
-        clips = [(own.duration, len(own.p)) for own in saved.probabilities().values()]
+        clips = [(clip.duration, len(clip.p)) for clip in saved.probabilities().values()]
         if not clips and saved.config is not None:
-            with suppress(EarmarkError):  # of another version
+            with suppress(EarmarkError):  # settings of another version
                 settings = load_recipe(saved.config)
                 clips = [(settings.training.patch, bag_frames(settings))]
         if clips:
-            seconds, share = np.mean([(duration / frames, 1 / frames) for duration, frames in clips], axis=0).tolist()
-            found[entry.name] = Moment(seconds, share)
-    return found
+            each = [(duration / frames, 1 / frames) for duration, frames in clips]
+            sizes[entry.name] = FrameSize(*np.mean(each, axis=0).tolist())
+    return sizes
 
 
 def bag_frames(settings: Settings) -> int:
-    """Output frames of a patch, as training draws them."""
+    """Output frames of a training patch."""
     options = dict(settings.network)
-    with torch.device("meta"):  # no weights are drawn: only its reduction is asked for
+    with torch.device("meta"):  # only the reduction is needed: allocates no weights
         network = create_network(options.pop("name"), settings.features.n_bands, **options)
     return settings.features.frames(round(settings.training.patch * settings.features.rate)) // network.reduction
 
 
-def heard_shares(labels: LabelTable, durations: Mapping[str, float]) -> dict[str, tuple[float, float]]:
-    """For how long each class is heard in a clip that has it, on average: seconds, and share of the clip.
+def active_shares(labels: LabelTable, durations: Mapping[str, float]) -> dict[str, tuple[float, float]]:
+    """How long each class is active in the clips that contain it, on average: seconds, and share of the clip.
 
     >>> table = LabelTable([("a.wav", 0, 1, "dog"), ("a.wav", 0.5, 2, "dog"), ("b.wav", 1, 2, "dog")])
-    >>> heard_shares(table, {"a.wav": 10.0, "b.wav": 10.0})
+    >>> active_shares(table, {"a.wav": 10.0, "b.wav": 10.0})
     {'dog': (1.5, 0.15)}
     """
-    found: dict[str, list[tuple[float, float]]] = {label: [] for label in labels.classes}
+    active: dict[str, list[tuple[float, float]]] = {label: [] for label in labels.classes}
     for name, duration in durations.items():
         frames = max(1, round(duration / _STEP))
-        share = labels.frame_targets(name, frames, duration / frames).mean(0, dtype=np.float64)
-        for label, part in zip(labels.classes, share.tolist(), strict=True):
-            if part > 0:  # neither absent nor, NaN, without times
-                found[label].append((part * duration, part))
-    means = {label: np.mean(own, axis=0).round(6).tolist() for label, own in found.items() if own}
+        shares = labels.frame_targets(name, frames, duration / frames).mean(0, dtype=np.float64)
+        for label, share in zip(labels.classes, shares.tolist(), strict=True):
+            if share > 0:  # neither absent nor NaN (no times)
+                active[label].append((share * duration, share))
+    means = {label: np.mean(values, axis=0).round(6).tolist() for label, values in active.items() if values}
     return {label: (seconds, share) for label, (seconds, share) in means.items()}
 
 
-def alpha_table(
-    alphas: Mapping[str, Mapping[str, float]],
-    heard: Mapping[str, tuple[float, float]],
-    classes: Sequence[str],
-    moments: Mapping[str, Moment],
-) -> Table:
-    """Alpha of each class, the share of a clip that it asks for, and beside them for how long the class is heard."""
-    columns = [Column("class", is_text=True)]
-    if heard:
-        columns += [Column("seconds", "heard, on average"), Column("of the clip", "heard, on average")]
-    for name in alphas:
-        columns += [Column("alpha", name), Column("needs", name)]
-    rows = []
-    for label in classes:
-        cells = [Cell(label)]
-        if heard:
-            seconds, share = heard.get(label, (np.nan, np.nan))
-            cells += [Cell(f"{seconds:.2f}", seconds) if label in heard else number_cell(None), _share_cell(share)]
-        for name, own in alphas.items():
-            cells += [Cell(f"{own[label]:.2f}", own[label]), _needs_cell(own[label], moments.get(name))]
-        rows.append(tuple(cells))
-    note = (
-        "Needs: the share of a clip for which a sound must be there, and certain, before the clip counts as having it"
-        f"{'; seconds are one frame of the output, the least that there is.' if moments else '.'}"
-    )
-    return Table(tuple(columns), tuple(rows), "Alpha read as a duration", note)
-
-
-def _needs_cell(alpha: float, moment: Moment | None) -> Cell:
-    share = float(alpha_to_active_share(alpha))
-    return Cell(needed(alpha, moment), share if moment is None else max(share, moment.share))
-
-
-def _share_cell(share: float) -> Cell:
-    return Cell(percent(share), share if np.isfinite(share) else None)
-
-
-def dense_probabilities(saved: Saved) -> dict[str, npt.NDArray[np.floating]]:
-    """Kept probabilities at the rate of the features: {file: (frames, classes)}; empty where none were kept."""
-    if not saved.scores.get("grid"):
+def dense_probabilities(saved: Saved) -> dict[str, npt.NDArray[np.floating[Any]]]:
+    """Probabilities at the rate of the features, {file: (frames, classes)}; empty if none were saved."""
+    grid = saved.scores.get("grid")
+    if not grid:
         return {}
-    grid = Grid(**saved.scores["grid"])
+    classes = tuple(saved.scores["classes"])
     return {
-        name: grid.dense(ClipProbabilities(name, p.astype(np.float32), p[0].astype(np.float32), frames, duration))
+        name: RecordingScores(
+            name, classes, np.asarray(p, np.float32), grid["hop"], grid["reduction"], frames, duration
+        ).dense(grid.get("align", "middle"))
         for name, (p, frames, duration) in saved.probabilities().items()
     }

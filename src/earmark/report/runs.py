@@ -1,16 +1,16 @@
-"""The page of runs: what was trained on what, which model is best, by how much, where it fails, and how to repeat it.
+"""The report of evaluated runs: an HTML page with results, tests, errors and how to reproduce them.
 
-One HTML file that needs nothing else, and the same tables as Markdown and LaTeX beside it.
+The tables are also written as Markdown and LaTeX, beside the page.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+from markupsafe import Markup
 
 from earmark.annotations import LabelTable
 from earmark.datasets import Clip, open_data
@@ -19,32 +19,22 @@ from earmark.evaluation.authors import authors_reference
 from earmark.evaluation.comparison import Comparison, Entry, compare_entries, group_runs
 from earmark.evaluation.references import fit_reference
 from earmark.evaluation.saved import Saved
-from earmark.evaluation.statistics import Interval
 from earmark.features import FeatureConfig
-from earmark.files import make_folder, written_whole
 from earmark.formats import read_labels
+from earmark.plots import learned_alpha
 from earmark.progress import OnProgress, Progress, ignore_progress
-from earmark.report import figures, results, words
-from earmark.report.figures import Drawing
-from earmark.report.inline import fill_template
-from earmark.report.mistakes import show_mistake, worst_mistakes
-from earmark.report.tables import Table, comparison_table
-from earmark.report.words import Run
+from earmark.report import figures, results
+from earmark.report.mistakes import Excerpt, show_mistake, worst_mistakes
+from earmark.report.pages import fill_page, fill_text, inline_svg, write_text
+from earmark.report.results import Run
+from earmark.report.tables import alpha_table, class_table, comparison_table, percent, required_activity
+from earmark.tables import Table
+from earmark.text import counted, listed
 
-__all__ = ["Extra", "write_report"]
+__all__ = ["write_report"]
 
-_PARTS = 4  # of the work, for progress
-
-
-@dataclass(frozen=True)
-class Extra:
-    """What a page says besides: a template that extends `runs.html`, tables and figures that it adds or that stand in
-    place of those of the same name, and values for the template, to which the same goes."""
-
-    template: str = "runs.html"
-    tables: Mapping[str, Table] = field(default_factory=dict)
-    drawings: Mapping[str, Drawing] = field(default_factory=dict)
-    values: Mapping[str, Any] = field(default_factory=dict)
+_STEPS = 4  # of the work, for progress
+_FEW = 4  # names in a title
 
 
 def write_report(
@@ -53,189 +43,197 @@ def write_report(
     *,
     data: str | None = None,
     title: str | None = None,
-    extra: Extra | None = None,
-    on_progress: OnProgress | None = None,
+    template: str = "runs.html.j2",
+    extra: Mapping[str, Any] | None = None,
+    on_progress: OnProgress = ignore_progress,
 ) -> list[Path]:
-    """Write a page about judged runs, and its tables as Markdown and LaTeX beside it; returns what was written.
+    """Write a page about evaluated runs, with its tables as Markdown and LaTeX beside it; returns the files.
 
     Parameters
     ----------
     runs
-        Folders that `evaluate` left its scores in, or entries made of them; or what they were compared to be.
+        Folders with the results of `earmark evaluate`, systems made of them, or their comparison.
     out
-        The HTML file; its folder is made if need be.
+        The HTML file; missing folders are created.
     data
-        Where the clips are, for durations, mistakes and sound; by default where they were when the runs were judged.
+        The data set with the evaluated clips, for durations and examples of errors; by default the path that the
+        evaluation recorded.
+    template, extra
+        A template that extends `runs.html.j2`, and values for it; `tables` and `drawings` are added to the page's.
     """
     if out.suffix.lower() not in (".html", ".htm"):
-        raise ArgumentError(f"{out}: a report is an HTML file; give it a name that ends in .html")
-    report = on_progress or ignore_progress
-    report(Progress("report", 0, _PARTS, "parts"))
-    comparison = runs if isinstance(runs, Comparison) else _compared(runs)
-    extra = extra or Extra()
-    own = [words.read_run(saved, entry.name) for entry in comparison.entries for saved in entry.judgements]
-    material = _open_material(own[0].saved, data)
-    report(Progress("report", 1, _PARTS, "parts"))
-    tables, drawings = _results(comparison, own, material)
-    tables, drawings = {**tables, **extra.tables}, {**drawings, **extra.drawings}
-    report(Progress("report", 2, _PARTS, "parts"))
-    mistakes, why_not = _show_mistakes(comparison, own, material)
-    report(Progress("report", 3, _PARTS, "parts"))
-    heading = title or words.heading(comparison)
+        raise ArgumentError(f"{out}: expected the name of an HTML file, ending in .html")
+    on_progress(Progress("report", 0, _STEPS, "steps"))
+    comparison = runs if isinstance(runs, Comparison) else _compare(runs)
+    extra = extra or {}
+    records = [results.read_run(saved, entry.name) for entry in comparison.entries for saved in entry.judgements]
+    material = _open_material(records[0].saved, data)
+    on_progress(Progress("report", 1, _STEPS, "steps"))
+    tables, drawings = _results(comparison, material)
+    on_progress(Progress("report", 2, _STEPS, "steps"))
+    mistakes, mistakes_note = _show_mistakes(comparison, records, material)
+    on_progress(Progress("report", 3, _STEPS, "steps"))
+    notes = [*comparison.notes, *(str(note) for run in records for note in run.saved.scores.get("notes") or ())]
     values = {
-        "title": heading,
-        "version": version("earmark"),
-        "date": f"{(today := date.today()).day} {today:%B %Y}",
-        "lead": words.lead(comparison, own),
-        "verdict": words.verdict(comparison),
-        "achievement": words.achievement(comparison),
-        "facts": words.facts(comparison, own),
-        "lines": comparison.lines,
-        "notes": _notes(comparison, own),
-        "tables": tables,
-        "drawings": drawings,
-        "alpha_example": _alpha_example(comparison, material),
+        "title": title or _title(comparison),
+        "comparison": comparison,
+        "runs": records,
+        "lead": fill_text("lead.txt.j2", comparison=comparison, runs=records),
+        "verdict": fill_text("verdict.txt.j2", comparison=comparison),
+        "percent": percent,
+        "notes": list(dict.fromkeys(notes)),
+        "learning": _learning_curves(records),
+        "threshold": figures.common_threshold(comparison.entries),
+        "example": _alpha_example(comparison, material),
         "mistakes": mistakes,
-        "mistakes_of": comparison.best,
-        "why_not": why_not,
-        "runs": own,
-        "commands": words.commands(own, out),
-        **extra.values,
+        "mistakes_note": mistakes_note,
+        "commands": results.commands(records, out),
+        **extra,
+        "tables": {**tables, **extra.get("tables", {})},
+        "drawings": {**drawings, **extra.get("drawings", {})},
     }
-    make_folder(out.parent)
     texts = {
-        out: str(fill_template(extra.template, **values)),
-        out.with_suffix(".md"): _to_markdown(heading, str(values["verdict"]), tables.values()),
-        out.with_suffix(".tex"): _to_latex(heading, tables.values()),
+        out: fill_page(template, **values),
+        out.with_suffix(".md"): _to_markdown(values["title"], values["verdict"], values["tables"].values()),
+        out.with_suffix(".tex"): _to_latex(values["title"], values["tables"].values()),
     }
-    for path, text in texts.items():
-        with written_whole(path) as draft:
-            draft.write_text(text, encoding="utf-8", errors="replace")
-    report(Progress("report", _PARTS, _PARTS, "parts"))
-    return list(texts)
+    written = [write_text(path, text) for path, text in texts.items()]
+    on_progress(Progress("report", _STEPS, _STEPS, "steps"))
+    return written
 
 
-def _compared(runs: Iterable[Path | Entry]) -> Comparison:
+def _compare(runs: Iterable[Path | Entry]) -> Comparison:
     given = list(runs)
     entries = [item for item in given if isinstance(item, Entry)]
     return compare_entries([*entries, *group_runs(item for item in given if isinstance(item, Path))])
 
 
+def _title(comparison: Comparison) -> str:
+    names = [entry.name for entry in comparison.entries]
+    systems = listed(names) if len(names) <= _FEW else counted(len(names), "model")
+    return f"{systems}, evaluated on {counted(comparison.clips, 'clip')}"
+
+
 @dataclass(frozen=True)
 class _Material:
-    """The clips that were judged, as far as they can be had."""
+    """The evaluated clips and their reference, as far as they are available."""
 
     labels: LabelTable | None = None
-    """The true reference, in which mistakes are looked for."""
-    judged_by: LabelTable | None = None
-    """What the scores are of: the same, or the authors' reference."""
+    """The true reference, for mistakes."""
+    reference: LabelTable | None = None
+    """What the scores refer to: the same, or the authors' reference."""
     clips: dict[str, Clip] = field(default_factory=dict)
     durations: dict[str, float] = field(default_factory=dict)
-    why_not: str = ""
+    problem: str = ""
 
-    def heard(self) -> dict[str, tuple[float, float]]:
-        """How long classes are heard; empty where nobody knows."""
-        return {} if self.labels is None else results.heard_shares(self.labels, self.durations)
+    def activity(self) -> dict[str, tuple[float, float]]:
+        """Active time of classes; empty if unknown."""
+        return {} if self.labels is None else results.active_shares(self.labels, self.durations)
 
 
 def _open_material(saved: Saved, data: str | None) -> _Material:
-    """The judged clips with their reference; or why they cannot be had."""
+    """The evaluated clips with their reference, or the reason why they are not available."""
     scores = saved.scores
     source = data or scores.get("data")
     if not source:
-        return _Material(why_not="it is not recorded which data they were judged on")
+        return _Material(problem="the evaluation did not record its data")
     try:
-        found = open_data(source, scores.get("split"))
-        told = str(scores.get("reference", "data"))
-        labels = found.labels if told in ("data", "authors") else read_labels(told)
+        collection = open_data(source, scores.get("split"))
+        kind = str(scores.get("reference", "data"))
+        labels = collection.labels if kind in ("data", "authors") else read_labels(kind)
         names = list(saved.static_counts.filenames)
-        reference = judged_by = fit_reference(labels, names, scores["classes"]).table
-        if told == "authors":
-            judged_by = fit_reference(authors_reference(labels), names, scores["classes"]).table
-        durations = {name: own.duration for name, own in saved.probabilities().items() if name in reference.filenames}
+        truth = reference = fit_reference(labels, names, scores["classes"]).table
+        if kind == "authors":
+            reference = fit_reference(authors_reference(labels), names, scores["classes"]).table
+        durations = {name: clip.duration for name, clip in saved.probabilities().items() if name in truth.filenames}
     except (EarmarkError, OSError) as error:
-        return _Material(why_not=" ".join(str(error).split()))
-    return _Material(reference, judged_by, {clip.filename: clip for clip in found.clips}, durations)
+        return _Material(problem=_one_line(error))
+    return _Material(truth, reference, {clip.filename: clip for clip in collection.clips}, durations)
 
 
-def _results(
-    comparison: Comparison, runs: Sequence[Run], material: _Material
-) -> tuple[dict[str, Table], dict[str, Any]]:
+def _results(comparison: Comparison, material: _Material) -> tuple[dict[str, Table], dict[str, Markup]]:
     """Tables and figures of the page, by name."""
-    entries, statistic = comparison.entries, comparison.statistic
+    entries = comparison.entries
     counts = entries[0].judgements[0].static_counts
-    what = "F1 of segments" if statistic == "dynamic.f1" else "F1 of clips"
-    scores: dict[str, Interval] = {e.name: results.class_f1(e, level=comparison.level) for e in entries}
-    tables = {"models": comparison_table(comparison), "classes": results.class_table(scores, counts, what)}
+    score = "Segment F1" if comparison.statistic == "dynamic.f1" else "Clip F1"
+    f1 = {entry.name: results.class_f1(entry, level=comparison.level) for entry in entries}
+    tables = {"models": comparison_table(comparison), "classes": class_table(f1, counts, score)}
+    drawings = {"classes": figures.class_figure(f1, counts.classes)}
     alphas = results.learned_alphas(entries)
-    found: dict[str, Drawing | None] = {"classes": figures.class_figure(scores, counts.classes)}
     if alphas:
-        tables["alphas"] = results.alpha_table(alphas, material.heard(), counts.classes, results.moments(entries))
-        found["alphas"] = figures.alpha_figure(alphas)
-    if material.labels is not None and material.judged_by is not None:
-        found["durations"] = figures.duration_figure(material.labels, material.durations)
-        found["curves"] = figures.curve_figure(entries, material.judged_by)
-    logs = [(run, run.saved.folder / "log.jsonl") for run in runs]
-    learning = [figures.learning_figure(log, counts.classes, f"{run.entry}: {log.parent}") for run, log in logs]
-    drawings = {name: drawing for name, drawing in found.items() if drawing is not None}
-    return tables, {**drawings, "learning": [drawing for drawing in learning if drawing is not None]}
+        tables["alphas"] = alpha_table(alphas, material.activity(), counts.classes, results.frame_sizes(entries))
+        drawings["alphas"] = inline_svg(learned_alpha(alphas), "Learned alpha by class and model")
+    if material.labels is not None and material.reference is not None:
+        drawings["durations"] = figures.duration_figure(material.labels, material.durations)
+        threshold = figures.common_threshold(entries)
+        drawings["curves"] = figures.curve_figure(entries, material.reference, threshold)
+    return tables, {name: drawing for name, drawing in drawings.items() if drawing is not None}
 
 
-def _alpha_example(comparison: Comparison, material: _Material) -> str:
-    """The class with the greatest alpha of the best model that has any, in words."""
+def _learning_curves(runs: Sequence[Run]) -> dict[str, Markup]:
+    """Learning curves by the name and folder of the run, for runs with a log."""
+    curves = {}
+    for run in runs:
+        name = f"{run.system}: {run.saved.folder}"
+        classes = run.saved.static_counts.classes
+        curves[name] = figures.learning_figure(run.saved.folder / "log.jsonl", classes, name)
+    return {name: curve for name, curve in curves.items() if curve is not None}
+
+
+def _alpha_example(comparison: Comparison, material: _Material) -> dict[str, Any] | None:
+    """The class with the greatest alpha, of the best system that has any."""
     alphas = results.learned_alphas(comparison.entries)
     if not alphas:
-        return ""
-    value = {name: own[comparison.statistic].value for name, own in comparison.values.items()}
+        return None
+    value = {name: scores[comparison.statistic].value for name, scores in comparison.values.items()}
     name = max(alphas, key=lambda name: value[name] if value[name] == value[name] else -1.0)
     label = max(alphas[name], key=alphas[name].__getitem__)
-    moment = results.moments([entry for entry in comparison.entries if entry.name == name]).get(name)
-    said = words.alpha_sentence(label, alphas[name][label], material.heard().get(label), moment)
-    return f"An example from {name} is {said}"
+    frame = results.frame_sizes([entry for entry in comparison.entries if entry.name == name]).get(name)
+    return {
+        "system": name,
+        "label": label,
+        "alpha": alphas[name][label],
+        "needs": required_activity(alphas[name][label], frame),
+        "activity": material.activity().get(label),
+    }
 
 
-def _show_mistakes(
-    comparison: Comparison, runs: Sequence[Run], material: _Material
-) -> tuple[list[dict[str, Any]], str]:
-    """Worst mistakes of the best model's first run; or, in one line, why there are none to show."""
-    run = next(run for run in runs if run.entry == comparison.best)
+def _show_mistakes(comparison: Comparison, runs: Sequence[Run], material: _Material) -> tuple[list[Excerpt], str]:
+    """The worst mistakes of the best system's first run, and a note if there are none or not all."""
+    run = next(run for run in runs if run.system == comparison.best)
     if material.labels is None:
-        return [], f"The clips are needed for this: {material.why_not}. Say where they are with --data."
+        return [], f"The clips are not available: {material.problem}. Give their location with --data."
     if run.saved.dynamic_counts is None:
-        return [], "The reference does not say when sounds are heard, so there is nothing to hold events against."
+        return [], "The reference has no event times, so detected events cannot be checked."
     dense = results.dense_probabilities(run.saved)
     if not dense or "features" not in run.about:
-        return [], "Probabilities of the model are needed for this: evaluate the run again, beside its model file."
+        return [], "The model's probabilities are not available: evaluate the run again, beside its model file."
     features = FeatureConfig.from_dict(run.about["features"])
     estimate = run.saved.estimate()
     p = {name: dense[name] for name in material.labels.filenames if name in dense and name in material.clips}
-    shown = []
+    shown: list[Excerpt] = []
     for mistake in worst_mistakes(material.labels, estimate, p, features.hop):
-        clip = material.clips[mistake.filename]
+        clip, name = material.clips[mistake.filename], comparison.best
         try:
-            shown.append(
-                show_mistake(mistake, clip, features, material.labels, estimate, p[clip.filename], comparison.best)
-            )
+            shown.append(show_mistake(mistake, clip, features, material.labels, estimate, p[clip.filename], name))
         except (EarmarkError, OSError) as error:
-            return shown, f"Sound could not be read: {' '.join(str(error).split())}"
-    return shown, "" if shown else "It makes none: every event that it found is there, and it found every one."
+            return shown, f"The audio could not be read: {_one_line(error)}"
+    return shown, "" if shown else "None: every detected event overlaps a reference event of its class, and vice versa."
 
 
-def _notes(comparison: Comparison, runs: Sequence[Run]) -> list[str]:
-    """What one should know before believing the numbers, each thing once."""
-    told = [*comparison.notes, *(str(note) for run in runs for note in run.saved.scores.get("notes") or ())]
-    return list(dict.fromkeys(told))
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
 
 
-def _to_markdown(heading: str, verdict: str, tables: Iterable[Table]) -> str:
-    parts = [f"# {heading}", verdict]
+def _to_markdown(title: str, verdict: str, tables: Iterable[Table]) -> str:
+    parts = [f"# {title}", verdict]
     for table in tables:
         parts += [f"## {table.caption}", table.to_markdown(intervals=True), table.note]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def _to_latex(heading: str, tables: Iterable[Table]) -> str:
-    parts = [f"% {' '.join(heading.split())}", "% needs: \\usepackage{booktabs}"]
+def _to_latex(title: str, tables: Iterable[Table]) -> str:
+    parts = [f"% {' '.join(title.split())}", "% needs: \\usepackage{booktabs}"]
     for table in tables:
         parts += ["", f"% {table.caption}. {table.note}".rstrip(), table.to_latex()]
     return "\n".join(parts) + "\n"

@@ -1,4 +1,4 @@
-"""Stretches of recordings that are worth a figure: chosen by the user, or the busiest minutes of a job."""
+"""Figures of excerpts from a job's recordings: given by the user, or the minutes with the most events."""
 
 from __future__ import annotations
 
@@ -23,20 +23,21 @@ from earmark.inference.scorer import Scorer
 from earmark.inference.scores import read_scores
 from earmark.plots.recording import clock_time, recording_figure
 from earmark.plots.style import save
+from earmark.text import counted, first_few
 
 __all__ = ["Stretch", "busiest", "check_stretch", "check_stretches", "choose_stretches", "draw_stretches"]
 
 _BUSIEST = "busiest"
 _MINUTE = 60.0
-_LONGEST = 3600.0  # seconds: more could not be seen, and would have to be in memory
-_MOST = 10  # recordings drawn when nobody says which
+_LONGEST = 3600.0  # seconds; is held in memory
+_MOST = 10  # recordings drawn for "busiest"
 _TIME = r"(?:(?:[0-9]+:)?[0-9]+:)?[0-9]+(?:\.[0-9]+)?"
 _SPAN = re.compile(rf"(?:(?P<name>.+)@)?(?P<onset>{_TIME})-(?P<offset>{_TIME})", re.S)
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """A part of a recording that was searched, in seconds."""
+    """A part of a processed recording; times in seconds."""
 
     entry: Entry
     onset: float
@@ -44,14 +45,12 @@ class Stretch:
 
     @property
     def title(self) -> str:
-        """What it is called above a figure."""
+        """Title of the figure."""
         return f"{self.entry.name}, {clock_time(self.onset)} to {clock_time(self.offset)}"
 
 
 def check_stretch(wanted: str) -> tuple[str | None, float, float] | None:
-    """What a user asks to be drawn: recording (None: the only one), onset, offset; None for the busiest minutes.
-
-    Said before a job begins, so that nobody waits for a job to learn of a slip.
+    """Parse a request for a figure: recording (None if not given), onset, offset; None for the busiest minutes.
 
     >>> check_stretch("night.flac@1:02:00-1:02:30.5"), check_stretch("90-120"), check_stretch("busiest")
     (('night.flac', 3720.0, 3750.5), (None, 90.0, 120.0), None)
@@ -61,47 +60,47 @@ def check_stretch(wanted: str) -> tuple[str | None, float, float] | None:
     match = _SPAN.fullmatch(wanted)
     if match is None:
         raise ArgumentError(
-            f"figure {wanted!r}: {_BUSIEST}, ONSET-OFFSET or FILE@ONSET-OFFSET expected, with times in seconds or as "
-            "h:mm:ss, for example night.flac@1:02:00-1:03:00"
+            f"figure: expected {_BUSIEST}, ONSET-OFFSET or FILE@ONSET-OFFSET with times in seconds or as h:mm:ss, for "
+            f"example night.flac@1:02:00-1:03:00, got {wanted!r}"
         )
     onset, offset = _seconds(match["onset"]), _seconds(match["offset"])
     if offset <= onset:
         raise ArgumentError(f"figure {wanted!r} ends before it begins")
     if offset - onset > _LONGEST:
-        raise ArgumentError(f"figure {wanted!r}: an hour at most can be drawn, {clock_time(offset - onset)} asked for")
+        raise ArgumentError(f"figure {wanted!r}: expected at most one hour, got {clock_time(offset - onset)}")
     return match["name"], onset, offset
 
 
 def check_stretches(wanted: Iterable[str], inputs: Sequence[Path], folder: Path) -> None:
-    """Refuse what cannot be drawn of a job that is yet to run: recordings that it will not have, times behind the end.
+    """Check requests before a job runs: refuse recordings that it will not have, and times after their end.
 
     Parameters
     ----------
     wanted
         As for `choose_stretches`.
     inputs, folder
-        Files and folders that the job is given, and its own folder.
+        Input files and folders of the job, and its output folder.
     """
     named = [(text, asked) for text in wanted if (asked := check_stretch(text)) is not None]
     recordings = job_recordings(inputs, folder) if named else {}
     if not recordings:
-        return  # only the busiest are asked for, or the job will say that there is nothing to hear
+        return  # nothing to check, or no recordings, which the job itself refuses
     for text, (called, onset, _) in named:
         name = _named(called, recordings)
         _check_onset(text, name, onset, audio.info(recordings[name]).duration)
 
 
 def choose_stretches(folder: Path, wanted: str) -> list[Stretch]:
-    """Stretches of a job that a user asks for.
+    """Resolve a request to stretches of a job's recordings.
 
     Parameters
     ----------
     folder
-        Of the job.
+        Output folder of the job.
     wanted
-        "busiest", for the busiest minute of each recording, of ten recordings at most, those with the most events; or
-        FILE@ONSET-OFFSET, with times in seconds or as h:mm:ss; FILE is the recording's name, or the end of it, and may
-        be left out where there is only one.
+        "busiest": the busiest minute of each of the ten recordings with the most events. Or FILE@ONSET-OFFSET, with
+        times in seconds or as h:mm:ss, where FILE is the name of a recording or the end of it; optional if there is
+        only one.
     """
     asked = check_stretch(wanted)
     with Ledger(JobFolder(folder).ledger, read_only=True) as ledger:
@@ -113,14 +112,14 @@ def choose_stretches(folder: Path, wanted: str) -> list[Stretch]:
     name, onset, offset = asked
     entry = entries[_named(name, done if name is None else {name: entry.path for name, entry in entries.items()})]
     if entry.name not in done:
-        raise ArgumentError(f"figure {wanted!r} cannot be drawn: {entry.name}: {entry.reason or 'was not run'}")
+        raise ArgumentError(f"figure {wanted!r} cannot be drawn: {entry.name}: {entry.reason or 'not processed yet'}")
     duration = entry.duration or 0.0
     _check_onset(wanted, entry.name, onset, duration)
     return [Stretch(entry, onset, min(offset, duration))]
 
 
 def busiest(events: Sequence[Label], duration: float, length: float = _MINUTE) -> tuple[float, float]:
-    """The stretch of a recording in which most events begin: its onset and offset; the first of several.
+    """Onset and offset of the stretch in which most events begin; the first of several.
 
     >>> busiest([Label("a.wav", t, t + 1, "dog") for t in (5.0, 100.0, 110.0)], 600.0)
     (75.0, 135.0)
@@ -131,21 +130,21 @@ def busiest(events: Sequence[Label], duration: float, length: float = _MINUTE) -
     within = np.searchsorted(onsets, onsets + length) - np.arange(len(onsets))
     first = int(within.argmax())
     last = onsets[first + within[first] - 1]
-    # in the middle, on a whole second
+    # events in the middle; starts at a whole second
     begin = math.floor(min(max(0.0, (onsets[first] + last - length) / 2), duration - length))
     return float(begin), begin + length
 
 
 def draw_stretches(folder: Path, scorer: Scorer, stretches: Sequence[Stretch]) -> list[Path]:
-    """Draw stretches of a job into its folder `figures`, as PNG and SVG; the PNG files.
+    """Draw stretches into the job's folder `figures`, as PNG and SVG; returns the PNG files.
 
-    Likelihoods are those that the job kept, or computed again.
+    Uses the scores that the job kept, or computes them again.
     """
     job, drawn = JobFolder(folder), []
     for stretch in stretches:
         hop = scorer.hop * scorer.reduction
-        first = math.floor(stretch.onset / hop)  # the figure begins with the frame
-        onset, p = first * hop, _likelihoods(job, scorer, stretch, first)
+        first = math.floor(stretch.onset / hop)  # the figure begins with a frame
+        onset, p = first * hop, _frame_probabilities(job, scorer, stretch, first)
         with Ledger(job.ledger, read_only=True) as ledger:
             events = ledger.events(stretch.entry.path)
         samples = audio.read(stretch.entry.path, rate=scorer.rate, onset=onset, offset=stretch.offset)
@@ -155,12 +154,12 @@ def draw_stretches(folder: Path, scorer: Scorer, stretches: Sequence[Stretch]) -
         place = job.scores(stretch.entry.name).relative_to(job.root / "scores").with_suffix("")
         target = job.root / "figures" / f"{place}_{stretch.onset:g}-{stretch.offset:g}s.png"
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)  # a parrot in a file name
+            warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)  # emoji in file names
             drawn.append(save(figure, target)[0])
     return drawn
 
 
-def _likelihoods(job: JobFolder, scorer: Scorer, stretch: Stretch, first: int) -> npt.NDArray[np.floating]:
+def _frame_probabilities(job: JobFolder, scorer: Scorer, stretch: Stretch, first: int) -> npt.NDArray[np.floating]:
     frames = output_frames(scorer, audio.info(stretch.entry.path).samples_at(scorer.rate))
     first = min(first, frames - 1)
     last = max(first + 1, min(frames, math.ceil(stretch.offset / (scorer.hop * scorer.reduction))))
@@ -173,26 +172,26 @@ def _likelihoods(job: JobFolder, scorer: Scorer, stretch: Stretch, first: int) -
 
 
 def _named(called: str | None, recordings: Mapping[str, Path]) -> str:
-    """The name of the recording called so, or whose name ends so."""
+    """The recording with this name or path, or whose name ends with it."""
     if called is None:
         if len(recordings) != 1:
-            raise ArgumentError(f"there are {len(recordings)} recordings; say which to draw: FILE@ONSET-OFFSET")
+            raise ArgumentError(f"the job has {counted(len(recordings), 'recording')}; name one: FILE@ONSET-OFFSET")
         return next(iter(recordings))
     exact = [name for name, path in recordings.items() if called in (name, str(path))]
     ending = exact or [name for name in recordings if name.endswith("/" + called)]
     if not ending:
         ends = {(name if "/" in called else name.rpartition("/")[2]).lower(): name for name in recordings}
         nearest = get_close_matches(called.lower(), ends, n=1, cutoff=0.0)
-        hint = f"; the nearest name in it is {ends[nearest[0]]}" if nearest else ""
+        hint = f"; the most similar name is {ends[nearest[0]]}" if nearest else ""
         raise ArgumentError(f"recording {called!r} is not in the job{hint}")
     if len(ending) > 1:
-        raise ArgumentError(f"{len(ending)} recordings are called {called}: {', '.join(ending[:5])}")
+        raise ArgumentError(f"{called} matches {len(ending)} recordings: {first_few(ending, 5)}")
     return ending[0]
 
 
 def _check_onset(wanted: str, name: str, onset: float, duration: float) -> None:
     if onset >= duration:
-        raise ArgumentError(f"figure {wanted!r} lies behind the end: {name} lasts {clock_time(duration)}")
+        raise ArgumentError(f"figure {wanted!r} is after the end of {name}, which lasts {clock_time(duration)}")
 
 
 def _seconds(text: str) -> float:

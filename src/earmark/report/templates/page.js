@@ -1,10 +1,14 @@
 "use strict";
-// Tables are sorted by the button in a heading; what has no value comes last, whatever the direction.
+// Each heading of a sortable table becomes a button that sorts by its column. Cells without a value come last.
 for (const table of document.querySelectorAll("table.sortable")) {
   const body = table.tBodies[0];
   const heads = [...table.tHead.rows[table.tHead.rows.length - 1].cells];
   heads.forEach((head, column) => {
-    head.querySelector("button").addEventListener("click", () => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.append(...head.childNodes);
+    head.append(button);
+    button.addEventListener("click", () => {
       const usual = head.dataset.first || "descending";
       const other = usual === "ascending" ? "descending" : "ascending";
       const direction = head.getAttribute("aria-sort") === usual ? other : usual;
@@ -26,7 +30,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
     });
   });
 }
-// One sound at a time.
+// Starting one player pauses the others.
 document.addEventListener("play", (event) => {
   for (const each of document.querySelectorAll("audio")) if (each !== event.target) each.pause();
 }, true);

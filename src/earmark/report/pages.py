@@ -1,0 +1,113 @@
+"""HTML pages that are a single file: templates, and figures and audio as parts of the page.
+
+Style and script are in the page; images and audio are `data:` URLs, so that a page opens from disk without a network.
+Templates escape everything that is not `Markup`: class and file names may contain anything.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+import warnings
+from datetime import date
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import IO, TYPE_CHECKING, Any
+
+import jinja2
+import numpy.typing as npt
+from markupsafe import Markup
+
+from earmark import audio
+from earmark.files import make_folder, written_whole
+from earmark.tables import short_number
+from earmark.text import counted, listed, plural
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["fill_page", "fill_text", "inline_audio", "inline_png", "inline_svg", "write_text"]
+
+_AUDIO_RATE = 32000  # Hz, one that MP3 supports
+_NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+
+
+def fill_page(template: str, **values: Any) -> str:
+    """Render a page from a template of this package; version and date are added."""
+    return _environment().get_template(template).render(version=version("earmark"), date=date.today(), **values)
+
+
+def fill_text(template: str, **values: Any) -> str:
+    """Render a template of plain text (*.txt.j2) as one line, without escapes."""
+    return " ".join(_environment().get_template(template).render(**values).split())
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("earmark.report"),
+        autoescape=lambda name: name is None or not name.endswith(".txt.j2"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals |= {"counted": counted, "listed": listed, "plural": plural, "short_number": short_number}
+    return environment
+
+
+def write_text(path: Path, text: str) -> Path:
+    """Write a page or a table, whole or not at all; missing folders are created."""
+    make_folder(path.parent)
+    with written_whole(path) as draft:
+        draft.write_text(text, encoding="utf-8", errors="replace")
+    return path
+
+
+def inline_svg(figure: Figure, description: str) -> Markup:
+    """A figure as an `<svg>` element of flexible width, with a description for screen readers.
+
+    Text stays text. Identifiers within the drawing are derived from the description, which must therefore be unique on
+    the page.
+    """
+    file = io.StringIO()
+    _draw(figure, file, {"svg.hashsalt": description}, format="svg", metadata=_NO_METADATA)
+    head, _, body = file.getvalue().partition("<svg")[2].partition(">")
+    box = re.search(r'viewBox="([^"]*)"', head)
+    used = set(re.findall(r'(?:url\(|href=")#([\w-]+)', body))
+    body = re.sub(r' id="([^"]*)"', lambda m: m[0] if m[1] in used else "", body)
+    body = re.sub(r"<style.*?</style>", "", body, flags=re.S)  # would apply to the whole page, which has the same rule
+    body = re.sub(r"font-family: [^;\"]*", "font-family: inherit", body)
+    opening = Markup('<svg viewBox="{}" role="img" aria-label="{}">').format(box[1] if box else "", description)
+    return opening + Markup(re.sub(r"\s*\n\s*", "\n", body))
+
+
+def inline_png(figure: Figure, *, dpi: int = 130) -> Markup:
+    """A figure as the `data:` URL of a PNG image."""
+    file = io.BytesIO()
+    _draw(figure, file, {}, format="png", dpi=dpi)
+    return _data_url("image/png", file.getvalue())
+
+
+def inline_audio(samples: npt.ArrayLike, rate: int) -> Markup:
+    """Mono audio as the `data:` URL of an MP3 file, which every browser plays."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "sound.mp3"
+        audio.write(path, audio.resample(samples, rate, _AUDIO_RATE), _AUDIO_RATE)
+        return _data_url("audio/mpeg", path.read_bytes())
+
+
+def _draw(figure: Figure, file: IO[Any], style: dict[Any, Any], **options: Any) -> None:
+    import matplotlib as mpl  # here, because a page without figures does not need it
+
+    from earmark.plots import STYLE
+
+    with mpl.rc_context({**STYLE, **style}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # browsers have more fonts
+        figure.savefig(file, **options)
+
+
+def _data_url(kind: str, content: bytes) -> Markup:
+    return Markup("data:{};base64,{}").format(kind, base64.b64encode(content).decode())
