@@ -208,7 +208,7 @@ def test_a_grid_is_run_kept_and_gathered(whole, tmp_path):
     other = gather(grid.selected(changes={"epochs": "7"}), out)
     assert changed_settings(other[0].folder.parent, other[0].cell) == {"training.epochs": (2, 7)}
     with pytest.raises(
-        ArgumentError, match=r"was run with training.epochs = 2, now 7; run the grid as it was, or in ano"
+        ArgumentError, match=r"was run with training.epochs = 2, now 7; restore the setting, or run the grid"
     ):
         run_grid(grid.selected(changes={"epochs": "7"}), out, cache=cache)
     write_results(rows, tmp_path / "results.csv")

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, ProgressColumn, Task, TextColumn
 from rich.progress import Progress as Bar
+from rich.text import Text
 
 from earmark.cli.app import make_console
 from earmark.progress import Progress
@@ -41,16 +42,16 @@ class _BarDisplay(Display):
     def __init__(self, console: Console, bar: Bar) -> None:
         super().__init__(console)
         self._bar = bar
-        self._stage = "starting"
-        self._task = bar.add_task(self._stage, total=None, amount="", detail="")
+        self._latest = Progress("starting")
+        self._task = bar.add_task(self._latest.stage, total=None, amount="", detail="")
 
     def __call__(self, progress: Progress) -> None:
-        if progress.stage != self._stage:
-            self._stage = progress.stage
+        if _is_new_stage(progress, self._latest):
             self._bar.remove_task(self._task)
             self._task = self._bar.add_task(
                 progress.stage, total=progress.total, completed=int(progress.done), amount="", detail=""
             )
+        self._latest = progress
         self._bar.update(
             self._task,
             completed=progress.done,
@@ -72,7 +73,7 @@ class _LogDisplay(Display):
 
     def __call__(self, progress: Progress) -> None:
         now = time.monotonic()
-        if progress.stage != self._latest.stage:
+        if _is_new_stage(progress, self._latest):
             self.finish()
             self._start, self._next_line = now, now + _FIRST_LINE
             self._done_at_start, self._has_lines = progress.done, False
@@ -97,6 +98,15 @@ class _LogDisplay(Display):
         self.print(f"{progress.stage}: {', '.join(filter(None, parts))}")
 
 
+class _TimeColumn(ProgressColumn):
+    """Time left, or elapsed where that cannot be estimated."""
+
+    def render(self, task: Task) -> Text:
+        if task.time_remaining:
+            return Text(f"{_duration(task.time_remaining)} left", no_wrap=True)
+        return Text(_duration(task.elapsed or 0), no_wrap=True)
+
+
 @contextmanager
 def live_display(*, quiet: bool = False) -> Iterator[Display]:
     """The display of a command; `quiet` shows nothing."""
@@ -112,13 +122,17 @@ def live_display(*, quiet: bool = False) -> Iterator[Display]:
             TextColumn("{task.description}"),
             BarColumn(bar_width=16),
             TextColumn("{task.fields[amount]}"),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
+            _TimeColumn(),
             TextColumn("{task.fields[detail]}"),
         )
         # standard output is redirected to the display's console, so only where it is the same terminal
         with Bar(*columns, console=console, transient=True, redirect_stdout=sys.stdout.isatty()) as bar:
             yield _BarDisplay(console, bar)
+
+
+def _is_new_stage(progress: Progress, latest: Progress) -> bool:
+    """Whether another stage starts, or the same one again."""
+    return progress.stage != latest.stage or progress.done < latest.done
 
 
 def _amount(progress: Progress) -> str:

@@ -123,6 +123,7 @@ def train(
             save(out, memory, settings, detector, optimizer, data)
 
     with interruptible() as interruption:
+        watch.started(memory.epoch, memory.step)
         while memory.epoch < knobs.epochs and not memory.schedule.is_over:
             set_learning_rate(optimizer, memory.schedule.learning_rate)
             _set_mode(detector, knobs.freeze_norm)

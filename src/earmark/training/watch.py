@@ -10,6 +10,8 @@ from earmark.progress import OnProgress, Progress, ignore_progress
 
 __all__ = ["TrainingProgress", "Watch"]
 
+_REPORT_EVERY = 1.0  # seconds, between looks at the loss
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingProgress(Progress):
@@ -33,11 +35,16 @@ class Watch:
     def __init__(self, epochs: int, steps: int, batch_size: int, on_progress: OnProgress | None) -> None:
         self._epochs, self._steps, self._batch_size = epochs, steps, batch_size
         self._on_progress = on_progress or ignore_progress
-        self._epoch_start = self._saved = time.monotonic()
+        self._epoch_start = self._saved = self._reported = time.monotonic()
         self._epoch_done = 0
         self._epoch, self._step, self._loss, self._score = 1, 0, math.nan, math.nan
         self.clips_per_second = 0.0
         """Of this epoch so far."""
+
+    def started(self, epoch: int, step: int) -> None:
+        """Report where a run starts or continues."""
+        self._epoch, self._step = epoch + 1, step
+        self._report()
 
     @property
     def since_saving(self) -> float:
@@ -52,6 +59,8 @@ class Watch:
         """Note that a step was done."""
         self._epoch_done += 1
         self._epoch, self._step = epoch + 1, step
+        if time.monotonic() - self._reported > _REPORT_EVERY:
+            self._report()
 
     def looked(self, loss: float) -> None:
         """Note the loss, and report."""
@@ -67,14 +76,19 @@ class Watch:
         self._epoch_start, self._epoch_done = time.monotonic(), 0
 
     def _report(self) -> None:
-        score = "" if math.isnan(self._score) else f", score {self._score:.3f}"
+        self._reported = time.monotonic()
+        details = []
+        if not math.isnan(self._loss):
+            details += [f"loss {self._loss:.4f}", f"{self.clips_per_second:.0f} clips/s"]
+        if not math.isnan(self._score):
+            details.insert(1, f"score {self._score:.3f}")
         self._on_progress(
             TrainingProgress(
                 stage="training",
                 done=self._epoch - 1 + self._step / self._steps,
                 total=self._epochs,
                 unit="epochs",
-                detail=f"loss {self._loss:.4f}{score}, {self.clips_per_second:.0f} clips/s",
+                detail=", ".join(details),
                 epoch=self._epoch,
                 epochs=self._epochs,
                 step=self._step,
