@@ -131,25 +131,20 @@ def detect(
         _print_events(detector, audio, decoder, workers, as_json)
         return
 
-    from earmark.detection.job import run_job
+    from earmark.detection.job import JobOptions, run_job
     from earmark.detection.spans import SPAN
 
-    with _interruptible(out), _executor(cluster, model, workers) as executor, _bar(quiet=as_json) as hook:
-        found = run_job(
-            detector,
-            audio,
-            out,
-            formats=formats,
-            decoder=decoder,
-            workers=workers,
-            keep_scores=keep_scores,
-            presence=horizon,
-            executor=executor,
-            span=3600.0 if cluster else SPAN,  # fewer, larger pieces travel better
-            retry=retry,
-            hook=hook,
-            command=shlex.join(["earmark", *sys.argv[1:]]),
-        )
+    options = JobOptions(
+        formats=formats,
+        decoder=decoder,
+        keep_scores=keep_scores,
+        presence=horizon,
+        span=3600.0 if cluster else SPAN,  # fewer, larger pieces travel better
+        retry=retry,
+        command=shlex.join(["earmark", *sys.argv[1:]]),
+    )
+    with _interruptible(out), _executor(cluster, model, workers) as executor, _bar(quiet=as_json) as on_progress:
+        found = run_job(detector, audio, out, options, workers=workers, executor=executor, on_progress=on_progress)
     shown = _show(out, detector, figure or [], report)
     if as_json:
         print(json_text({**found.to_dict(), "shown": [str(path) for path in shown]}))
@@ -157,23 +152,28 @@ def detect(
         _tell(found, out)
         for path in shown:
             print(path)
-    if found.failed == found.files:
-        example = f", such as {found.trouble}" if found.trouble else ""
+    if found.failed and found.failed == found.files:
+        example = f", such as {found.first_failure}" if found.first_failure else ""
         raise DataError(f"none of {found.files} recordings could be read{example}; {out / 'failed.csv'} says why")
 
 
 def _show(out: Path, detector: SoundDetector, figures: list[str], report: bool) -> list[Path]:
     """Draw what was asked for, and write the page; the pictures, and the page."""
+    from earmark.detection.outputs import writing_views
+
     shown: list[Path] = []
     if figures:
-        from earmark.report.stretches import choose_stretches, draw_stretches
+        from earmark.report.stretches import choose_stretches, draw_stretches, figure_path
 
         stretches = [stretch for wanted in figures for stretch in choose_stretches(out, wanted)]
-        shown += draw_stretches(out, detector.scorer, stretches)
+        paths = [figure_path(out, stretch).with_suffix(end) for stretch in stretches for end in (".png", ".svg")]
+        with writing_views(out, paths):
+            shown += draw_stretches(out, detector.scorer, stretches)
     if report:
         from earmark.report.job import write_job_report
 
-        shown.append(write_job_report(out, figures=list(shown)))
+        with writing_views(out, [out / "report.html"]):
+            shown.append(write_job_report(out, figures=list(shown)))
     return shown
 
 
@@ -246,7 +246,7 @@ def _print_events(
 
     names = dict(choose_names(find_recordings(inputs), {}))
     if not names:
-        raise DataError("there are no files of sound in what was given")
+        raise DataError("there are no audio files in what was given")
     events: dict[Path, list[Label]] = {}
     failed: dict[Path, str] = {}
 
@@ -280,9 +280,9 @@ def _print_table(events: list[Label], *, with_names: bool) -> None:
 
 
 def _tell(found: JobReport, out: Path) -> None:
-    done = found.done + found.redecided + found.kept
+    done = found.done + found.redecoded + found.kept
     before = f", {found.kept} of them before" if found.kept else ""
-    again = f", {found.redecided} from what was kept" if found.redecided else ""
+    again = f", {found.redecoded} from kept results" if found.redecoded else ""
     print(f"{done} of {found.files} recordings done{before}{again}; {found.events} events in {out / 'events.csv'}")
     if found.hours and found.seconds:
         speed = 3600 * found.hours / found.seconds
@@ -291,12 +291,12 @@ def _tell(found: JobReport, out: Path) -> None:
         print(f"probabilities of {counted(found.presence, 'recording')} in {out / 'presence.csv'}")
     if found.failed:
         print(f"{found.failed} failed: {out / 'failed.csv'} says which and why")
-    if found.gone:
-        print(f"{counted(found.gone, 'recording')} no longer there: left out of events.csv, files in events stay")
-    if found.waiting:
-        print(f"{counted(found.waiting, 'recording')} of earlier calls still to do: not in events.csv until then")
+    if found.missing:
+        print(f"{counted(found.missing, 'recording')} no longer there: left out of events.csv, files in events stay")
+    if found.pending:
+        print(f"{counted(found.pending, 'recording')} of earlier runs still to do: not in events.csv until then")
     if found.edited:
-        print(f"{counted(found.edited, 'file')} of an earlier run, changed since, kept with .edited in the name")
+        print(f"{counted(found.edited, 'file')} edited or added by hand: kept with .edited in the name")
 
 
 @contextmanager
@@ -321,7 +321,7 @@ def _interruptible(out: Path) -> Iterator[None]:
         left = _left(out)
         print(
             f"earmark: interrupted{f', {left} still to do' if left else ''}; what is done is in {out}, and the same "
-            "command goes on with the rest",
+            "command continues with the rest",
             file=sys.stderr,
         )
         raise typer.Exit(130) from None
@@ -337,8 +337,7 @@ def _left(out: Path) -> str | None:
     if not JobFolder(out).ledger.exists():
         return None
     with Ledger(JobFolder(out).ledger, read_only=True) as ledger:
-        counts = ledger.counts()
-    left = counts["pending"] + counts["running"]
+        left = ledger.counts()["pending"]
     return counted(left, "recording") if left else None
 
 

@@ -108,8 +108,7 @@ def read_job(folder: Path) -> Job:
                 times.extend((row.onset, row.offset, 1.0 if row.confidence is None else row.confidence))
     numbers, seconds = np.array(whole).reshape(-1, 2), np.array(times).reshape(-1, 3)
     found = Found(numbers[:, 0].astype(np.int64), numbers[:, 1].astype(np.int64), *seconds.T)
-    waiting = counts["pending"] + counts["running"]
-    return Job(folder.absolute().name, tuple(classes), recordings, found, failed, waiting, settings)
+    return Job(folder.absolute().name, tuple(classes), recordings, found, failed, counts["pending"], settings)
 
 
 def render_job(job: Job, figures: Sequence[tuple[str, bytes]] = ()) -> str:

@@ -24,7 +24,15 @@ from earmark.inference.scores import read_scores
 from earmark.plots.recording import clock_time, recording_figure
 from earmark.plots.style import save
 
-__all__ = ["Stretch", "busiest", "check_stretch", "check_stretches", "choose_stretches", "draw_stretches"]
+__all__ = [
+    "Stretch",
+    "busiest",
+    "check_stretch",
+    "check_stretches",
+    "choose_stretches",
+    "draw_stretches",
+    "figure_path",
+]
 
 _BUSIEST = "busiest"
 _MINUTE = 60.0
@@ -136,6 +144,13 @@ def busiest(events: Sequence[Label], duration: float, length: float = _MINUTE) -
     return float(begin), begin + length
 
 
+def figure_path(folder: Path, stretch: Stretch) -> Path:
+    """The PNG file of a stretch in the folder of a job; the SVG file lies beside it."""
+    job = JobFolder(folder)
+    place = job.scores(stretch.entry.name).relative_to(job.root / "scores").with_suffix("")
+    return job.root / "figures" / f"{place}_{stretch.onset:g}-{stretch.offset:g}s.png"
+
+
 def draw_stretches(folder: Path, scorer: Scorer, stretches: Sequence[Stretch]) -> list[Path]:
     """Draw stretches of a job into its folder `figures`, as PNG and SVG; the PNG files.
 
@@ -152,11 +167,9 @@ def draw_stretches(folder: Path, scorer: Scorer, stretches: Sequence[Stretch]) -
         figure = recording_figure(
             samples, scorer.rate, p, scorer.classes, events, p_hop=hop, onset=onset, title=stretch.title
         )
-        place = job.scores(stretch.entry.name).relative_to(job.root / "scores").with_suffix("")
-        target = job.root / "figures" / f"{place}_{stretch.onset:g}-{stretch.offset:g}s.png"
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)  # a parrot in a file name
-            drawn.append(save(figure, target)[0])
+            drawn.append(save(figure, figure_path(folder, stretch))[0])
     return drawn
 
 
