@@ -31,7 +31,7 @@ from ray.cluster_utils import Cluster
 from earmark import audio
 from earmark.checkpoint import save_detector
 from earmark.cluster import RayExecutor
-from earmark.detection.job import run_job
+from earmark.detection.job import JobOptions, run_job
 from earmark.detection.spans import Probabilities, Span
 from earmark.detector import Detector
 from earmark.features import FeatureConfig, LogMel
@@ -51,7 +51,7 @@ def main() -> None:
         sounds = make_recordings(folder / "sounds", options.files, 60 * options.minutes)
         model = make_model(folder / "model.safetensors")
         began = time.perf_counter()
-        run_job(model, [sounds], folder / "local", workers=2, keep_scores=True, span=60.0)
+        run_job(model, [sounds], folder / "local", JobOptions(keep_scores=True, span=60.0), workers=2)
         print(f"local: {options.files} recordings of {options.minutes:g} min in {time.perf_counter() - began:.1f} s")
         nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
         other = nodes.add_node(num_cpus=1)
@@ -60,7 +60,8 @@ def main() -> None:
                 print(f"cluster: {len(ray.nodes())} nodes, Ray {ray.__version__}")
                 watched = Sabotaged(executor, nodes, other if options.lose_node else None)
                 began = time.perf_counter()
-                report = run_job(model, [sounds], folder / "cluster", executor=watched, keep_scores=True, span=60.0)
+                job = JobOptions(keep_scores=True, span=60.0)
+                report = run_job(model, [sounds], folder / "cluster", job, executor=watched)
                 print(f"cluster: {report.done} done, {report.failed} failed in {time.perf_counter() - began:.1f} s")
         finally:
             nodes.shutdown()

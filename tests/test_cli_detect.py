@@ -111,7 +111,7 @@ def test_presence_and_scores(earmark, model, recordings, tmp_path):
     assert float(lines[1].split(",")[3]) == pytest.approx(0.668, abs=1e-3)
     code, told, _ = earmark("detect", model, recordings, "--out", out, "--presence", "1.5", "--keep-scores")
     assert code == 0
-    assert "2 from what was kept" in told
+    assert "2 from kept results" in told
     assert f"probabilities of 2 recordings in {out / 'presence.csv'}\n" in told
     assert len((out / "presence.csv").read_text().splitlines()) == 5
     options = ("--presence", "recording", "--keep-scores", "--report")
@@ -193,7 +193,7 @@ def test_a_job_goes_on_after_figures_of_recordings_in_folders(earmark, model, tm
     code, told, err = earmark("detect", model, nest, "--out", out)
     assert (code, err) == (0, "")
     assert told.startswith("2 of 2 recordings done, 1 of them before")
-    assert not list((out / "figures").iterdir())
+    assert not (out / "figures").exists()
 
 
 def test_names_that_are_no_text_can_be_given_and_printed(earmark, model, tmp_path):
@@ -239,7 +239,7 @@ def test_interrupted_with_another_threshold_it_says_how_much_is_left(earmark, mo
     _, out, _ = earmark("detect", model, recordings / "a.wav", "--out", tmp_path / "o", "--threshold", "0.6")
     assert out.splitlines() == [
         f"1 of 1 recordings done, 1 of them before; 1 events in {tmp_path / 'o' / 'events.csv'}",
-        "1 recording of earlier calls still to do: not in events.csv until then",
+        "1 recording of earlier runs still to do: not in events.csv until then",
     ]
 
 
@@ -255,7 +255,7 @@ def test_what_changed_by_hand_and_what_is_gone_is_said(earmark, model, tmp_path)
     assert told.splitlines() == [
         f"1 of 1 recordings done, 1 of them before; 1 events in {out / 'events.csv'}",
         "1 recording no longer there: left out of events.csv, files in events stay",
-        "1 file of an earlier run, changed since, kept with .edited in the name",
+        "1 file edited or added by hand: kept with .edited in the name",
     ]
     assert "owl" in (out / "events.edited.csv").read_text()
 
@@ -320,7 +320,7 @@ def test_mistakes_are_one_line(options, message, earmark, model, recordings, tmp
 def test_nothing_to_hear_is_one_line(earmark, model, tmp_path):
     for options in ([], ["--out", tmp_path / "o"]):
         code, _, err = earmark("detect", model, tmp_path, *options)
-        assert (code, err) == (2, "earmark: there are no files of sound in what was given\n")
+        assert (code, err) == (2, "earmark: there are no audio files in what was given\n")
     code, _, err = earmark("detect", model, tmp_path / "nowhere", "--out", tmp_path / "o")
     assert (code, err) == (2, f"earmark: {tmp_path / 'nowhere'}: there is no such file or folder\n")
     assert not (tmp_path / "o").exists()

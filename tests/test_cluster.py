@@ -18,7 +18,7 @@ import torch
 from earmark import audio, cluster
 from earmark.checkpoint import save_detector
 from earmark.cluster import RayExecutor
-from earmark.detection.job import run_job
+from earmark.detection.job import JobOptions, run_job
 from earmark.detection.spans import Span
 from earmark.detector import Detector
 from earmark.errors import ArgumentError, DataError, MissingExtraError
@@ -113,13 +113,13 @@ def halting(flag):
 
 
 def test_a_job_on_a_cluster_survives_losses_and_equals_the_local_one(tmp_path, model, sounds, two_nodes, monkeypatch):
-    settings = {"decoder": Decoder(min_duration=0.1), "keep_scores": True, "span": 20.0}
-    local = run_job(model, [sounds], tmp_path / "local", workers=1, **settings)
+    options = JobOptions(decoder=Decoder(min_duration=0.1), keep_scores=True, span=20.0)
+    local = run_job(model, [sounds], tmp_path / "local", options, workers=1)
     assert (local.done, local.failed) == (6, 1)
     monkeypatch.setattr(cluster, "_run_span", halting(tmp_path / "flag"))
     with RayExecutor(two_nodes.address, model) as executor:
         sabotaged = Sabotaged(executor, two_nodes, tmp_path / "flag")
-        spread = run_job(model, [sounds], tmp_path / "spread", executor=sabotaged, **settings)
+        spread = run_job(model, [sounds], tmp_path / "spread", options, executor=sabotaged)
 
         gone = Span(sounds / "gone.wav", 0, 5)
         ((_, refused),) = executor.map_spans([gone])

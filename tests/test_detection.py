@@ -1,9 +1,11 @@
 """One recording: from a file or samples to events; spans, and how recordings are called."""
 
 import os
+import sqlite3
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +21,7 @@ from earmark.checkpoint import save_detector
 from earmark.datasets import open_data
 from earmark.detection.detector import SoundDetector, load
 from earmark.detection.inputs import find_recordings
-from earmark.detection.ledger import DIED_TWICE, Ledger
+from earmark.detection.ledger import Ledger
 from earmark.detection.outputs import JobFolder, check_formats, choose_names, table_name
 from earmark.detection.spans import LocalExecutor, Plan, Span, plan, score_files, score_span
 from earmark.errors import ArgumentError, DataError
@@ -264,7 +266,7 @@ def test_a_ledger_keeps_any_name_and_each_state(tmp_path):
         assert ledger.entry(strange).state == "pending"
         ledger.fail(strange, "no good")
         assert [(e.path, e.reason) for e in ledger.entries("failed")] == [(strange, "no good")]
-        assert ledger.counts() == {"pending": 1, "running": 0, "done": 0, "failed": 1}
+        assert ledger.counts() == {"pending": 1, "failed": 1}
         with pytest.raises(ArgumentError, match="/c is not in the ledger"):
             ledger.entry(Path("/c"))
         with pytest.raises(ArgumentError, match="/c is not in the ledger"):
@@ -273,7 +275,7 @@ def test_a_ledger_keeps_any_name_and_each_state(tmp_path):
         assert ledger.counts()["failed"] == 1
         with pytest.raises(DataError, match="ledger cannot be used: attempt to write a readonly database"):
             ledger.begin(strange)
-    with pytest.raises(ArgumentError, match="there is no such ledger"):
+    with pytest.raises(ArgumentError, match="no such ledger"):
         Ledger(tmp_path / "none.sqlite", read_only=True)
 
 
@@ -283,48 +285,34 @@ def test_a_ledger_keeps_its_journal_while_it_is_open_and_is_one_file_afterwards(
         ledger.begin(Path("/a"))
         assert (tmp_path / "l-journal").stat().st_size == 0  # emptied: to remove it each time costs most of a change
         with Ledger(tmp_path / "l", read_only=True) as reader:
-            assert reader.counts()["running"] == 1
+            assert reader.counts()["pending"] == 1
         assert sorted(os.listdir(tmp_path)) == ["l", "l-journal"]
     assert os.listdir(tmp_path) == ["l"]
 
 
-def test_who_was_running_at_two_deaths_is_failed(tmp_path):
-    path, other = Path("/a"), Path("/b")
-    with Ledger(tmp_path / "l") as ledger:
-        ledger.add([(path, "a"), (other, "b")])
-        ledger.begin(path)
-        ledger.begin(other)
-        assert ledger.recover() == [path, other]  # died once
-        ledger.begin(path)
-        ledger.release()  # ended in good order
-        assert ledger.recover() == [path, other]
-        ledger.begin(path)
-        assert ledger.recover() == [other]
-        assert (ledger.entry(path).state, ledger.entry(path).reason) == ("failed", DIED_TWICE)
-        ledger.forgive(path)
-        assert (ledger.entry(path).state, ledger.entry(path).attempts) == ("pending", 0)
-
-
-def test_a_recording_that_failed_leaves_no_events_to_another(tmp_path):
-    path, settings = Path("/a"), '{"decoder": {}, "presence": null}'
-    done = {"status": os.stat(tmp_path), "duration": 1.0, "seconds": 1.0, "settings": settings, "formats": "tsv"}
+def test_a_file_that_changed_loses_its_results_when_it_is_read(tmp_path):
+    path, before = Path("/a"), os.stat(tmp_path)
+    os.utime(tmp_path, (1, 1))
     with Ledger(tmp_path / "l") as ledger:
         ledger.add([(path, "a")])
-        presence = [(0.0, 1.0, np.ones(1))]
-        ledger.finish(path, [Label("a", 0.0, 1.0, "dog")], scores=False, presence=presence, **done)
-        for _ in range(2):
-            ledger.begin(path)
-            ledger.recover()
-        assert (ledger.entry(path).state, ledger.entry(path).settings) == ("failed", None)
-        assert (ledger.events(path), ledger.presence(path)) == ([], [])
-        ledger.forgive(path)
-        ledger.finish(path, [Label("a", 0.0, 1.0, "dog")], scores=False, presence=presence, **done)
-        ledger.drop_failed([path])
-        assert len(ledger.events(path)) == 1  # it did not fail
-        ledger._update(path, "state = 'failed'")  # as an older ledger has it, with events
-        ledger.drop_failed([path])
-        ledger.add([(Path("/b"), "b")])
-        assert (ledger.events(Path("/b")), ledger.presence(Path("/b"))) == ([], [])
+        ledger.set_presence(path, 1.0, np.array([[0.0, 1.0, 0.5]]))
+        ledger.finish(path, [Label("a", 0.0, 1.0, "dog")], status=before, duration=1.0)
+        assert [(name, values.tolist()) for name, values in ledger.all_presence(1.0)] == [("a", [0.0, 1.0, 0.5])]
+        assert (ledger.entry(path).state, len(ledger.events(path))) == ("done", 1)
+        ledger.begin(path, before)
+        ledger.release([path])
+        assert (ledger.entry(path).state, ledger.entry(path).attempts) == ("done", 0)
+        ledger.begin(path, os.stat(tmp_path))
+        assert (ledger.entry(path).state, ledger.entry(path).attempts) == ("pending", 1)
+        assert (ledger.events(path), list(ledger.all_presence(1.0))) == ([], [])
+
+
+def test_a_ledger_of_another_version_is_refused(tmp_path):
+    with closing(sqlite3.connect(tmp_path / "l")) as database:
+        database.execute("CREATE TABLE files (id INTEGER)")
+    for read_only in (False, True):
+        with pytest.raises(ArgumentError, match="written by another version of earmark; choose another folder"):
+            Ledger(tmp_path / "l", read_only=read_only)
 
 
 def test_a_ledger_that_is_none_is_refused(tmp_path):

@@ -152,11 +152,10 @@ def folder(tmp_path):
     names = ["SM4_20260514_221500.wav", NASTY + ".wav", "bad.wav", "worse.wav", "later.wav"]
     paths = [Path("/recordings", name) for name in names]
     events = [Label(names[0], 3.0, 4.5, "dog", True, 0.75), Label(names[0], 3600.0, 3660.0, NASTY, True, 0.5)]
-    done = {"status": os.stat(out), "seconds": 1.0, "settings": "", "formats": "tsv", "scores": False}
     with Ledger(out / "ledger.sqlite") as ledger:
         ledger.add(zip(paths, names, strict=True))
-        ledger.finish(paths[0], events, duration=7200.0, **done)
-        ledger.finish(paths[1], [], duration=60.0, **done)
+        ledger.finish(paths[0], events, status=os.stat(out), duration=7200.0)
+        ledger.finish(paths[1], [], status=os.stat(out), duration=60.0)
         ledger.fail(paths[2], "is empty: 0 bytes")
         ledger.fail(paths[3], "<i>holds text</i>\nand no sound")
     about = {

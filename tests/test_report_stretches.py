@@ -9,7 +9,7 @@ from fake_scorer import EnergyScorer, bursts
 from earmark import audio
 from earmark.annotations import Label
 from earmark.detection.detector import SoundDetector
-from earmark.detection.job import run_job
+from earmark.detection.job import JobOptions, run_job
 from earmark.detection.ledger import Ledger
 from earmark.detection.outputs import JobFolder
 from earmark.errors import ArgumentError, DataError
@@ -25,7 +25,7 @@ def job(tmp_path_factory):
     for name, sound in sounds.items():
         (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
         audio.write(tmp_path / "in" / name, sound, 8000)
-    run_job(SoundDetector(EnergyScorer()), [tmp_path / "in"], tmp_path / "out", keep_scores=True)
+    run_job(SoundDetector(EnergyScorer()), [tmp_path / "in"], tmp_path / "out", JobOptions(keep_scores=True))
     return tmp_path / "out"
 
 

@@ -18,7 +18,7 @@ from earmark import plots
 from earmark.annotations import LabelTable
 from earmark.datasets import open_data
 from earmark.detection.detector import load
-from earmark.detection.job import run_job
+from earmark.detection.job import JobOptions, run_job
 from earmark.evaluation import segment
 from earmark.evaluation.comparison import Comparison, Entry, compare_entries
 from earmark.experiment import Grid, gather, run_grid, write_results
@@ -131,7 +131,8 @@ def _detect(model: Path, sounds: Path, out: Path, on_progress: OnProgress) -> tu
     """Events found in a recording of soundscapes that nobody trained on, the truth, and the page."""
     recording = join(sounds, "test", duration=_RECORDING)
     folder = out / "detection"
-    run_job(model, [recording.path], folder, formats=("tsv", "audacity"), keep_scores=True, on_progress=on_progress)
+    options = JobOptions(formats=("tsv", "audacity"), keep_scores=True)
+    run_job(model, [recording.path], folder, options, on_progress=on_progress)
     drawn = draw_stretches(folder, load(model).scorer, choose_stretches(folder, "busiest"))
     page = write_job_report(folder, figures=drawn)
     return read_labels(folder / "events.csv"), read_labels(recording.labels), page

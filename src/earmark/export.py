@@ -4,9 +4,9 @@
     dynamic (bags, frames', classes)     a probability per output frame and class
     static  (bags, classes)              pooled by the model's operator over the whole bag
 
-The file includes feature extraction. Its Fourier transform is written as two matrix products, which take a small part of
-the time of onnxruntime's own transform (`benchmarks/export.py`). A file is written only after onnxruntime has reproduced
-PyTorch's output. Its metadata hold what `earmark.inference.onnx_scorer` needs to detect with it.
+The file includes feature extraction. Its Fourier transform is written as two matrix products, which take a small part
+of the time of onnxruntime's own transform (`benchmarks/export.py`). A file is written only after onnxruntime has
+reproduced PyTorch's output. Its metadata hold what `earmark.inference.onnx_scorer` needs to detect with it.
 """
 
 from __future__ import annotations
@@ -290,7 +290,7 @@ def _quiet() -> Iterator[None]:
 
 @torch.inference_mode()
 def _check(content: bytes, detector: Detector, least: int) -> float:
-    """The largest difference between file and detector over batches of several sizes and lengths; an error if too large."""
+    """The largest difference between file and detector, over batches of several sizes; an error if too large."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])

@@ -55,9 +55,12 @@ def remove_drafts(files: Iterable[Path]) -> None:
         names[file.parent].add(file.name)
     for folder, wanted in names.items():
         for path in folder.iterdir() if folder.is_dir() else ():
-            draft = _DRAFT.fullmatch(path.stem)
-            if draft and draft[1] + path.suffix in wanted and path.name not in wanted:
-                path.unlink(missing_ok=True)
+            stem = path.stem
+            while path.name not in wanted and (draft := _DRAFT.fullmatch(stem)):
+                stem = draft[1]  # which may be a draft itself
+                if stem + path.suffix in wanted:
+                    path.unlink(missing_ok=True)
+                    break
 
 
 @contextmanager

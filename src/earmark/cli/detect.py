@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -108,46 +107,39 @@ def detect(
                 raise ArgumentError(f"{name} needs a folder to write to: give --out too")
     horizon = None if presence is None else _horizon(presence)
     changes = {"threshold": threshold, "median": median, "min_duration": min_duration, "min_gap": min_gap}
-    decoder, own = _decoder(thresholds, {name: value for name, value in changes.items() if value is not None})
-    if live:
-        if own is not None:
-            decoder = _matched(decoder, own, _classes_of(model), thresholds)
-        detect_live(model, str(audio[0]), decoder, out=out, formats=formats, as_json=as_json, **for_live)
-        return
-
+    changes = {name: value for name, value in changes.items() if value is not None}
+    if thresholds is not None and threshold is not None:
+        raise ArgumentError("--threshold and --thresholds do not go together; give one of them")
     if figure and out is not None:
-        from earmark.report.stretches import check_stretches
+        from earmark.reporting.stretches import check_stretches
 
         check_stretches(figure, audio, out)
-
     from earmark.detection.detector import load
+    from earmark.events import Decoder, load_decoder
 
     detector = load(model)
-    if own is not None:
-        decoder = _matched(decoder, own, detector.classes, thresholds)
+    decoder = Decoder() if thresholds is None else load_decoder(thresholds, detector.classes)
+    decoder = replace(decoder, **changes)
+    if live:
+        detect_live(detector, str(audio[0]), decoder, out=out, formats=formats, as_json=as_json, **for_live)
+        return
     if out is None:
         _print_events(detector, audio, decoder, workers, as_json)
         return
-
-    from earmark.detection.job import run_job
+    from earmark.detection.job import JobOptions, run_job
     from earmark.detection.spans import SPAN
 
+    options = JobOptions(
+        formats=formats,
+        decoder=decoder,
+        keep_scores=keep_scores,
+        presence=horizon,
+        span=3600.0 if cluster else SPAN,  # fewer, larger pieces travel better
+        retry=retry,
+        command=shlex.join(["earmark", *sys.argv[1:]]),
+    )
     with _explaining(out), _executor(cluster, model, workers) as executor, live_display(quiet=as_json) as display:
-        found = run_job(
-            detector,
-            audio,
-            out,
-            formats=formats,
-            decoder=decoder,
-            workers=workers,
-            keep_scores=keep_scores,
-            presence=horizon,
-            executor=executor,
-            span=3600.0 if cluster else SPAN,  # fewer, larger pieces travel better
-            retry=retry,
-            on_progress=display,
-            command=shlex.join(["earmark", *sys.argv[1:]]),
-        )
+        found = run_job(detector, audio, out, options, workers=workers, executor=executor, on_progress=display)
     shown = _show(out, detector, figure or [], report)
     if as_json:
         print(json_text({**found.to_dict(), "shown": [str(path) for path in shown]}))
@@ -155,72 +147,29 @@ def detect(
         _tell(found, out)
         for path in shown:
             print(path)
-    if found.failed == found.files:
-        example = f", such as {found.trouble}" if found.trouble else ""
+    if found.failed and found.failed == found.files:
+        example = f", such as {found.first_failure}" if found.first_failure else ""
         raise DataError(f"none of {found.files} recordings could be read{example}; {out / 'failed.csv'} says why")
 
 
 def _show(out: Path, detector: SoundDetector, figures: list[str], report: bool) -> list[Path]:
     """Draw what was asked for, and write the page; the pictures, and the page."""
+    from earmark.detection.outputs import writing_views
+
     shown: list[Path] = []
     if figures:
-        from earmark.report.stretches import choose_stretches, draw_stretches
+        from earmark.reporting.stretches import choose_stretches, draw_stretches, figure_path
 
         stretches = [stretch for wanted in figures for stretch in choose_stretches(out, wanted)]
-        shown += draw_stretches(out, detector.scorer, stretches)
+        paths = [figure_path(out, stretch).with_suffix(end) for stretch in stretches for end in (".png", ".svg")]
+        with writing_views(out, paths):
+            shown += draw_stretches(out, detector.scorer, stretches)
     if report:
-        from earmark.report.job import write_job_report
+        from earmark.reporting.job import write_job_report
 
-        shown.append(write_job_report(out, figures=list(shown)))
+        with writing_views(out, [out / "report.html"]):
+            shown.append(write_job_report(out, figures=list(shown)))
     return shown
-
-
-def _decoder(path: Path | None, changes: dict[str, Any]) -> tuple[Decoder, list[str] | None]:
-    """What was asked for, and the classes that settings per class are for, where the file says so."""
-    from earmark.events import Decoder
-
-    if path is None:
-        return Decoder(**changes), None
-    if "threshold" in changes:
-        raise ArgumentError("--threshold and --thresholds do not go together; give one of them")
-    try:
-        settings = json.loads(path.read_text())
-    except OSError as error:
-        raise ArgumentError(f"{path}: cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise ArgumentError(f"{path}: not JSON: {error}") from error
-    own = None
-    if isinstance(settings, dict) and "decoder" in settings:
-        own, settings = settings.get("classes"), settings["decoder"]
-    if not isinstance(settings, dict):
-        raise ArgumentError(f"{path}: an object with a decoder's settings expected, under 'decoder' or by itself")
-    if own is not None and not (isinstance(own, list) and all(isinstance(label, str) for label in own)):
-        raise ArgumentError(f"{path}: 'classes' must be a list of names, found {own!r}")
-    return replace(Decoder.from_dict(settings), **changes), own
-
-
-def _matched(decoder: Decoder, own: list[str], classes: Sequence[str], path: Path | None) -> Decoder:
-    """The decoder for a model's classes: settings per class go by name, whatever the order of the file's own."""
-    from earmark.datasets.matching import first_few
-
-    settings = {name: value for name, value in decoder.to_dict().items() if isinstance(value, list)}
-    for name, values in settings.items():
-        if len(values) != len(own):
-            raise ArgumentError(f"{path}: {name} is given for {len(values)} classes, but 'classes' names {len(own)}")
-    missing = [label for label in classes if label not in own] if settings else []
-    if missing:
-        raise ArgumentError(
-            f"{path}: thresholds for other classes than the model's: none for {first_few(missing)}; tune them "
-            "with this model: earmark evaluate --tune-on"
-        )
-    ordered: dict[str, Any] = {name: tuple(v[own.index(c)] for c in classes) for name, v in settings.items()}
-    return replace(decoder, **ordered)
-
-
-def _classes_of(model: Path) -> Sequence[str]:
-    from earmark.detection.detector import load
-
-    return load(model).classes
 
 
 def _horizon(text: str) -> float:
@@ -244,7 +193,7 @@ def _print_events(
 
     names = dict(choose_names(find_recordings(inputs), {}))
     if not names:
-        raise DataError("there are no files of sound in what was given")
+        raise DataError("there are no audio files in what was given")
     events: dict[Path, list[Label]] = {}
     failed: dict[Path, str] = {}
 
@@ -278,9 +227,9 @@ def _print_table(events: list[Label], *, with_names: bool) -> None:
 
 
 def _tell(found: JobReport, out: Path) -> None:
-    done = found.done + found.redecided + found.kept
+    done = found.done + found.redecoded + found.kept
     before = f", {found.kept} of them before" if found.kept else ""
-    again = f", {found.redecided} from what was kept" if found.redecided else ""
+    again = f", {found.redecoded} from kept results" if found.redecoded else ""
     print(f"{done} of {found.files} recordings done{before}{again}; {found.events} events in {out / 'events.csv'}")
     if found.hours and found.seconds:
         speed = 3600 * found.hours / found.seconds
@@ -289,12 +238,12 @@ def _tell(found: JobReport, out: Path) -> None:
         print(f"probabilities of {counted(found.presence, 'recording')} in {out / 'presence.csv'}")
     if found.failed:
         print(f"{found.failed} failed: {out / 'failed.csv'} says which and why")
-    if found.gone:
-        print(f"{counted(found.gone, 'recording')} no longer there: left out of events.csv, files in events stay")
-    if found.waiting:
-        print(f"{counted(found.waiting, 'recording')} of earlier calls still to do: not in events.csv until then")
+    if found.missing:
+        print(f"{counted(found.missing, 'recording')} no longer there: left out of events.csv, files in events stay")
+    if found.pending:
+        print(f"{counted(found.pending, 'recording')} of earlier runs still to do: not in events.csv until then")
     if found.edited:
-        print(f"{counted(found.edited, 'file')} of an earlier run, changed since, kept with .edited in the name")
+        print(f"{counted(found.edited, 'file')} edited or added by hand: kept with .edited in the name")
 
 
 @contextmanager
@@ -328,6 +277,5 @@ def _left(out: Path) -> str | None:
     if not JobFolder(out).ledger.exists():
         return None
     with Ledger(JobFolder(out).ledger, read_only=True) as ledger:
-        counts = ledger.counts()
-    left = counts["pending"] + counts["running"]
+        left = ledger.counts()["pending"]
     return counted(left, "recording") if left else None

@@ -16,6 +16,7 @@ from earmark.files import json_text
 if TYPE_CHECKING:
     from earmark.annotations import Label
     from earmark.audio.pcm import LiveSound, PcmFormat, Stop
+    from earmark.detection.detector import SoundDetector
     from earmark.events import Decoder
 
 __all__ = ["check_options", "detect_live"]
@@ -34,7 +35,7 @@ def check_options(live: bool, audio: list[Path], for_live: dict[str, Any], for_j
 
 
 def detect_live(
-    model: Path,
+    detector: SoundDetector,
     source: str,
     decoder: Decoder,
     *,
@@ -54,14 +55,13 @@ def detect_live(
     close; at the end of the sound all of them are written in each format, as `events` with the format's suffix.
     """
     from earmark.audio.pcm import Stop
-    from earmark.detection.detector import load
     from earmark.detection.live import latency_bound, listen
     from earmark.detection.outputs import check_formats, growing_table, table_name
     from earmark.files import make_folder
 
     names = () if out is None else check_formats(formats)
     folder = None if out is None else make_folder(out)
-    scorer = load(model).scorer
+    scorer = detector.scorer
     stop, block = Stop(), 0.5 if block is None else block
     kept: list[Label] = []
     with _asked_by_signals(stop), ExitStack() as files:

@@ -1,126 +1,104 @@
-"""Recordings that a job is given: which there are, and what has become of those that it had."""
+"""The recordings that a job is given, and those of earlier runs that are no longer there."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from earmark import audio
 from earmark.audio.containers import folder_trouble, plain_name
+from earmark.detection.ledger import Entry
 from earmark.errors import ArgumentError, DataError
 
-__all__ = [
-    "check_there",
-    "digest_of",
-    "find_recordings",
-    "is_below",
-    "is_gone",
-    "is_past",
-    "is_same_file",
-    "searched_folders",
-    "status_of",
-]
-
-_PART = 1 << 16
+__all__ = ["check_exists", "find_missing", "find_recordings", "status_of"]
 
 
 def find_recordings(inputs: Iterable[str | os.PathLike[str]], out: Path | None = None) -> list[tuple[Path, Path]]:
-    """Files of sound (root, path) in folders, sorted, and those given themselves; each once, absolute.
+    """Audio files (root, path) in folders, sorted, and files that are given themselves; each once, absolute.
 
-    A file that is given itself counts whatever its name and whether or not it is there: what is wrong with it is said
-    when it is read. So do sound in a folder that must be converted first, and a folder that cannot be looked into, such
-    as a card's lost+found. What lies in `out` is left out.
+    A file that is given itself is included whatever its name and whether or not it exists; reading it reports what is
+    wrong with it. So are files in folders that have to be converted first, and folders that cannot be read.
 
     Parameters
     ----------
     inputs
         Files and folders.
     out
-        Folder of the job.
+        Folder of the job, which is not searched.
     """
-    own = None if out is None else os.path.realpath(out)
+    real_out = None if out is None else os.path.realpath(out)
     found: dict[Path, Path] = {}
     for given in inputs:
-        place = Path(os.path.abspath(given))
-        if not place.is_dir():
-            found.setdefault(place, place.parent)
+        root = Path(os.path.abspath(given))
+        if not root.is_dir():
+            found.setdefault(root, root.parent)
             continue
-        if own is not None and os.path.realpath(place) == own:
-            raise ArgumentError(f"{place} holds the recordings; choose another folder for what is found in them")
-        closed: list[Path] = []
-        below = audio.find(place, suffixes=(*audio.SUFFIXES, *audio.FOREIGN), unreadable=closed.append)
-        below = sorted([*below, *closed])
-        own_folders = {folder for folder in {path.parent for path in below} if _lies_in(folder, own)}
-        for path in below:
-            if path.parent not in own_folders:
-                found.setdefault(path, place if path != place else place.parent)
+        if real_out is not None and os.path.realpath(root) == real_out:
+            raise ArgumentError(f"{root} holds the recordings; choose another folder for the results")
+        unreadable: list[Path] = []
+        files = audio.find(root, suffixes=(*audio.SUFFIXES, *audio.FOREIGN), unreadable=unreadable.append)
+        paths = sorted([*files, *unreadable])
+        skipped = {folder for folder in {path.parent for path in paths} if _is_inside(folder, real_out)}
+        for path in paths:
+            if path.parent not in skipped:
+                found.setdefault(path, root if path != root else root.parent)
     return [(root, path) for path, root in found.items()]
 
 
-def check_there(given: Sequence[Path]) -> None:
-    """Refuse a slip of the pen before a folder is made for it; of several, each that is not there is a line."""
+def check_exists(given: Sequence[Path]) -> None:
+    """Refuse a call of which nothing exists, before a folder is created for it."""
     if given and not any(os.path.lexists(path) for path in given):
         others = f", nor are the {len(given) - 1} others" if len(given) > 1 else ""
         raise DataError(f"{plain_name(given[0])}: there is no such file or folder{others}")
 
 
-def searched_folders(given: Sequence[Path], found: Iterable[tuple[Path, Path]]) -> list[Path]:
-    """Folders that were given and have recordings: an empty one may be a disk that is not mounted."""
-    given = [Path(os.path.abspath(path)) for path in given]
-    own = set(given)
-    parents = {path.parent for _, path in found if path not in own}  # what is given itself need not be there
-    folders = {folder for parent in parents for folder in (parent, *parent.parents)}
-    return [place for place in given if place in folders]
+def find_missing(entries: Iterable[Entry], given: Iterable[Path], found: Sequence[tuple[Path, Path]]) -> set[Path]:
+    """Recordings of earlier runs that have been removed since.
+
+    A recording is missing if its file does not exist, although it was given itself, or although its folder was given
+    and holds other recordings. A folder without any is taken for a disk that is not mounted.
+
+    Parameters
+    ----------
+    given
+        Files and folders as the user gave them.
+    found
+        What `find_recordings` made of them.
+    """
+    named = {Path(os.path.abspath(path)) for path in given}
+    searched = {root for root, path in found if path not in named}
+    asked = {path for _, path in found}
+    missing: set[Path] = set()
+    for entry in entries:
+        if entry.path in asked:
+            is_candidate = entry.decoder is not None  # without results, it is read, which reports what is wrong
+        else:
+            is_candidate = entry.state == "failed" or not searched.isdisjoint(entry.path.parents)
+        if is_candidate and _is_gone(entry.path):
+            missing.add(entry.path)
+    return missing
 
 
-def is_below(path: Path, folders: Iterable[Path]) -> bool:
-    """Whether a path is one of some folders, or in one."""
-    return not {path, *path.parents}.isdisjoint(folders)
+def status_of(path: Path) -> os.stat_result | None:
+    """Size and times of a file; None if the system does not tell."""
+    try:
+        return path.stat()
+    except (OSError, ValueError):  # reading it will report what is wrong
+        return None
 
 
-def is_gone(path: Path) -> bool:
-    """Whether there is nothing any more at a path; not if a disk or a folder does not let one look."""
+def _is_gone(path: Path) -> bool:
+    """Whether there is no file at a path, nor a folder that cannot be read; False if this cannot be determined."""
     try:
         os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
         return True
     except (OSError, ValueError):
         return False
-    return False
+    return path.is_dir() and folder_trouble(path) is None
 
 
-def status_of(path: Path) -> os.stat_result | None:
-    """What the system says of a file; None if it does not."""
-    try:
-        return path.stat()
-    except (OSError, ValueError):  # reading it will say what is wrong
-        return None
-
-
-def digest_of(path: Path) -> str | None:
-    """A digest of a file's first and last 64 KiB; None if it cannot be read."""
-    try:
-        with path.open("rb") as file:
-            parts = [file.read(_PART)]
-            file.seek(max(file.tell(), file.seek(0, os.SEEK_END) - _PART))
-            parts.append(file.read(_PART))
-    except OSError:
-        return None
-    return hashlib.sha256(b"".join(parts)).hexdigest()[:32]
-
-
-def is_past(path: Path) -> bool:
-    """Whether what failed is no longer there, such as sound that was converted, or is a folder that opens now."""
-    return not os.path.lexists(path) or (os.path.isdir(path) and folder_trouble(path) is None)
-
-
-def is_same_file(before: os.stat_result, after: os.stat_result | None) -> bool:
-    """Whether a file has not changed, by size and time."""
-    return after is not None and (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns)
-
-
-def _lies_in(folder: Path, own: str | None) -> bool:
+def _is_inside(folder: Path, root: str | None) -> bool:
     real = os.path.realpath(folder)
-    return own is not None and (real == own or real.startswith(own + os.sep))
+    return root is not None and (real == root or real.startswith(root + os.sep))

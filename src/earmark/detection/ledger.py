@@ -1,27 +1,32 @@
-"""The ledger of a job: one SQLite file that knows of every recording what became of it, and its events.
+"""The ledger of a detection job: one SQLite file with every recording, its events and the files written for it.
 
-A recording is `pending`, `running`, `done` or `failed` with a reason. Each change is a transaction, so that a job
-killed at any moment finds the last whole state. Recordings that were `running` when a process died are suspects: they
-may have killed it. The second time, a suspect is failed, so that one file that crashes its decoder does not block a job
-for ever. One whose file was taken away is `gone`: it is in no table and in no count, but its events are kept, in case
-it comes back.
+A recording is identified by its absolute path, size and modification time. Its state follows from what is stored:
 
-Where a recording has settings, its events here and its files are those of the file with this size and time, decided
-with these settings; where it has none, it must be run. So one that is pending may be done again at no cost.
+- `failed`: there is a reason why it could not be read;
+- `done`: its events were decoded with the decoder that the job uses now;
+- `pending`: anything else.
 
-Paths are kept as the bytes that the file system has; names, under which outputs go, are plain text and unique.
+A recording that is `missing` was removed from a folder that was given. Its results are kept for when it comes back, but
+it is in no table and in no count.
+
+`attempts` counts the processes that died while they worked on a recording. It is increased before a recording is read
+and reset afterwards, so a file that crashes the process is noticed.
+
+For every file that the job writes, the ledger holds its SHA-256. A file with another hash was edited by somebody.
+
+Every change is one transaction: a job that is killed at any moment continues from the last complete one. Paths are
+stored as the bytes of the file system; names are plain text, unique within the job.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 from urllib.parse import quote
 
@@ -31,85 +36,143 @@ import numpy.typing as npt
 from earmark.annotations import Label
 from earmark.errors import ArgumentError, DataError
 
-__all__ = ["DIED_TWICE", "STATES", "Entry", "Ledger", "Stretch"]
+__all__ = ["Entry", "Ledger"]
 
-Stretch = tuple[float, float, npt.NDArray[np.floating[Any]]]
-"""Of a recording: onset, offset, and how likely each class is somewhere in it: P (classes,)."""
-
-STATES = ("pending", "running", "done", "failed")
-DIED_TWICE = "the process died while reading it, twice"
-
-_TABLES = """
-CREATE TABLE IF NOT EXISTS about (key TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS files (
+_VERSION = 2
+_SCHEMA = f"""
+BEGIN;
+CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE recordings (
     id INTEGER PRIMARY KEY, path BLOB NOT NULL UNIQUE, name TEXT NOT NULL UNIQUE, size INTEGER, mtime INTEGER,
-    state TEXT NOT NULL, reason TEXT, attempts INTEGER NOT NULL DEFAULT 0, duration REAL, events INTEGER, seconds REAL,
-    settings TEXT, formats TEXT, scores INTEGER NOT NULL DEFAULT 0, digest TEXT
+    attempts INTEGER NOT NULL DEFAULT 0, missing INTEGER NOT NULL DEFAULT 0, reason TEXT, decoder TEXT, duration REAL,
+    events INTEGER, scores INTEGER NOT NULL DEFAULT 0, horizon REAL, presence BLOB
 );
-CREATE TABLE IF NOT EXISTS events (
-    file INTEGER NOT NULL, onset REAL NOT NULL, offset REAL NOT NULL, label TEXT NOT NULL, confidence REAL
+CREATE VIEW entries AS SELECT *, CASE
+    WHEN reason IS NOT NULL THEN 'failed'
+    WHEN decoder = (SELECT value FROM about WHERE key = 'decoder') THEN 'done'
+    ELSE 'pending' END AS state FROM recordings;
+CREATE TABLE events (
+    recording INTEGER NOT NULL, onset REAL NOT NULL, offset REAL NOT NULL, label TEXT NOT NULL, confidence REAL
 );
-CREATE INDEX IF NOT EXISTS events_of ON events (file);
-CREATE TABLE IF NOT EXISTS presence (file INTEGER NOT NULL, onset REAL NOT NULL, offset REAL NOT NULL, p BLOB NOT NULL);
-CREATE INDEX IF NOT EXISTS presence_of ON presence (file);
+CREATE INDEX events_of ON events (recording);
+CREATE TABLE outputs (
+    path TEXT NOT NULL, sha256 TEXT NOT NULL, kind TEXT NOT NULL, recording INTEGER, PRIMARY KEY (path, sha256)
+);
+CREATE INDEX outputs_of ON outputs (recording);
+INSERT INTO about VALUES ('decoder', '');
+PRAGMA user_version = {_VERSION};
+COMMIT;
 """
-_COLUMNS = (
-    "path, name, size, mtime, state, reason, attempts, duration, events, seconds, settings, formats, scores, digest"
-)
-_NO_OUTPUTS = "duration = NULL, events = NULL, seconds = NULL, settings = NULL, formats = NULL, scores = 0"
-_OLD = (("settings", "NULL"), ("scores", "0"))  # what is no longer true of a file that has changed
+_COLUMNS = "path, name, size, mtime, attempts, missing, reason, decoder, duration, events, scores, horizon, state"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What the ledger knows of a recording."""
+    """A recording in the ledger."""
 
     path: Path
     name: str
-    """Relative, unique in the job, plain text: what tables call it."""
+    """The name of the recording in tables: a relative path in plain text, unique within the job."""
     size: int | None
-    """In bytes, when it was run; None if it could not be asked."""
+    """Bytes, when it was last read; None if there was no file."""
     mtime: int | None
-    """In nanoseconds, when it was run."""
-    state: str
+    """Modification time in nanoseconds, when it was last read."""
+    attempts: int
+    """How often a process died while it worked on this recording."""
+    missing: bool
+    """Whether it was removed from a folder that was given."""
     reason: str | None
     """Why it failed."""
-    attempts: int
-    """How often a process died while it was running."""
+    decoder: str | None
+    """Identifies the decoder of its events; None if there are no valid events."""
     duration: float | None
-    """In seconds, of sound."""
+    """Seconds."""
     events: int | None
-    """How many."""
-    seconds: float | None
-    """From when it was begun until it was done."""
-    settings: str | None
-    """What its events were decided with; None if they are out of date, or there are none."""
-    formats: str | None
-    """Formats it was written in, with commas between."""
+    """Number of events."""
     scores: bool
-    """Whether its frame probabilities were kept."""
-    digest: str | None
-    """Of a part of the file, when it was run: two recorders may well name, time and size their files alike."""
-
-    @property
-    def written(self) -> list[str]:
-        """Formats it was written in, by name."""
-        return self.formats.split(",") if self.formats else []
+    """Whether its frame probabilities are kept."""
+    horizon: float | None
+    """Seconds over which its presence was pooled; None if it was not."""
+    state: str
+    """`pending`, `done` or `failed`."""
 
     def is_unchanged(self, status: os.stat_result) -> bool:
-        """Whether the file is still the one that was run, by size and time."""
+        """Whether the file has the size and modification time it had when it was read."""
         return (self.size, self.mtime) == (status.st_size, status.st_mtime_ns)
 
 
-class Ledger:
-    """The ledger in a file, made if need be.
+class _Database:
+    """A SQLite file with the tables of a ledger: transactions, rows, and errors in one line."""
+
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        self.path = path
+        if read_only and not path.is_file():
+            raise ArgumentError(f"{path}: no such ledger")
+        # An unfinished transaction of a dead process is rolled back when the file is opened next, if it is writable.
+        mode = "rwc" if not read_only else "rw" if os.access(path, os.W_OK) else "ro"
+        target = f"file:{quote(os.fsencode(path.absolute()))}?mode={mode}"
+        with self._database_errors():
+            self._database = sqlite3.connect(target, uri=True, isolation_level=None, check_same_thread=False)
+            try:
+                self._set_up(read_only)
+            except BaseException:
+                self._database.close()
+                raise
+
+    def _set_up(self, read_only: bool) -> None:
+        self._database.execute("PRAGMA busy_timeout = 10000")
+        version = self._database.execute("PRAGMA user_version").fetchone()[0]
+        is_new = not read_only and not self._database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        if version != _VERSION and not is_new:
+            raise ArgumentError(f"{self.path}: written by another version of earmark; choose another folder")
+        if read_only:
+            self._database.execute("PRAGMA query_only = ON")
+            return
+        # as safe as the defaults when a process dies, at a fraction of the cost per change
+        self._database.execute("PRAGMA synchronous = NORMAL")
+        self._database.execute("PRAGMA journal_mode = TRUNCATE")
+        if is_new:
+            self._database.executescript(_SCHEMA)
+
+    def close(self) -> None:
+        """Close the file; no journal is left beside it."""
+        with suppress(sqlite3.DatabaseError):  # if the disk is no longer writable, an empty journal stays
+            self._database.execute("PRAGMA journal_mode = DELETE")
+        self._database.close()
+
+    def _rows(self, query: str, *values: object) -> Iterator[tuple[Any, ...]]:
+        with self._database_errors():
+            yield from self._database.execute(query, values)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._database_errors():
+            try:
+                self._database.execute("BEGIN IMMEDIATE")  # inside: an interruption may come right after it
+                yield self._database
+                self._database.execute("COMMIT")
+            except BaseException:
+                if self._database.in_transaction:
+                    self._database.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _database_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.DatabaseError as error:
+            raise DataError(f"{self.path}: the ledger cannot be used: {error}") from error
+
+
+class Ledger(_Database):
+    """The ledger in a file, created if necessary.
 
     Parameters
     ----------
     path
-        Of the file.
+        The SQLite file.
     read_only
-        For looking into a job, also while it runs.
+        For reading the state of a job, also while it runs.
 
     Examples
     --------
@@ -121,332 +184,188 @@ class Ledger:
     ([('night.wav', 'failed', 'is empty: 0 bytes')], 1)
     """
 
-    def __init__(self, path: Path, *, read_only: bool = False) -> None:
-        self.path = path
-        if read_only and not path.is_file():
-            raise ArgumentError(f"{path}: there is no such ledger")
-        # What a process that died left half done is rolled back by whoever opens the file next, if it may write.
-        mode = "rwc" if not read_only else "rw" if os.access(path, os.W_OK) else "ro"
-        with self._speaking():
-            target = f"file:{quote(os.fsencode(path.absolute()))}?mode={mode}"
-            self._database = sqlite3.connect(target, uri=True, isolation_level=None, check_same_thread=False)
-            self._database.execute("PRAGMA busy_timeout = 10000")
-            if read_only:
-                self._database.execute("PRAGMA query_only = ON")
-                self._database.execute("SELECT count(*) FROM files")
-            else:
-                # as safe as the defaults where a process dies, in a fraction of the time for each of many changes
-                self._database.execute("PRAGMA synchronous = NORMAL")
-                self._database.execute("PRAGMA journal_mode = TRUNCATE")
-                self._database.executescript(_TABLES)
-                if "digest" not in {row[1] for row in self._database.execute("PRAGMA table_info(files)")}:
-                    self._database.execute("ALTER TABLE files ADD COLUMN digest TEXT")  # of a ledger before 0.1.0
-
     def __enter__(self) -> Ledger:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
-    def close(self) -> None:
-        """Let go of the file, and leave it alone: nothing beside it."""
-        with suppress(sqlite3.DatabaseError):  # where the disk may no longer be written to, an empty journal stays
-            self._database.execute("PRAGMA journal_mode = DELETE")
-        self._database.close()
-
     def about(self) -> dict[str, str]:
-        """What the job is: see `earmark.detection.job`."""
-        with self._speaking():
-            return dict(self._database.execute("SELECT key, value FROM about"))
-
-    def set_about(self, facts: Mapping[str, str]) -> None:
-        """Remember what the job is."""
-        with self._change() as database:
-            database.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", facts.items())
-
-    def place(self) -> str | None:
-        """Where the folder of the job was when it was last run."""
-        place = self.about().get("place")
-        return None if place is None else str(json.loads(place))
-
-    def set_place(self, place: str) -> None:
-        """Remember where the folder of the job is."""
-        self.set_about({"place": json.dumps(place)})  # which has words for bytes that are no text
-
-    def add(self, files: Iterable[tuple[Path, str]]) -> None:
-        """Enter recordings (path, name) as pending, all or none; those that are there stay as they are."""
-        with self._change() as database:
-            database.executemany(
-                "INSERT OR IGNORE INTO files (path, name, state) VALUES (?, ?, 'pending')",
-                ((os.fsencode(path), name) for path, name in files),
-            )
-
-    def move(self, moves: Iterable[tuple[Path, Path]]) -> None:
-        """Recordings lie elsewhere now: (before, now)."""
-        with self._change() as database:
-            database.executemany(
-                "UPDATE files SET path = ? WHERE path = ?",
-                ((os.fsencode(now), os.fsencode(before)) for before, now in moves),
-            )
-
-    def drop_failed(self, paths: Iterable[Path]) -> None:
-        """Recordings that failed are no longer there to be spoken of."""
-        with self._change() as database:
-            for path in paths:
-                own = "SELECT id FROM files WHERE path = ? AND state = 'failed'"
-                for table, column in (("events", "file"), ("presence", "file"), ("files", "id")):
-                    database.execute(f"DELETE FROM {table} WHERE {column} IN ({own})", (os.fsencode(path),))
+        """Facts about the job: see `earmark.detection.job`."""
+        return dict(self._rows("SELECT key, value FROM about"))
 
     def entry(self, path: Path) -> Entry:
-        """What is known of one recording."""
-        row = self._one(f"SELECT {_COLUMNS} FROM files WHERE path = ?", os.fsencode(path))
-        if row is None:
-            raise ArgumentError(f"{path} is not in the ledger {self.path}")
-        return _entry(row)
+        """One recording."""
+        for row in self._rows(f"SELECT {_COLUMNS} FROM entries WHERE path = ?", os.fsencode(path)):
+            return _entry(row)
+        raise ArgumentError(f"{path} is not in the ledger {self.path}")
 
-    def entries(self, state: str | None = None) -> Iterator[Entry]:
-        """Recordings by name, all or those in one state; one at a time, however many there are."""
-        where, values = ("", ()) if state is None else ("WHERE state = ?", (state,))
-        with self._speaking():
-            for row in self._database.execute(f"SELECT {_COLUMNS} FROM files {where} ORDER BY name", values):
-                yield _entry(row)
+    def entries(self, state: str | None = None, *, with_missing: bool = False) -> Iterator[Entry]:
+        """Recordings by name, all or those in one state; read one by one."""
+        where = "(? IS NULL OR state = ?) AND (? OR NOT missing)"
+        query = f"SELECT {_COLUMNS} FROM entries WHERE {where} ORDER BY name"
+        return map(_entry, self._rows(query, state, state, with_missing))
 
-    def counts(self) -> dict[str, int]:
-        """How many recordings are in each state; those that are gone are not counted."""
-        with self._speaking():
-            found = dict(self._database.execute("SELECT state, count(*) FROM files GROUP BY state"))
-        return {state: found.get(state, 0) for state in STATES}
+    def counts(self) -> Counter[str]:
+        """Number of recordings in each state."""
+        return Counter(dict(self._rows("SELECT state, count(*) FROM entries WHERE NOT missing GROUP BY state")))
 
-    def recover(self) -> list[Path]:
-        """Settle what a process that died left running: suspects, pending again; those of its second death failed."""
-        with self._change() as database:
-            database.execute("UPDATE files SET attempts = attempts + 1 WHERE state = 'running'")
-            dead = "state = 'running' AND attempts > 1"
-            for table in ("events", "presence"):
-                database.execute(f"DELETE FROM {table} WHERE file IN (SELECT id FROM files WHERE {dead})")
-            database.execute(
-                f"UPDATE files SET state = 'failed', reason = ?, {_NO_OUTPUTS} WHERE {dead}",
-                (DIED_TWICE,),
+    def events(self, path: Path) -> list[Label]:
+        """Events of a recording, by onset."""
+        rows = self._rows(
+            "SELECT name, onset, offset, label, confidence FROM events JOIN recordings ON recording = id "
+            "WHERE path = ? ORDER BY events.rowid",
+            os.fsencode(path),
+        )
+        return [Label(name, onset, offset, label, True, p) for name, onset, offset, label, p in rows]
+
+    def all_events(self) -> Iterator[tuple[str, Label | None]]:
+        """Events of all recordings that are done, by name; a recording without events has one None."""
+        for name, onset, offset, label, p in self._rows(
+            "SELECT name, onset, offset, label, confidence FROM entries LEFT JOIN events ON recording = id "
+            "WHERE state = 'done' AND NOT missing ORDER BY name, events.rowid"
+        ):
+            yield name, None if label is None else Label(name, onset, offset, label, True, p)
+
+    def all_presence(self, horizon: float) -> Iterator[tuple[str, npt.NDArray[np.float64]]]:
+        """Names of recordings, and what `set_presence` stored for them, flat; those pooled over a horizon."""
+        query = "SELECT name, presence FROM recordings WHERE NOT missing AND horizon = ? ORDER BY name"
+        for name, presence in self._rows(query, horizon):
+            yield name, np.frombuffer(presence, "<f8")
+
+    def outputs(self, path: Path) -> dict[str, str]:
+        """Kinds of the files that were written for a recording, by relative path."""
+        query = "SELECT outputs.path, kind FROM outputs JOIN recordings ON recording = id WHERE recordings.path = ?"
+        return dict(self._rows(query, os.fsencode(path)))
+
+    def views(self) -> list[str]:
+        """Relative paths of figures and reports."""
+        return [path for (path,) in self._rows("SELECT DISTINCT path FROM outputs WHERE kind = 'view'")]
+
+    def hashes(self, output: str) -> set[str]:
+        """SHA-256 that a file of the job may have; two if a process died while it replaced the file."""
+        return {row[0] for row in self._rows("SELECT sha256 FROM outputs WHERE path = ?", output)}
+
+    def set_about(self, facts: Mapping[str, str]) -> None:
+        """Store facts about the job."""
+        with self._transaction() as database:
+            database.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", facts.items())
+
+    def add(self, recordings: Iterable[tuple[Path, str]]) -> None:
+        """Enter recordings (path, name); those that are known keep their results and are not missing."""
+        with self._transaction() as database:
+            database.executemany(
+                "INSERT INTO recordings (path, name) VALUES (?, ?) ON CONFLICT (path) DO UPDATE SET missing = 0",
+                ((os.fsencode(path), name) for path, name in recordings),
             )
-            database.execute("UPDATE files SET state = 'pending' WHERE state = 'running'")
-        with self._speaking():
-            suspects = "SELECT path FROM files WHERE state = 'pending' AND attempts > 0 ORDER BY name"
-            return [_path(path) for (path,) in self._database.execute(suspects)]
+
+    def set_missing(self, paths: Iterable[Path]) -> None:
+        """Leave recordings out of all tables until they are added again."""
+        with self._transaction() as database:
+            rows = ((os.fsencode(path),) for path in paths)
+            database.executemany("UPDATE recordings SET missing = 1 WHERE path = ?", rows)
 
     def begin(self, path: Path, status: os.stat_result | None = None) -> None:
-        """The recording is running; events of an earlier run are replaced when this one ends, not before."""
-        stamp = _stamp(status)
-        kept = ", ".join(
-            f"{name} = CASE WHEN size IS ? AND mtime IS ? THEN {name} ELSE {none} END" for name, none in _OLD
-        )
-        self._update(path, f"state = 'running', {kept}, size = ?, mtime = ?", *stamp, *stamp, *stamp)
+        """A recording is about to be read. If the file changed, earlier results are no longer valid."""
+        with self._transaction() as database:
+            id, size, mtime = self._row(database, path)
+            if (size, mtime) != _stamp(status):
+                self._clear(database, id)
+            update = "UPDATE recordings SET attempts = attempts + 1, size = ?, mtime = ? WHERE id = ?"
+            database.execute(update, (*_stamp(status), id))
 
-    def release(self, settings: Iterable[str] = ()) -> None:
-        """What was running is nobody's fault, as the job ends in good order: done as before, or pending.
-
-        Parameters
-        ----------
-        settings
-            With which a recording counts as done; each as in `Entry.settings`.
-        """
-        with self._change() as database:
-            done = "UPDATE files SET state = 'done' WHERE state = 'running' AND settings = ?"
-            database.executemany(done, ((own,) for own in settings))
-            database.execute("UPDATE files SET state = 'pending' WHERE state = 'running'")
-
-    def settings(self) -> list[str]:
-        """All that events were decided with, each once."""
-        with self._speaking():
-            rows = self._database.execute("SELECT DISTINCT settings FROM files WHERE settings IS NOT NULL")
-            return [text for (text,) in rows]
-
-    def postpone(self, settings: Iterable[str]) -> int:
-        """Recordings that were done with these settings are pending, until they are done otherwise; how many."""
-        with self._change() as database:
-            pending = "UPDATE files SET state = 'pending' WHERE state = 'done' AND settings = ?"
-            return sum(database.execute(pending, (own,)).rowcount for own in settings)
-
-    def restore(self, path: Path) -> None:
-        """The recording is done, as it was before."""
-        self._update(path, "state = 'done'")
-
-    def unsettle(self, path: Path) -> None:
-        """From now until it is finished, the recording's files and its events here may not agree."""
-        self._update(path, "settings = NULL")
-
-    def lose(self, paths: Iterable[Path]) -> None:
-        """Recordings are gone from the disk, those that failed apart."""
-        with self._change() as database:
-            gone = "UPDATE files SET state = 'gone' WHERE path = ? AND state != 'failed'"
-            database.executemany(gone, ((os.fsencode(path),) for path in paths))
-
-    def forgive(self, path: Path) -> None:
-        """A recording that failed because processes died is pending again, with a clean record."""
-        self._update(path, "state = 'pending', reason = NULL, attempts = 0")
-
-    def fail(self, path: Path, reason: str, status: os.stat_result | None = None) -> None:
-        """The recording cannot be run, for this reason; events it had are gone."""
-        with self._change() as database:
-            self._forget(database, path)
-            database.execute(
-                "UPDATE files SET state = 'failed', reason = ?, size = ?, mtime = ?, attempts = 0, "
-                f"{_NO_OUTPUTS} WHERE path = ?",
-                (reason, *_stamp(status), os.fsencode(path)),
-            )
+    def release(self, paths: Iterable[Path]) -> None:
+        """Recordings were begun and not finished, but the process did not die."""
+        with self._transaction() as database:
+            rows = ((os.fsencode(path),) for path in paths)
+            database.executemany("UPDATE recordings SET attempts = attempts - 1 WHERE path = ?", rows)
 
     def finish(
-        self,
-        path: Path,
-        events: Sequence[Label],
-        *,
-        status: os.stat_result,
-        duration: float,
-        seconds: float,
-        settings: str,
-        formats: str,
-        scores: bool,
-        digest: str | None = None,
-        presence: Iterable[Stretch] = (),
+        self, path: Path, events: Sequence[Label], *, status: os.stat_result, duration: float, scores: bool = False
     ) -> None:
-        """The recording is done: its events take the place of any it had.
+        """A recording is done; its events were decoded with the decoder that the job uses now.
 
         Parameters
         ----------
         status
-            Of the file, asked before it was read.
-        digest
-            As in `Entry`.
-        presence
-            Where it was asked for.
+            Of the file, taken before it was read.
+        scores
+            Whether its frame probabilities are kept.
         """
-        with self._change() as database:
-            file = self._forget(database, path)
+        with self._transaction() as database:
+            id, _, _ = self._row(database, path)
+            database.execute("DELETE FROM events WHERE recording = ?", (id,))
             database.executemany(
                 "INSERT INTO events VALUES (?, ?, ?, ?, ?)",
-                ((file, row.onset, row.offset, row.label, row.confidence) for row in events),
+                ((id, row.onset, row.offset, row.label, row.confidence) for row in events),
             )
-            self._add_presence(database, file, presence)
             database.execute(
-                "UPDATE files SET state = 'done', reason = NULL, attempts = 0, size = ?, mtime = ?, duration = ?, "
-                "events = ?, seconds = ?, settings = ?, formats = ?, scores = ?, digest = ? WHERE id = ?",
-                (*_stamp(status), duration, len(events), seconds, settings, formats, scores, digest, file),
+                "UPDATE recordings SET reason = NULL, attempts = 0, size = ?, mtime = ?, duration = ?, events = ?, "
+                "scores = ?, decoder = (SELECT value FROM about WHERE key = 'decoder') WHERE id = ?",
+                (*_stamp(status), duration, len(events), scores, id),
             )
 
-    def set_formats(self, path: Path, formats: str) -> None:
-        """The recording's events, unchanged, are now written in these formats."""
-        self._update(path, "formats = ?", formats)
+    def set_presence(self, path: Path, horizon: float, intervals: npt.NDArray[np.floating]) -> None:
+        """Store probabilities pooled over a horizon: (intervals, 2 + classes), with onset and offset in front."""
+        with self._transaction() as database:
+            values = (horizon, np.asarray(intervals, "<f8").tobytes(), os.fsencode(path))
+            database.execute("UPDATE recordings SET horizon = ?, presence = ? WHERE path = ?", values)
 
-    def set_presence(self, path: Path, presence: Iterable[Stretch], settings: str) -> None:
-        """The recording's events are what they were, its stretches are these."""
-        with self._change() as database:
-            row = database.execute("SELECT id FROM files WHERE path = ?", (os.fsencode(path),)).fetchone()
-            database.execute("DELETE FROM presence WHERE file = ?", row)
-            self._add_presence(database, row[0], presence)
-            database.execute("UPDATE files SET settings = ? WHERE id = ?", (settings, row[0]))
+    def fail(self, path: Path, reason: str, status: os.stat_result | None = None, *, attempts: int = 0) -> None:
+        """A recording could not be read; earlier results are dropped."""
+        with self._transaction() as database:
+            id, _, _ = self._row(database, path)
+            self._clear(database, id)
+            update = "UPDATE recordings SET reason = ?, size = ?, mtime = ?, attempts = ? WHERE id = ?"
+            database.execute(update, (reason, *_stamp(status), attempts, id))
 
-    def drop_presence(self, settings: str, now: str) -> None:
-        """Recordings decided with these settings have no stretches any more, and other settings, which say so."""
-        with self._change() as database:
-            database.execute(
-                "DELETE FROM presence WHERE file IN (SELECT id FROM files WHERE settings = ?)", (settings,)
-            )
-            database.execute("UPDATE files SET settings = ? WHERE settings = ?", (now, settings))
+    def record_outputs(
+        self, outputs: Iterable[tuple[str, str, set[str]]], *, recording: Path | None = None, new_events: bool = False
+    ) -> None:
+        """Files (path, kind, hashes) are about to be replaced.
 
-    def presence(self, path: Path) -> list[Stretch]:
-        """Stretches of a recording that is done, by onset."""
-        with self._speaking():
-            rows = self._database.execute(
-                "SELECT onset, offset, p FROM presence JOIN files ON file = id WHERE path = ? ORDER BY presence.rowid",
-                (os.fsencode(path),),
-            )
-            return [(onset, offset, np.frombuffer(P, "<f4")) for onset, offset, P in rows]
-
-    def events(self, path: Path) -> list[Label]:
-        """Events of a recording that is done, by onset."""
-        with self._speaking():
-            rows = self._database.execute(
-                "SELECT name, onset, offset, label, confidence FROM events JOIN files ON file = id WHERE path = ? "
-                "ORDER BY events.rowid",
-                (os.fsencode(path),),
-            )
-            return [Label(name, on, off, label, True, confidence) for name, on, off, label, confidence in rows]
-
-    def all_events(self) -> Iterator[tuple[str, Label | None]]:
-        """Every recording that is done, by name, with its events; None for one without. One row at a time."""
-        with self._speaking():
-            for name, on, off, label, confidence in self._database.execute(
-                "SELECT name, onset, offset, label, confidence FROM files LEFT JOIN events ON file = id "
-                "WHERE state = 'done' ORDER BY name, events.rowid"
-            ):
-                yield name, None if label is None else Label(name, on, off, label, True, confidence)
-
-    def all_presence(self) -> Iterator[tuple[str, float, float, npt.NDArray[np.float32]]]:
-        """Stretches of recordings: name, onset, offset, P (classes,). One row at a time.
-
-        Also of those whose events are still to be decided otherwise: what is likely does not depend on it.
+        Parameters
+        ----------
+        new_events
+            Whether they hold other events than the ledger: until `finish`, the recording is pending.
         """
-        with self._speaking():
-            for name, onset, offset, P in self._database.execute(
-                "SELECT name, onset, offset, p FROM files JOIN presence ON file = id "
-                "WHERE state != 'gone' AND settings IS NOT NULL ORDER BY name, presence.rowid"
-            ):
-                yield name, onset, offset, np.frombuffer(P, "<f4")
+        with self._transaction() as database:
+            id = None if recording is None else self._row(database, recording)[0]
+            for path, kind, hashes in outputs:
+                database.execute("DELETE FROM outputs WHERE path = ?", (path,))
+                rows = ((path, sha256, kind, id) for sha256 in hashes)
+                database.executemany("INSERT INTO outputs VALUES (?, ?, ?, ?)", rows)
+            if new_events:
+                database.execute("UPDATE recordings SET decoder = NULL WHERE id = ?", (id,))
 
-    @staticmethod
-    def _add_presence(database: sqlite3.Connection, file: int, presence: Iterable[Stretch]) -> None:
-        database.executemany(
-            "INSERT INTO presence VALUES (?, ?, ?, ?)",
-            ((file, onset, offset, np.asarray(P, "<f4").tobytes()) for onset, offset, P in presence),
-        )
+    def forget_output(self, path: str) -> None:
+        """A file is no longer the job's."""
+        with self._transaction() as database:
+            database.execute("DELETE FROM outputs WHERE path = ?", (path,))
 
-    def _forget(self, database: sqlite3.Connection, path: Path) -> int:
-        row = database.execute("SELECT id FROM files WHERE path = ?", (os.fsencode(path),)).fetchone()
+    def _row(self, database: sqlite3.Connection, path: Path) -> tuple[int, int | None, int | None]:
+        query = "SELECT id, size, mtime FROM recordings WHERE path = ?"
+        row: tuple[int, int | None, int | None] | None = database.execute(query, (os.fsencode(path),)).fetchone()
         if row is None:
             raise ArgumentError(f"{path} is not in the ledger {self.path}")
-        database.execute("DELETE FROM events WHERE file = ?", row)
-        database.execute("DELETE FROM presence WHERE file = ?", row)
-        return int(row[0])
+        return row
 
-    def _update(self, path: Path, changes: str, *values: object) -> None:
-        with self._change() as database:
-            database.execute(f"UPDATE files SET {changes} WHERE path = ?", (*values, os.fsencode(path)))
-
-    def _one(self, query: str, *values: object) -> tuple[Any, ...] | None:
-        with self._speaking():
-            row: tuple[Any, ...] | None = self._database.execute(query, values).fetchone()
-            return row
-
-    @contextmanager
-    def _change(self) -> Iterator[sqlite3.Connection]:
-        """A transaction: all of it or nothing."""
-        with self._speaking():
-            try:
-                self._database.execute("BEGIN IMMEDIATE")  # within: an interruption may come right after it
-                yield self._database
-                self._database.execute("COMMIT")
-            except BaseException:
-                if self._database.in_transaction:
-                    self._database.execute("ROLLBACK")
-                raise
-
-    @contextmanager
-    def _speaking(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.DatabaseError as error:
-            raise DataError(f"{self.path}: the ledger cannot be used: {error}") from error
+    @staticmethod
+    def _clear(database: sqlite3.Connection, id: int) -> None:
+        """Drop the results of a recording."""
+        database.execute("DELETE FROM events WHERE recording = ?", (id,))
+        database.execute(
+            "UPDATE recordings SET attempts = 0, reason = NULL, decoder = NULL, duration = NULL, events = NULL, "
+            "scores = 0, horizon = NULL, presence = NULL WHERE id = ?",
+            (id,),
+        )
 
 
 def _stamp(status: os.stat_result | None) -> tuple[int | None, int | None]:
     return (None, None) if status is None else (status.st_size, status.st_mtime_ns)
 
 
-def _path(raw: bytes) -> Path:
-    return Path(os.fsdecode(raw))
-
-
 def _entry(row: Sequence[Any]) -> Entry:
     values: dict[str, Any] = dict(zip(_COLUMNS.split(", "), row, strict=True))
-    return Entry(**values | {"path": _path(row[0]), "scores": bool(values["scores"])})
+    path = Path(os.fsdecode(values["path"]))
+    return Entry(**values | {"path": path, "missing": bool(values["missing"]), "scores": bool(values["scores"])})

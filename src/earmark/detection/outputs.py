@@ -1,111 +1,71 @@
-"""The folder of a detection job: what lies where, and how recordings are called there.
+"""The folder of a detection job: its files, and the names of recordings in them.
 
     OUT/events.csv               events of all recordings: filename, onset, offset, label, confidence
-    OUT/events/NAME.SUFFIX       events of one recording, in each format asked for
-    OUT/presence.csv             probabilities of classes per stretch of time, where asked for
-    OUT/failed.csv               recordings that could not be run, with the reason; absent if there are none
-    OUT/scores/NAME.npz          frame probabilities, where they are kept
-    OUT/ledger.sqlite            what became of every recording: `earmark.detection.ledger`
+    OUT/events/NAME.SUFFIX       events of one recording, in each format
+    OUT/presence.csv             probabilities of classes per interval, if requested
+    OUT/failed.csv               recordings that could not be read, with the reason; absent if there are none
+    OUT/scores/NAME.npz          frame probabilities, if kept
+    OUT/figures, OUT/report.html figures and the report, if requested
+    OUT/ledger.sqlite            state of every recording: `earmark.detection.ledger`
     OUT/job.json                 model, settings, versions
 
-In events.csv a recording without events has one row with its name alone: it was listened to. `read_labels` reads it so.
-Files of events, and both tables of them, are the job's own: one that somebody has changed is renamed, to NAME.edited.*,
-before another takes its place.
+In events.csv a recording without events has one row with its name alone. `read_labels` reads it so.
 
-A recording's NAME is its place below the folder that was given, or its bare name if it was given itself. What tables
-cannot say (control characters, backslashes, bytes that are no UTF-8, white space at the ends) is written as %0A. Two
-recordings never share a name: the second gets that of its folder in front. Everything is written whole or not at all.
+The job replaces and deletes only what it wrote itself: the ledger has the SHA-256 of each of its files. A file in the
+way that somebody edited or put there is renamed to NAME.edited.SUFFIX. Files are written completely or not at all.
+
+NAME is the path of a recording relative to the folder that was given, or its file name if it was given itself.
+Characters that tables cannot hold (control characters, backslashes, bytes that are not UTF-8, white space at the ends)
+are written as %0A. Names are unique: on a collision the name of the folder is put in front.
 """
 
 from __future__ import annotations
 
 import csv
 import hashlib
-import json
 import os
 import unicodedata
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from itertools import count, takewhile
+from contextlib import ExitStack, contextmanager
+from itertools import count
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
-from earmark.annotations import Label, LabelTable
+from earmark.annotations import Label
 from earmark.audio.containers import plain_name
-from earmark.detection.inputs import digest_of, find_recordings, is_gone, status_of
-from earmark.detection.ledger import Entry, Ledger
+from earmark.detection.inputs import find_recordings
+from earmark.detection.ledger import Ledger
 from earmark.errors import ArgumentError, EarmarkError
 from earmark.files import locked, make_folder, remove_drafts, written_whole
 from earmark.formats import FORMATS
 
 __all__ = [
+    "EVENT_COLUMNS",
     "JobFolder",
+    "OutputFiles",
     "check_formats",
     "choose_names",
-    "find_moved",
+    "event_cells",
     "growing_table",
     "job_recordings",
     "reason_of",
-    "remove_recording",
-    "remove_unfinished",
-    "settle_names",
     "table_name",
-    "write_failed",
-    "write_merged",
-    "write_presence",
-    "write_recording",
+    "writing_views",
 ]
 
-_HEADING = ("filename", "onset", "offset", "label", "confidence")
-_LONGEST = 180  # bytes of a file name, leaving room for suffixes and drafts below the 255 that file systems allow
+EVENT_COLUMNS = ("filename", "onset", "offset", "label", "confidence")
+_LONGEST = 180  # bytes of a file name; leaves room for suffixes and temporary names below the usual limit of 255
 
 
-@dataclass(frozen=True)
 class JobFolder:
-    """Where things lie in the folder of a job."""
+    """Paths in the folder of a job."""
 
-    root: Path
-
-    @property
-    def merged(self) -> Path:
-        """Events of all recordings."""
-        return self.root / "events.csv"
-
-    @property
-    def presence(self) -> Path:
-        """Probabilities per stretch of time."""
-        return self.root / "presence.csv"
-
-    @property
-    def failed(self) -> Path:
-        """What could not be run."""
-        return self.root / "failed.csv"
-
-    @property
-    def ledger(self) -> Path:
-        """What became of every recording."""
-        return self.root / "ledger.sqlite"
-
-    @property
-    def about(self) -> Path:
-        """What the job is."""
-        return self.root / "job.json"
-
-    @property
-    def page(self) -> Path:
-        """The report, where it was asked for."""
-        return self.root / "report.html"
-
-    def remove_views(self) -> None:
-        """Take away the page and the figures of an earlier run, which show other events."""
-        self.page.unlink(missing_ok=True)
-        for path in sorted((self.root / "figures").rglob("*"), reverse=True):  # what is in a folder before the folder
-            if path.is_dir() and not path.is_symlink():
-                path.rmdir()
-            else:
-                path.unlink()
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.merged = root / "events.csv"
+        self.presence = root / "presence.csv"
+        self.failed = root / "failed.csv"
+        self.ledger = root / "ledger.sqlite"
+        self.about = root / "job.json"
 
     def labels(self, name: str, format: str) -> Path:
         """Events of one recording in a format."""
@@ -117,20 +77,150 @@ class JobFolder:
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Make the folder, and keep other jobs out of it; one that holds files of something else is refused."""
+        """Create and lock the folder; one that holds files of something else is refused."""
         make_folder(self.root)
         for path in (self.merged, self.presence, self.failed, self.about, self.root / "events", self.root / "scores"):
-            if path.exists() and not self.ledger.exists():
+            if os.path.lexists(path) and not self.ledger.exists():
                 raise ArgumentError(
-                    f"{self.root} holds {path.name}, and is no folder of a detection job; choose another"
+                    f"{self.root} holds {path.name}, and is not the folder of a detection job; choose another"
                 )
         busy = f"{self.root}: another process is running this job; wait, or choose another folder"
         with locked(self.root / ".lock", message=busy, wait=False):
             yield
 
 
+class OutputFiles:
+    """Writes and deletes the files of a job, and nobody else's.
+
+    Attributes
+    ----------
+    edited
+        Number of files that were renamed because somebody had edited them or put them there.
+    """
+
+    def __init__(self, root: Path, ledger: Ledger) -> None:
+        self.root = root
+        self.ledger = ledger
+        self.edited = 0
+
+    @contextmanager
+    def writing(
+        self, files: Mapping[Path, str], *, recording: Path | None = None, new_events: bool = False
+    ) -> Iterator[dict[Path, Path]]:
+        """Temporary paths that replace files when the block ends without an error.
+
+        Their hashes are in the ledger before they replace anything, so that after a kill at any moment neither the old
+        nor the new file is taken for somebody else's.
+
+        Parameters
+        ----------
+        files
+            Kinds of the files, by path: a format, "scores", "table" or "view".
+        recording, new_events
+            As in `Ledger.record_outputs`.
+        """
+        with ExitStack() as stack:
+            drafts = {}
+            for path in files:
+                make_folder(path.parent)
+                drafts[path] = stack.enter_context(written_whole(path))
+            yield drafts
+            hashes = {path: self._make_way(path, _sha256(draft)) for path, draft in drafts.items()}
+            rows = [(self.key(path), kind, hashes[path]) for path, kind in files.items()]
+            self.ledger.record_outputs(rows, recording=recording, new_events=new_events)
+
+    def write_table(
+        self, path: Path, heading: Sequence[str], rows: Iterable[Sequence[object]], *, is_viewed: bool = False
+    ) -> None:
+        """Write a table.
+
+        Parameters
+        ----------
+        is_viewed
+            Whether figures and reports show its content: they are deleted if it changes.
+        """
+        with self.writing({path: "table"}) as drafts:
+            with drafts[path].open("w", newline="", encoding="utf-8") as file:
+                writer = csv.writer(file, lineterminator="\n")
+                writer.writerow(heading)
+                writer.writerows(rows)
+            if is_viewed and _sha256(drafts[path]) != _sha256(path):
+                self.remove_views()
+
+    def remove(self, path: Path) -> bool:
+        """Delete a file that the job wrote; if somebody edited it, rename it. Symbolic links are not followed.
+
+        Returns
+        -------
+        Whether there was one.
+        """
+        key = self.key(path)
+        hashes = self.ledger.hashes(key)
+        has_link = os.path.realpath(path) != os.path.join(os.path.realpath(self.root), *key.split("/"))
+        if not hashes or has_link or not os.path.lexists(path):
+            return False
+        if _sha256(path) in hashes:
+            path.unlink()
+            _remove_empty_folders(path.parent, self.root)
+        else:
+            self._set_aside(path)
+        self.ledger.forget_output(key)
+        return True
+
+    def remove_views(self) -> None:
+        """Delete figures and reports that the job wrote, since they show other events."""
+        for key in self.ledger.views():
+            self.remove(self.root / key)
+
+    def remove_unfinished(self, folder: JobFolder) -> None:
+        """Delete temporary files of a process that was killed."""
+        files = [folder.merged, folder.presence, folder.failed, folder.about]
+        for entry in self.ledger.entries(with_missing=True):
+            files += [folder.scores(entry.name), *(folder.labels(entry.name, format.name) for format in FORMATS)]
+        remove_drafts(files)
+
+    @contextmanager
+    def writing_views(self, paths: Sequence[Path]) -> Iterator[None]:
+        """Figures and reports are written in this block: those that somebody edited are kept, new ones recorded."""
+        for path in paths:
+            self._make_way(path, "")
+        yield
+        hashes = {path: sha256 for path in paths if (sha256 := _sha256(path))}
+        self.ledger.record_outputs((self.key(path), "view", {sha256}) for path, sha256 in hashes.items())
+
+    def _make_way(self, path: Path, sha256: str) -> set[str]:
+        """Rename a file that would be replaced if it is not the job's; hashes that the job's may have from now on."""
+        if not os.path.lexists(path):
+            return {sha256}
+        current = _sha256(path)
+        if not current or current not in {sha256, *self.ledger.hashes(self.key(path))}:
+            self._set_aside(path)
+            return {sha256}
+        return {current, sha256}
+
+    def _set_aside(self, path: Path) -> None:
+        """Rename a file: night.wav.txt to night.wav.edited.txt."""
+        suffixes = sorted((format.cls.suffix for format in FORMATS), key=len, reverse=True)
+        suffix = next((suffix for suffix in suffixes if path.name.endswith(suffix)), path.suffix)
+        stem = path.name.removesuffix(suffix)
+        names = (f"{stem}.edited{'' if n == 1 else n}{suffix}" for n in count(1))
+        path.rename(next(free for free in map(path.with_name, names) if not os.path.lexists(free)))
+        self.edited += 1
+
+    def key(self, path: Path) -> str:
+        """What the ledger calls a file: its path relative to the folder of the job."""
+        return path.relative_to(self.root).as_posix()
+
+
+@contextmanager
+def writing_views(root: Path, paths: Sequence[Path]) -> Iterator[None]:
+    """Write figures and reports of the job in a folder: see `OutputFiles.writing_views`."""
+    with Ledger(JobFolder(root).ledger) as ledger, OutputFiles(root, ledger).writing_views(paths):
+        yield
+
+
 def choose_names(found: Iterable[tuple[Path, Path]], taken: Mapping[Path, str]) -> list[tuple[Path, str]]:
-    """Names for recordings (root, path), each other than all before and than those taken; known paths keep theirs.
+    """Unique names for recordings (root, path); known paths keep theirs.
 
     >>> choose_names([(Path("/a"), Path("/a/x.wav")), (Path("/b"), Path("/b/x.wav"))], {})
     [(PosixPath('/a/x.wav'), 'x.wav'), (PosixPath('/b/x.wav'), 'b/x.wav')]
@@ -146,94 +236,38 @@ def choose_names(found: Iterable[tuple[Path, Path]], taken: Mapping[Path, str]) 
     return named
 
 
-def find_moved(
-    found: Iterable[tuple[Path, Path]], known: Sequence[Entry], *, was: str | None = None, now: str | None = None
-) -> dict[Path, Path]:
-    """Recordings (root, path) that the job knows by another path: path before to path now.
-
-    Where the job's folder was moved or copied, and its recordings with it, these are the ones that lie beside it as
-    they did before. Others are called like one whose file is gone, and have the same content. So a folder of recordings
-    can be renamed, or copied together with its job, and nothing is searched or counted twice; and recordings of two
-    recorders, which are called alike, are not mistaken for each other.
-
-    Parameters
-    ----------
-    was, now
-        Where the folder of the job was, and is.
-    """
-    found = list(found)
-    asked, taken = {path for _, path in found}, {entry.path for entry in known}
-    moves: dict[Path, Path] = {}
-    if was is not None and now is not None and was != now:
-        for before in taken - asked:
-            path = _moved_along(before, was, now)
-            if path is not None and path not in taken and os.path.lexists(path):
-                moves[before] = path
-    settled = {*taken, *moves.values()}
-    lost = [e for e in known if e.path not in asked and e.path not in moves and is_gone(e.path)]
-    unheard = {e.name: e.path for e in lost if e.digest is None}  # nothing is known of them but their names
-    heard = defaultdict[tuple[str, int | None], list[Entry]](list)
-    for entry in lost:
-        if entry.digest is not None:
-            heard[entry.path.name, entry.size].append(entry)
-    for root, path in found:
-        if path in settled:
-            continue
-        status = status_of(path)
-        like = heard.get((path.name, status.st_size), []) if status else []
-        digest = digest_of(path) if like else None
-        same = [entry for entry in like if entry.digest == digest]
-        if same:
-            nearest = max(same, key=lambda entry: _common_end(entry.path, path))
-            like.remove(nearest)
-            moves[nearest.path] = path
-        elif before_it := unheard.pop(next(_candidates(root, path)), None):
-            moves[before_it] = path
-    return moves
-
-
-def settle_names(
-    found: Iterable[tuple[Path, Path]], ledger: Ledger, out: Path
-) -> tuple[dict[Path, Path], list[tuple[Path, str]]]:
-    """What a job makes of recordings (root, path): those that have moved, as `find_moved`, and all with their names."""
-    found, known, now = list(found), list(ledger.entries()), os.path.abspath(out)
-    moves = find_moved(found, known, was=ledger.place(), now=now)
-    return moves, choose_names(found, {moves.get(entry.path, entry.path): entry.name for entry in known})
-
-
 def job_recordings(inputs: Iterable[str | os.PathLike[str]], out: Path) -> dict[str, Path]:
-    """Recordings by name that the job in a folder will have once it has run over these too; nothing is written."""
+    """Recordings by name that a job will have once it has run over these inputs too; nothing is written."""
     found, ledger = find_recordings(inputs, out), JobFolder(out).ledger
     if not ledger.exists():
         return {name: path for path, name in choose_names(found, {})}
     with Ledger(ledger, read_only=True) as opened:
-        moves, named = settle_names(found, opened, out)
-        there = [entry for entry in opened.entries() if entry.state != "gone" and entry.path not in moves]
-        known = {entry.name: entry.path for entry in there}
-    return known | {name: path for path, name in named}
+        entries = list(opened.entries(with_missing=True))
+    named = choose_names(found, {entry.path: entry.name for entry in entries})
+    return {entry.name: entry.path for entry in entries if not entry.missing} | {name: path for path, name in named}
 
 
 def table_name(name: str) -> str:
-    r"""A name as tables and output files have it: anything that they cannot say as %0A.
+    r"""A name as it is in tables and output files: characters that they cannot hold as %0A.
 
     >>> table_name("night 1/a\nb.wav"), table_name("caf\udce9.wav"), table_name(" a.wav")
     ('night 1/a%0Ab.wav', 'caf%E9.wav', '%20a.wav')
     """
-    return "/".join(_plain_part(part) for part in name.split("/"))
+    return "/".join(_escaped(part) for part in name.split("/"))
 
 
 def reason_of(error: object, path: Path) -> str:
-    """What is wrong with a recording, on one line and without its path, which is said elsewhere.
+    """What is wrong with a recording, on one line and without its path.
 
     >>> reason_of(OSError("no\\nspace"), Path("a.wav"))
     'OSError: no space'
     """
-    said = str(error).removeprefix(f"{plain_name(path)}: ")
-    return " ".join((said if isinstance(error, EarmarkError) else f"{type(error).__name__}: {said}").split())
+    message = str(error).removeprefix(f"{plain_name(path)}: ")
+    return " ".join((message if isinstance(error, EarmarkError) else f"{type(error).__name__}: {message}").split())
 
 
 def check_formats(names: Iterable[str]) -> tuple[str, ...]:
-    """Names of formats, each known, each once; no two whose files would be called the same."""
+    """Names of formats, each known, each once; no two may write the same file."""
     chosen = tuple(dict.fromkeys(names))
     suffixes: dict[str, str] = {}
     for name in chosen:
@@ -246,101 +280,9 @@ def check_formats(names: Iterable[str]) -> tuple[str, ...]:
     return chosen
 
 
-def write_recording(
-    folder: JobFolder,
-    name: str,
-    events: Sequence[Label],
-    *,
-    classes: Sequence[str],
-    formats: Sequence[str],
-    duration: float,
-) -> None:
-    """Write the events of one recording in each format."""
-    table = LabelTable(events, filenames=[name], classes=classes)
-    for format in formats:
-        entry = FORMATS[format]
-        options = {"duration": duration} if "duration" in entry.options() else {}
-        entry.cls(**options).write(table, folder.labels(name, format))
-
-
-def remove_recording(
-    folder: JobFolder,
-    name: str,
-    versions: Iterable[tuple[Sequence[Label], float]],
-    *,
-    classes: Sequence[str],
-    formats: Sequence[str],
-) -> int:
-    """Take away the files of a recording, if they are as `write_recording` left them.
-
-    One that somebody has changed since is renamed instead: `night.wav.txt` to `night.wav.edited.txt`.
-
-    Parameters
-    ----------
-    versions
-        Events and duration that may have been written.
-
-    Returns
-    -------
-    How many were renamed.
-    """
-    there = {format: folder.labels(name, format) for format in formats if folder.labels(name, format).exists()}
-    if not there:
-        return 0
-    edited = set(there)
-    with TemporaryDirectory() as place:
-        again = JobFolder(Path(place))
-        for events, duration in versions:
-            write_recording(again, name, events, classes=classes, formats=list(there), duration=duration)
-            edited -= {f for f, path in there.items() if path.read_bytes() == again.labels(name, f).read_bytes()}
-    for format, path in there.items():
-        if format in edited:
-            path.rename(_free(path, FORMATS[format].cls.suffix))
-        else:
-            path.unlink()
-    return len(edited)
-
-
-def _free(path: Path, suffix: str) -> Path:
-    """A name for what somebody has changed, that is not taken."""
-    stem = path.name.removesuffix(suffix)
-    names = (f"{stem}.edited{'' if n == 1 else n}{suffix}" for n in count(1))
-    return next(own for own in map(path.with_name, names) if not own.exists())
-
-
-def remove_unfinished(folder: JobFolder, ledger: Ledger) -> None:
-    """Take away what a process that died had not finished writing, and nobody else's hidden files."""
-    files = [folder.merged, folder.presence, folder.failed, folder.about, folder.page]
-    for entry in ledger.entries():
-        files += [folder.scores(entry.name), *(folder.labels(entry.name, format.name) for format in FORMATS)]
-    remove_drafts(files)
-
-
-def write_merged(folder: JobFolder, ledger: Ledger) -> tuple[int, int]:
-    """Write events.csv from the ledger, in one pass.
-
-    Returns
-    -------
-    How many events it has, and how many files were renamed: one if somebody had changed it.
-    """
-    total = 0
-
-    def lines() -> Iterator[Sequence[object]]:
-        nonlocal total
-        for name, event in ledger.all_events():
-            total += event is not None
-            yield [name, "", "", "", ""] if event is None else _cells(event)
-
-    renamed = _replace_table(folder.merged, ledger, _HEADING, lines())
-    return total, renamed
-
-
 @contextmanager
 def growing_table(path: Path) -> Iterator[Callable[[Label], None]]:
-    """A new table as events.csv, to which events are added one by one; each is in the file as soon as it is added.
-
-    It is not written whole or not at all: whatever ends the process, the events until then are there.
-    """
+    """A new table like events.csv, to which events are added one by one; each is on disk as soon as it is added."""
     try:
         file = path.open("x", newline="", encoding="utf-8")
     except FileExistsError as error:
@@ -352,97 +294,40 @@ def growing_table(path: Path) -> Iterator[Callable[[Label], None]]:
             writer.writerow(row)
             file.flush()
 
-        add(_HEADING)
-        yield lambda event: add(_cells(event))
+        add(EVENT_COLUMNS)
+        yield lambda event: add(event_cells(event))
 
 
-def write_presence(folder: JobFolder, ledger: Ledger, classes: Sequence[str]) -> tuple[int, int]:
-    """Write presence.csv from the ledger, in one pass: filename, onset, offset, and a probability per class.
-
-    Returns
-    -------
-    How many recordings it has, and how many files were renamed: one if somebody had changed it.
-    """
-    names = set()
-
-    def lines() -> Iterator[Sequence[object]]:
-        for name, onset, offset, P in ledger.all_presence():
-            names.add(name)
-            yield [name, onset, offset, *(f"{p:.6f}" for p in P.tolist())]
-
-    renamed = _replace_table(folder.presence, ledger, ["filename", "onset", "offset", *classes], lines())
-    return len(names), renamed
-
-
-def write_failed(folder: JobFolder, ledger: Ledger) -> None:
-    """Write failed.csv from the ledger: filename, reason; none if nothing failed."""
-    if ledger.counts()["failed"]:
-        _write_table(folder.failed, ["filename", "reason"], ([e.name, e.reason] for e in ledger.entries("failed")))
-    else:
-        folder.failed.unlink(missing_ok=True)
-
-
-def _cells(event: Label) -> list[object]:
+def event_cells(event: Label) -> list[object]:
+    """A row of events.csv."""
     confidence = "" if event.confidence is None else float(event.confidence)
     return [event.filename, event.onset, event.offset, event.label, confidence]
 
 
-def _write_table(path: Path, heading: Sequence[str], lines: Iterable[Sequence[object]]) -> None:
-    with written_whole(path) as draft:
-        _fill_table(draft, heading, lines)
-
-
-def _replace_table(path: Path, ledger: Ledger, heading: Sequence[str], lines: Iterable[Sequence[object]]) -> int:
-    """Write a table, whose digest the ledger keeps; one that is not as it was left is renamed: how many."""
-    key = f"digest of {path.name}"
-    with written_whole(path) as draft:
-        _fill_table(draft, heading, lines)
-        own: list[str] = json.loads(ledger.about().get(key, "[]"))
-        there, now = _digest(path) if path.exists() else None, _digest(draft)
-        is_edited = there not in (None, now, *own)
-        if is_edited:
-            path.rename(_free(path, path.suffix))
-        ledger.set_about({key: json.dumps([now, *own[:1]])})  # killed right here, it still knows the one before
-    return int(is_edited)
-
-
-def _fill_table(path: Path, heading: Sequence[str], lines: Iterable[Sequence[object]]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(heading)
-        writer.writerows(lines)
-
-
-def _digest(path: Path) -> str:
+def _sha256(path: Path) -> str:
+    """Of a regular file; empty for anything else, such as a symbolic link."""
+    if path.is_symlink() or not path.is_file():
+        return ""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _common_end(a: Path, b: Path) -> int:
-    """How many parts two paths have in common at their end."""
-    pairs = zip(reversed(a.parts), reversed(b.parts), strict=False)
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-
-
-def _moved_along(path: Path, was: str, now: str) -> Path | None:
-    """Where a file lies if it went where the job's folder went."""
-    with suppress(ValueError):  # on another drive
-        return Path(os.path.normpath(os.path.join(now, os.path.relpath(path, was))))
-    return None
+def _remove_empty_folders(folder: Path, root: Path) -> None:
+    while folder != root and not any(folder.iterdir()):
+        folder.rmdir()
+        folder = folder.parent
 
 
 def _candidates(root: Path, path: Path) -> Iterator[str]:
-    """What a recording could be called, best first."""
-    below, folder = path.relative_to(root).as_posix(), root.name or "root"
-    yield table_name(below)
-    yield table_name(f"{folder}/{below}")
-    number = 2
-    while True:
-        yield table_name(f"{folder}-{number}/{below}")
-        number += 1
+    """Names for a recording, best first."""
+    relative, folder = path.relative_to(root).as_posix(), root.name or "root"
+    yield table_name(relative)
+    yield table_name(f"{folder}/{relative}")
+    for number in count(2):
+        yield table_name(f"{folder}-{number}/{relative}")
 
 
-def _plain_part(part: str) -> str:
+def _escaped(part: str) -> str:
     core = part.strip()
     start = part.index(core) if core else len(part)
     ends = {*range(start), *range(start + len(core), len(part))}
@@ -455,7 +340,7 @@ def _plain_part(part: str) -> str:
 
 
 def _short(name: str) -> str:
-    """The name, with parts that are too long for a file system cut and told apart by a digest."""
+    """The name; parts that are too long for a file system are cut and made unique by a digest."""
     return "/".join(_short_part(part) for part in name.split("/"))
 
 

@@ -20,7 +20,8 @@ Files, each importing only those before it: `interpolation`, `decoder`, `thresho
 """
 
 from earmark.events.decoder import Decoder, DecoderStream
-from earmark.inference.interpolation import InterpolationStream, interpolate
+from earmark.events.files import load_decoder
 from earmark.events.thresholds import tune_thresholds
+from earmark.inference.interpolation import InterpolationStream, interpolate
 
-__all__ = ["Decoder", "DecoderStream", "InterpolationStream", "interpolate", "tune_thresholds"]
+__all__ = ["Decoder", "DecoderStream", "InterpolationStream", "interpolate", "load_decoder", "tune_thresholds"]

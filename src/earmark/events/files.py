@@ -18,8 +18,8 @@ __all__ = ["load_decoder"]
 def load_decoder(path: Path, classes: Sequence[str]) -> Decoder:
     """Read the decoder from a JSON file such as `scores.json`, for a model with these classes.
 
-    The file holds a decoder's settings, by themselves or under "decoder". If it also names "classes", settings per class
-    are matched by name.
+    The file holds a decoder's settings, by themselves or under "decoder". If it also names "classes", settings per
+    class are matched by name.
     """
     try:
         settings = json.loads(path.read_text(encoding="utf-8"))

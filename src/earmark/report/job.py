@@ -100,8 +100,7 @@ def read_job(folder: Path) -> Job:
         )
         index = {recording.name: r for r, recording in enumerate(recordings)}
         events = np.fromiter(_event_rows(ledger, index, classes), EVENT)
-    pending = counts["pending"] + counts["running"]
-    return Job(folder.absolute().name, tuple(classes), recordings, events, failed, pending, settings)
+    return Job(folder.absolute().name, tuple(classes), recordings, events, failed, counts["pending"], settings)
 
 
 def _event_rows(ledger: Ledger, recordings: Mapping[str, int], classes: dict[str, int]) -> Iterator[tuple[Any, ...]]:

@@ -74,7 +74,8 @@ class Run:
             return f"{self.path}: no epoch finished yet"
         state = "" if self.is_finished else "interrupted; "
         scores = ", ".join(f"{name} {value:.3f}" for name, value in self.scores.items())
-        return f"{self.path}: {state}best epoch by {self.monitor} {self.best_epoch} of {self.epochs}; validation {scores}"
+        best = f"best epoch by {self.monitor} {self.best_epoch} of {self.epochs}"
+        return f"{self.path}: {state}{best}; validation {scores}"
 
     def _repr_html_(self) -> str:
         return f"<p>{html.escape(str(self))}</p>"
