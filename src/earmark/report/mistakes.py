@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from markupsafe import Markup
 
 from earmark.annotations import Label, LabelTable
 from earmark.datasets import Clip
@@ -23,7 +22,7 @@ from earmark.plots import clip_figure
 from earmark.report.pages import inline_audio, inline_png
 from earmark.timing import span_to_frames, time_to_frame, time_to_sample
 
-__all__ = ["Excerpt", "Mistake", "show_mistake", "within", "worst_mistakes"]
+__all__ = ["Mistake", "show_mistake", "within", "worst_mistakes"]
 
 Floats = npt.NDArray[np.floating[Any]]
 
@@ -43,18 +42,6 @@ class Mistake:
     offset: float
     p: float
     is_miss: bool
-
-
-@dataclass(frozen=True)
-class Excerpt:
-    """A mistake with its image and audio as `data:` URLs; times are seconds in the clip."""
-
-    mistake: Mistake
-    image: Markup
-    image_onset: float
-    audio: Markup
-    audio_onset: float
-    audio_offset: float
 
 
 def worst_mistakes(
@@ -123,8 +110,11 @@ def show_mistake(
     estimate: LabelTable,
     p: Floats,
     model: str,
-) -> Excerpt:
-    """Draw a mistake and cut out its audio; p is (frames, classes) at the rate of the features."""
+) -> dict[str, Any]:
+    """Image and audio of a mistake as `data:` URLs, with their times in the clip, for the template.
+
+    p is (frames, classes) at the rate of the features.
+    """
     samples = clip.read(features.rate)
     end = len(samples) / features.rate
     onset = max(0.0, min(mistake.onset - _MARGIN, end - 2 * _MARGIN))
@@ -149,7 +139,14 @@ def show_mistake(
         only=list(labels)[:_MOST_CLASSES],
     )
     part = samples[time_to_sample(onset, features.rate) : time_to_sample(offset, features.rate)]
-    return Excerpt(mistake, inline_png(figure), begin, inline_audio(part, features.rate), onset, offset)
+    return {
+        "mistake": mistake,
+        "image": inline_png(figure),
+        "image_onset": begin,
+        "audio": inline_audio(part, features.rate),
+        "audio_onset": onset,
+        "audio_offset": offset,
+    }
 
 
 def within(rows: Iterable[Label], begin: float, stop: float) -> list[Label]:

@@ -25,7 +25,15 @@ from earmark.plots.recording import clock_time, recording_figure
 from earmark.plots.style import save
 from earmark.text import counted, first_few
 
-__all__ = ["Stretch", "busiest", "check_stretch", "check_stretches", "choose_stretches", "draw_stretches"]
+__all__ = [
+    "Stretch",
+    "busiest",
+    "check_stretch",
+    "check_stretches",
+    "choose_stretches",
+    "draw_stretches",
+    "figure_path",
+]
 
 _BUSIEST = "busiest"
 _MINUTE = 60.0
@@ -135,6 +143,13 @@ def busiest(events: Sequence[Label], duration: float, length: float = _MINUTE) -
     return float(begin), begin + length
 
 
+def figure_path(folder: Path, stretch: Stretch) -> Path:
+    """The PNG file of a stretch in the folder of a job; the SVG file is beside it."""
+    job = JobFolder(folder)
+    place = job.scores(stretch.entry.name).relative_to(job.root / "scores").with_suffix("")
+    return job.root / "figures" / f"{place}_{stretch.onset:g}-{stretch.offset:g}s.png"
+
+
 def draw_stretches(folder: Path, scorer: Scorer, stretches: Sequence[Stretch]) -> list[Path]:
     """Draw stretches into the job's folder `figures`, as PNG and SVG; returns the PNG files.
 
@@ -151,11 +166,9 @@ def draw_stretches(folder: Path, scorer: Scorer, stretches: Sequence[Stretch]) -
         figure = recording_figure(
             samples, scorer.rate, p, scorer.classes, events, p_hop=hop, onset=onset, title=stretch.title
         )
-        place = job.scores(stretch.entry.name).relative_to(job.root / "scores").with_suffix("")
-        target = job.root / "figures" / f"{place}_{stretch.onset:g}-{stretch.offset:g}s.png"
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)  # emoji in file names
-            drawn.append(save(figure, target)[0])
+            drawn.append(save(figure, figure_path(folder, stretch))[0])
     return drawn
 
 
