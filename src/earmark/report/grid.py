@@ -26,8 +26,9 @@ from earmark.evaluation.statistics import Interval
 from earmark.experiment.cells import changed_settings, data_of
 from earmark.experiment.grid import Cell, Grid
 from earmark.experiment.results import Row, by_system, describe_data, write_results
-from earmark.features import FeatureConfig, LogMel
+from earmark.features import FeatureConfig
 from earmark.files import make_folder
+from earmark.plots.clip import clip_figure, log_mel, within
 from earmark.pooling import ConstrainedAutoPool, create_pool
 from earmark.report.figures import DESCRIPTIONS, class_figure
 from earmark.report.grid_tables import (
@@ -38,7 +39,6 @@ from earmark.report.grid_tables import (
     mean_scores,
     published_tables,
 )
-from earmark.report.mistakes import within
 from earmark.report.pages import fill_page, fill_text, inline_svg, write_text
 from earmark.report.results import bag_frames, class_f1, dense_probabilities, learned_alphas
 from earmark.report.runs import write_report
@@ -270,11 +270,9 @@ def _example(collection: Collection, evaluation: _Evaluation, features: FeatureC
         samples = clips[name].read(features.rate)[: round(_LONGEST * features.rate)]
     except EarmarkError:
         return None
-    with torch.inference_mode():
-        spectrogram = LogMel(features)(torch.from_numpy(samples)[None])[0].numpy()
     duration, hop = len(samples) / features.rate, float(saved.scores["grid"]["hop"])
-    return plots.clip_figure(
-        spectrogram,
+    return clip_figure(
+        log_mel(samples, features),
         features,
         within(labels.of(name), 0.0, duration),
         {best: p[name][: span_to_frames(0.0, duration, hop)[1]]},

@@ -13,16 +13,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from earmark.annotations import Label, LabelTable
 from earmark.datasets import Clip
-from earmark.features import FeatureConfig, LogMel
-from earmark.plots import clip_figure
+from earmark.features import FeatureConfig
+from earmark.plots.clip import clip_figure, log_mel, within
 from earmark.report.pages import inline_audio, inline_png
 from earmark.timing import span_to_frames, time_to_frame, time_to_sample
 
-__all__ = ["Mistake", "show_mistake", "within", "worst_mistakes"]
+__all__ = ["Mistake", "show_mistake", "worst_mistakes"]
 
 Floats = npt.NDArray[np.floating[Any]]
 
@@ -124,12 +123,10 @@ def show_mistake(
     first = time_to_frame(begin, features.hop)
     begin, stop = first * features.hop, min(end, begin + _LONGEST_IMAGE)
     last = min(len(p), span_to_frames(begin, stop, features.hop)[1])
-    with torch.inference_mode():
-        spectrogram = LogMel(features)(torch.from_numpy(samples)[None])[0].numpy()
     truth, detected = (within(table.of(mistake.filename), begin, stop) for table in (reference, estimate))
     labels = dict.fromkeys([mistake.label, *(row.label for row in (*truth, *detected))])
     figure = clip_figure(
-        spectrogram[:, first:last],
+        log_mel(samples, features)[:, first:last],
         features,
         truth,
         {model: p[first:last]},
@@ -147,14 +144,3 @@ def show_mistake(
         "audio_onset": onset,
         "audio_offset": offset,
     }
-
-
-def within(rows: Iterable[Label], begin: float, stop: float) -> list[Label]:
-    """The parts of events between two times, relative to `begin`; rows without times stay as they are."""
-    shifted = []
-    for row in rows:
-        if row.onset is None or row.offset is None:
-            shifted.append(row)
-        elif row.onset < stop and row.offset > begin:
-            shifted.append(row._replace(onset=max(0.0, row.onset - begin), offset=min(row.offset, stop) - begin))
-    return shifted
