@@ -29,7 +29,7 @@ from earmark.report.mistakes import worst_mistakes
 from earmark.report.pages import fill_text
 from earmark.report.results import commands, read_run
 from earmark.report.runs import write_report
-from earmark.report.tables import percent
+from earmark.text import percent
 
 
 @pytest.fixture(scope="module")

@@ -200,9 +200,9 @@ def test_the_page_says_what_differs(made):
     assert "Not finished: CAP (1 of 2 runs)." in text
     assert "198 of the 2,000 test" in text
     assert "earmark reproduce it" in text
-    assert "Strong was told when sounds happen, and does not compete: F1" in text
+    assert "Trained with event times and therefore not in the test: strong, with F1 " in text
     assert "<bark>" not in text
-    assert "Worst mistakes" not in text  # there is no sound to listen to
+    assert "Largest errors" not in text  # there is no sound to listen to
 
 
 def test_the_bound_of_cap_is_drawn(made):
@@ -214,8 +214,8 @@ def test_runs_with_other_settings_are_named(made, tmp_path):
     other = grid.selected(changes={"epochs": "77"}, systems=["max", "strong"])
     write_grid_report(other, gather(other, place / "out"), tmp_path)
     text = (tmp_path / "report.html").read_text()
-    assert "Trained with other settings than the grid's: max-cnn-seed0" in html.unescape(text)
-    assert re.search(r" and 1 more \(training\.epochs \d+ instead of 77\)", text)
+    assert "Trained with settings other than the grid's: max-cnn-seed0" in html.unescape(text)
+    assert re.search(r", \.\.\. \(training\.epochs \d+ instead of 77\)", text)
 
 
 def test_a_grid_with_nothing_published_speaks_for_itself(made, tmp_path, monkeypatch, capsys):
@@ -225,13 +225,13 @@ def test_a_grid_with_nothing_published_speaks_for_itself(made, tmp_path, monkeyp
     code, out, err = call(monkeypatch, capsys, tmp_path / "grid.toml", "--out", tmp_path, "--only-report")
     assert code == 0, err
     first, *lines = (line.split() for line in out.splitlines())
-    assert " ".join(first) == "Judgement clean: means over runs"
+    assert " ".join(first) == "Evaluation clean: means over runs"
     rows = {words[0]: words[1:] for words in lines if words}
     own = [row.scores["dynamic_f1"] for row in made[1] if (row.judgement, row.cell.system) == ("clean", "max")]
     assert rows["max"][:2] == ["2", f"{np.mean(own):.3f}".lstrip("0")]
     page = (tmp_path / "report.html").read_text()
     assert "About these runs" in page
-    assert "What differs from the paper" not in page
+    assert "Differences from the paper" not in page
 
 
 def test_a_grid_without_runs_is_refused(made, tmp_path):
@@ -244,7 +244,7 @@ def test_folds_are_ranked_as_in_table_3(split_three_ways, tmp_path):
     clear = {"max": 0.2, "RAP 1e-3": 0.6, "CAP": 0.61, "strong": 0.9}
     rows = [replace(r, scores=dict.fromkeys(r.scores, clear[r.cell.system] + 0.001 * r.cell.fold)) for r in rows]
     table = fold_table(grid, rows, "clean")
-    assert table.caption == "Judgement clean: means over 3 splits"
+    assert table.caption == "Evaluation clean: means over 3 splits"
     marks = {row[0].text: row[7].best for row in table.rows}  # dynamic F1; strong is not in the test
     assert marks == {"max": False, "RAP 1e-3": True, "CAP": True, "strong": False}
     assert table.rows[-1][0].text == "strong"

@@ -1,10 +1,11 @@
-"""Small helpers for text that people read: plurals and lists."""
+"""Small helpers for text that people read: plurals, lists, numbers, durations."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
-__all__ = ["counted", "first_few", "listed", "plural"]
+__all__ = ["compact", "counted", "duration_text", "first_few", "listed", "percent", "plural", "printable"]
 
 
 def plural(n: int, noun: str, many: str | None = None) -> str:
@@ -45,3 +46,54 @@ def first_few(names: Iterable[str], most: int = 3) -> str:
     """
     names = list(names)
     return ", ".join([*names[:most], *(["..."] if len(names) > most else [])])
+
+
+def percent(share: float) -> str:
+    """A share in per cent, with one decimal where it is small; a dash for NaN.
+
+    >>> percent(0.142), percent(0.0421), percent(0.9), percent(0.0002), percent(float("nan"))
+    ('14 %', '4.2 %', '90 %', 'below 0.1 %', '–')
+    """
+    if not math.isfinite(share):
+        return "\N{EN DASH}"
+    if 0 < share < 0.001:
+        return "below 0.1 %"
+    return f"{100 * share:.{1 if 0 < share < 0.0995 else 0}f} %"
+
+
+def compact(value: float) -> str:
+    """A number >= 0 in about four characters.
+
+    >>> [compact(value) for value in (0, 0.004, 0.25, 9.96, 999, 1234.5, 99_960, 999_600)]
+    ['0', '< 0.01', '0.25', '10', '999', '1.2k', '100k', '1.0M']
+    """
+    for unit, name in ((1_000_000, "M"), (1000, "k")):
+        if round(value / unit, 3) >= 1:
+            return f"{value / unit:.{1 if value < 9.95 * unit else 0}f}{name}"
+    if value >= 9.95:
+        return str(round(value))
+    return "< 0.01" if 0 < value < 0.01 else f"{value:.2g}"
+
+
+def duration_text(seconds: float) -> str:
+    """A duration in its two largest units.
+
+    >>> [duration_text(seconds) for seconds in (0.25, 59.96, 61, 3600 * 25.5)]
+    ['0.2 s', '1 min 0 s', '1 min 1 s', '25 h 30 min']
+    """
+    if round(seconds, 1) < 60:
+        return f"{seconds:.1f} s"
+    if round(seconds) < 3600:
+        return "{} min {} s".format(*divmod(round(seconds), 60))
+    return "{:,} h {} min".format(*divmod(round(seconds / 60), 60))
+
+
+def printable(text: str) -> str:
+    """Text on one line: undecodable bytes are replaced, control characters escaped.
+
+    >>> printable("two\\nlines")
+    'two\\\\nlines'
+    """
+    text = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    # the zero-width joiner combines emoji
+    return "".join(c if c.isprintable() or c == "\u200d" else c.encode("unicode_escape").decode() for c in text)

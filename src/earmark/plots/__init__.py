@@ -1,13 +1,13 @@
-"""Figures, one function each: those of the paper, and what training and judging need besides; all in one style.
+"""Figures in one style: those of the paper, and those of training, evaluation, detection and tuning.
 
-A function draws on a new figure and returns it; `save` writes it as PNG and SVG. Colours are Okabe and Ito's, which
-colour-blind readers can tell apart, and markers differ too; sizes are those of a two-column page, so that text prints
-at the size it was set in.
+Each function draws one new figure and returns it; `save` writes it as PNG and SVG. Colours are the colour-blind-safe
+palette of Okabe and Ito, and markers differ too. Sizes are those of a two-column page, so that text prints at its
+nominal size.
 
 Files, each importing only those before it: `style` (colours, sizes, `save`), `pooling` (Fig. 1 and Fig. 2), `training`
-(curves of a run), `data` (durations of events), `scores` (per class: F1 and alpha; precision and recall), `clip` (one
-clip: spectrogram, reference, likelihoods), `recording` (the same of a stretch of a recording, with events), `tuning`
-(trials of a search).
+(learning curves), `data` (durations of events), `scores` (F1 and alpha by class; precision and recall), `clip` (one
+clip: spectrogram, reference, likelihoods), `recording` (an excerpt of a recording with its events), `tuning` (trials of
+a search).
 """
 
 from earmark.plots.clip import clip_figure

@@ -1,4 +1,4 @@
-"""The figure of one clip: what was heard, what is there, and what models say."""
+"""The figure of one clip: spectrogram, reference, and likelihoods of models."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 import numpy.typing as npt
+import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -17,14 +18,14 @@ from matplotlib.patches import Patch
 from earmark.annotations import Label
 from earmark.errors import ArgumentError, DataError, unknown_name
 from earmark.evaluation.base import Labels, as_table
-from earmark.features import FeatureConfig, mel_matrix
+from earmark.features import FeatureConfig, LogMel, mel_matrix
 from earmark.plots.style import COLOURS, PAGE, STYLE, readable
 
-__all__ = ["clip_figure"]
+__all__ = ["clip_figure", "log_mel", "within"]
 
 Floats = npt.NDArray[np.floating[Any]]
 
-_COLUMNS = 640  # of an image, each a pixel or more; longer ones are thinned, by the largest so that nothing is lost
+_COLUMNS = 640  # of an image; longer ones are reduced by the maximum, so that no peak is lost
 _HERTZ = (100, 200, 500, 1000, 2000, 4000, 8000, 16000, 32000, 64000)
 _IMAGE: dict[str, Any] = {"aspect": "auto", "interpolation": "nearest"}
 _BOX: dict[str, Any] = {"fc": "none", "ec": COLOURS["orange"], "lw": 1.1, "zorder": 3}
@@ -44,18 +45,17 @@ def clip_figure(
     events: Mapping[str, Labels] | None = None,
     only: Iterable[str] | None = None,
 ) -> Figure:
-    """One clip, as in Fig. 9: mel spectrogram, reference, and likelihoods of one model or more, over the same time.
+    """One clip, as in Fig. 9: mel spectrogram, reference, and likelihoods of one or more models on one time axis.
 
-    Boxes in the panels of likelihoods are the reference. A class that the reference has without times is hatched from
-    end to end.
+    Boxes in the panels of likelihoods are the reference. A class whose times the reference does not give is hatched.
 
     Parameters
     ----------
     spectrogram : (bands, frames), dB
     features
-        What the spectrogram was made with: gives its hop and its frequencies.
+        Of the spectrogram, for its hop and its frequencies.
     reference
-        What is there, of one clip; None where that is not known, as for a detection, and there is no panel for it.
+        Labels of the clip; None if unknown, as in detection, for a figure without this panel.
     likelihoods : model -> (frames, classes), in [0, 1]
     classes
         Names of the columns.
@@ -63,14 +63,14 @@ def clip_figure(
         Of the clip, in seconds; by default that of the spectrogram.
     p_hop
         Seconds between frames of likelihoods; by default that of the spectrogram.
-    events : model -> what was decided
-        Black lines under the likelihoods.
+    events : model -> detected events
+        Drawn as black lines under the likelihoods.
     only
-        Classes to be shown, in this order; by default all.
+        Classes to show, in this order; by default all.
     """
     x = np.asarray(spectrogram)
     if x.ndim != 2 or len(x) != features.n_bands or not x.shape[1]:
-        raise DataError(f"spectrogram must be ({features.n_bands} bands, frames), found an array of shape {x.shape}")
+        raise DataError(f"spectrogram: expected ({features.n_bands} bands, frames), got an array of shape {x.shape}")
     shown = list(classes) if only is None else list(only)
     for label in shown:
         if label not in classes:
@@ -109,20 +109,38 @@ def clip_figure(
     return figure
 
 
+def log_mel(samples: npt.ArrayLike, features: FeatureConfig) -> Floats:
+    """Spectrogram of mono audio: (bands, frames), in dB."""
+    x = torch.as_tensor(np.asarray(samples, np.float32))
+    with torch.inference_mode():
+        return np.asarray(LogMel(features)(x[None])[0].numpy())
+
+
+def within(rows: Iterable[Label], onset: float, offset: float) -> list[Label]:
+    """The parts of events between two times, relative to `onset`; rows without times stay as they are."""
+    shifted = []
+    for row in rows:
+        if row.onset is None or row.offset is None:
+            shifted.append(row)
+        elif row.onset < offset and row.offset > onset:
+            shifted.append(row._replace(onset=max(0.0, row.onset - onset), offset=min(row.offset, offset) - onset))
+    return shifted
+
+
 def _checked(name: str, p: npt.ArrayLike, n_classes: int) -> Floats:
     values = np.asarray(p)
     if values.ndim != 2 or values.shape[1] != n_classes:
         raise DataError(
-            f"likelihoods of {name!r} must be (frames, {n_classes} classes), found an array of shape {values.shape}"
+            f"likelihoods of {name!r}: expected (frames, {n_classes} classes), got an array of shape {values.shape}"
         )
     return values
 
 
 def _rows_of(what: str, labels: Labels, classes: Sequence[str]) -> list[Label]:
-    """The positive rows, if they are of one clip and of these classes."""
+    """The positive rows, which must be of one clip and of these classes."""
     table = as_table(labels)
     if len({row.filename for row in table}) > 1:
-        raise ArgumentError(f"{what} must be of one clip, found {len(table.filenames)} files; take one with select()")
+        raise ArgumentError(f"{what}: expected labels of one clip, got {len(table.filenames)} files; use select()")
     for row in table:
         if row.label not in classes:
             raise unknown_name(f"label of the {what}", row.label, classes)
@@ -140,7 +158,7 @@ def _draw_spectrogram(figure: Figure, axes: Axes, x: Floats, features: FeatureCo
     ticks: list[tuple[float, int]] = []
     for f in reversed([f for f in _HERTZ if centres[0] <= f <= centres[-1]]):
         place = float(np.interp(f, centres, np.arange(len(centres))))
-        if not ticks or place < ticks[-1][0] - 0.11 * len(x):  # low frequencies lie close together
+        if not ticks or place < ticks[-1][0] - 0.11 * len(x):  # low frequencies are close together
             ticks.append((place, f))
     axes.set_yticks([place for place, _ in ticks], [f"{f / 1000:g}" for _, f in ticks])
     axes.set_ylabel("frequency (kHz)")
@@ -163,7 +181,7 @@ def _draw_reference(axes: Axes, truth: list[Label], shown: list[str], scale: flo
 
 
 def _draw_boxes(axes: Axes, truth: list[Label], found: list[Label], shown: list[str], scale: float) -> None:
-    """The reference as boxes, and what was decided as lines at the foot of a row."""
+    """The reference as boxes, and events as lines at the bottom of a row."""
     for row in truth:
         if row.onset is not None and row.offset is not None and row.label in shown:
             span = (row.onset / scale, (row.offset - row.onset) / scale)
@@ -174,7 +192,7 @@ def _draw_boxes(axes: Axes, truth: list[Label], found: list[Label], shown: list[
 
 
 def _explain(axes: Axes, boxes: bool, lines: bool) -> None:
-    """Say once, beside the title, what boxes and lines are."""
+    """A legend for boxes and lines, beside the title."""
     handles = [Patch(label="reference", **_BOX)] * boxes + [Line2D([], [], label="events", **_LINE)] * lines
     if handles:
         place: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1, 1), "borderpad": 0, "borderaxespad": 0.4}
@@ -189,7 +207,7 @@ def _name_rows(axes: Axes, shown: list[str]) -> None:
 
 
 def _thinned(x: Floats) -> Floats:
-    """(rows, frames), with at most `_COLUMNS` frames: each the largest of those that it stands for."""
+    """(rows, frames), reduced to at most `_COLUMNS` frames by their maximum."""
     if x.shape[1] <= _COLUMNS:
         return x
     edges = np.linspace(0, x.shape[1], _COLUMNS, endpoint=False).astype(int)

@@ -1,4 +1,4 @@
-"""Figures of data sets: how long what is heard lasts."""
+"""Figures of data sets: how long classes are active."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["event_durations"]
 Floats = npt.NDArray[np.float64]
 
 _PER = ("clip", "event")
-_MANY = 2000  # points of a vector file; more are drawn into it as an image
+_MANY = 2000  # points drawn as vectors; more are rasterised
 
 
 def event_durations(
@@ -27,29 +27,29 @@ def event_durations(
 ) -> Figure:
     """Durations for each class, as in Fig. 3, Fig. 4 and Fig. 5: a point for each clip, a bar for the mean.
 
-    Classes come in the order of their means, with the number of their points on the right. A class without times has
-    an empty row.
+    Classes are sorted by their means, with the number of their points on the right. A class without times has an empty
+    row.
 
     Parameters
     ----------
     clip_duration
-        Of a clip, or of the patches that are drawn from it; a black line.
+        Of a clip, or of the training patches; drawn as a black line.
     log
-        Whether time is on a logarithmic scale. It has no place for events of no length; their mean has them in.
+        Whether the time axis is logarithmic. Events of zero length are not drawn then, but count in the mean.
     per
-        What a point is. "clip": the time for which a class is heard in a clip, as in the paper; where events of one
-        class overlap, time counts once. "event": the duration of a single event.
+        What a point is. "clip": the active time of a class in a clip, as in the paper; overlaps of events of one class
+        count once. "event": the duration of a single event.
     """
     if per not in _PER:
         raise unknown_name("per", per, _PER)
     if clip_duration is not None and not clip_duration > 0:
-        raise ArgumentError(f"clip_duration must be above 0, found {clip_duration}")
-    points = table.durations() if per == "event" else _heard(table)
+        raise ArgumentError(f"clip_duration: expected a positive number, got {clip_duration}")
+    points = table.durations() if per == "event" else _active_times(table)
     if not any(len(values) for values in points.values()):
-        raise DataError("no row of the table says when, so there are no durations to draw; strong labels are needed")
+        raise DataError("expected strong labels, got a table without event times: there are no durations to draw")
     means = {label: float(np.mean(values)) if len(values) else -1.0 for label, values in points.items()}
     order = sorted(points, key=means.__getitem__)
-    rng = np.random.default_rng(0)  # the same figure every time
+    rng = np.random.default_rng(0)  # reproducible jitter
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(COLUMN, 0.75 + 0.26 * len(order)))
         axes = figure.subplots()
@@ -79,22 +79,22 @@ def event_durations(
         if clip_duration is not None:
             axes.axvline(clip_duration, color="black", lw=1, zorder=1.5, label=f"{clip_duration:g} s")
         if not log:
-            axes.set_xlim(left=0)  # last: from here on nothing widens the axis
+            axes.set_xlim(left=0)  # last, because plotting widens the axis
         figure.legend(loc="outside upper center", ncols=3, handlelength=1, handletextpad=0.3, columnspacing=1.2)
     return figure
 
 
-def _heard(table: LabelTable) -> dict[str, Floats]:
-    """For how long each class is heard in each clip that has it with times."""
+def _active_times(table: LabelTable) -> dict[str, Floats]:
+    """Active time of each class in each clip that has it with times."""
     spans = defaultdict(list)
     for row in table:
         if row.onset is not None and row.offset is not None:
             spans[row.label, row.filename].append((row.onset, row.offset))
-    found: dict[str, list[float]] = {label: [] for label in table.classes}
-    for (label, _), own in spans.items():
+    times: dict[str, list[float]] = {label: [] for label in table.classes}
+    for (label, _), events in spans.items():
         total, reached = 0.0, 0.0
-        for onset, offset in sorted(own):
+        for onset, offset in sorted(events):
             total += max(0.0, offset - max(onset, reached))
             reached = max(reached, offset)
-        found[label].append(total)
-    return {label: np.array(values, np.float64) for label, values in found.items()}
+        times[label].append(total)
+    return {label: np.array(values, np.float64) for label, values in times.items()}

@@ -1,4 +1,4 @@
-"""Figures of the pooling operators: responsibilities, bounds, alpha against the length of events."""
+"""Figures of the pooling operators: responsibilities, bounds, alpha against the duration of events."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ __all__ = ["alpha_against_share", "responsibilities", "weight_bounds_by_size"]
 
 
 def responsibilities(p: ArrayLike = (0.1, 0.25, 0.9, 0.65, 0.3, 0.1, 0.15, 0.05), alpha: float = 5.0) -> Figure:
-    """Fig. 1: how much each frame of one bag is held responsible, by max, mean and soft-max; and by auto-pool.
+    """Fig. 1: responsibility of each frame of one bag under max, mean and soft-max pooling, and under auto-pooling.
 
     Parameters
     ----------
     p : (frames,), in [0, 1]
     alpha
-        For the fourth panel, auto-pool.
+        Of auto-pooling, in the fourth panel.
     """
     x = np.asarray(p, dtype=np.float32)
     bag = torch.as_tensor(x).reshape(1, -1, 1)
@@ -41,7 +41,7 @@ def responsibilities(p: ArrayLike = (0.1, 0.25, 0.9, 0.65, 0.3, 0.1, 0.15, 0.05)
 
 
 def _draw_bag(axes: Axes, p: np.ndarray, w: np.ndarray, P: float) -> None:
-    """Frames as bars above, the bag as a disc below, responsibility as the darkness of the line between."""
+    """Draw frames as bars above, the bag as a disc below, and responsibilities as the darkness of the lines between."""
     centre, bag, foot = (len(p) - 1) / 2, -0.95, -0.05
     axes.bar(range(len(p)), p, width=0.62, color=COLOURS["sky"], edgecolor="none")
     for t, weight in enumerate(w):
@@ -55,9 +55,9 @@ def _draw_bag(axes: Axes, p: np.ndarray, w: np.ndarray, P: float) -> None:
 
 
 def weight_bounds_by_size(sizes: ArrayLike = (2, 1000), alphas: Sequence[float] = (1.0, 3.2, 6.0)) -> Figure:
-    """Fig. 2: least and greatest weight of one instance against the size of the bag, Eqs. (7) and (9).
+    """Fig. 2: smallest and largest weight of one instance against the size of the bag, Eqs. (7) and (9).
 
-    The shaded region of alpha = 1 is soft-max pooling; it closes on 1/m. Larger alpha keep it open.
+    With alpha = 1, soft-max pooling, the shaded region converges to 1/m; with larger alpha it stays wide.
     """
     low_m, high_m = np.asarray(sizes, dtype=float)
     m = np.geomspace(low_m, high_m, 200)
@@ -81,7 +81,7 @@ def weight_bounds_by_size(sizes: ArrayLike = (2, 1000), alphas: Sequence[float] 
 def alpha_against_share(
     labels: Sequence[str], shares: ArrayLike, learned: Mapping[str, ArrayLike], bound: float | None = None
 ) -> Figure:
-    """Learned alpha of each class against the share of the bag its events fill, in the spirit of Fig. 8.
+    """Learned alpha of each class against the share of the bag that its events fill, similar to Fig. 8.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def alpha_against_share(
         if bound is not None:
             axes.axhline(bound, color=COLOURS["grey"], lw=0.9, ls=":", label="bound of cap")
         for i, ((name, alpha), (marker, colour)) in enumerate(zip(learned.items(), markers, strict=False)):
-            aside = 1.03 ** (i - (len(learned) - 1) / 2)  # so that equal alphas do not hide each other
+            aside = 1.03 ** (i - (len(learned) - 1) / 2)  # keeps equal alphas apart
             axes.plot(100 * x * aside, np.asarray(alpha), marker, color=COLOURS[colour], ms=5, label=name)
         top = max(float(np.max(np.asarray(a))) for a in learned.values())
         is_crowded = len(labels) > 6

@@ -1,4 +1,4 @@
-"""The figure of a stretch of a recording: what was heard, what a model says, and which events were made of it."""
+"""The figure of an excerpt of a recording: spectrogram, likelihoods of a model, and detected events."""
 
 from __future__ import annotations
 
@@ -8,21 +8,20 @@ from collections.abc import Iterable, Sequence
 import matplotlib as mpl
 import numpy as np
 import numpy.typing as npt
-import torch
 from matplotlib.figure import Figure
 
 from earmark.annotations import Label
 from earmark.errors import ArgumentError, DataError
-from earmark.features import FeatureConfig, LogMel
-from earmark.plots.clip import clip_figure
+from earmark.features import FeatureConfig
+from earmark.plots.clip import clip_figure, log_mel, within
 from earmark.plots.style import PAGE, STYLE
 
 __all__ = ["clock_time", "recording_figure"]
 
-_BANDS = (128, 96, 64, 40, 20, 10)  # the first that a rate allows
+_BANDS = (128, 96, 64, 40, 20, 10)  # the first that the rate allows is used
 _STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600)  # seconds between ticks
 _TICKS = 8  # about
-_WIDTH, _LINES = 65, 3  # of a title, in characters: the legend is beside it
+_WIDTH, _LINES = 65, 3  # of a title, in characters and lines, beside the legend
 
 
 def recording_figure(
@@ -37,47 +36,44 @@ def recording_figure(
     title: str = "",
     most: int = 15,
 ) -> Figure:
-    """A stretch of a recording: mel spectrogram, likelihoods, and events as lines under them.
+    """An excerpt of a recording: mel spectrogram, likelihoods, and events as lines under them.
 
-    Times along the axis are those of the recording, as h:mm:ss from an hour on.
+    The time axis shows times in the recording, as h:mm:ss from one hour on.
 
     Parameters
     ----------
     samples : (samples,), mono
-        Of the stretch.
+        Of the excerpt.
     likelihoods : (frames, classes), in [0, 1]
-        The first frame begins with the stretch.
+        The first frame begins with the excerpt.
     events
-        Of the recording; what lies outside is left out.
+        Of the recording; those outside the excerpt are ignored.
     p_hop
         Seconds between frames of likelihoods.
     onset
-        When the stretch begins in the recording, in seconds.
+        Of the excerpt in the recording, in seconds.
     most
-        Classes shown: where there are more, those with the greatest likelihoods.
+        Number of classes shown, those with the highest likelihoods.
     """
     x, p = np.asarray(samples, np.float32), np.asarray(likelihoods)
     if x.ndim != 1 or not len(x):
-        raise DataError(f"samples must be (samples,), at least one, found an array of shape {x.shape}")
+        raise DataError(f"samples: expected one dimension and at least one sample, got an array of shape {x.shape}")
     if p.ndim != 2 or p.shape[1] != len(classes) or not len(p):
-        raise DataError(f"likelihoods must be (frames, {len(classes)} classes), found an array of shape {p.shape}")
+        raise DataError(f"likelihoods: expected (frames, {len(classes)} classes), got an array of shape {p.shape}")
     config = _spectrogram_config(rate)
-    with torch.inference_mode():
-        spectrogram = LogMel(config)(torch.from_numpy(x)[None])[0].numpy()
     duration = len(x) / rate
-    inside = [row for row in (_shifted(row, onset, duration) for row in events) if row is not None]
     shown = np.sort(np.argsort(-p.max(axis=0), kind="stable")[:most])
-    with mpl.rc_context({**STYLE, "text.parse_math": False}):  # a class may be called anything
+    with mpl.rc_context({**STYLE, "text.parse_math": False}):  # class names may contain anything
         name = "likelihoods"
         figure = clip_figure(
-            spectrogram,
+            log_mel(x, config),
             config,
             None,
             {name: p},
             classes,
             duration=duration,
             p_hop=p_hop,
-            events={name: inside},
+            events={name: within(events, onset, onset + duration)},
             only=[classes[c] for c in shown],
         )
         figure.set_size_inches(PAGE, figure.get_figheight())
@@ -86,7 +82,7 @@ def recording_figure(
 
 
 def clock_time(time: float, *, digits: int = 0, hours: bool = True) -> str:
-    """A time as h:mm:ss, or as m:ss where there are no hours.
+    """A time as h:mm:ss, or as m:ss without hours.
 
     >>> clock_time(3723.46), clock_time(83.46, digits=1, hours=False)
     ('1:02:03', '1:23.5')
@@ -94,30 +90,23 @@ def clock_time(time: float, *, digits: int = 0, hours: bool = True) -> str:
     units = round(time * 10**digits)
     seconds, rest = divmod(units, 10**digits)
     minutes, seconds = divmod(seconds, 60)
-    said = f"{minutes // 60}:{minutes % 60:02d}" if hours else str(minutes)
-    return f"{said}:{seconds:02d}" + (f".{rest:0{digits}d}" if digits else "")
+    text = f"{minutes // 60}:{minutes % 60:02d}" if hours else str(minutes)
+    return f"{text}:{seconds:02d}" + (f".{rest:0{digits}d}" if digits else "")
 
 
 def _spectrogram_config(rate: int) -> FeatureConfig:
-    """Mel bands for the eye: relative to the loudest, as many as the rate allows."""
+    """Features for display: as many mel bands as the rate allows."""
     n_fft = 2048 if rate >= 16000 else 512
     for bands in _BANDS:
         try:
             return FeatureConfig(rate=rate, n_fft=n_fft, hop_samples=n_fft // 2, n_bands=bands)
         except ArgumentError:  # some bands would be empty
             continue
-    raise ArgumentError(f"rate must be that of sound, found {rate}")
-
-
-def _shifted(row: Label, onset: float, duration: float) -> Label | None:
-    """The part of an event that lies in the stretch, in the stretch's own time."""
-    if row.onset is None or row.offset is None or row.offset <= onset or row.onset >= onset + duration:
-        return None
-    return row._replace(onset=max(0.0, row.onset - onset), offset=min(duration, row.offset - onset))
+    raise ArgumentError(f"rate: expected a sample rate of audio in Hz, got {rate}")
 
 
 def _name_times(figure: Figure, onset: float, duration: float, title: str) -> None:
-    """Ticks at round times of the recording, and the title, in lines that leave room for the legend."""
+    """Set ticks at round times of the recording, and the title, in lines that leave room for the legend."""
     axes = next(a for a in figure.axes if a.get_xlabel().startswith("time"))
     scale = duration / axes.get_xlim()[1]
     step = next((s for s in _STEPS if duration / s <= _TICKS), duration / _TICKS)
@@ -125,7 +114,7 @@ def _name_times(figure: Figure, onset: float, duration: float, title: str) -> No
     has_hours = onset + duration >= 3600
     names = [clock_time(t, digits=1 if step < 1 else 0, hours=has_hours) for t in times]
     axes.set_xticks((times - onset) / scale, names)
-    if len(title) > _LINES * _WIDTH:  # a folder in a folder in a folder; what it is called in the end matters most
+    if len(title) > _LINES * _WIDTH:  # deep paths: the end is the most informative part
         title = title[: _WIDTH - 1] + "…" + title[-(_LINES - 1) * _WIDTH :]
     axes.set_title(textwrap.fill(title, _WIDTH, break_on_hyphens=False), loc="left")
     axes.set_xlabel(f"time ({'h:mm:ss' if has_hours else 'm:ss'})")

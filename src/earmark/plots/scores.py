@@ -1,7 +1,7 @@
 """Figures of results: F1 and alpha of each class for each model, and precision against recall.
 
-Values of classes are dots in rows, a row per class and a line of it per model. Nine models and seventeen classes can
-be read so, with intervals, where nine bars to a class cannot.
+Values are dots, with a row per class and a line within it per model, which stays readable with nine models, seventeen
+classes and intervals.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ Intervals = Mapping[str, Mapping[str, tuple[float, float]]]
 
 
 def f1_by_class(f1: Values, intervals: Intervals | None = None, *, label: str = "$F_1$") -> Figure:
-    """F1 of each class for each model, as in Fig. 7, Fig. 10 and Fig. 12; classes in the order of their mean.
+    """F1 by class and model, as in Fig. 7, Fig. 10 and Fig. 12; classes are sorted by their mean.
 
     Parameters
     ----------
     f1 : model -> class -> F1
-        Models in the order of the legend and, within a class, from top to bottom. NaN and what is missing are left out.
+        Models in the order of the legend and, within a class, from top to bottom. NaN and missing values are not drawn.
     intervals : model -> class -> (low, high)
-        Drawn as bars, for the models and classes that have them; see `earmark.evaluation.statistics.bootstrap`.
+        Drawn as bars where given; see `earmark.evaluation.statistics.bootstrap`.
     label
-        Of the axis: for a figure without a caption, what it is the F1 of and what the bars are.
+        Of the axis; describes the score and the bars in a figure without a caption.
     """
     classes = _order(f1)
     with mpl.rc_context(STYLE):
@@ -46,20 +46,20 @@ def f1_by_class(f1: Values, intervals: Intervals | None = None, *, label: str = 
         shown = [v for own in f1.values() for v in own.values()]
         shown += [v for own in (intervals or {}).values() for pair in own.values() for v in pair]
         low, high = np.floor(20 * np.nanmin(shown) - 0.2) / 20, np.ceil(20 * np.nanmax(shown) + 0.2) / 20
-        axes.set_xlim(max(low, -0.01), min(high, 1.01))  # a dot at the very end is whole
+        axes.set_xlim(max(low, -0.01), min(high, 1.01))  # dots at 0 and 1 are not cut
     return figure
 
 
 def learned_alpha(alpha: Values, bounds: Mapping[str, float] | None = None) -> Figure:
-    """Learned alpha of each class for each model, as in Fig. 8 and Fig. 11; classes in the order of their mean.
+    """Learned alpha by class and model, as in Fig. 8 and Fig. 11; classes are sorted by their mean.
 
-    Lines stand where alpha is soft-max pooling (1) and the mean (0).
+    Lines mark soft-max pooling (alpha 1) and mean pooling (alpha 0).
 
     Parameters
     ----------
     alpha : model -> class -> alpha
-    bounds : model -> greatest |alpha|
-        That CAP allows: dashed, in the model's colour.
+    bounds : model -> largest |alpha| that CAP allows
+        Dashed, in the model's colour.
     """
     classes = _order(alpha)
     for name in bounds or {}:
@@ -85,17 +85,17 @@ def learned_alpha(alpha: Values, bounds: Mapping[str, float] | None = None) -> F
 
 
 def precision_recall(curves: Mapping[str, Curve], threshold: float = 0.5) -> Figure:
-    """Precision against recall at every threshold, a curve for each model, with a mark at `threshold`.
+    """Precision against recall at every threshold, one curve per model, with a mark at `threshold`.
 
-    Grey lines join points of the same F1.
+    Grey lines connect points of equal F1.
 
     Parameters
     ----------
     curves : model -> curve
-        From `earmark.evaluation.curves.curve`: of one class, or of all pooled.
+        From `earmark.evaluation.curves.curve`: of one class, or of all classes pooled.
     """
     if not curves:
-        raise ArgumentError("there are no models to draw")
+        raise ArgumentError("expected at least one model to draw, got none")
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(COLUMN, COLUMN))
         axes = figure.subplots()
@@ -125,16 +125,16 @@ def precision_recall(curves: Mapping[str, Curve], threshold: float = 0.5) -> Fig
 
 
 def _order(values: Values) -> list[str]:
-    """Classes from the least mean over models to the greatest; those of which nothing is known come first."""
+    """Classes by ascending mean over models; those without values come first."""
     if not any(np.isfinite(value) for own in values.values() for value in own.values()):
-        raise ArgumentError("there is nothing to draw: no model has a value for a class")
+        raise ArgumentError("expected a value of at least one model and class to draw, got none")
     classes = dict.fromkeys(label for own in values.values() for label in own)
     known = {label: [own[label] for own in values.values() if np.isfinite(own.get(label, np.nan))] for label in classes}
     return sorted(classes, key=lambda label: float(np.mean(known[label])) if known[label] else -np.inf)
 
 
 def _rows(values: Values, classes: list[str], width: float) -> tuple[Figure, Axes]:
-    """A figure with a row for each class, high enough for a line for each model, and no higher than a page."""
+    """A figure with a row per class, tall enough for a line per model, and no taller than a page."""
     row = max(0.26, 0.055 * len(values) + 0.06)
     figure = Figure(figsize=(width, min(9.0, 0.85 + row * len(classes))))
     axes = figure.subplots()
@@ -148,11 +148,11 @@ def _rows(values: Values, classes: list[str], width: float) -> tuple[Figure, Axe
 
 
 def _dots(axes: Axes, values: Values, classes: list[str], intervals: Intervals) -> None:
-    """A dot for each model and class, and its interval behind it."""
+    """Draw a dot for each model and class, and its interval."""
     for name in intervals:
         if name not in values:
             raise unknown_name("model", name, values)
-    reach = min(0.36, 0.12 * (len(values) - 1))  # a few models keep together, and away from the next class
+    reach = min(0.36, 0.12 * (len(values) - 1))  # few models stay close together, away from the next class
     lines = np.linspace(reach, -reach, len(values))
     for line, (name, (colour, marker, size)) in zip(lines, looks(values).items(), strict=True):
         own = intervals.get(name, {})
@@ -173,6 +173,6 @@ def _dots(axes: Axes, values: Values, classes: list[str], intervals: Intervals) 
 
 
 def _legend(figure: Figure, entries: int, most: int) -> None:
-    """Above the axes, in lines of about the same length with at most so many entries."""
+    """A legend above the axes, in lines of similar length with at most `most` entries."""
     columns = math.ceil(entries / math.ceil(entries / most))
     figure.legend(loc="outside upper center", ncols=columns, handlelength=1.5, handletextpad=0.4, columnspacing=1.2)

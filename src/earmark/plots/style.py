@@ -1,4 +1,4 @@
-"""What all figures share: colours, sizes, how models look, and how a figure is written."""
+"""Shared by all figures: colours, sizes, markers of models, and `save`."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ STYLE: dict[Any, Any] = {
     "legend.fontsize": 8,
     "legend.frameon": False,
     "lines.linewidth": 1.4,
-    "svg.fonttype": "none",  # text stays text: it can be searched and read aloud
-    "svg.hashsalt": "earmark",  # the same figure, the same bytes
+    "svg.fonttype": "none",  # text stays text, for search and screen readers
+    "svg.hashsalt": "earmark",  # reproducible files
     "xtick.labelsize": 8,
     "ytick.labelsize": 8,
 }
 
-_OWN = {  # the paper's systems look the same in every figure
+_FIXED = {  # the paper's systems look the same in every figure
     "max": ("vermilion", "^"),
     "mean": ("sky", "s"),
     "softmax": ("purple", "D"),
@@ -59,11 +59,11 @@ _OWN = {  # the paper's systems look the same in every figure
     "strong": ("black", "*"),
 }
 _MARKERS = "o<>vPdh8s^DX"
-_SIZES = {"*": 7.5, "s": 4.4, "D": 4.2, "o": 4.8}  # points, so that none looks larger than another
+_SIZES = {"*": 7.5, "s": 4.4, "D": 4.2, "o": 4.8}  # in points, for equal visual weight
 
 
 class Look(NamedTuple):
-    """How a model is marked."""
+    """Colour and marker of a model."""
 
     colour: str
     marker: str
@@ -71,33 +71,33 @@ class Look(NamedTuple):
 
 
 def looks(names: Iterable[str]) -> dict[str, Look]:
-    """A colour and a marker for each model, no two alike as long as there are no more than twelve of a kind.
+    """A colour and a marker for each model, distinct for up to twelve variants of one system.
 
-    The paper's systems have their own, which they keep from figure to figure; "RAP 1e-3" is a RAP.
+    The paper's systems have the same in every figure; "RAP 1e-3" is a variant of RAP.
 
-    >>> for name, look in looks(["auto", "RAP 1e-2", "RAP 1e-3", "my own"]).items():
+    >>> for name, look in looks(["auto", "RAP 1e-2", "RAP 1e-3", "other"]).items():
     ...     print(name, look.colour, look.marker)
     auto #0072B2 X
     RAP 1e-2 #009E73 o
     RAP 1e-3 #009E73 <
-    my own #E69F00 o
+    other #E69F00 o
     """
-    found: dict[str, Look] = {}
+    chosen: dict[str, Look] = {}
     taken: set[tuple[str, str]] = set()
     for name in names:
         plain = name.lower().replace("-", "").replace("_", "")
-        own = [look for system, look in _OWN.items() if plain.startswith(system)][:1]
-        fresh = [c for c in COLOURS if c not in {colour for colour, _ in taken}] or list(COLOURS)
-        colours = [own[0][0]] if own else fresh
-        choices = own + [(colour, marker) for marker in _MARKERS for colour in colours]
+        fixed = [look for system, look in _FIXED.items() if plain.startswith(system)][:1]
+        unused = [c for c in COLOURS if c not in {colour for colour, _ in taken}] or list(COLOURS)
+        colours = [fixed[0][0]] if fixed else unused
+        choices = fixed + [(colour, marker) for marker in _MARKERS for colour in colours]
         look = next((choice for choice in choices if choice not in taken), choices[0])
         taken.add(look)
-        found[name] = Look(COLOURS[look[0]], look[1], _SIZES.get(look[1], 5.4))
-    return found
+        chosen[name] = Look(COLOURS[look[0]], look[1], _SIZES.get(look[1], 5.4))
+    return chosen
 
 
 def readable(label: str, width: int = 20) -> str:
-    """A class as it stands beside an axis: spaces for underscores, lines that are not too long, and no mathematics.
+    """A class name for an axis: spaces for underscores, wrapped, with dollar signs escaped.
 
     >>> readable("children_playing"), readable("Fire engine, fire truck (siren)")
     ('children playing', 'Fire engine, fire\\ntruck (siren)')
@@ -106,7 +106,7 @@ def readable(label: str, width: int = 20) -> str:
 
 
 def save(figure: Figure, path: Path) -> list[Path]:
-    """Write `path`.png and `path`.svg, each whole or not at all; the folder is made if need be."""
+    """Write `path`.png and `path`.svg atomically; missing folders are created."""
     make_folder(path.parent)
     written = []
     for suffix in (".png", ".svg"):

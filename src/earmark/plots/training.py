@@ -1,4 +1,4 @@
-"""Figures of training: what a run's log shows."""
+"""Figures of training, from the log of a run."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _mark_best(axes: Axes, epoch: int) -> None:
 def _alpha_curves(
     row: Sequence[Axes], epochs: Sequence[int], alphas: Any, classes: Sequence[str], best: int | None
 ) -> None:
-    """Alpha over time on the left, and that of the model that is kept on the right, in the same order and colours."""
+    """Alpha by epoch on the left, and that of the saved model on the right, in the same order and colours."""
     over_time, kept = row
     final = alphas[-1 if best is None else epochs.index(best)]
     order = np.argsort(final)

@@ -1,4 +1,4 @@
-"""Figures of a search: the score of each trial against what it tried."""
+"""Figures of a search: the score of each trial against its parameters."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _LOOKS = (("blue", "o"), ("orange", "s"), ("green", "D"), ("purple", "^"), ("ver
 
 
 def tuning_figure(trials: Sequence[Trial], best: Trial, tied: Sequence[Trial]) -> Figure:
-    """F1 of each trial, with its interval, against lambda, or against the reduction where only that was searched for.
+    """F1 of each trial, with its interval, against lambda, or against the reduction if lambda was not searched.
 
-    The best one has a ring. Filled dots are tied with it, hollow ones are worse. Where lambda and reduction were both
-    searched for, colours and markers tell reductions apart; thresholds have a panel of their own.
+    The best trial has a ring; filled dots are tied with it, hollow ones are worse. If both lambda and reduction were
+    searched, colours and markers distinguish reductions. Thresholds have a separate panel.
     """
     knob = "penalty" if "penalty" in best.values else "reduction"
     both = {"penalty", "reduction"} <= best.values.keys()

@@ -68,6 +68,11 @@ class Activity:
         hours = np.broadcast_to(self.seconds, self.counts.shape) / _HOUR
         return np.divide(self.counts, hours, out=np.zeros(self.counts.shape), where=hours > 0)
 
+    @property
+    def column_seconds(self) -> Floats:
+        """Seconds of audio in each column."""
+        return np.atleast_2d(self.seconds).sum(axis=0)
+
 
 def recorded_at(name: str) -> datetime | None:
     """When a recording began, from the date and time in its file name; None if there is none.
@@ -82,7 +87,8 @@ def recorded_at(name: str) -> datetime | None:
     """
     for match in _CLOCK.finditer(re.split(r"[/\\]", name)[-1]):
         try:
-            return datetime(*map(int, match.group("year", "month", "day", "hour", "minute", "second")))
+            digits = "".join(match.group("year", "month", "day", "hour", "minute", "second"))
+            return datetime.strptime(digits, "%Y%m%d%H%M%S")
         except ValueError:  # 31 April, hour 25
             continue
     return None

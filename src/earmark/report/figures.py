@@ -1,52 +1,58 @@
-"""Figures of a run report, as SVG elements; captions are in the templates."""
+"""Figures of a run report; captions are in the templates."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from markupsafe import Markup
 
 from earmark import plots
 from earmark.annotations import LabelTable
 from earmark.evaluation import curves
 from earmark.evaluation.comparison import Entry
 from earmark.evaluation.statistics import Interval
-from earmark.report.pages import inline_svg
 from earmark.report.results import dense_probabilities
 
-__all__ = ["class_figure", "common_threshold", "curve_figure", "duration_figure", "learning_figure"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["DESCRIPTIONS", "class_figure", "common_threshold", "curve_figure", "duration_figure", "learning_figure"]
+
+DESCRIPTIONS = {
+    "classes": "F1 by class and model, with intervals",
+    "alphas": "Learned alpha by class and model",
+    "durations": "Active time of each class per clip",
+    "curves": "Precision against recall by model",
+    "example": "Output for one clip: spectrogram, reference, likelihoods",
+    "published": "F1 of each system beside the paper's",
+}
+"""What a figure shows, by its name, for screen readers."""
 
 
-def class_figure(scores: Mapping[str, Interval], classes: Sequence[str]) -> Markup | None:
-    """F1 by class and system, with intervals; None if no class has a score."""
+def class_figure(scores: Mapping[str, Interval], classes: Sequence[str]) -> Figure | None:
+    """F1 by class and system, with intervals where they are known; None if no class has a score."""
     if not any(np.isfinite(f1.value).any() for f1 in scores.values()):
         return None
-    values = {name: dict(zip(classes, f1.value.tolist(), strict=True)) for name, f1 in scores.items()}
-    bars = {
-        name: {
-            label: (low, high)
-            for label, low, high in zip(classes, f1.low.tolist(), f1.high.tolist(), strict=True)
-            if math.isfinite(low) and math.isfinite(high)
-        }
-        for name, f1 in scores.items()
-    }
-    return inline_svg(plots.f1_by_class(values, bars), "F1 by class and model, with intervals")
+    values, bars = {}, {}
+    for name, f1 in scores.items():
+        values[name] = dict(zip(classes, f1.value.tolist(), strict=True))
+        bounds = dict(zip(classes, np.stack([f1.low, f1.high], axis=1).tolist(), strict=True))
+        bars[name] = {label: (low, high) for label, (low, high) in bounds.items() if np.isfinite([low, high]).all()}
+    return plots.f1_by_class(values, bars)
 
 
-def duration_figure(labels: LabelTable, durations: Mapping[str, float]) -> Markup | None:
+def duration_figure(labels: LabelTable, durations: Mapping[str, float]) -> Figure | None:
     """Active time of each class in each clip; None if the reference has no times."""
     if not durations or not any(row.has_times for row in labels):
         return None
     median = float(np.median(list(durations.values())))
     is_uniform = all(abs(duration - median) < 0.01 * median for duration in durations.values())
-    figure = plots.event_durations(labels, clip_duration=round(median, 2) if is_uniform else None)
-    return inline_svg(figure, "Active time of each class per clip")
+    return plots.event_durations(labels, clip_duration=round(median, 2) if is_uniform else None)
 
 
-def curve_figure(entries: Sequence[Entry], labels: LabelTable, threshold: float) -> Markup | None:
+def curve_figure(entries: Sequence[Entry], labels: LabelTable, threshold: float) -> Figure | None:
     """Precision against recall of segments at every threshold, for the first seed of each system.
 
     None without probabilities. `labels` is the reference of the evaluation; a mark is drawn at `threshold`.
@@ -63,9 +69,7 @@ def curve_figure(entries: Sequence[Entry], labels: LabelTable, threshold: float)
         curve = curves.curve(counts)
         if curve.n_ref:
             drawn[entry.name] = curve
-    if not drawn:
-        return None
-    return inline_svg(plots.precision_recall(drawn, threshold), "Precision against recall by model")
+    return plots.precision_recall(drawn, threshold) if drawn else None
 
 
 def common_threshold(entries: Sequence[Entry]) -> float:
@@ -75,8 +79,8 @@ def common_threshold(entries: Sequence[Entry]) -> float:
     return float(first) if isinstance(first, int | float) and thresholds.count(first) == len(thresholds) else 0.5
 
 
-def learning_figure(log: Path, classes: Sequence[str], name: str) -> Markup | None:
+def learning_figure(log: Path, classes: Sequence[str]) -> Figure | None:
     """Loss, scores and alpha by epoch; None without a log."""
     if not log.is_file() or not log.read_text().strip():
         return None
-    return inline_svg(plots.learning_curves(log, classes), f"Learning curves of {name}")
+    return plots.learning_curves(log, classes)

@@ -22,13 +22,16 @@ from earmark import plots
 from earmark.datasets import Collection
 from earmark.errors import DataError, EarmarkError
 from earmark.evaluation.comparison import Comparison, Entry, compare_entries
+from earmark.evaluation.statistics import Interval
 from earmark.experiment.cells import changed_settings, data_of
 from earmark.experiment.grid import Cell, Grid
 from earmark.experiment.results import Row, by_system, describe_data, write_results
-from earmark.features import FeatureConfig, LogMel
+from earmark.features import FeatureConfig
 from earmark.files import make_folder
+from earmark.plots.clip import clip_figure, log_mel, within
 from earmark.pooling import ConstrainedAutoPool, create_pool
 from earmark.progress import OnProgress, Progress, ignore_progress
+from earmark.report.figures import DESCRIPTIONS, class_figure
 from earmark.report.grid_tables import (
     by_fold,
     evaluation_table,
@@ -37,12 +40,11 @@ from earmark.report.grid_tables import (
     mean_scores,
     published_tables,
 )
-from earmark.report.mistakes import within
 from earmark.report.pages import fill_page, fill_text, inline_svg, write_text
 from earmark.report.results import bag_frames, class_f1, dense_probabilities, learned_alphas
 from earmark.report.runs import write_report
 from earmark.settings import Settings
-from earmark.tables import Table, short_number
+from earmark.tables import Table
 from earmark.text import counted, first_few, listed, plural
 from earmark.timing import span_to_frames
 
@@ -51,12 +53,12 @@ if TYPE_CHECKING:
 
 __all__ = ["write_grid_report"]
 
-_FIGURES = {  # name: file, description
-    "classes": ("f1-by-class", "F1 by class and system, with intervals"),
-    "alphas": ("learned-alpha", "Learned alpha by class and system"),
-    "durations": ("event-durations", "Active time of each class per clip"),
-    "example": ("example", "Output for one clip: spectrogram, reference, likelihoods"),
-    "published": ("published-f1", "F1 of each system beside the paper's"),
+_FILES = {  # of figures
+    "classes": "f1-by-class",
+    "alphas": "learned-alpha",
+    "durations": "event-durations",
+    "example": "example",
+    "published": "published-f1",
 }
 _LONGEST = 30.0  # seconds shown of a clip
 
@@ -96,9 +98,8 @@ def write_grid_report(
         written += _write_tables(published, out / "published")
     drawings = {}
     for name, figure in _figures(grid, rows, evaluations).items():
-        file, description = _FIGURES[name]
-        written += plots.save(figure, out / "figures" / file)
-        drawings[name] = inline_svg(figure, description)
+        written += plots.save(figure, out / "figures" / _FILES[name])
+        drawings[name] = inline_svg(figure, DESCRIPTIONS[name])
     on_progress(Progress("report", steps - 1, steps, "steps"))
     first = evaluations[0]
     values = {
@@ -164,19 +165,7 @@ def _evaluation(grid: Grid, rows: Sequence[Row], name: str) -> _Evaluation:
         evaluation_table(tested, untested, name, grid.judgements[name]),
         {system: (value.low, value.high) for system, value in values.items() if value is not None},
         comparison,
-        f"{fill_text('verdict.txt.j2', comparison=tested)} {_untested_text(untested, tested.best)}".strip(),
-    )
-
-
-def _untested_text(untested: Comparison | None, best: str) -> str:
-    """Scores of systems that were trained with event times."""
-    if untested is None:
-        return ""
-    f1 = {name: short_number(values[untested.statistic].value) for name, values in untested.values.items()}
-    strong = [name for name in f1 if name != best]
-    return (
-        f"Trained with event times and therefore not in the test: {listed(strong)}, with F1 "
-        f"{listed(f1[name] for name in strong)} ({best}: {f1[best]})."
+        fill_text("verdict.txt.j2", comparison=tested, untested=untested),
     )
 
 
@@ -236,9 +225,10 @@ def _figures(grid: Grid, rows: Sequence[Row], evaluations: Sequence[_Evaluation]
     """F1 and alpha by class of the first evaluation, F1 beside the published one, and figures of the data."""
     first = evaluations[0]
     figures = {}
-    values, bars = _class_scores(first, has_folds=bool(grid.folds))
-    if any(np.isfinite(list(f1.values())).any() for f1 in values.values()):
-        figures["classes"] = plots.f1_by_class(values, bars)
+    f1 = {entry.name: _fold_f1(entry) if grid.folds else class_f1(entry) for entry in first.entries}
+    by_class = class_figure(f1, first.entries[0].judgements[0].static_counts.classes)
+    if by_class is not None:
+        figures["classes"] = by_class
     alphas = learned_alphas(first.entries)
     if alphas:
         cells = {system: own[0].cell for system, own in by_system(rows).items()}
@@ -278,11 +268,9 @@ def _example(collection: Collection, evaluation: _Evaluation, features: FeatureC
         samples = clips[name].read(features.rate)[: round(_LONGEST * features.rate)]
     except EarmarkError:
         return None
-    with torch.inference_mode():
-        spectrogram = LogMel(features)(torch.from_numpy(samples)[None])[0].numpy()
     duration, hop = len(samples) / features.rate, float(saved.scores["grid"]["hop"])
-    return plots.clip_figure(
-        spectrogram,
+    return clip_figure(
+        log_mel(samples, features),
         features,
         within(labels.of(name), 0.0, duration),
         {best: p[name][: span_to_frames(0.0, duration, hop)[1]]},
@@ -292,27 +280,13 @@ def _example(collection: Collection, evaluation: _Evaluation, features: FeatureC
     )
 
 
-def _class_scores(
-    evaluation: _Evaluation, *, has_folds: bool
-) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, tuple[float, float]]]]:
-    """Dynamic F1 (static without event times) by system and class, and its intervals over clips, or over folds."""
-    values: dict[str, dict[str, float]] = {}
-    bars: dict[str, dict[str, tuple[float, float]]] = {}
-    for entry in evaluation.entries:
-        classes = entry.judgements[0].static_counts.classes
-        if has_folds:
-            folds = [saved.scores["dynamic"] or saved.scores["static"]["maximum"] for saved in entry.judgements]
-            f1 = {label: np.array([fold["per_class"][label]["f1"] for fold in folds], float) for label in classes}
-            known = {label: own[np.isfinite(own)] for label, own in f1.items()}
-            values[entry.name] = {label: float(own.mean()) if len(own) else np.nan for label, own in known.items()}
-            intervals = {label: mean_interval(own.tolist()) for label, own in known.items()}
-        else:
-            interval = class_f1(entry)
-            values[entry.name] = dict(zip(classes, interval.value.tolist(), strict=True))
-            bounds = zip(interval.low.tolist(), interval.high.tolist(), strict=True)
-            intervals = dict(zip(classes, bounds, strict=True))
-        bars[entry.name] = {label: pair for label, pair in intervals.items() if np.isfinite(pair).all()}
-    return values, bars
+def _fold_f1(entry: Entry) -> Interval:
+    """Dynamic F1 (static without event times) of each class, with intervals over folds."""
+    parts = [saved.scores["dynamic"] or saved.scores["static"]["maximum"] for saved in entry.judgements]
+    f1 = [[part["per_class"][label]["f1"] for part in parts] for label in entry.judgements[0].static_counts.classes]
+    known = [[value for value in folds if np.isfinite(value)] for folds in f1]
+    low, high = np.array([mean_interval(folds) for folds in known]).T
+    return Interval(np.array([np.mean(folds) if folds else np.nan for folds in known]), low, high, 0.95)
 
 
 def _alpha_bound(settings: Settings, n_classes: int) -> float | None:

@@ -21,9 +21,10 @@ from markupsafe import Markup
 from earmark.detection.ledger import Ledger
 from earmark.errors import ArgumentError, DataError
 from earmark.files import json_text
-from earmark.report.activity import EVENT, Activity, Recording, by_clock, by_day, by_position, lanes, recorded_at
+from earmark.report.activity import EVENT, Recording, by_clock, by_day, by_position, lanes, recorded_at
 from earmark.report.pages import fill_page, write_text
 from earmark.tables import Cell, Column, Table
+from earmark.text import printable
 
 __all__ = ["Job", "read_job", "render_job", "write_job_report"]
 
@@ -35,7 +36,6 @@ _MOST_CELLS = 2_000_000  # of timelines in parts, a character each
 _MOST_LANES = 20  # classes of one timeline in parts
 _MOST_FAILURES = 500
 _PARTS = (24, 240)  # of a timeline: at least, at most
-_UNITS = (("h", 3600.0), ("min", 60.0), ("s", 1.0))
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"  # the last means 35 or more
 
 
@@ -123,89 +123,45 @@ def _read_settings(path: Path) -> dict[str, Any]:
 
 def render_job(job: Job, figures: Sequence[tuple[str, bytes]] = ()) -> str:
     """The report of a job as HTML, with figures (name, PNG) of excerpts."""
-    clocked = sum(recording.began is not None for recording in job.recordings)
+    has_clock = any(recording.began is not None for recording in job.recordings)
     present, labels = np.unique(job.events["label"], return_inverse=True)
     events = job.events.copy()
     events["label"] = labels  # without classes that have no events
     shown = (job.recordings, events, [job.classes[c] for c in present])
-    days = by_day(job.recordings, events) if clocked else None
-    failed = [[Cell(_printable(text)) for text in failure] for failure in job.failed[:_MOST_FAILURES]]
+    failed = [[Cell(printable(text)) for text in failure] for failure in job.failed[:_MOST_FAILURES]]
     return fill_page(
         "job.html.j2",
-        title=_printable(job.name),
-        audio=_duration_text(sum(recording.duration for recording in job.recordings)),
-        n_recordings=len(job.recordings),
-        n_events=len(job.events),
-        n_failed=len(job.failed),
-        pending=job.pending,
+        title=printable(job.name),
+        job=job,
         totals=_totals(job),
-        clock=_heat(by_clock(*shown)) if clocked else None,
-        clocked=clocked,
-        days=_day_heat(days) if days is not None and len(days.rows) > 1 else None,
-        position=_heat(by_position(*shown)),
+        clock=by_clock(*shown) if has_clock else None,
+        days=by_day(job.recordings, events) if has_clock else None,
+        position=by_position(*shown),
         failed=Table([Column("file", is_text=True), Column("reason", is_text=True)], failed),
-        settings=[(_printable(name), _setting_text(value)) for name, value in job.settings.items()],
-        figures=[(_printable(name), Markup(b64encode(png).decode())) for name, png in figures],
+        figures=[(name, Markup(b64encode(png).decode())) for name, png in figures],
         **_timelines(job),
     )
 
 
 def _totals(job: Job) -> list[dict[str, Any]]:
-    """A row for each class, the most frequent first: events, total and median duration, confidence, recordings."""
+    """A row for each class, the most frequent first; values of classes without events are missing."""
     audio = sum(recording.duration for recording in job.recordings)
     n_events = np.bincount(job.events["label"], minlength=len(job.classes))
     rows: list[dict[str, Any]] = []
     for c in np.argsort(-n_events, kind="stable"):
-        cells = [Cell("")] * 5
+        row = {"label": job.classes[c], "events": int(n_events[c]), "bar": n_events[c] / max(1, n_events.max())}
         if n_events[c]:
             events = job.events[job.events["label"] == c]
             durations = events["offset"] - events["onset"]
-            total, median = float(durations.sum()), float(np.median(durations))
-            share, confidence = total / audio if audio else 0.0, float(np.median(events["confidence"]))
-            recordings = len(np.unique(events["recording"]))
-            cells = [
-                Cell(_duration_text(total), total),
-                Cell(f"{_short_number(100 * share)} %", share),
-                Cell(f"{median:.2f} s", median),
-                Cell(f"{confidence:.2f}", confidence),
-                Cell(f"{recordings:,}", recordings),
-            ]
-        width = f"{100 * n_events[c] / max(1, n_events.max()):.2f}"
-        rows.append({"label": _printable(job.classes[c]), "events": int(n_events[c]), "width": width, "cells": cells})
-    return rows
-
-
-def _heat(activity: Activity) -> dict[str, Any]:
-    """Rows of cells with counts; darkness is the square root of the rate, relative to the highest rate."""
-    rates = activity.rates
-    darkness = np.sqrt(rates / max(rates.max(initial=0.0), 1e-12)).round(2)
-    recorded = np.broadcast_to(activity.seconds, activity.counts.shape) > 0
-    rows = []
-    for r, label in enumerate(activity.rows):
-        cells = [
-            {
-                "count": int(count),
-                "short": _short_count(int(count)) if count else "",
-                "darkness": darkness[r, c],
-                "rate": _short_number(rates[r, c]),
-                "recorded": recorded[r, c],
+            row |= {
+                "total": float(durations.sum()),
+                "share": float(durations.sum()) / audio if audio else 0.0,
+                "median": float(np.median(durations)),
+                "confidence": float(np.median(events["confidence"])),
+                "recordings": len(np.unique(events["recording"])),
             }
-            for c, count in enumerate(activity.counts[r])
-        ]
-        rows.append({"label": _printable(label), "total": int(activity.counts[r].sum()), "cells": cells})
-    seconds = np.atleast_2d(activity.seconds).sum(axis=0)
-    unit, size = next((u for u in _UNITS if seconds.max(initial=0.0) >= u[1] / 2), _UNITS[-1])
-    return {
-        "columns": activity.columns,
-        "rows": rows,
-        "unit": unit,
-        "recorded": [_short_number(s / size) if s else "" for s in seconds],
-        "all_recorded": _short_number(seconds.sum() / size),
-    }
-
-
-def _day_heat(days: Activity) -> dict[str, Any]:
-    return _heat(days) | {"rows_are": "day" if len(days.rows[0]) == len("2026-05-14") else "month"}
+        rows.append(row)
+    return rows
 
 
 def _timelines(job: Job) -> dict[str, Any]:
@@ -223,7 +179,7 @@ def _timelines(job: Job) -> dict[str, Any]:
         length = max(recording.duration, float(events["offset"].max(initial=0.01)))
         timelines.append(
             {
-                "name": _printable(recording.name),
+                "name": printable(recording.name),
                 "seconds": round(recording.duration, 2),
                 "length": round(length, 2),
                 "events": len(events),
@@ -231,7 +187,7 @@ def _timelines(job: Job) -> dict[str, Any]:
                 **(_in_parts(events, length, parts) if len(events) > few else {"each": _each(events)}),
             }
         )
-    embedded = _embedded({"classes": [_printable(label) for label in job.classes], "recordings": timelines})
+    embedded = _embedded({"classes": [printable(label) for label in job.classes], "recordings": timelines})
     return {"timelines": embedded, "n_drawn": len(drawn), "n_busy": n_busy, "few": few, "parts": parts}
 
 
@@ -256,62 +212,3 @@ def _embedded(data: object) -> Markup:
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return Markup(text)
-
-
-def _printable(text: str) -> str:
-    """Text on one line, with undecodable bytes replaced and control characters escaped."""
-    text = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    # the zero-width joiner combines emoji
-    return "".join(c if c.isprintable() or c == "\u200d" else c.encode("unicode_escape").decode() for c in text)
-
-
-def _setting_text(value: object) -> str:
-    """
-    >>> _setting_text({"threshold": 0.5, "low": None, "formats": ["tsv", "csv"], "scores": True})
-    'threshold: 0.5, low: none, formats: tsv, csv, scores: yes'
-    """
-    if isinstance(value, str):
-        return _printable(value)
-    if isinstance(value, Mapping):
-        return ", ".join(f"{_setting_text(k)}: {_setting_text(v)}" for k, v in value.items())
-    if isinstance(value, Sequence):
-        return ", ".join(_setting_text(v) for v in value)
-    if value is None or isinstance(value, bool):
-        return {True: "yes", False: "no", None: "none"}[value]
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _short_number(value: float) -> str:
-    """A positive number with two significant digits.
-
-    >>> [_short_number(x) for x in (0.004, 0.25, 9.96, 1234.5)]
-    ['< 0.01', '0.25', '10', '1.2k']
-    """
-    if value < 0.01:
-        return "< 0.01" if value else "0"
-    return _short_count(round(value)) if value >= 9.95 else f"{value:.2g}"
-
-
-def _short_count(count: int) -> str:
-    """A count in at most four characters.
-
-    >>> [_short_count(n) for n in (0, 999, 1234, 99_960, 999_600, 1_200_000)]
-    ['0', '999', '1.2k', '100k', '1.0M', '1.2M']
-    """
-    for unit, name in ((1_000_000, "M"), (1000, "k")):
-        if round(count / unit, 3) >= 1:
-            return f"{count / unit:.1f}{name}" if count < 9.95 * unit else f"{count / unit:.0f}{name}"
-    return str(count)
-
-
-def _duration_text(seconds: float) -> str:
-    """A duration in its two largest units.
-
-    >>> [_duration_text(s) for s in (0.25, 59.96, 61, 3600 * 25.5)]
-    ['0.2 s', '1 min 0 s', '1 min 1 s', '25 h 30 min']
-    """
-    if round(seconds, 1) < 60:
-        return f"{seconds:.1f} s"
-    if round(seconds) < 3600:
-        return "{} min {} s".format(*divmod(round(seconds), 60))
-    return "{:,} h {} min".format(*divmod(round(seconds / 60), 60))

@@ -13,17 +13,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from markupsafe import Markup
 
 from earmark.annotations import Label, LabelTable
 from earmark.datasets import Clip
-from earmark.features import FeatureConfig, LogMel
-from earmark.plots import clip_figure
+from earmark.features import FeatureConfig
+from earmark.plots.clip import clip_figure, log_mel, within
 from earmark.report.pages import inline_audio, inline_png
 from earmark.timing import span_to_frames, time_to_frame, time_to_sample
 
-__all__ = ["Excerpt", "Mistake", "show_mistake", "within", "worst_mistakes"]
+__all__ = ["Mistake", "show_mistake", "worst_mistakes"]
 
 Floats = npt.NDArray[np.floating[Any]]
 
@@ -43,18 +41,6 @@ class Mistake:
     offset: float
     p: float
     is_miss: bool
-
-
-@dataclass(frozen=True)
-class Excerpt:
-    """A mistake with its image and audio as `data:` URLs; times are seconds in the clip."""
-
-    mistake: Mistake
-    image: Markup
-    image_onset: float
-    audio: Markup
-    audio_onset: float
-    audio_offset: float
 
 
 def worst_mistakes(
@@ -123,8 +109,11 @@ def show_mistake(
     estimate: LabelTable,
     p: Floats,
     model: str,
-) -> Excerpt:
-    """Draw a mistake and cut out its audio; p is (frames, classes) at the rate of the features."""
+) -> dict[str, Any]:
+    """Image and audio of a mistake as `data:` URLs, with their times in the clip, for the template.
+
+    p is (frames, classes) at the rate of the features.
+    """
     samples = clip.read(features.rate)
     end = len(samples) / features.rate
     onset = max(0.0, min(mistake.onset - _MARGIN, end - 2 * _MARGIN))
@@ -134,12 +123,10 @@ def show_mistake(
     first = time_to_frame(begin, features.hop)
     begin, stop = first * features.hop, min(end, begin + _LONGEST_IMAGE)
     last = min(len(p), span_to_frames(begin, stop, features.hop)[1])
-    with torch.inference_mode():
-        spectrogram = LogMel(features)(torch.from_numpy(samples)[None])[0].numpy()
     truth, detected = (within(table.of(mistake.filename), begin, stop) for table in (reference, estimate))
     labels = dict.fromkeys([mistake.label, *(row.label for row in (*truth, *detected))])
     figure = clip_figure(
-        spectrogram[:, first:last],
+        log_mel(samples, features)[:, first:last],
         features,
         truth,
         {model: p[first:last]},
@@ -149,15 +136,11 @@ def show_mistake(
         only=list(labels)[:_MOST_CLASSES],
     )
     part = samples[time_to_sample(onset, features.rate) : time_to_sample(offset, features.rate)]
-    return Excerpt(mistake, inline_png(figure), begin, inline_audio(part, features.rate), onset, offset)
-
-
-def within(rows: Iterable[Label], begin: float, stop: float) -> list[Label]:
-    """The parts of events between two times, relative to `begin`; rows without times stay as they are."""
-    shifted = []
-    for row in rows:
-        if row.onset is None or row.offset is None:
-            shifted.append(row)
-        elif row.onset < stop and row.offset > begin:
-            shifted.append(row._replace(onset=max(0.0, row.onset - begin), offset=min(row.offset, stop) - begin))
-    return shifted
+    return {
+        "mistake": mistake,
+        "image": inline_png(figure),
+        "image_onset": begin,
+        "audio": inline_audio(part, features.rate),
+        "audio_onset": onset,
+        "audio_offset": offset,
+    }

@@ -24,7 +24,7 @@ from markupsafe import Markup
 from earmark import audio
 from earmark.files import make_folder, written_whole
 from earmark.tables import short_number
-from earmark.text import counted, listed, plural
+from earmark.text import compact, counted, duration_text, listed, percent, plural, printable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -54,7 +54,9 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals |= {"counted": counted, "listed": listed, "plural": plural, "short_number": short_number}
+    environment.globals |= {"counted": counted, "listed": listed, "plural": plural}
+    for function in (compact, duration_text, percent, printable, short_number):
+        environment.filters[function.__name__] = function
     return environment
 
 

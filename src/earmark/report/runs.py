@@ -12,6 +12,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from earmark import plots
 from earmark.annotations import LabelTable
 from earmark.datasets import Clip, open_data
 from earmark.errors import ArgumentError, EarmarkError
@@ -21,13 +22,12 @@ from earmark.evaluation.references import fit_reference
 from earmark.evaluation.saved import Saved
 from earmark.features import FeatureConfig
 from earmark.formats import read_labels
-from earmark.plots import learned_alpha
 from earmark.progress import OnProgress, Progress, ignore_progress
 from earmark.report import figures, results
-from earmark.report.mistakes import Excerpt, show_mistake, worst_mistakes
+from earmark.report.mistakes import show_mistake, worst_mistakes
 from earmark.report.pages import fill_page, fill_text, inline_svg, write_text
 from earmark.report.results import Run
-from earmark.report.tables import alpha_table, class_table, comparison_table, percent, required_activity
+from earmark.report.tables import alpha_table, class_table, comparison_table, required_activity
 from earmark.tables import Table
 from earmark.text import counted, listed
 
@@ -79,8 +79,7 @@ def write_report(
         "comparison": comparison,
         "runs": records,
         "lead": fill_text("lead.txt.j2", comparison=comparison, runs=records),
-        "verdict": fill_text("verdict.txt.j2", comparison=comparison),
-        "percent": percent,
+        "verdict": fill_text("verdict.txt.j2", comparison=comparison, untested=None),
         "notes": list(dict.fromkeys(notes)),
         "learning": _learning_curves(records),
         "threshold": figures.common_threshold(comparison.entries),
@@ -158,26 +157,28 @@ def _results(comparison: Comparison, material: _Material) -> tuple[dict[str, Tab
     score = "Segment F1" if comparison.statistic == "dynamic.f1" else "Clip F1"
     f1 = {entry.name: results.class_f1(entry, level=comparison.level) for entry in entries}
     tables = {"models": comparison_table(comparison), "classes": class_table(f1, counts, score)}
-    drawings = {"classes": figures.class_figure(f1, counts.classes)}
+    drawn = {"classes": figures.class_figure(f1, counts.classes)}
     alphas = results.learned_alphas(entries)
     if alphas:
         tables["alphas"] = alpha_table(alphas, material.activity(), counts.classes, results.frame_sizes(entries))
-        drawings["alphas"] = inline_svg(learned_alpha(alphas), "Learned alpha by class and model")
+        drawn["alphas"] = plots.learned_alpha(alphas)
     if material.labels is not None and material.reference is not None:
-        drawings["durations"] = figures.duration_figure(material.labels, material.durations)
-        threshold = figures.common_threshold(entries)
-        drawings["curves"] = figures.curve_figure(entries, material.reference, threshold)
-    return tables, {name: drawing for name, drawing in drawings.items() if drawing is not None}
+        drawn["durations"] = figures.duration_figure(material.labels, material.durations)
+        drawn["curves"] = figures.curve_figure(entries, material.reference, figures.common_threshold(entries))
+    return tables, {
+        name: inline_svg(figure, figures.DESCRIPTIONS[name]) for name, figure in drawn.items() if figure is not None
+    }
 
 
 def _learning_curves(runs: Sequence[Run]) -> dict[str, Markup]:
-    """Learning curves by the name and folder of the run, for runs with a log."""
-    curves = {}
+    """Learning curves by the system and folder of the run, for runs with a log."""
+    drawings = {}
     for run in runs:
         name = f"{run.system}: {run.saved.folder}"
-        classes = run.saved.static_counts.classes
-        curves[name] = figures.learning_figure(run.saved.folder / "log.jsonl", classes, name)
-    return {name: curve for name, curve in curves.items() if curve is not None}
+        figure = figures.learning_figure(run.saved.folder / "log.jsonl", run.saved.static_counts.classes)
+        if figure is not None:
+            drawings[name] = inline_svg(figure, f"Learning curves of {name}")
+    return drawings
 
 
 def _alpha_example(comparison: Comparison, material: _Material) -> dict[str, Any] | None:
@@ -198,7 +199,9 @@ def _alpha_example(comparison: Comparison, material: _Material) -> dict[str, Any
     }
 
 
-def _show_mistakes(comparison: Comparison, runs: Sequence[Run], material: _Material) -> tuple[list[Excerpt], str]:
+def _show_mistakes(
+    comparison: Comparison, runs: Sequence[Run], material: _Material
+) -> tuple[list[dict[str, Any]], str]:
     """The worst mistakes of the best system's first run, and a note if there are none or not all."""
     run = next(run for run in runs if run.system == comparison.best)
     if material.labels is None:
@@ -211,7 +214,7 @@ def _show_mistakes(comparison: Comparison, runs: Sequence[Run], material: _Mater
     features = FeatureConfig.from_dict(run.about["features"])
     estimate = run.saved.estimate()
     p = {name: dense[name] for name in material.labels.filenames if name in dense and name in material.clips}
-    shown: list[Excerpt] = []
+    shown: list[dict[str, Any]] = []
     for mistake in worst_mistakes(material.labels, estimate, p, features.hop):
         clip, name = material.clips[mistake.filename], comparison.best
         try:

@@ -144,7 +144,7 @@ def busiest(events: Sequence[Label], duration: float, length: float = _MINUTE) -
 
 
 def figure_path(folder: Path, stretch: Stretch) -> Path:
-    """The PNG file of a stretch in the folder of a job; the SVG file lies beside it."""
+    """The PNG file of a stretch in the folder of a job; the SVG file is beside it."""
     job = JobFolder(folder)
     place = job.scores(stretch.entry.name).relative_to(job.root / "scores").with_suffix("")
     return job.root / "figures" / f"{place}_{stretch.onset:g}-{stretch.offset:g}s.png"

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from earmark.pooling.bounds import alpha_to_active_share
-from earmark.tables import DASH, Cell, Column, Table, number_cell, short_number
+from earmark.tables import Cell, Column, Table, number_cell, short_number
+from earmark.text import percent
 
 if TYPE_CHECKING:
     from earmark.evaluation.base import Counts
@@ -24,7 +25,6 @@ __all__ = [
     "class_table",
     "clipped_interval",
     "comparison_table",
-    "percent",
     "required_activity",
 ]
 
@@ -40,19 +40,6 @@ PAPER_COLUMNS = (  # those of the paper's Tables I to III: group, heading, key o
     ("dynamic", "R", "dynamic.recall"),
     ("dynamic", "error rate", "dynamic.error_rate"),
 )
-
-
-def percent(share: float) -> str:
-    """A share in per cent, with one decimal where it is small.
-
-    >>> percent(0.142), percent(0.0421), percent(0.9), percent(0.0002), percent(float("nan"))
-    ('14 %', '4.2 %', '90 %', 'below 0.1 %', '–')
-    """
-    if not math.isfinite(share):
-        return DASH
-    if 0 < share < 0.001:
-        return "below 0.1 %"
-    return f"{100 * share:.{1 if 0 < share < 0.0995 else 0}f} %"
 
 
 def comparison_table(comparison: Comparison) -> Table:
