@@ -21,7 +21,7 @@ from scipy import signal, stats
 from earmark import audio
 from earmark.datasets import open_data
 from earmark.errors import ArgumentError, DataError
-from earmark.formats.tsv import TSV
+from earmark.formats import TSV
 from earmark.synthesis import (
     CLASSES,
     Event,

@@ -26,7 +26,7 @@ from earmark import audio
 from earmark.annotations import LabelTable
 from earmark.errors import ArgumentError, DataError
 from earmark.files import json_text, make_folder, remove_drafts, written_whole
-from earmark.formats.tsv import TSV
+from earmark.formats import TSV
 from earmark.synthesis.render import render
 from earmark.synthesis.sampling import read_recipe, recipe_names
 from earmark.synthesis.scaper import read_jams, write_jams
