@@ -66,8 +66,6 @@ def test_a_table_is_a_sequence_of_rows(table):
     assert table.classes == ("bird", "cat", "dog")
     assert table.of("c.wav") == ()
     assert len(table.of("a.wav")) == 3
-    assert not table.is_strong
-    assert table.select(["a.wav"]).is_strong
 
 
 def test_tables_are_equal_in_everything_or_not_at_all(table):
@@ -209,3 +207,44 @@ def test_joined(table):
     assert LabelTable.joined([]) == LabelTable()
     with pytest.raises(ArgumentError, match="cannot join complete and incomplete"):
         LabelTable.joined([table, LabelTable(complete=False)])
+
+
+def test_a_table_prints_as_text_and_html_and_converts():
+    table = LabelTable(
+        [("a.wav", 0.5, 12.25, "dog", True, 0.5), ("<b>.wav", None, None, "cat & co")], filenames=["c.wav"]
+    )
+    assert str(table).splitlines() == [
+        "filename onset offset label    confidence",
+        "a.wav    0.500 12.250 dog           0.500",
+        "<b>.wav               cat & co",
+        "2 rows, 3 files",
+    ]
+    html = table._repr_html_()
+    assert "&lt;b&gt;.wav" in html
+    assert "cat &amp; co" in html
+    assert "<b>.wav" not in html
+    assert "2 rows, 3 files" in html
+    many = LabelTable([(f"{i}.wav", 0, 1, "dog") for i in range(50)])
+    assert len(str(many).splitlines()) == 22
+    assert str(many).endswith("50 rows, 50 files")
+    assert str(LabelTable()).endswith("0 rows, 0 files")
+    assert table.to_dict()["rows"][0] == {
+        "filename": "a.wav",
+        "onset": 0.5,
+        "offset": 12.25,
+        "label": "dog",
+        "present": True,
+        "confidence": 0.5,
+    }
+    assert table.to_dict()["classes"] == ["cat & co", "dog"]
+
+
+def test_a_table_becomes_a_data_frame():
+    pytest.importorskip("pandas")
+    frame = LabelTable([("a.wav", 0.5, 2.0, "dog", True, 0.5), ("b.wav", None, None, "cat")]).to_pandas()
+    assert list(frame.columns) == ["filename", "onset", "offset", "label", "confidence"]
+    assert frame["onset"].tolist()[0] == 0.5
+    assert frame["onset"].isna().tolist() == [False, True]
+    absent = LabelTable([("a.wav", None, None, "dog", False)]).to_pandas()
+    assert absent["present"].tolist() == [False]
+    assert list(LabelTable().to_pandas().columns) == ["filename", "onset", "offset", "label", "confidence"]

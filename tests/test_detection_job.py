@@ -638,7 +638,7 @@ def matrix(tmp_path, rng):
     return folder, {
         "empty.wav": "is empty: 0 bytes",
         "cut.flac": "truncated",
-        "lying.wav": "truncated: 100000000 bytes of samples promised",
+        "lying.wav": "truncated: expected 100000000 bytes of samples",
         "letter.wav": "holds text",
     }
 
@@ -676,7 +676,7 @@ def test_a_folder_that_cannot_be_looked_into_is_a_line_and_costs_nothing_else(re
     monkeypatch.setattr(os, "scandir", scan)
     report = run_job(model(), [recordings], out)
     assert (report.files, report.done, report.failed) == (6, 5, 1)
-    reason = "cannot be looked into: Permission denied"
+    reason = "cannot be listed: Permission denied"
     assert report.trouble == f"lost+found: {reason}"
     assert table(out / "failed.csv") == [{"filename": "lost+found", "reason": reason}]
     report = run_job(model(), [recordings / "night 1"], out)  # which says nothing about the other

@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from earmark.errors import ArgumentError, DataError, unknown_name
+from earmark.tables import Cell, Column, Table
+from earmark.text import counted
 from earmark.timing import span_to_frames
 
 if TYPE_CHECKING:
@@ -187,31 +188,22 @@ class LabelTable(Sequence[Label]):
 
     def __str__(self) -> str:
         """The first rows as an aligned table, and the number of rows."""
-        header, lines = self._cells()
-        widths = [max(len(line[c]) for line in (header, *lines)) for c in range(len(header))]
-        text = [
-            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in (header, *lines)
-        ]
-        return "\n".join([*(line.rstrip() for line in text), self._count()])
+        return f"{self._first_rows()}\n{self._summary()}"
 
     def _repr_html_(self) -> str:
-        header, lines = self._cells()
-        head = "".join(f"<th>{escape(cell)}</th>" for cell in header)
-        body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in line) + "</tr>" for line in lines)
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{escape(self._count())}</p>"
+        return self._first_rows()._repr_html_()
 
-    def _cells(self, most: int = 20) -> tuple[list[str], list[list[str]]]:
-        columns = self._columns()
-        lines = [[_cell(getattr(row, column)) for column in columns] for row in self._rows[:most]]
-        return columns, lines
+    def _first_rows(self, most: int = 20) -> Table:
+        columns = [Column(name, is_text=name in ("filename", "label", "present")) for name in self._columns()]
+        rows = [[_cell(getattr(row, column.heading)) for column in columns] for row in self._rows[:most]]
+        return Table(columns, rows, note=self._summary())
+
+    def _summary(self) -> str:
+        return f"{counted(len(self), 'row')}, {counted(len(self.filenames), 'file')}"
 
     def _columns(self) -> list[str]:
         with_presence = any(row.present is not True for row in self._rows)
-        return ["filename", "onset", "offset", "label", *["present"] * with_presence, "confidence"]
-
-    def _count(self) -> str:
-        files = f"{len(self.filenames)} file{'s' * (len(self.filenames) != 1)}"
-        return f"{len(self)} row{'s' * (len(self) != 1)}, {files}"
+        return ["filename", "onset", "offset", "label", "confidence", *["present"] * with_presence]
 
     def to_pandas(self) -> pandas.DataFrame:
         """Rows as a data frame: filename, onset, offset, label, confidence, and present if any row is not positive."""
@@ -358,7 +350,7 @@ class LabelTable(Sequence[Label]):
         )
 
 
-def _cell(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:.3f}"
-    return "" if value is None else str(value)
+def _cell(value: object) -> Cell:
+    if isinstance(value, float | int) and not isinstance(value, bool):
+        return Cell(f"{value:.3f}", float(value))
+    return Cell("" if value is None else str(value))
