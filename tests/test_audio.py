@@ -217,7 +217,7 @@ def test_impossible_spans_rates_and_blocks_are_refused(make):
         with pytest.raises(ArgumentError, match=r"offset must be after onset, got onset 0\.5"):
             audio.read(path, onset=0.5, offset=offset)
     for rate in (0, -1, 999, 44100.5, math.nan, 10**9):
-        with pytest.raises(ArgumentError, match="rate must be a whole number from 1000 to 2000000 Hz, found"):
+        with pytest.raises(ArgumentError, match="rate must be an integer from 1000 to 2000000 Hz, got"):
             audio.read(path, rate=rate)
         with pytest.raises(ArgumentError, match="rate must be a whole number"):
             audio.stream(path, rate=rate)
@@ -481,7 +481,7 @@ def test_an_mp3_without_a_header_is_counted(make):
     path.write_bytes(data[:-5])
     refused(path, "truncated: the last mp3 frame is incomplete")
     path.write_bytes(data + b"junk")
-    refused(path, f"damaged: no frame of mp3 at byte {len(data)}")
+    refused(path, f"damaged: no mp3 frame at byte {len(data)}")
 
 
 def test_an_mp3_without_a_header_is_counted_once_while_it_stays_the_same(make, monkeypatch):
@@ -661,7 +661,7 @@ def test_what_cannot_be_written_leaves_nothing_behind(tmp_path):
         ArgumentError, match=r"a\.xyz: expected one of the suffixes \.aif, \.aiff, \.flac"
     ):
         audio.write(tmp_path / "a.xyz", [0.0], 8000)
-    with pytest.raises(ArgumentError, match=r"subtype='PCM_7' is nothing that \.wav files hold\. Choose from: PCM_16"):
+    with pytest.raises(ArgumentError, match=r"\.wav files cannot have subtype='PCM_7'\. Choose from: PCM_16"):
         audio.write(tmp_path / "a.wav", [0.0], 8000, subtype="PCM_7")
     with pytest.raises(ArgumentError, match=r"a\.opus: cannot be written at 44100 Hz: .*Opus only supports"):
         audio.write(tmp_path / "a.opus", [0.0], 44100)

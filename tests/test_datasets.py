@@ -8,7 +8,8 @@ import pytest
 
 from earmark import audio
 from earmark.annotations import Label, LabelTable
-from earmark.datasets import DATASETS, MissingDataWarning, open_data
+from earmark.datasets import DATASETS, Clip, Collection, MissingDataWarning, open_data
+from earmark.datasets.checks import check_labels
 from earmark.datasets.dcase2017 import DCASE2017
 from earmark.datasets.examples import draw_scene
 from earmark.datasets.matching import first_few, match_names, name_to_key, split_by_hash
@@ -500,6 +501,26 @@ def test_what_nobody_knows_stays_unknown(tmp_path):
     write(tmp_path / "labels.csv", "filename,label,present\na.wav,owl,1\nb.wav,owl,?\n")
     data = folder(tmp_path)
     assert data.labels.presence("b.wav", "owl") is None
+
+
+# checks of labels
+
+
+def labelled(*rows):
+    labels = LabelTable(rows)
+    return Collection(tuple(Clip(name, ()) for name in labels.filenames), labels)
+
+
+def test_class_names_that_may_be_mistakes_are_noted():
+    odd = ["beep", "Beep", "beep, rain", "hail;snow", "Fire engine, fire truck", "Background_noise", "N/A"]
+    assert check_labels(labelled(*(("a.wav", None, None, name) for name in odd))) == [
+        "classes differ only in case or spaces: 'Beep', 'beep'; use one name if they are one",
+        "classes 'beep, rain', 'hail;snow' may be several labels in one cell; use a row for each label",
+        "class names 'Background_noise', 'N/A' found; to mark a clip as empty, leave its label blank",
+    ]
+    assert check_labels(labelled(("a.wav", None, None, "none"))) == [
+        "class name 'none' found; to mark a clip as empty, leave its label blank"
+    ]
 
 
 # what synth made

@@ -18,6 +18,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from earmark.effects import PRESETS
 from earmark.errors import ArgumentError, DataError, unknown_name
 from earmark.features import FeatureConfig
 from earmark.networks import NETWORKS
@@ -33,6 +34,8 @@ class Augmentation:
 
     semitones: tuple[float, ...] = ()
     """Pitch variants beside the clip as it is."""
+    compression: tuple[str, ...] = ()
+    """Variants with compressed dynamic range beside the clip as it is: presets of `earmark.effects.PRESETS`."""
     band_mask: int = 0
     """Widest mask over bands, in bands."""
     frame_mask: int = 0
@@ -43,6 +46,9 @@ class Augmentation:
     def __post_init__(self) -> None:
         _check_range(self, "augment", ("band_mask", "frame_mask"), 0)
         _check_range(self, "augment", ("mixup",), 0, 1)
+        for preset in self.compression:
+            if preset not in PRESETS:
+                raise unknown_name("augment.compression", preset, PRESETS)
 
 
 @dataclass(frozen=True)
@@ -140,7 +146,11 @@ class Settings:
             "features": self.features.to_dict(),
             "network": dict(self.network),
             "pool": dict(self.pool),
-            "augment": {**dataclasses.asdict(self.augment), "semitones": list(self.augment.semitones)},
+            "augment": {
+                **dataclasses.asdict(self.augment),
+                "semitones": list(self.augment.semitones),
+                "compression": list(self.augment.compression),
+            },
             "training": dataclasses.asdict(self.training),
         }
 
@@ -222,11 +232,19 @@ def _as_kind(name: str, value: Any, kind: Any) -> Any:
         return float(value)
     if kind == tuple[float, ...] and isinstance(value, list) and all(type(v) in (int, float) for v in value):
         return tuple(float(v) for v in value)
+    if kind == tuple[str, ...] and isinstance(value, list) and all(type(v) is str for v in value):
+        return tuple(value)
     if inspect.isclass(kind) and type(value) is kind:
         return value
     if kind is str and type(value) is int:  # precision = 32
         return str(value)
-    said = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}.get(kind)
+    said = {
+        tuple[str, ...]: "a list of words",
+        int: "a whole number",
+        float: "a number",
+        bool: "true or false",
+        str: "a word",
+    }.get(kind)
     raise ArgumentError(f"{name} must be {said or 'a list of numbers'}, got {value!r}")
 
 

@@ -2,7 +2,7 @@
 
 A store is a folder:
 
-    store.json      the settings: how features were made, which pitch variants, which number type
+    store.json      the settings: how features were made, which variants, which number type
     features.bin    frames of all clips, one after another: (frames, bands), appended to
     index.jsonl     a line per clip: where its frames are and which files they came from
     skipped.tsv     clips that could not be read, and why
@@ -35,6 +35,7 @@ import torch
 
 from earmark import audio
 from earmark.datasets import Clip
+from earmark.effects import compress
 from earmark.errors import ArgumentError, DataError
 from earmark.features import FeatureConfig, LogMel
 from earmark.files import json_text, make_folder, written_whole
@@ -77,6 +78,8 @@ class FeatureStore:
         How the features were made.
     semitones
         The pitch variants kept of every clip, the first being 0: the clip as it is.
+    compression
+        Presets of the variants with compressed dynamic range, which follow the pitch variants.
     skipped
         Reasons, by file name, for clips that could not be read.
     """
@@ -86,10 +89,12 @@ class FeatureStore:
         settings = _read_settings(self.path)
         self.config = FeatureConfig.from_dict(settings["features"])
         self.semitones: tuple[float, ...] = tuple(settings["semitones"])
+        self.compression: tuple[str, ...] = tuple(settings.get("compression", ()))
+        self.variants = len(self.semitones) + len(self.compression)
         self.dtype = np.dtype(_DTYPES[settings["dtype"]])
-        self._entries = dict(_read_index(self.path, self.config.n_bands * self.dtype.itemsize, len(self.semitones)))
+        self._entries = dict(_read_index(self.path, self.config.n_bands * self.dtype.itemsize, self.variants))
         self.skipped = _read_skipped(self.path)
-        rows = max((e.start + e.frames * len(self.semitones) for e in self._entries.values()), default=0)
+        rows = max((e.start + e.frames * self.variants for e in self._entries.values()), default=0)
         self.rows: Array = (
             np.memmap(self.path / "features.bin", self.dtype, "r", shape=(rows, self.config.n_bands))
             if rows
@@ -119,7 +124,7 @@ class FeatureStore:
 
     def __getitem__(self, filename: str) -> Array:
         """Features of a clip: (variants, frames, bands), mapped, not read until used."""
-        entry, variants = self.entry(filename), len(self.semitones)
+        entry, variants = self.entry(filename), self.variants
         return self.rows[entry.start : entry.start + variants * entry.frames].reshape(variants, entry.frames, -1)
 
 
@@ -129,6 +134,7 @@ def build_store(
     config: FeatureConfig,
     *,
     semitones: Sequence[float] = (),
+    compression: Sequence[str] = (),
     dtype: str = "float16",
     workers: int | None = None,
     progress: Progress | None = None,
@@ -143,6 +149,8 @@ def build_store(
     ----------
     semitones
         Pitch variants to keep beside the clip as it is: (-2, -1, 1, 2) for the paper's five-fold set.
+    compression
+        Variants with compressed dynamic range to keep as well, by names of presets in `earmark.effects.PRESETS`.
     dtype
         "float16" or "float32".
     workers
@@ -157,6 +165,7 @@ def build_store(
         "version": _VERSION,
         "features": config.to_dict(),
         "semitones": [0.0, *(float(s) for s in semitones)],
+        "compression": list(compression),
         "dtype": dtype,
     }
     with _locked(folder):
@@ -168,7 +177,7 @@ def build_store(
 def _settle(folder: Path, settings: dict[str, Any]) -> None:
     """Make the store's settings these, or refuse if it has others; empty a store of an older version."""
     is_new = not (folder / "store.json").exists()
-    kept = settings if is_new else _read_settings(folder, or_older=True)
+    kept = settings if is_new else {"compression": [], **_read_settings(folder, or_older=True)}
     if kept["version"] < _VERSION:
         for name in ("index.jsonl", "features.bin", "skipped.tsv"):
             (folder / name).unlink(missing_ok=True)
@@ -194,22 +203,22 @@ def _fill(
     workers: int,
     progress: Progress,
 ) -> None:
-    variants, number = len(settings["semitones"]), np.dtype(_DTYPES[settings["dtype"]])
+    variants = len(settings["semitones"]) + len(settings["compression"])
+    number = np.dtype(_DTYPES[settings["dtype"]])
     row_bytes = config.n_bands * number.itemsize
     entries = dict(_read_index(folder, row_bytes, variants))
     todo = [clip for clip in clips if clip.filename not in entries or _is_changed(clip, entries[clip.filename])]
     skipped: dict[str, str] = {}
     log_mel = LogMel(config)
-    warped = settings["semitones"] if variants > 1 else None
     room = _Room(_AT_ONCE)
 
     def work(clip: Clip) -> tuple[Array, int, tuple[tuple[str, int, int], ...]]:
         stamps = _stamps(clip)  # before reading: a file that changes meanwhile is done again next time
         seconds = sum(audio.info(source.path).duration for source in clip.sources)
         with room.taken(math.ceil(seconds)), torch.inference_mode():
-            samples = torch.from_numpy(clip.read(config.rate))[None]
-            x = log_mel(samples, semitones=warped) if warped else log_mel(samples)[:, None]
-            return x[0].transpose(1, 2).numpy().astype(number).reshape(-1, config.n_bands), samples.shape[1], stamps
+            samples = clip.read(config.rate)
+            x = _variants(log_mel, samples, settings)
+            return x.transpose(1, 2).numpy().astype(number).reshape(-1, config.n_bands), len(samples), stamps
 
     end = max((e.start + e.frames * variants for e in entries.values()), default=0)
     total, done = len(clips), len(clips) - len(todo)
@@ -228,6 +237,14 @@ def _fill(
             progress(done, total)
     with written_whole(folder / "skipped.tsv") as draft:
         draft.write_text("".join(f"{json.dumps(name)}\t{json.dumps(why)}\n" for name, why in skipped.items()))
+
+
+def _variants(log_mel: LogMel, samples: npt.NDArray[np.float32], settings: dict[str, Any]) -> torch.Tensor:
+    """Features of a clip at each pitch, then with each compression: (variants, bands, frames)."""
+    sound = torch.from_numpy(samples)[None]
+    pitches = log_mel(sound, semitones=settings["semitones"])[0] if len(settings["semitones"]) > 1 else log_mel(sound)
+    compressed = [compress(samples, log_mel.config.rate, preset) for preset in settings["compression"]]
+    return torch.cat([pitches, *(log_mel(torch.from_numpy(own)[None]) for own in compressed)])
 
 
 def _in_turn(

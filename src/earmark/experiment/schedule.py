@@ -77,7 +77,11 @@ def run_grid(
         else:
             due.append(cell)
     if at_once > 1 and len(due) > 1:
-        for cell in {(c.data, c.fold, c.settings.features, c.settings.augment.semitones): c for c in due}.values():
+        features = {
+            (c.data, c.fold, c.settings.features, c.settings.augment.semitones, c.settings.augment.compression): c
+            for c in due
+        }
+        for cell in features.values():
             # first, since two processes would write the same files
             make_features(cell, grid.judgements, cache=cache / cell.dataset, hook=features_hook)
         return _together(grid, due, folder, cache, at_once, told)

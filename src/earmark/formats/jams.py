@@ -57,26 +57,21 @@ def observations(annotation: Annotation) -> list[Mapping[str, Any]]:
 
 
 def save_document(path: Path, title: str, duration: float, annotations: Sequence[Annotation]) -> None:
-    """Write a JAMS document; `annotations` need namespace and data."""
+    """Write a JAMS document; annotations need a namespace and data, and may have metadata and a sandbox."""
+    metadata = {"title": title, "duration": duration, "identifiers": {}, "jams_version": "0.3.4"}
     document = {
         "annotations": [
             {
+                "namespace": annotation["namespace"],
                 "time": 0.0,
                 "duration": duration,
-                "annotation_metadata": {"annotation_tools": "earmark"},
-                "sandbox": {},
-                **annotation,
+                "data": annotation["data"],
+                "annotation_metadata": {"annotation_tools": "earmark", **annotation.get("annotation_metadata", {})},
+                "sandbox": annotation.get("sandbox", {}),
             }
             for annotation in annotations
         ],
-        "file_metadata": {
-            "title": title,
-            "duration": duration,
-            "identifiers": {},
-            "jams_version": "0.3.4",
-            "artist": "",
-            "release": "",
-        },
+        "file_metadata": {**metadata, "artist": "", "release": ""},
         "sandbox": {},
     }
     write_text(path, json_text(document, indent=1, ensure_ascii=False) + "\n")
