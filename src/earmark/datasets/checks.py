@@ -96,6 +96,4 @@ def refuse_without_negatives(data: Collection) -> None:
     targets = data.labels.bag_targets()
     is_timed = any(row.has_times for row in data.labels)
     if not is_timed and not (targets == 0).any() and (targets == 1).any() and np.isnan(targets).any():
-        raise DataError(
-            f"every known label is positive: there are no negative examples; {_UNKNOWN}"
-        )
+        raise DataError(f"every known label is positive: there are no negative examples; {_UNKNOWN}")
