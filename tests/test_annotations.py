@@ -37,15 +37,15 @@ def table():
     [
         (("", 0, 1, "dog"), "no file name"),
         (("a", 0, 1, ""), "no label"),
-        (("a", 0, None, "dog"), "go together, found onset 0, offset None"),
-        (("a", None, 1, "dog"), "go together"),
+        (("a", 0, None, "dog"), "expected both onset and offset, got onset 0, offset None"),
+        (("a", None, 1, "dog"), "expected both"),
         (("a", 2, 1, "dog"), "ends before it begins: onset 2, offset 1"),
         (("a", -0.1, 1, "dog"), "begins before the file: onset -0.1"),
         (("a", NAN, 1, "dog"), "must be finite"),
         (("a", 0, math.inf, "dog"), "must be finite"),
-        (("a", 0, 1, "dog", False), "'dog' is marked absent or unknown, so times mean nothing"),
-        (("a", 0, 1, "dog", None), "times mean nothing"),
-        (("a", 0, 1, "dog", True, 1.1), r"confidence must be in \[0, 1\], found 1.1"),
+        (("a", 0, 1, "dog", False), "'dog' is marked absent or unknown, and cannot have times"),
+        (("a", 0, 1, "dog", None), "cannot have times"),
+        (("a", 0, 1, "dog", True, 1.1), r"confidence must be in \[0, 1\], got 1.1"),
         (("a", 0, 1, "dog", True, NAN), "confidence must be"),
     ],
 )
@@ -66,8 +66,6 @@ def test_a_table_is_a_sequence_of_rows(table):
     assert table.classes == ("bird", "cat", "dog")
     assert table.of("c.wav") == ()
     assert len(table.of("a.wav")) == 3
-    assert not table.is_strong
-    assert table.select(["a.wav"]).is_strong
 
 
 def test_tables_are_equal_in_everything_or_not_at_all(table):
@@ -87,7 +85,7 @@ def test_tables_are_equal_in_everything_or_not_at_all(table):
 
 def test_contradictions_and_strange_classes_are_refused():
     for other in (False, None):
-        with pytest.raises(DataError, match=r"a.wav: 'dog' is said both to be there and not to be"):
+        with pytest.raises(DataError, match=r"a.wav: 'dog' is marked both present and absent"):
             LabelTable([("a.wav", 0, 1, "dog"), ("a.wav", None, None, "dog", other)])
     with pytest.raises(ArgumentError, match=r"label='dgo' is not known; did you mean 'dog'\?"):
         LabelTable([("a.wav", 0, 1, "dgo")], classes=["dog", "cat"])
@@ -97,7 +95,7 @@ def test_contradictions_and_strange_classes_are_refused():
 
 def test_a_file_that_the_table_does_not_know(table):
     for ask in (table.of, lambda name: table.select([name]), lambda name: table.bag_targets([name])):
-        with pytest.raises(ArgumentError, match=r"'d.wav' is not among the 3 files of this table"):
+        with pytest.raises(ArgumentError, match=r"'d.wav' is not one of the 3 files of this table"):
             ask("d.wav")
 
 
@@ -188,7 +186,7 @@ def test_renamed(table):
     assert new.filenames == ("c.wav", "x/a.wav", "b.wav")
     assert new.splits == {"x/a.wav": "train", "b.wav": "test"}
     assert len(new.of("x/a.wav")) == 3
-    with pytest.raises(ArgumentError, match=r"two files would be called 'b.wav'"):
+    with pytest.raises(ArgumentError, match=r"two files would have the name 'b.wav'"):
         table.renamed({"a.wav": "b.wav"})
 
 
@@ -207,5 +205,46 @@ def test_joined(table):
     assert len(both) == 6
     assert both.splits == table.splits | other.splits
     assert LabelTable.joined([]) == LabelTable()
-    with pytest.raises(ArgumentError, match="silence means absence cannot be joined"):
+    with pytest.raises(ArgumentError, match="cannot join complete and incomplete"):
         LabelTable.joined([table, LabelTable(complete=False)])
+
+
+def test_a_table_prints_as_text_and_html_and_converts():
+    table = LabelTable(
+        [("a.wav", 0.5, 12.25, "dog", True, 0.5), ("<b>.wav", None, None, "cat & co")], filenames=["c.wav"]
+    )
+    assert str(table).splitlines() == [
+        "filename onset offset label    confidence",
+        "a.wav    0.500 12.250 dog           0.500",
+        "<b>.wav               cat & co",
+        "2 rows, 3 files",
+    ]
+    html = table._repr_html_()
+    assert "&lt;b&gt;.wav" in html
+    assert "cat &amp; co" in html
+    assert "<b>.wav" not in html
+    assert "2 rows, 3 files" in html
+    many = LabelTable([(f"{i}.wav", 0, 1, "dog") for i in range(50)])
+    assert len(str(many).splitlines()) == 22
+    assert str(many).endswith("50 rows, 50 files")
+    assert str(LabelTable()).endswith("0 rows, 0 files")
+    assert table.to_dict()["rows"][0] == {
+        "filename": "a.wav",
+        "onset": 0.5,
+        "offset": 12.25,
+        "label": "dog",
+        "present": True,
+        "confidence": 0.5,
+    }
+    assert table.to_dict()["classes"] == ["cat & co", "dog"]
+
+
+def test_a_table_becomes_a_data_frame():
+    pytest.importorskip("pandas")
+    frame = LabelTable([("a.wav", 0.5, 2.0, "dog", True, 0.5), ("b.wav", None, None, "cat")]).to_pandas()
+    assert list(frame.columns) == ["filename", "onset", "offset", "label", "confidence"]
+    assert frame["onset"].tolist()[0] == 0.5
+    assert frame["onset"].isna().tolist() == [False, True]
+    absent = LabelTable([("a.wav", None, None, "dog", False)]).to_pandas()
+    assert absent["present"].tolist() == [False]
+    assert list(LabelTable().to_pandas().columns) == ["filename", "onset", "offset", "label", "confidence"]

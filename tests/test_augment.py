@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from earmark.augment import SHIFTS, mask_bands, mask_frames, mixup, pitch_shift, union
+from earmark.augment import mask_bands, mask_frames, mixup, union
+from earmark.bags import Batch
 from earmark.errors import ArgumentError
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
@@ -22,18 +23,14 @@ def mask():
     return torch.arange(60) < torch.linspace(5, 60, 12).long().unsqueeze(1)
 
 
+def batch(x, targets, frame_targets=None, mask=None):
+    return Batch(x, mask, targets, frame_targets, tuple(map(str, range(len(x)))))
+
+
 def runs(hidden):
     """Lengths of runs of True in a row."""
     edges = np.flatnonzero(np.diff(np.r_[0, hidden.int().tolist(), 0]))
     return (edges[1::2] - edges[::2]).tolist()
-
-
-def test_pitch_moves_and_onsets_stay():
-    rate = 22050
-    tone = np.sin(2 * np.pi * 1000 * np.arange(rate) / rate).astype(np.float32)
-    for shift in SHIFTS:
-        spectrum = np.abs(np.fft.rfft(pitch_shift(tone, rate, shift)))
-        assert spectrum.argmax() == round(1000 * 2 ** (shift / 12))
 
 
 def test_bands_are_hidden_whole_and_in_stripes(x, generator):
@@ -104,7 +101,7 @@ def test_masks_with_holes_hide_neighbouring_sound(x, generator):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("draw", [mask_bands, mask_frames, lambda x, **k: mixup(x, x[:, :3, 0], **k).features])
+@pytest.mark.parametrize("draw", [mask_bands, mask_frames, lambda x, **k: mixup(batch(x, x[:, :3, 0]), **k).features])
 def test_the_same_seed_draws_the_same_everywhere(draw, device, x):
     first = draw(x, generator=torch.Generator().manual_seed(1))
     again = draw(x.to(device), generator=torch.Generator().manual_seed(1))
@@ -131,9 +128,9 @@ def two_bags():
     return x, torch.tensor([[1.0, 0.0, nan], [0.0, 1.0, 0.0]])
 
 
-def swap(x, targets, frame_targets=None, **options):
+def swap(x, targets, frame_targets=None, mask=None, **options):
     """Two bags, each mixed with the other."""
-    return mixup(x, targets, frame_targets, probability=1.0, **options)
+    return mixup(batch(x, targets, frame_targets, mask), probability=1.0, **options)
 
 
 def test_powers_add():
@@ -152,7 +149,7 @@ def test_levels_spread():
     x, targets = two_bags()
     relative = set()
     for seed in range(200):
-        mixed = mixup(x, targets, probability=1.0, spread_db=6.0, generator=torch.Generator().manual_seed(seed))
+        mixed = mixup(batch(x, targets), probability=1.0, spread_db=6.0, generator=torch.Generator().manual_seed(seed))
         relative.add(round((mixed.features[0, 0, 2] - mixed.features[0, 0, 0] + 10).item()))
     assert min(relative) >= -6
     assert max(relative) <= 6
@@ -162,7 +159,7 @@ def test_levels_spread():
 def test_mixtures_keep_their_range(x, generator):
     x = x - x.amax((1, 2), keepdim=True)
     x = x.clamp_min(-80)
-    mixed = mixup(x, torch.zeros(12, 2), probability=1.0, spread_db=20.0, generator=generator).features
+    mixed = mixup(batch(x, torch.zeros(12, 2)), probability=1.0, spread_db=20.0, generator=generator).features
     torch.testing.assert_close(mixed.amax((1, 2)), torch.zeros(12))
     assert mixed.min() >= x.min()
     assert mixed.shape == x.shape
@@ -170,13 +167,13 @@ def test_mixtures_keep_their_range(x, generator):
 
 def test_only_some_bags_are_mixed(x, generator):
     targets = torch.eye(12)
-    mixed = mixup(x, targets, probability=0.5, generator=generator)
+    mixed = mixup(batch(x, targets), probability=0.5, generator=generator)
     same = (mixed.features == x).all(2).all(1)
     assert 0 < same.sum() < 12
     assert torch.equal(mixed.targets[same], targets[same])
     assert (mixed.targets[~same].sum(1) == 2).all()
-    assert torch.equal(mixup(x, targets, probability=0.0, generator=generator).features, x)
-    alone = mixup(x[:1], targets[:1], probability=1.0, generator=generator)
+    assert torch.equal(mixup(batch(x, targets), probability=0.0, generator=generator).features, x)
+    alone = mixup(batch(x[:1], targets[:1]), probability=1.0, generator=generator)
     torch.testing.assert_close(alone.features, x[:1])
     assert torch.equal(alone.targets, targets[:1])
 
@@ -197,32 +194,26 @@ def test_frames_behind_the_end_are_the_partners_alone():
 def test_what_is_padding_in_both_stays_so(x, mask, generator):
     mask[:, 55:] = False
     poisoned = torch.where(mask.unsqueeze(1), x, nan)
-    mixed = mixup(poisoned, torch.zeros(12, 1), mask=mask, probability=1.0, generator=generator)
+    mixed = mixup(batch(poisoned, torch.zeros(12, 1), mask=mask), probability=1.0, generator=generator)
     assert not mixed.mask[:, 55:].any()
     assert (mixed.mask | ~mask).all()
     assert torch.equal(mixed.features.isfinite().all(1), mixed.mask)
 
 
 def test_bad_calls_are_refused(x):
-    with pytest.raises(ArgumentError, match=r"features must be \(bags, bands, frames\), found shape \(40, 60\)"):
+    with pytest.raises(ArgumentError, match=r"features must be \(bags, bands, frames\), got shape \(40, 60\)"):
         mask_bands(x[0])
     with pytest.raises(
-        ArgumentError, match=r"mask must be bool of shape \(12, 60\), found torch.float32 of shape \(12, 60\)"
+        ArgumentError, match=r"mask must be bool of shape \(12, 60\), got torch.float32 of shape \(12, 60\)"
     ):
         mask_frames(x, mask=torch.ones(12, 60))
-    with pytest.raises(
-        ArgumentError, match=r"mask must be bool of shape \(12, 60\), found torch.bool of shape \(60,\)"
-    ):
+    with pytest.raises(ArgumentError, match=r"mask must be bool of shape \(12, 60\), got torch.bool of shape \(60,\)"):
         mask_frames(x, mask=torch.ones(60, dtype=torch.bool))
-    with pytest.raises(ArgumentError, match="width and count must be 0 or more, found width -1, count 2"):
+    with pytest.raises(ArgumentError, match="width and count must be 0 or more, got width -1, count 2"):
         mask_bands(x, width=-1)
-    with pytest.raises(ArgumentError, match=r"share must be in \[0, 1\], found 2"):
+    with pytest.raises(ArgumentError, match=r"share must be in \[0, 1\], got 2"):
         mask_frames(x, share=2)
-    with pytest.raises(ArgumentError, match=r"probability must be in \[0, 1\], found 2"):
-        mixup(x, torch.zeros(12, 3), probability=2)
-    with pytest.raises(ArgumentError, match="spread_db must be 0 or more, found -1"):
-        mixup(x, torch.zeros(12, 3), spread_db=-1)
-    with pytest.raises(ArgumentError, match=r"targets must be \(12, 'classes'\) for these features, found \(11, 3\)"):
-        mixup(x, torch.zeros(11, 3))
-    with pytest.raises(ArgumentError, match=r"frame_targets must be \(12, 60, 'classes'\).*found \(12, 59, 3\)"):
-        mixup(x, torch.zeros(12, 3), torch.zeros(12, 59, 3))
+    with pytest.raises(ArgumentError, match=r"probability must be in \[0, 1\], got 2"):
+        mixup(batch(x, torch.zeros(12, 3)), probability=2)
+    with pytest.raises(ArgumentError, match="spread_db must be 0 or more, got -1"):
+        mixup(batch(x, torch.zeros(12, 3)), spread_db=-1)

@@ -17,6 +17,7 @@ from earmark import audio
 from earmark.annotations import LabelTable
 from earmark.bags import Bags, FeatureStore, build_store
 from earmark.datasets import Clip, Source
+from earmark.effects import compress
 from earmark.errors import ArgumentError, DataError
 from earmark.features import FeatureConfig, LogMel
 
@@ -69,6 +70,25 @@ def test_pitch_variants_are_kept_beside_the_clip(tmp_path, clips):
     assert store.semitones == (0, -2, -1, 1, 2)
     x = LogMel(CONFIG)(torch.from_numpy(clips[2].read(8000))[None], semitones=(0, -2, -1, 1, 2))[0]
     np.testing.assert_allclose(store[clips[2].filename], x.transpose(1, 2).numpy(), atol=1e-4)
+
+
+def test_compressed_variants_follow_the_pitch_variants(tmp_path, clips, labels):
+    store = build_store(
+        tmp_path / "four", clips, CONFIG, semitones=(1,), compression=("speech", "radio"), dtype="float32"
+    )
+    assert (store.variants, store.compression) == (4, ("speech", "radio"))
+    sound = clips[2].read(8000)
+    for variant, preset in ((2, "speech"), (3, "radio")):
+        x = LogMel(CONFIG)(torch.from_numpy(compress(sound, 8000, preset))[None])[0]
+        np.testing.assert_allclose(store[clips[2].filename][variant], x.T.numpy(), atol=1e-4)
+        assert not np.allclose(store[clips[2].filename][variant], store[clips[2].filename][0], atol=0.1)
+    drawn = set()
+    for batch in Bags(store, labels).draw(28, 1, patch=10.0, seed=0):
+        frames = batch.features[0].T[batch.mask[0]]
+        drawn |= {v for v in range(4) if np.array_equal(store[batch.filenames[0]][v], frames)}
+    assert drawn == {0, 1, 2, 3}
+    with pytest.raises(ArgumentError, match=r"holds features made otherwise: compression \['speech', 'radio'\]"):
+        build_store(tmp_path / "four", clips, CONFIG, semitones=(1,), dtype="float32")
 
 
 def test_a_clip_of_several_sources_is_their_sum(tmp_path, clips):

@@ -15,7 +15,7 @@ from rich.table import Table
 from earmark import __version__
 from earmark.checkpoint import read_model_info
 from earmark.cli.app import make_console
-from earmark.datasets import DATASETS
+from earmark.datasets.examples import write_example
 from earmark.pooling import POOLS
 from earmark.settings import load_recipe
 from earmark.synthesis import read_recipe
@@ -150,7 +150,7 @@ def recordings(tmp_path, monkeypatch):
     """A folder of recordings, and a place of its own for features."""
     monkeypatch.setenv("EARMARK_CACHE", str(tmp_path / "cache"))
     folder = tmp_path / "été au marais"
-    DATASETS.create("folder").write_example(folder)
+    write_example(folder)
     return folder
 
 

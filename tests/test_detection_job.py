@@ -515,7 +515,7 @@ def matrix(tmp_path, rng):
     return folder, {
         "empty.wav": "is empty: 0 bytes",
         "cut.flac": "truncated",
-        "lying.wav": "truncated: 100000000 bytes of samples promised",
+        "lying.wav": "truncated: expected 100000000 bytes of samples",
         "letter.wav": "holds text",
         "memo.m4a": "holds MP4",
     }
@@ -555,7 +555,7 @@ def test_a_folder_that_cannot_be_read_is_a_line_and_costs_nothing_else(recording
     monkeypatch.setattr(os, "scandir", scan)
     report = run_job(model(), [recordings], out)
     assert (report.files, report.done, report.failed) == (6, 5, 1)
-    reason = "cannot be looked into: Permission denied"
+    reason = "cannot be listed: Permission denied"
     assert report.first_failure == f"lost+found: {reason}"
     report = run_job(model(), [recordings / "night 1"], out)  # which is another folder
     assert (report.kept, report.failed) == (2, 0)

@@ -42,7 +42,7 @@ BAD_TIMES = [
     ("one", "2", "onset.* is not a number: 'one'"),
     ("1", "1_0", "offset.* is not a number: '1_0'"),
     ("0:01.5", "2", "onset.* is not a number: '0:01.5'; write seconds, as in 1.5"),
-    ("", "2", "no onset|go together|no Begin Time"),
+    ("", "2", "no onset|expected both|no Begin Time"),
 ]
 TEMPLATES = {
     "tsv": "filename\tonset\toffset\tevent_label\na.wav\t0\t1\tCar\na.wav\t{}\t{}\tCar\n",
@@ -177,7 +177,7 @@ def test_labels_that_cannot_be_written_leave_nothing_behind(name, tmp_path):
 
 @each
 def test_files_that_are_not_labels(name, tmp_path):
-    with pytest.raises(DataError, match=r"a.wav: holds binary data"):
+    with pytest.raises(DataError, match=r"a.wav: expected labels as text, got binary data"):
         read_labels(put(tmp_path, "a.wav", "RIFF\0\0\0"), name)
     with pytest.raises(DataError, match="none: cannot be read: No such file"):
         read_labels(tmp_path / "none", name)
@@ -188,13 +188,13 @@ def test_files_that_are_not_labels(name, tmp_path):
     if name == "audacity":
         assert read_labels(empty, name) == LabelTable(filenames=["night"])
     else:
-        with pytest.raises(DataError, match=r"night.txt: (holds no labels|not a JAMS document)"):
+        with pytest.raises(DataError, match=r"night.txt: (contains no labels|not a JAMS document)"):
             read_labels(empty, name)
 
 
 @each
 def test_nothing_to_write(name, tmp_path):
-    with pytest.raises(DataError, match=r"nothing to write|nothing else is in this table"):
+    with pytest.raises(DataError, match=r"table without files|nothing else"):
         write_labels(LabelTable(), tmp_path / "x", name)
     assert list(tmp_path.iterdir()) == []
 
@@ -269,21 +269,21 @@ def test_names_that_a_format_cannot_keep(tmp_path):
         return LabelTable([(file, 0.0, 1.0, label)])
 
     for name in ("tsv", "audacity", "raven"):
-        refused(name, labelled("a\tb"), rf"'a\\tb' has a character in it that {name} cannot keep")
-        refused(name, labelled("a\nb"), "cannot keep")
-        refused(name, labelled(" a"), f"' a' begins or ends with white space, which {name} does not keep")
+        refused(name, labelled("a\tb"), rf"'a\\tb' has a character that {name} cannot store")
+        refused(name, labelled("a\nb"), "cannot store")
+        refused(name, labelled(" a"), f"' a' starts or ends with white space, which {name} cannot store")
     refused("csv", labelled("a "), "white space")
-    refused("csv", labelled("a\0b"), "cannot keep")
-    refused("csv", labelled("a\rb"), "cannot keep")
+    refused("csv", labelled("a\0b"), "cannot store")
+    refused("csv", labelled("a\rb"), "cannot store")
     for name in (*FLAT, "raven", "dcase2017"):
-        refused(name, labelled("Car", file="a\\b.wav"), "has a backslash in it")
+        refused(name, labelled("Car", file="a\\b.wav"), "has a backslash")
     for name in ("audacity", "raven"):
-        refused(name, LabelTable([("a", None, None, "x")]), f"a: 'x' has no times, and {name} has no labels without")
+        refused(name, LabelTable([("a", None, None, "x")]), f"a: 'x' has no times, which {name} requires")
     refused("dcase2017", labelled("Carr"), "label='Carr' is not known")
 
 
 def test_labels_of_one_recording_go_into_one_file(tmp_path):
-    with pytest.raises(ArgumentError, match="labels of one recording, the table has 3; write_labels writes a folder"):
+    with pytest.raises(ArgumentError, match="expected labels of one recording, got 3; write_labels writes a folder"):
         FORMATS.create("audacity").write(STRONG, tmp_path / "x.txt")
     put(tmp_path, "file", "")
     with pytest.raises(ArgumentError, match="file is a file; audacity needs a folder"):
@@ -292,7 +292,7 @@ def test_labels_of_one_recording_go_into_one_file(tmp_path):
 
 def test_recordings_that_would_share_a_label_file(tmp_path):
     table = LabelTable(filenames=["x/a.wav", "y/a.wav", "x/a.flac"])
-    with pytest.raises(DataError, match=r"'x/a.wav' and 'x/a.flac' would both have their labels in 'x/a.txt'"):
+    with pytest.raises(DataError, match=r"'x/a.wav' and 'x/a.flac' would share the label file 'x/a.txt'"):
         write_labels(table, tmp_path / "x", "audacity")
     for name in ("../a.wav", "/a.wav", "a/"):
         with pytest.raises(DataError, match="is not a path below a folder"):
@@ -311,14 +311,14 @@ def test_a_folder_of_label_files_is_one_table(tmp_path):
     assert rows_of(table)[1][:4] == ("night/a_30.000_40.000", 1.0, 2.0, "dog")
     assert read_labels(tmp_path, "audacity") == table
     put(tmp_path, "b.jams", '{"annotations": [], "file_metadata": {"duration": 1}}')
-    with pytest.raises(DataError, match=r"one format expected, found jams \(1 files\), audacity \(2 files\)"):
+    with pytest.raises(DataError, match=r"one format, got jams \(1 files\), audacity \(2 files\)"):
         read_labels(tmp_path)
     assert read_labels(tmp_path, "jams").filenames == ("b",)
-    with pytest.raises(DataError, match="holds no labels"):
+    with pytest.raises(DataError, match="contains no labels"):
         read_labels(tmp_path / "silent.txt")
     with pytest.raises(DataError, match="x: no label files in this folder"):
         read_labels(put(tmp_path, "x/a.wav", "").parent)
-    with pytest.raises(DataError, match="found only empty files"):
+    with pytest.raises(DataError, match="got only empty files"):
         read_labels(put(tmp_path, "y/a.txt", "").parent)
 
 
@@ -326,7 +326,7 @@ def test_the_folder_of_a_detection_job_says_which_file_to_give(tmp_path):
     events = put(tmp_path, "job/events.csv", "filename,onset,offset,label\na.wav,0,1,dog\n")
     put(tmp_path, "job/job.json", "{}")
     put(tmp_path, "job/ledger.sqlite", "")
-    with pytest.raises(DataError, match=f"job: the folder of a detection job; .*: give {re.escape(str(events))}$"):
+    with pytest.raises(DataError, match=f"job: is the folder of a detection job; .* {re.escape(str(events))}"):
         read_labels(tmp_path / "job")
     assert read_labels(tmp_path / "job", "csv") == read_labels(events)
 
@@ -342,7 +342,9 @@ def test_a_folder_of_tables_keeps_their_file_names_and_classes(tmp_path):
 
 
 def test_a_file_that_nobody_recognises(tmp_path):
-    with pytest.raises(DataError, match=r"a.txt: not labels in a format .* filename,onset,offset,label;.*: .*csv.*tsv"):
+    with pytest.raises(
+        DataError, match=r"a.txt: not a known label format; .* filename,onset,offset,label;.*: .*csv.*tsv"
+    ):
         read_labels(put(tmp_path, "a.txt", "All rights reserved\n"))
 
 
@@ -404,25 +406,25 @@ def test_one_row_that_leaves_the_rest_unknown_makes_the_table_incomplete(tmp_pat
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a|0|1|dog/a|0|1", "2: 4 columns expected, 3 found: a | 0 | 1"),
-        ("a|b|c|d|e|f", r"1: without a heading 2 columns .* 6 found"),
-        ("filename|onset|ofset|label/", "1: column 'ofset' is not known. Known: filename, onset"),
-        ("filename|duration/a|10", "1: holds durations, not labels: filename, duration"),
+        ("a|0|1|dog/a|0|1", "2: expected 4 columns, got 3: a | 0 | 1"),
+        ("a|b|c|d|e|f", r"1: expected, without a heading, 2 columns .* got 6"),
+        ("filename|onset|ofset|label/", "1: unknown column 'ofset'. Known: filename, onset"),
+        ("filename|duration/a|10", "1: expected labels, got durations: filename, duration"),
         ("filename|onset|offset/a|0|1", "1: no column with labels"),
-        ("filename|onset|offset|label/a|0|1|", "2: no label: write one, or delete the row; a file name alone says"),
+        ("filename|onset|offset|label/a|0|1|", "2: no label: add one or delete the row; a file name alone means"),
         ("filename|onset|offset|label/|0|1|dog", "2: no file name"),
         (
             "filename|label|present/a|dog|maybe",
-            r"2: 1 \(present\), 0 \(absent\) or \? \(unknown\) expected, found 'maybe'",
+            r"2: expected 1 \(present\), 0 \(absent\) or \? \(unknown\), got 'maybe'",
         ),
-        ("filename|label|present/a|dog|", "2: 1 .* expected, found ''"),
+        ("filename|label|present/a|dog|", "2: expected 1 .*, got ''"),
         ("filename|onset|offset|label|present/a|0|1|dog|0", "2: 'dog' is marked absent"),
         ("filename|label|confidence/a|dog|2", r"2: confidence must be in \[0, 1\]"),
         ("filename|label|confidence/a|dog|high", "2: confidence is not a number: 'high'"),
         ("filename|label|split/a|dog|train/a|cat|test", "3: a is in two splits, 'train' and 'test'"),
-        ("filename|event_labels/a|dog,,cat", "2: an empty label among 'dog,,cat'"),
-        ("filename|label|present/a|dog|1/a|dog|0", ".*labels.tsv: a: 'dog' is said both"),
-        ("filename|onset|offset|label/", ".*labels.tsv: holds no labels"),
+        ("filename|event_labels/a|dog,,cat", "2: empty label in 'dog,,cat'"),
+        ("filename|label|present/a|dog|1/a|dog|0", ".*labels.tsv: a: 'dog' is marked both"),
+        ("filename|onset|offset|label/", ".*labels.tsv: contains no labels"),
     ],
 )
 def test_tsv_that_cannot_be_read(text, message, tmp_path):
@@ -452,7 +454,7 @@ def test_csv_under_many_names(text, tmp_path):
 def test_csv_that_names_its_separator(separator, name, tmp_path):
     text = f"sep={separator}\r\nfilename{separator}label\r\na.wav{separator}dog\r\n"
     assert read_labels(put(tmp_path, name, text)) == LabelTable([("a.wav", None, None, "dog")])
-    with pytest.raises(DataError, match=rf"{name}:4: 2 columns expected, 1 found"):
+    with pytest.raises(DataError, match=rf"{name}:4: expected 2 columns, got 1"):
         read_labels(put(tmp_path, name, text + "x\r\n"))
     with pytest.raises(DataError, match=rf"{name}:2: no column with file names"):
         read_labels(put(tmp_path, name, text.replace("filename", "name")))
@@ -482,7 +484,7 @@ def test_csv_with_a_column_per_class(tmp_path):
 
 
 def test_csv_with_lines_that_contradict_each_other_is_refused_wide_as_long(tmp_path):
-    said = "labels.csv: a.wav: 'dog' is said both to be there and not to be"
+    said = "labels.csv: a.wav: 'dog' is marked both present and absent"
     with pytest.raises(DataError, match=said):
         read_labels(put(tmp_path, "labels.csv", "filename,label,present\na.wav,dog,1\na.wav,dog,0\n"))
     wide = "filename,dog,cat\na.wav,1,0\nb.wav,0,1\n"
@@ -500,14 +502,17 @@ def test_csv_with_lines_that_contradict_each_other_is_refused_wide_as_long(tmp_p
             "a.wav,0,1,dog\n",
             "1: no column with file names .* in the first line: a.wav, 0, 1, dog; .*add a first line: filename,label",
         ),
-        ("filename,dog\na,0.7\n", "2: column 'dog': 1 .present., 0 .absent. or . .unknown. expected, found '0.7'"),
-        ("filename,wind\na,3\n", "2: column 'wind': .*; delete the column if it is not a class; write 1 for yes, 0 "),
+        ("filename,dog\na,0.7\n", "2: column 'dog': expected 1 .present., 0 .absent. or . .unknown., got '0.7'"),
+        (
+            "filename,wind\na,3\n",
+            "2: column 'wind': .*; write 1 for yes, 0 for no, or delete the column if it is not a class",
+        ),
         ("filename,dog,dog\na,1,1\n", "1: two columns have the same name"),
         ("filename,onset,offset\na,1,1\n", "1: no column with labels"),
-        ("filename,label\na,dog\nb\n", "3: 2 columns expected, 1 found: b; empty cells need their commas, too"),
+        ("filename,label\na,dog\nb\n", "3: expected 2 columns, got 1: b; keep the commas of empty cells"),
         (
             'filename,label\n"a\nb",dog\nc,d,e\n',
-            "4: 2 columns expected, 3 found: .*; put quotes around names with commas",
+            "4: expected 2 columns, got 3: .*; quote names with commas",
         ),
         ('filename,label\n"a,dog\n', "2: not a table: unexpected end of data"),
         ("filename,label,event start\na,dog,1\n", "1: column 'event start' looks like a time"),
@@ -556,19 +561,19 @@ def test_json_lines(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "one JSON object on each line expected: "),
-        ('[{"filename": "a"}]', r"one JSON object on each line expected, found '\["),
-        ('{"filename": 1}', "filename is 1, expected str"),
-        ('{"filename": "a", "label": "x", "onset": "0", "offset": 1}', "onset is '0', expected int or float"),
-        ('{"filename": "a", "label": "x", "onset": true, "offset": 1}', "onset is True"),
-        ('{"filename": "a", "label": "x", "present": 1}', "present is 1, expected bool"),
+        ("{", "expected one JSON object per line: "),
+        ('[{"filename": "a"}]', r"expected one JSON object per line, got '\["),
+        ('{"filename": 1}', "filename: expected str, got 1"),
+        ('{"filename": "a", "label": "x", "onset": "0", "offset": 1}', "onset: expected int or float, got '0'"),
+        ('{"filename": "a", "label": "x", "onset": true, "offset": 1}', "onset: expected int or float, got True"),
+        ('{"filename": "a", "label": "x", "present": 1}', "present: expected bool, got 1"),
         ('{"filename": "a", "label": "x", "onset": NaN, "offset": 1}', "times must be finite"),
         (f'{{"filename": "a", "label": "x", "onset": {10**400}, "offset": 1}}', "times must be finite: int too large"),
-        ('{"filename": "a", "label": "x", "onset": 1}', "onset and offset go together"),
+        ('{"filename": "a", "label": "x", "onset": 1}', "expected both onset and offset"),
         ('{"filename": "a", "label": "x", "t_start": 1}', "column 't_start' looks like a time"),
         ('{"label": "x"}', "no file name"),
         ('{"filename": "a", "onset": 0, "offset": 1}', "no label"),
-        ("[" * 100_000, "one JSON object on each line expected"),
+        ("[" * 100_000, "expected one JSON object per line"),
     ],
 )
 def test_json_that_cannot_be_read(text, message, tmp_path):
@@ -619,17 +624,17 @@ def test_jams_tags_of_the_whole_file_have_no_times(tmp_path):
         ("{", "not a JAMS document: Expecting"),
         ("[1]", "not a JAMS document: no annotations"),
         ('{"annotations": [{}]}', "not a JAMS document: no annotations"),
-        (scape("beat", []), "holds beat; sound events are in namespaces scaper"),
-        (scape("segment_open", 3), "a list of observations expected"),
+        (scape("beat", []), "expected a namespace with sound events .*, got beat"),
+        (scape("segment_open", 3), "expected a list of observations"),
         (
             scape("segment_open", {"time": [1], "duration": [], "value": []}),
-            "columns time, duration and value of the same length",
+            "expected columns time, duration and value of the same length",
         ),
-        (scape("segment_open", [seen(0, 1, "a"), 3]), "annotation 1, observation 2: no observation: 3"),
+        (scape("segment_open", [seen(0, 1, "a"), 3]), "annotation 1, observation 2: not an observation: 3"),
         (scape("segment_open", [seen(0, -1, "a")]), "annotation 1, observation 1: event ends before it begins"),
-        (scape("segment_open", [seen(0, 1, 5)]), "annotation 1, observation 1: a label must be text, found 5"),
-        (scape("segment_open", [seen(0, 1, "a", "high")]), "annotation 1, observation 1: no observation"),
-        (scape("segment_open", [seen("x", 1, "a")]), "annotation 1, observation 1: no observation"),
+        (scape("segment_open", [seen(0, 1, 5)]), "annotation 1, observation 1: expected text as label, got 5"),
+        (scape("segment_open", [seen(0, 1, "a", "high")]), "annotation 1, observation 1: not an observation"),
+        (scape("segment_open", [seen("x", 1, "a")]), "annotation 1, observation 1: not an observation"),
     ],
 )
 def test_jams_that_cannot_be_read(text, message, tmp_path):
@@ -664,7 +669,7 @@ def test_audacity(tmp_path):
     text = "0,5\t2,25\tdog\r\n\\\t100.0\t2000.0\r\n3\t3\tpoint\r\n"
     table = read_labels(put(tmp_path, "night.txt", text))
     assert table == LabelTable([("night", 0.5, 2.25, "dog"), ("night", 3, 3, "point")])
-    with pytest.raises(DataError, match=r"a.txt:1: 3 columns expected .onset, offset, label., 4 found: 1 | 2 | a | b"):
+    with pytest.raises(DataError, match=r"a.txt:1: expected 3 columns .onset, offset, label., got 4: 1 | 2 | a | b"):
         read_labels(put(tmp_path, "a.txt", "1\t2\ta\tb\n"), "audacity")
     with pytest.raises(DataError, match=r"a.txt:1: no label: in Audacity"):
         read_labels(put(tmp_path, "a.txt", "1\t2\t\n"), "audacity")
@@ -702,14 +707,14 @@ def test_raven_tables_of_one_recording(tmp_path):
         (
             "Selection|Begin Time (s)|End Time (s)/1|0|1",
             {},
-            r"1: no column for labels .Annotation.* among Selection, Begin Time \(s\), End Time \(s\); call the one "
-            r"with the labels Annotation, or name it in Python: Raven\(label_column=...\)",
+            r"1: no column for labels .Annotation.* in Selection, Begin Time \(s\), End Time \(s\); name the one "
+            r"with the labels Annotation, or pass it in Python: Raven\(label_column=...\)",
         ),
-        ("Begin Time (s)|End Time (s)|Tag/0|1|a", {"label_column": "Call"}, "1: no column 'Call' among"),
-        ("Selection|Begin Time (s)|Tag/1|0|1", {}, "1: no 'Begin Time .s.' and 'End Time .s.' among"),
-        ("Begin Time (s)|End Time (s)|Tag/0|1", {}, "2: 3 columns expected, 2 found: 0 | 1"),
+        ("Begin Time (s)|End Time (s)|Tag/0|1|a", {"label_column": "Call"}, "1: no column 'Call' in"),
+        ("Selection|Begin Time (s)|Tag/1|0|1", {}, "1: no 'Begin Time .s.' and 'End Time .s.' in"),
+        ("Begin Time (s)|End Time (s)|Tag/0|1", {}, "2: expected 3 columns, got 2: 0 | 1"),
         ("Begin Time (s)|End Time (s)|Tag/0|1|", {}, "2: no label: annotate this selection"),
-        ("Begin Time (s)|End Time (s)|Tag|Begin File/0|1|a|x/0|1|a|y", {}, "3: several Begin Files, but no column"),
+        ("Begin Time (s)|End Time (s)|Tag|Begin File/0|1|a|x/0|1|a|y", {}, "3: several Begin Files but no column"),
     ],
 )
 def test_raven_that_cannot_be_read(text, options, message, tmp_path):
@@ -730,9 +735,9 @@ def test_dcase2017_weak_files_have_no_times_and_strong_ones_do(tmp_path):
     ("text", "message"),
     [
         ("2ceUOv8A3FE_0.000_10.000.wav\t1\t2\tCarr\n", "1: label='Carr' is not known"),
-        ("a.wav\t1\t2\n", "1: 4 columns expected, 3 found"),
-        (f"2ceUOv8A3FE,{'0' * 200_000}", "1: not a line of a table: field larger than field limit"),
-        ("2ceUOv8A3FE,0.000,10.000,Car\n", "1: 5 columns expected .id, start, end, labels, ids., 4 found"),
+        ("a.wav\t1\t2\n", "1: expected 4 columns, got 3"),
+        (f"2ceUOv8A3FE,{'0' * 200_000}", "1: not a table: field larger than field limit"),
+        ("2ceUOv8A3FE,0.000,10.000,Car\n", "1: expected 5 columns .id, start, end, labels, ids., got 4"),
         ("2ceUOv8A3FE,0.000,10.000,Car,/m/0\n", "1: '/m/0' is not the id of one of the task's 17 classes"),
     ],
 )
@@ -825,9 +830,9 @@ def test_real_files_survive_every_format(file, name, n_rows, n_files, n_classes,
 
 def test_files_that_are_no_labels_are_said_to_be_none(shared):
     for file in ("sed_eval/LICENSE.txt", "desed_student/segment_f1.txt"):
-        with pytest.raises(DataError, match="not labels in a format that is known"):
+        with pytest.raises(DataError, match="not a known label format"):
             read_labels(shared / "metrics" / file)
-    with pytest.raises(DataError, match="holds durations, not labels"):
+    with pytest.raises(DataError, match="expected labels, got durations"):
         read_labels(shared / "metrics" / "desed_student" / "validation_durations.tsv")
 
 

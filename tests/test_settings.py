@@ -261,6 +261,8 @@ def draw_value(rng, kind, name):
     }
     if name in words:
         return str(rng.choice(words[name]))
+    if name == "compression":
+        return ("speech", "film light")[: rng.integers(3)]
     if kind is bool:
         return bool(rng.integers(2))
     if kind is int:

@@ -21,7 +21,7 @@ from scipy import signal, stats
 from earmark import audio
 from earmark.datasets import open_data
 from earmark.errors import ArgumentError, DataError
-from earmark.formats.tsv import TSV
+from earmark.formats import TSV
 from earmark.progress import Progress
 from earmark.synthesis import (
     CLASSES,
@@ -224,12 +224,12 @@ def test_jams_survive_a_round_trip_and_satisfy_the_jams_package(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "a.jams: cannot be read as JAMS"),
-        ("[]", "a.jams: not as Scaper writes JAMS: TypeError"),
+        ("{", "a.jams: not a JAMS document"),
+        ("[]", "a.jams: not a JAMS document: no annotations"),
         ('{"annotations": []}', "a.jams: no annotation by Scaper"),
         (
             '{"annotations": [{"namespace": "scaper", "sandbox": {"scaper": {}}, "data": []}]}',
-            "a.jams: not as Scaper writes JAMS: KeyError 'duration'",
+            "a.jams: not a JAMS file of Scaper: KeyError 'duration'",
         ),
     ],
 )
@@ -245,7 +245,7 @@ def test_two_backgrounds_are_refused(tmp_path):
     root = json.loads(path.read_text())
     root["annotations"][0]["data"] *= 2
     path.write_text(json.dumps(root))
-    with pytest.raises(DataError, match="one background expected, found 2"):
+    with pytest.raises(DataError, match="expected one background, got 2"):
         read_jams(path)
 
 

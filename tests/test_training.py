@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 
 from earmark import audio
 from earmark.annotations import LabelTable
-from earmark.bags import Bags, build_store
+from earmark.bags import Bags, FeatureStore, build_store
 from earmark.checkpoint import load_detector, read_model_info
 from earmark.cli import main
 from earmark.cli.train import default_cache
@@ -480,6 +480,18 @@ def test_augmented_training_resumes_too(bags, fabric, tmp_path):
     assert_same(weights_of(tmp_path / "whole" / "last.ckpt"), weights_of(tmp_path / "parts" / "last.ckpt"))
 
 
+def test_training_draws_compressed_variants(folder, fabric, tmp_path):
+    settings = SETTINGS.changed({"augment.compression": '["speech"]', "epochs": "1", "steps": "1"})
+    assert settings.to_dict()["augment"]["compression"] == ["speech"]
+    run(open_data(folder), settings, tmp_path / "run", cache=tmp_path / "cache", fabric=fabric)
+    stores = {path.name.split("-")[0]: FeatureStore(path) for path in (tmp_path / "cache").iterdir()}
+    assert (stores["train"].variants, stores["validate"].variants) == (2, 1)
+    plain, compressed = stores["train"][stores["train"].filenames[0]]
+    assert np.abs(plain - compressed).max() > 1
+    with pytest.raises(ArgumentError, match=r"augment.compression='raido' is not known; did you mean 'radio'\?"):
+        SETTINGS.changed({"augment.compression": '["raido"]'})
+
+
 def test_tensorboard_gets_the_same_numbers(bags, fabric, tmp_path):
     events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     train(*bags, SETTINGS.changed({"tensorboard": "true", "epochs": "2"}), tmp_path, fabric=fabric)
@@ -534,19 +546,6 @@ def test_labels_beyond_the_end_are_counted(folder, fabric, tmp_path):
     assert noted(*in_time, *late) == [f"3 labels lie beyond the end of their recording, the first: {two}"]
 
 
-def test_classes_that_may_be_mistakes_are_named(folder, fabric, tmp_path):
-    data = open_data(folder)
-    odd = ["Beep", "beep, rain", "hail;snow", "Fire engine, fire truck"]
-    rows = [(name, None, None, label) for name, label in zip(data.labels.filenames, odd, strict=False)]
-    labels = LabelTable([*data.labels, *rows], filenames=data.labels.filenames, splits=data.labels.splits)
-    settings = SETTINGS.changed({"epochs": "1", "steps": "1"})
-    notes = run(replace(data, labels=labels), settings, tmp_path / "run", cache=tmp_path / "cache", fabric=fabric).notes
-    twins = "classes that differ only in capital letters or spaces: 'Beep', 'beep'; "
-    assert twins + "if they are the same, give them one name" in notes
-    assert "classes 'beep, rain', 'hail;snow': several labels in one cell? one row each" in notes
-    assert not any("Fire engine" in note for note in notes if "cell" in note)
-
-
 def test_labels_that_never_say_no_are_refused(folder, fabric, tmp_path):
     data = open_data(folder)
     settings = SETTINGS.changed({"epochs": "1", "steps": "1"})
@@ -558,8 +557,8 @@ def test_labels_that_never_say_no_are_refused(folder, fabric, tmp_path):
         places = {"out": tmp_path / out, "cache": tmp_path / "cache"}
         return run(replace(data, labels=labels), settings, **places, fabric=fabric).notes
 
-    hint = "there is nothing to tell it from; empty cells are unknown; write 0 where it was not heard"
-    with pytest.raises(DataError, match=f"every class is in every training clip for which it is known: {hint}"):
+    hint = "there are no negative examples; empty cells mean unknown; write 0 where the class is absent"
+    with pytest.raises(DataError, match=f"every known label is positive: {hint}"):
         noted(out="refused")
     name = next(c.filename for c in data.split("train").clips if not data.labels.presence(c.filename, "rain"))
     notes = noted((name, None, None, "rain", False), out="some")
@@ -604,14 +603,3 @@ def test_names_that_are_no_utf8_are_split_and_have_a_cache(folder):
     training, validation, _ = split_for_training(type(some)(clips, labels))
     assert len(training) == len(validation) == 1
     assert default_cache("night\udcff") != default_cache("night\udcfe")
-
-
-def test_classes_that_say_that_nothing_was_heard_are_named(folder, fabric, tmp_path):
-    data = open_data(folder)
-    odd = ["N/A", "Background_noise", "background music"]
-    rows = [(name, None, None, label) for name, label in zip(data.labels.filenames, odd, strict=False)]
-    labels = LabelTable([*data.labels, *rows], filenames=data.labels.filenames, splits=data.labels.splits)
-    settings = SETTINGS.changed({"epochs": "1", "steps": "1"})
-    notes = run(replace(data, labels=labels), settings, tmp_path / "run", cache=tmp_path / "cache", fabric=fabric).notes
-    heard = "nothing was heard? an empty label in a table says so; a name is learned as a sound"
-    assert f"classes 'Background_noise', 'N/A': {heard}" in notes

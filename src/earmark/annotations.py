@@ -1,27 +1,32 @@
-"""Labels: what is heard in which file, when that is known, and what is known not to be.
+"""Labels: which classes occur in which files, when, and which are known to be absent.
 
 One type for weak labels, strong labels and mixtures of them. A table has rows (filename, onset, offset, label); a row
-without times says "somewhere in this file". A row may also say that a class is *not* in the file (`present=False`) or
-that nobody knows (`present=None`). What no row says is decided by the table as a whole: in a `complete` table every
-listed file was searched for every class, so that silence means absence; otherwise silence means "unknown".
+without times means "somewhere in this file". A row may also state that a class is *not* in the file (`present=False`)
+or that this is unknown (`present=None`). Classes without a row are decided by the table as a whole: in a `complete`
+table every listed file was checked for every class, so they are absent; otherwise they are unknown.
 
-Unknown is never guessed: it becomes NaN in targets, and losses and scores leave it out.
+Unknown labels are never guessed: they are NaN in targets, and losses and scores ignore them.
 
-Times are seconds from the beginning of the file. File names are as the label file gives them, with forward slashes;
-data sets match them with audio.
+Times are seconds from the start of the file. File names are as in the label file, with forward slashes; data sets match
+them with audio files.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from earmark.errors import ArgumentError, DataError, unknown_name
+from earmark.tables import Cell, Column, Table
+from earmark.text import counted
 from earmark.timing import span_to_frames
+
+if TYPE_CHECKING:
+    import pandas
 
 __all__ = ["Label", "LabelTable", "checked"]
 
@@ -32,7 +37,7 @@ class Label(NamedTuple):
     """One row: a class in a file.
 
     `onset` and `offset` are seconds, both or neither. `present` is False for "not in this file" and None for "unknown",
-    both without times. `confidence` is in [0, 1] where somebody was asked for it.
+    both without times. `confidence` is in [0, 1], or None.
     """
 
     filename: str
@@ -44,12 +49,12 @@ class Label(NamedTuple):
 
     @property
     def has_times(self) -> bool:
-        """Whether the row says when."""
+        """Whether the row has onset and offset."""
         return self.onset is not None
 
 
 def checked(row: Label) -> Label:
-    """The row, if it can be true; else an error that says what is wrong with it.
+    """Return the row if it is valid, else raise an error.
 
     >>> checked(Label("a.wav", 2.0, 1.0, "dog"))
     Traceback (most recent call last):
@@ -60,30 +65,30 @@ def checked(row: Label) -> Label:
     if not row.label:
         raise DataError("no label")
     if (row.onset is None) != (row.offset is None):
-        raise DataError(f"onset and offset go together, found onset {row.onset}, offset {row.offset}")
+        raise DataError(f"expected both onset and offset, got onset {row.onset}, offset {row.offset}")
     if row.onset is not None and row.offset is not None:
         if row.present is not True:
-            raise DataError(f"{row.label!r} is marked absent or unknown, so times mean nothing")
+            raise DataError(f"{row.label!r} is marked absent or unknown, and cannot have times")
         if not (math.isfinite(row.onset) and math.isfinite(row.offset)):
-            raise DataError(f"times must be finite, found onset {row.onset}, offset {row.offset}")
+            raise DataError(f"times must be finite, got onset {row.onset}, offset {row.offset}")
         if row.onset < 0:
             raise DataError(f"event begins before the file: onset {row.onset}")
         if row.offset < row.onset:
             raise DataError(f"event ends before it begins: onset {row.onset}, offset {row.offset}")
     if row.confidence is not None and not 0 <= row.confidence <= 1:
-        raise DataError(f"confidence must be in [0, 1], found {row.confidence}")
+        raise DataError(f"confidence must be in [0, 1], got {row.confidence}")
     return row
 
 
 def _are_plain(rows: Iterable[Label]) -> bool:
-    """Whether all rows are positive, have times and pass `checked`: one cheap test each, for large tables of events."""
+    """Whether all rows are positive, have times and pass `checked`: a fast path for large tables of events."""
     try:
         for name, onset, offset, label, present, confidence in rows:
             if not (name and label and present is True and 0 <= onset <= offset < math.inf):  # type: ignore[operator]
                 return False
             if confidence is not None and not 0 <= confidence <= 1:
                 return False
-    except TypeError:  # None, or no number at all
+    except TypeError:  # None, or not a number
         return False
     return True
 
@@ -96,13 +101,13 @@ class LabelTable(Sequence[Label]):
     rows
         `Label`s, or tuples (filename, onset, offset, label, ...) to be made into ones.
     filenames
-        Files the table speaks of, also those without a row ("listened to, heard nothing"). Files of rows are added.
+        Files in the table, including those without rows. Files of rows are added.
     classes
-        Classes in the order in which targets have them; by default those of the rows, sorted.
+        Classes in the order of targets; by default those of the rows, sorted.
     complete
-        Whether silence means absence (True) or nothing (False).
+        Whether classes without a row are absent (True) or unknown (False).
     splits
-        Name of the split, by file name, for files that have one. Files that the table does not speak of are left out.
+        Split by file name, for files that have one; other files are ignored.
 
     Examples
     --------
@@ -112,7 +117,7 @@ class LabelTable(Sequence[Label]):
     >>> table.bag_targets()
     array([[0., 0.],
            [1., 1.]], dtype=float32)
-    >>> table.frame_targets("a.wav", 4, hop=0.5)  # nobody said when the cat is heard
+    >>> table.frame_targets("a.wav", 4, hop=0.5)  # the times of the cat are unknown
     array([[nan,  0.],
            [nan,  1.],
            [nan,  1.],
@@ -142,16 +147,18 @@ class LabelTable(Sequence[Label]):
         self.splits = {name: split for name, split in (splits or {}).items() if name in self._by_file}
         known = set(self.classes)
         if len(known) != len(self.classes):
-            raise ArgumentError(f"a class is named twice in classes: {', '.join(self.classes)}")
+            raise ArgumentError(f"duplicate class in classes: {', '.join(self.classes)}")
         if not labels <= known:
             raise unknown_name("label", next(r.label for r in self._rows if r.label not in known), self.classes)
-        for name, own in self._by_file.items() if not is_plain else ():
-            said = {row.label for row in own if row.present}
-            for row in own:
-                if row.present is not True and row.label in said:
-                    raise DataError(
-                        f"{name}: {row.label!r} is said both to be there and not to be (or not to be known)"
-                    )
+        if not is_plain:
+            self._refuse_contradictions()
+
+    def _refuse_contradictions(self) -> None:
+        for name, rows in self._by_file.items():
+            present = {row.label for row in rows if row.present}
+            for row in rows:
+                if row.present is not True and row.label in present:
+                    raise DataError(f"{name}: {row.label!r} is marked both present and absent or unknown")
 
     @overload
     def __getitem__(self, index: int) -> Label: ...
@@ -179,30 +186,61 @@ class LabelTable(Sequence[Label]):
     def __repr__(self) -> str:
         return f"<LabelTable: {len(self)} rows, {len(self.filenames)} files, {len(self.classes)} classes>"
 
-    @property
-    def filenames(self) -> tuple[str, ...]:
-        """Every file the table speaks of, in order of first mention."""
-        return tuple(self._by_file)
+    def __str__(self) -> str:
+        """The first rows as an aligned table, and the number of rows."""
+        return f"{self._first_rows()}\n{self._summary()}"
+
+    def _repr_html_(self) -> str:
+        return self._first_rows()._repr_html_()
+
+    def _first_rows(self, most: int = 20) -> Table:
+        columns = [Column(name, is_text=name in ("filename", "label", "present")) for name in self._columns()]
+        rows = [[_cell(getattr(row, column.heading)) for column in columns] for row in self._rows[:most]]
+        return Table(columns, rows, note=self._summary())
+
+    def _summary(self) -> str:
+        return f"{counted(len(self), 'row')}, {counted(len(self.filenames), 'file')}"
+
+    def _columns(self) -> list[str]:
+        with_presence = any(row.present is not True for row in self._rows)
+        return ["filename", "onset", "offset", "label", "confidence", *["present"] * with_presence]
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Rows as a data frame: filename, onset, offset, label, confidence, and present if any row is not positive."""
+        try:
+            import pandas
+        except ImportError as error:
+            raise ArgumentError("to_pandas needs pandas; install it with: pip install pandas") from error
+        columns = self._columns()
+        return pandas.DataFrame([[getattr(row, column) for column in columns] for row in self], columns=columns)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The table as plain Python values: `classes`, `filenames`, `complete`, and `rows`, a dictionary each."""
+        return {
+            "classes": list(self.classes),
+            "filenames": list(self.filenames),
+            "complete": self.complete,
+            "rows": [row._asdict() for row in self],
+        }
 
     @property
-    def is_strong(self) -> bool:
-        """Whether every positive row says when."""
-        return all(row.has_times for row in self._rows if row.present)
+    def filenames(self) -> tuple[str, ...]:
+        """All files, in order of first appearance."""
+        return tuple(self._by_file)
 
     def of(self, filename: str) -> tuple[Label, ...]:
         """Rows of one file."""
         if filename not in self._by_file:
-            raise ArgumentError(f"{filename!r} is not among the {len(self._by_file)} files of this table")
+            raise ArgumentError(f"{filename!r} is not one of the {len(self._by_file)} files of this table")
         return tuple(self._by_file[filename])
 
     def presence(self, filename: str, label: str) -> bool | None:
         """Whether a class is in a file: True, False, or None for unknown."""
-        own = [row.present for row in self.of(filename) if row.label == label]
-        if True in own:
+        marks = [row.present for row in self.of(filename) if row.label == label]
+        if True in marks:
             return True
-        if own:
-            return None if None in own else False
-        return False if self.complete else None
+        is_unknown = None in marks if marks else not self.complete
+        return None if is_unknown else False
 
     def bag_targets(self, filenames: Iterable[str] | None = None) -> Targets:
         """Targets per file: (files, classes), 1 present, 0 absent, NaN unknown."""
@@ -211,14 +249,14 @@ class LabelTable(Sequence[Label]):
         column = {label: c for c, label in enumerate(self.classes)}
         value = {True: 1.0, False: 0.0, None: np.nan}
         for f, name in enumerate(names):
-            for row in sorted(self.of(name), key=lambda row: row.present is None):  # unknown outweighs absent
+            for row in sorted(self.of(name), key=lambda row: row.present is None):  # unknown overrides absent
                 targets[f, column[row.label]] = value[row.present]
         return targets
 
     def frame_targets(self, filename: str, frames: int, hop: float) -> Targets:
         """Targets per frame: (frames, classes); NaN for a class that is present without times, or unknown.
 
-        A class that has both rows with times and a row without is taken at the times' word.
+        Where a class has rows with and without times, those without are ignored.
         """
         (bag,) = self.bag_targets([filename])
         timed = [row for row in self.of(filename) if row.has_times]
@@ -234,7 +272,7 @@ class LabelTable(Sequence[Label]):
         return targets
 
     def durations(self) -> dict[str, Targets]:
-        """How long the events of each class last, in seconds."""
+        """Durations of the events of each class, in seconds."""
         return {
             label: np.array(
                 [
@@ -248,44 +286,61 @@ class LabelTable(Sequence[Label]):
         }
 
     def weak(self) -> LabelTable:
-        """The same labels without times: each class of a file once."""
+        """The same labels without times: one row for each class of a file."""
         seen: dict[tuple[str, str], Label] = {}
         for row in self._rows:
             if (row.filename, row.label) not in seen:
                 present = self.presence(row.filename, row.label)
                 seen[row.filename, row.label] = Label(row.filename, None, None, row.label, present)
-        return self._like(seen.values())
+        return self.replace(rows=seen.values())
+
+    def replace(
+        self,
+        *,
+        rows: Iterable[Label] | None = None,
+        filenames: Iterable[str] | None = None,
+        classes: Iterable[str] | None = None,
+        splits: Mapping[str, str] | None = None,
+    ) -> LabelTable:
+        """The same table with other rows, files, classes or splits.
+
+        >>> LabelTable([("a.wav", 0, 1, "dog")]).replace(classes=["cat", "dog"]).classes
+        ('cat', 'dog')
+        """
+        return LabelTable(
+            self._rows if rows is None else rows,
+            filenames=self.filenames if filenames is None else filenames,
+            classes=self.classes if classes is None else classes,
+            complete=self.complete,
+            splits=self.splits if splits is None else splits,
+        )
 
     def select(self, filenames: Iterable[str]) -> LabelTable:
-        """Labels of some of the files, in the order given; classes stay."""
+        """Labels of some files, in the order given; classes stay."""
         names = tuple(dict.fromkeys(filenames))
-        return self._like([row for name in names for row in self.of(name)], names)
+        return self.replace(rows=[row for name in names for row in self.of(name)], filenames=names)
 
     def renamed(self, names: Mapping[str, str]) -> LabelTable:
-        """The same labels with files called otherwise; files that `names` lacks keep theirs."""
+        """The same labels with other file names; files missing from `names` keep theirs."""
         new = [names.get(name, name) for name in self.filenames]
         if len(set(new)) != len(new):
-            raise ArgumentError(f"two files would be called {max(new, key=new.count)!r}")
-        return LabelTable(
-            [row._replace(filename=names.get(row.filename, row.filename)) for row in self],
+            raise ArgumentError(f"two files would have the name {max(new, key=new.count)!r}")
+        return self.replace(
+            rows=[row._replace(filename=names.get(row.filename, row.filename)) for row in self],
             filenames=new,
-            classes=self.classes,
-            complete=self.complete,
             splits={names.get(name, name): split for name, split in self.splits.items()},
         )
 
     def with_classes(self, classes: Iterable[str]) -> LabelTable:
-        """The same labels with classes in another order, or more of them; one that rows use must be among them."""
-        return LabelTable(
-            self._rows, filenames=self.filenames, classes=classes, complete=self.complete, splits=self.splits
-        )
+        """The same labels with classes in another order, or with more classes."""
+        return self.replace(classes=classes)
 
     @classmethod
     def joined(cls, tables: Iterable[LabelTable]) -> LabelTable:
-        """Tables of different files, or of the same, as one; classes in order of appearance."""
+        """Concatenate tables; classes are in order of appearance."""
         parts = list(tables)
         if len({part.complete for part in parts}) > 1:
-            raise ArgumentError("tables in which silence means absence cannot be joined with ones in which it does not")
+            raise ArgumentError("cannot join complete and incomplete tables")
         return cls(
             [row for part in parts for row in part],
             filenames=[name for part in parts for name in part.filenames],
@@ -294,7 +349,8 @@ class LabelTable(Sequence[Label]):
             splits={name: split for part in parts for name, split in part.splits.items()},
         )
 
-    def _like(self, rows: Iterable[Label], filenames: Iterable[str] | None = None) -> LabelTable:
-        names = self.filenames if filenames is None else tuple(filenames)
-        splits = {name: self.splits[name] for name in names if name in self.splits}
-        return LabelTable(rows, filenames=names, classes=self.classes, complete=self.complete, splits=splits)
+
+def _cell(value: object) -> Cell:
+    if isinstance(value, float | int) and not isinstance(value, bool):
+        return Cell(f"{value:.3f}", float(value))
+    return Cell("" if value is None else str(value))

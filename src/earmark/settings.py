@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
+from earmark.effects import PRESETS
 from earmark.errors import ArgumentError, unknown_name
 from earmark.features import FeatureConfig
 from earmark.networks import NETWORKS
@@ -34,9 +35,17 @@ class Augmentation:
     """Random changes to training features."""
 
     semitones: Many[float] = Field(default=(), description="Pitch shifts used beside the original clip.")
+    compression: Many[str] = Field(
+        default=(), description="Presets of dynamic-range compression used beside the original clip."
+    )
     band_mask: int = Field(default=0, ge=0, description="Widest mask over frequency, in bands.")
     frame_mask: int = Field(default=0, ge=0, description="Widest mask over time, in feature frames.")
     mixup: float = Field(default=0.0, ge=0, le=1, description="Share of bags that another bag is mixed into.")
+
+    def __post_init__(self) -> None:
+        for preset in self.compression:
+            if preset not in PRESETS:
+                raise unknown_name("compression", preset, PRESETS)
 
 
 def _text(value: object) -> object:
@@ -114,7 +123,7 @@ class Settings:
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
         """Every section with all its settings, as plain values."""
-        return {**asdict(self), "augment": {**asdict(self.augment), "semitones": list(self.augment.semitones)}}
+        return {**asdict(self), "augment": {name: _plain(value) for name, value in asdict(self.augment).items()}}
 
     def changed(self, changes: Mapping[str, object]) -> Settings:
         """A copy with other values for some settings.
@@ -209,6 +218,10 @@ def _value(value: object) -> object:
         return tomllib.loads(f"x = {value}")["x"]
     except tomllib.TOMLDecodeError:
         return value
+
+
+def _plain(value: object) -> object:
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _literal(value: Any) -> str:

@@ -1,7 +1,9 @@
-"""What the bytes of a file say before anything is decoded: what it holds, whether it is all there.
+"""Checks of audio containers before decoding: which kind of file it is, and whether it is complete.
 
-libsndfile shortens truncated files, guesses lengths and follows damaged headers without a word. These checks read a few
-bytes at the beginning and the end (of some mp3 files, the head of every frame) and refuse what cannot be heard whole.
+libsndfile silently shortens truncated files, guesses lengths and follows damaged headers. These checks read a few bytes
+at the start and the end (of some mp3 files, the head of every frame) and refuse incomplete files. mutagen does not
+replace them: it accepts files that are cut off, reads neither RF64 nor RIFX, and estimates the length of an mp3 without
+a header instead of counting its frames.
 """
 
 from __future__ import annotations
@@ -12,24 +14,16 @@ import re
 import shlex
 import stat
 import struct
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import IO
 
 from earmark.errors import DataError
 
-__all__ = [
-    "FOREIGN",
-    "KINDS",
-    "MP3_FRAME",
-    "bad_file",
-    "check_container",
-    "folder_trouble",
-    "native_name",
-    "plain_name",
-]
+__all__ = ["FOREIGN", "KINDS", "bad_file", "check_container", "folder_trouble", "native_name", "plain_name"]
 
-# suffix: what the file holds, and what libsndfile calls container and default coding when writing
+# suffix: kind of file, and libsndfile's names of the container and the default encoding for writing
 KINDS = {
     ".aif": ("aiff", "AIFF", "PCM_16"),
     ".aiff": ("aiff", "AIFF", "PCM_16"),
@@ -40,7 +34,7 @@ KINDS = {
     ".wav": ("wav", "WAV", "PCM_16"),
 }
 FOREIGN = (".3gp", ".aac", ".amr", ".caf", ".m4a", ".mp4", ".webm", ".wma")
-"""Suffixes of what telephones and others record and libsndfile, or earmark, cannot read: to be converted first."""
+"""Suffixes of audio that must be converted first: phones record it, and libsndfile or earmark cannot read it."""
 
 MP3_FRAME = 1152  # samples
 
@@ -53,47 +47,48 @@ _FOREIGN_HEADS = {
 
 
 def check_container(path: Path) -> int | None:
-    """Refuse what is no sound, misnamed or cut off; count the samples where libsndfile would only guess (some mp3)."""
+    """Refuse files that are not audio, misnamed or incomplete; count the samples of mp3 files without a header."""
     try:
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):
-            raise bad_file(path, folder_trouble(path) or "is a folder, a file was expected")
+            raise bad_file(path, folder_trouble(path) or "expected a file, got a folder")
         if not stat.S_ISREG(status.st_mode):
             raise bad_file(path, "is not a regular file")
         with path.open("rb") as file:
             if not status.st_size:
                 raise bad_file(path, "is empty: 0 bytes")
             start = _skip_id3(file)
-            head = file.read(4096)
-            foreign = _foreign_kind(head)
-            kind = foreign or _kind(head)
-            suffix = path.suffix.lower()
-            if kind not in ("aiff", "flac", "mp3", "ogg", "wav"):
-                remedy = f"; convert it: {_conversion(path)}" if foreign else ""
-                raise bad_file(path, f"holds {kind}; earmark reads aiff, flac, mp3, ogg, opus and wav{remedy}")
-            if suffix not in KINDS or KINDS[suffix][0] != kind:
-                raise bad_file(path, f"holds {kind}, which its name does not say; rename it to end in .{kind}")
-            if kind == "wav":
-                _check_wav(path, file, start, status.st_size)
-            elif kind == "aiff":
-                _check_aiff(path, file, start, status.st_size)
-            elif kind == "ogg":
-                _check_ogg(path, file, start, status.st_size)
-            elif kind == "mp3":
+            kind = _checked_kind(path, file.read(4096))
+            if kind == "mp3":
                 return _count_mp3(path, file, start, status)
-    except DataError:
-        raise
+            if kind in _CHECKS:
+                _CHECKS[kind](path, file, start, status.st_size)
     except FileNotFoundError as error:
         raise bad_file(path, "there is no such file") from error
     except OSError as error:
         raise bad_file(path, f"cannot be read: {error.strerror}") from error
+    except DataError:
+        raise
     except ValueError as error:
-        raise bad_file(path, f"is no name of a file: {error}") from error
+        raise bad_file(path, f"is not a valid file name: {error}") from error
     return None
 
 
+def _checked_kind(path: Path, head: bytes) -> str:
+    """Kind of an audio file that can be read and has the right suffix."""
+    foreign = _foreign_kind(head)
+    kind = foreign or _kind(head)
+    if kind not in ("aiff", "flac", "mp3", "ogg", "wav"):
+        hint = f"; convert it: {_conversion(path)}" if foreign else ""
+        raise bad_file(path, f"holds {kind}; earmark reads aiff, flac, mp3, ogg, opus and wav{hint}")
+    suffix = path.suffix.lower()
+    if suffix not in KINDS or KINDS[suffix][0] != kind:
+        raise bad_file(path, f"holds {kind}, which does not match its name; rename it to end in .{kind}")
+    return kind
+
+
 def _skip_id3(file: IO[bytes]) -> int:
-    """Move past tags that some programs put in front of anything, and the silence of bytes after them."""
+    """Skip ID3 tags, which some programs write in front of any format, and the zero bytes after them."""
     start = 0
     while (head := file.read(10))[:3] == b"ID3" and len(head) == 10:
         size = sum((byte & 127) << shift for byte, shift in zip(head[6:], (21, 14, 7, 0), strict=True))
@@ -108,7 +103,7 @@ def _skip_id3(file: IO[bytes]) -> int:
 
 
 def _kind(head: bytes) -> str:
-    """What a file holds, by how it begins."""
+    """Kind of file, from its first bytes."""
     if head[:4] in (b"RIFF", b"RIFX", b"RF64") and head[8:12] == b"WAVE":
         return "wav"
     if head[:4] == b"FORM" and head[8:12] in (b"AIFF", b"AIFC"):
@@ -120,11 +115,11 @@ def _kind(head: bytes) -> str:
         return "mp3"
     if head.isascii() and b"\0" not in head:
         return "text"
-    return "nothing known, or is damaged at its beginning"
+    return "unknown or damaged data"
 
 
 def _foreign_kind(head: bytes) -> str | None:
-    """What a file holds that is sound, and that only a conversion makes readable."""
+    """Kind of audio that must be converted before it can be read."""
     if head[4:8] == b"ftyp":
         return "3GP (AMR or AAC)" if head[8:11] == b"3gp" else "MP4 (AAC or ALAC)"
     if head[:1] == b"\xff" and head[1:2] in (b"\xf0", b"\xf1", b"\xf8", b"\xf9"):  # as of mp3, but of layer 0
@@ -133,68 +128,78 @@ def _foreign_kind(head: bytes) -> str | None:
 
 
 def _conversion(path: Path) -> str:
-    """The command that makes a file readable, beside it; without any video or cover."""
+    """Command that converts a file, without video or cover."""
     target = path.with_suffix(".wav" if path.suffix.lower() == ".flac" else ".flac")
     return f"ffmpeg -i {shlex.quote(plain_name(path))} -vn {shlex.quote(plain_name(target))}"
 
 
+def riff_chunks(file: IO[bytes], order: str = "<") -> Iterator[tuple[bytes, int, int]]:
+    """Name, stated size and position of each chunk of a wav file, which must be positioned behind its first 12 bytes.
+
+    The file may be read at the position of the chunk's body while the iterator waits.
+    """
+    while len(head := file.read(8)) == 8:
+        size = struct.unpack(f"{order}I", head[4:])[0]
+        body = file.tell()
+        yield head[:4], size, body
+        file.seek(body + size + size % 2)
+
+
 def _check_wav(path: Path, file: IO[bytes], start: int, size: int) -> None:
-    """libsndfile shortens a truncated wav without a word: compare the data chunk with the file."""
+    """Compare the stated size of the data chunk with the file."""
     file.seek(start)
     order = ">" if file.read(12).startswith(b"RIFX") else "<"
-    long = None
-    while len(head := file.read(8)) == 8:
-        name, promised = head[:4], struct.unpack(f"{order}I", head[4:])[0]
-        body = file.tell()
+    long_size = None
+    for name, stated, body in riff_chunks(file, order):
         if name == b"ds64":
-            long = struct.unpack("<QQ", file.read(16).ljust(16, b"\0"))[1]
-        if name == b"data":
-            there = size - body
-            if promised == 0xFFFFFFFF and long is not None:
-                promised = long
-            elif promised in (0xFFFFFFFF, 0x7FFFFFFF, 0x7FFFF000):
-                return  # what programs write into a pipe, not knowing the length yet
-            if promised > there:
-                raise bad_file(path, f"truncated: {promised} bytes of samples promised, {there} there")
-            if not promised and there:
-                raise bad_file(path, f"its header was never completed: no samples promised, {there} bytes there")
-            return
-        file.seek(body + promised + promised % 2)
+            long_size = struct.unpack("<QQ", file.read(16).ljust(16, b"\0"))[1]
+        if name != b"data":
+            continue
+        actual = size - body
+        if stated == 0xFFFFFFFF and long_size is not None:
+            stated = long_size
+        elif stated in (0xFFFFFFFF, 0x7FFFFFFF, 0x7FFFF000):
+            return  # written to a pipe, before the length was known
+        if stated > actual:
+            raise bad_file(path, f"truncated: expected {stated} bytes of samples, got {actual}")
+        if not stated and actual:
+            raise bad_file(path, f"its header was never completed: states no samples, contains {actual} bytes")
+        return
 
 
 def _check_aiff(path: Path, file: IO[bytes], start: int, size: int) -> None:
-    """An aiff says in its first bytes how long it is."""
+    """Compare the size stated in the first bytes with the file."""
     file.seek(start + 4)
-    promised, there = struct.unpack(">I", file.read(4).ljust(4, b"\0"))[0], size - start - 8
-    if promised > there:
-        raise bad_file(path, f"truncated: {promised} bytes promised, {there} there")
+    stated, actual = struct.unpack(">I", file.read(4).ljust(4, b"\0"))[0], size - start - 8
+    if stated > actual:
+        raise bad_file(path, f"truncated: expected {stated} bytes, got {actual}")
 
 
 def _check_ogg(path: Path, file: IO[bytes], start: int, size: int) -> None:
-    """An ogg ends with a page that says so, of the stream it began with; libsndfile reads no further streams."""
+    """Require a final page of the first stream; libsndfile ignores further streams."""
     file.seek(start)
     first = file.read(27)
-    file.seek(max(start, size - (1 << 17)))  # two of the longest pages there can be
+    file.seek(max(start, size - (1 << 17)))  # more than two pages of maximal length
     tail = file.read()
     page = tail[max(0, tail.rfind(b"OggS")) :]
     sizes = page[27 : 27 + page[26]] if len(page) > 26 else b""
     if len(page) < 27 or len(page) < 27 + page[26] + sum(sizes) or not page[5] & 4:
-        raise bad_file(path, "truncated: the page that ends an ogg is missing")
+        raise bad_file(path, "truncated: the final ogg page is missing")
     if page[14:18] != first[14:18]:
-        raise bad_file(path, "holds several streams, of which only the first could be heard; split it or convert it")
+        raise bad_file(path, "contains several streams, of which only the first can be read; split or convert it")
 
 
 def _count_mp3(path: Path, file: IO[bytes], start: int, status: os.stat_result) -> int | None:
-    """Samples in the frames of an mp3; None if its first frame is a header that tells libsndfile."""
+    """Samples in an mp3; None if its first frame is a header that libsndfile reads."""
     size = status.st_size
     file.seek(start)
     head = file.read(200)
     tag = re.search(rb"Xing|Info", head[:48])
     if tag:
         flags, *fields = struct.unpack_from(">III", head.ljust(200, b"\0"), tag.end())
-        promised = fields[flags & 1] if flags & 2 else 0
-        if promised > size - start:
-            raise bad_file(path, f"truncated: {promised} bytes of mp3 promised, {size - start} there")
+        stated = fields[flags & 1] if flags & 2 else 0
+        if stated > size - start:
+            raise bad_file(path, f"truncated: expected {stated} bytes of mp3, got {size - start}")
         return None
     return _count_frames(path, start, size, (status.st_mtime_ns, status.st_dev, status.st_ino))
 
@@ -203,8 +208,7 @@ def _count_mp3(path: Path, file: IO[bytes], start: int, status: os.stat_result) 
 def _count_frames(path: Path, start: int, size: int, stamp: tuple[int, ...]) -> int:
     """Samples in the frames of an mp3 from byte `start` on.
 
-    Remembered for a file of this size and stamp: a long recording is opened for each stretch of it that is read, and
-    would be walked through from end to end each time.
+    Cached by size and modification time, because a long recording is opened once for each excerpt.
     """
     count = 0
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -213,12 +217,17 @@ def _count_frames(path: Path, start: int, size: int, stamp: tuple[int, ...]) -> 
             count += frame[1]
         rest = data[min(start, size) : start + 4096]
     if start > size:
-        raise bad_file(path, "truncated: the last frame of the mp3 is not whole")
+        raise bad_file(path, "truncated: the last mp3 frame is incomplete")
     if rest.strip(b"\0") and not rest.startswith((b"TAG", b"APETAGEX", b"LYRICSBEGIN", b"ID3")):
-        raise bad_file(path, f"damaged: no frame of mp3 at byte {start}")
+        raise bad_file(path, f"damaged: no mp3 frame at byte {start}")
     return count
 
 
+_CHECKS: dict[str, Callable[[Path, IO[bytes], int, int], None]] = {
+    "wav": _check_wav,
+    "aiff": _check_aiff,
+    "ogg": _check_ogg,
+}
 _BIT_RATES = {
     1: (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320),
     2: (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
@@ -226,7 +235,7 @@ _BIT_RATES = {
 
 
 def _mp3_frame(data: bytes | mmap.mmap, at: int) -> tuple[int, int] | None:
-    """Bytes and samples of the frame of MPEG layer III that begins here, if one does."""
+    """Bytes and samples of the MPEG layer III frame at a position, or None."""
     head = data[at : at + 4]
     if len(head) < 4 or head[0] != 0xFF or head[1] & 0xE6 != 0xE2 or head[1] & 0x18 == 0x08:
         return None
@@ -240,26 +249,26 @@ def _mp3_frame(data: bytes | mmap.mmap, at: int) -> tuple[int, int] | None:
 
 
 def folder_trouble(path: Path) -> str | None:
-    """Why a folder cannot be looked into; None if it can."""
+    """Why a folder cannot be listed; None if it can."""
     try:
         with os.scandir(path) as entries:
-            for _ in entries:  # a damaged card says so in the middle
+            for _ in entries:  # a damaged disk may fail halfway
                 pass
     except OSError as error:
-        return f"cannot be looked into: {error.strerror}"
+        return f"cannot be listed: {error.strerror}"
     return None
 
 
 def plain_name(path: Path) -> str:
-    """The name, on one line whatever is in it."""
+    """The path as one printable line."""
     return str(path) if str(path).isprintable() else repr(str(path))
 
 
 def native_name(path: Path) -> str | bytes:
-    """A name for libsndfile, which soundfile encodes too strictly where names may be any bytes."""
+    """A path for libsndfile; soundfile's own encoding rejects names that are not valid UTF-8."""
     return os.fsencode(path) if os.name == "posix" else str(path)
 
 
 def bad_file(path: Path, reason: str) -> DataError:
-    """The error that names a file, on one line whatever its name is, and says what is wrong with it."""
+    """The error for a file that cannot be used, as one line."""
     return DataError(f"{plain_name(path)}: {reason}")

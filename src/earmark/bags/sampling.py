@@ -115,7 +115,7 @@ class Bags:
         self.config = store.config
         self.device = torch.device(device)
         self._entries = [store.entry(name) for name in self.filenames]
-        self._variants = len(store.semitones)
+        self._variants = store.variants
         if resident is None:
             resident = self.device.type == "cuda" and store.rows.nbytes < _RESIDENT_SHARE * _free_memory(self.device)
         self.is_resident = resident

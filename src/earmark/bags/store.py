@@ -2,7 +2,7 @@
 
 A store is a folder:
 
-    store.json      settings: features, pitch variants, number type
+    store.json      settings: features, variants, number type
     features.bin    frames of all clips, appended one after another: (frames, bands)
     index.jsonl     a line per clip: where its frames are and which files they were computed from
     skipped.tsv     clips that could not be read, and why
@@ -34,6 +34,7 @@ from platformdirs import user_cache_path
 
 from earmark import audio
 from earmark.datasets import Clip
+from earmark.effects import compress
 from earmark.errors import ArgumentError, DataError, unknown_name
 from earmark.features import FeatureConfig, LogMel
 from earmark.files import json_text, locked, make_folder, written_whole
@@ -78,6 +79,8 @@ class FeatureStore:
         Feature settings.
     semitones
         Pitch variants of every clip; the first is 0, the unchanged clip.
+    compression
+        Presets of the variants with compressed dynamic range, which follow the pitch variants.
     skipped
         Reasons, by file name, for clips that could not be read.
     """
@@ -87,10 +90,12 @@ class FeatureStore:
         settings = _read_settings(self.path)
         self.config = FeatureConfig.from_dict(settings["features"])
         self.semitones: tuple[float, ...] = tuple(settings["semitones"])
+        self.compression: tuple[str, ...] = tuple(settings.get("compression", ()))
+        self.variants = len(self.semitones) + len(self.compression)
         self.dtype = np.dtype(_DTYPES[settings["dtype"]])
-        self._entries = dict(_read_index(self.path, self.config.n_bands * self.dtype.itemsize, len(self.semitones)))
+        self._entries = dict(_read_index(self.path, self.config.n_bands * self.dtype.itemsize, self.variants))
         self.skipped = _read_skipped(self.path)
-        rows = max((e.start + e.frames * len(self.semitones) for e in self._entries.values()), default=0)
+        rows = max((e.start + e.frames * self.variants for e in self._entries.values()), default=0)
         self.rows: Array = (
             np.memmap(self.path / "features.bin", self.dtype, "r", shape=(rows, self.config.n_bands))
             if rows
@@ -120,7 +125,7 @@ class FeatureStore:
 
     def __getitem__(self, filename: str) -> Array:
         """Features of a clip: (variants, frames, bands), memory-mapped."""
-        entry, variants = self.entry(filename), len(self.semitones)
+        entry, variants = self.entry(filename), self.variants
         return self.rows[entry.start : entry.start + variants * entry.frames].reshape(variants, entry.frames, -1)
 
 
@@ -146,6 +151,7 @@ def build_store(
     config: FeatureConfig,
     *,
     semitones: Sequence[float] = (),
+    compression: Sequence[str] = (),
     dtype: str = "float16",
     workers: int | None = None,
     on_progress: OnProgress | None = None,
@@ -160,6 +166,8 @@ def build_store(
     ----------
     semitones
         Pitch variants to compute in addition to the unchanged clip: (-2, -1, 1, 2) for the paper's five-fold set.
+    compression
+        Variants with compressed dynamic range to compute as well, by names of presets in `earmark.effects.PRESETS`.
     dtype
         "float16" or "float32".
     workers
@@ -172,6 +180,7 @@ def build_store(
         "version": _VERSION,
         "features": config.to_dict(),
         "semitones": [0.0, *(float(s) for s in semitones)],
+        "compression": list(compression),
         "dtype": dtype,
     }
     with locked(folder / ".lock", message=f"{folder}: another process is building this feature store"):
@@ -207,23 +216,23 @@ def _fill(
     on_progress: OnProgress,
 ) -> None:
     """Compute and append the features of clips that are missing or have changed."""
-    variants, dtype = len(settings["semitones"]), np.dtype(_DTYPES[settings["dtype"]])
+    variants = len(settings["semitones"]) + len(settings["compression"])
+    dtype = np.dtype(_DTYPES[settings["dtype"]])
     row_bytes = config.n_bands * dtype.itemsize
     entries = dict(_read_index(folder, row_bytes, variants))
     missing = [clip for clip in clips if clip.filename not in entries or _is_changed(clip, entries[clip.filename])]
     skipped: dict[str, str] = {}
     log_mel = LogMel(config)
-    semitones = settings["semitones"] if variants > 1 else None
     memory = WeightedSemaphore(_SECONDS_IN_MEMORY)
 
     def compute(clip: Clip) -> tuple[Array, int, tuple[Stamp, ...]]:
         stamps = _stamps(clip)  # before reading: a file that changes meanwhile is read again next time
         seconds = sum(audio.info(source.path).duration for source in clip.sources)
         with memory.acquire(math.ceil(seconds)), torch.inference_mode():
-            samples = torch.from_numpy(clip.read(config.rate))[None]
-            x = log_mel(samples, semitones=semitones) if semitones else log_mel(samples)[:, None]
-            rows = x[0].transpose(1, 2).numpy().astype(dtype).reshape(-1, config.n_bands)
-            return rows, samples.shape[1], stamps
+            samples = clip.read(config.rate)
+            x = _variants(log_mel, samples, settings)
+            rows = x.transpose(1, 2).numpy().astype(dtype).reshape(-1, config.n_bands)
+            return rows, len(samples), stamps
 
     end = max((e.start + e.frames * variants for e in entries.values()), default=0)
     total, done = len(clips), len(clips) - len(missing)
@@ -246,6 +255,14 @@ def _fill(
             on_progress(Progress("features", done, total, "clips"))
     with written_whole(folder / "skipped.tsv") as draft:
         draft.write_text("".join(f"{json.dumps(name)}\t{json.dumps(why)}\n" for name, why in skipped.items()))
+
+
+def _variants(log_mel: LogMel, samples: npt.NDArray[np.float32], settings: dict[str, Any]) -> torch.Tensor:
+    """Features of a clip at each pitch, then with each compression: (variants, bands, frames)."""
+    sound = torch.from_numpy(samples)[None]
+    pitches = log_mel(sound, semitones=settings["semitones"])[0] if len(settings["semitones"]) > 1 else log_mel(sound)
+    compressed = [compress(samples, log_mel.config.rate, preset) for preset in settings["compression"]]
+    return torch.cat([pitches, *(log_mel(torch.from_numpy(x)[None]) for x in compressed)])
 
 
 @contextmanager

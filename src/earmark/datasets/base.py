@@ -113,9 +113,5 @@ class Dataset(ABC):
     def clips(self, root: Path, split: str | None = None) -> Collection:
         """Clips and labels below `root`, of one split or of all."""
 
-    @abstractmethod
-    def write_example(self, root: Path, *, seed: int = 0) -> None:
-        """Write a small data set in the published layout, with sounds made here: documentation and fixture in one."""
-
 
 DATASETS: Registry[Dataset] = Registry("data set")

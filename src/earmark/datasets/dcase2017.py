@@ -13,14 +13,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-
 from earmark.annotations import LabelTable
 from earmark.datasets.base import DATASETS, Clip, Collection, Dataset, Source
-from earmark.datasets.examples import draw_scene, new_folder, write_scene
 from earmark.datasets.matching import first_few, report_missing, sounds_by_stem
 from earmark.errors import DataError, unknown_name
-from earmark.files import make_folder, written_whole
 from earmark.formats import FORMATS
 from earmark.formats.dcase2017 import CLASSES
 
@@ -89,26 +85,6 @@ DCASE2017/                  (folders may have other names: files are found by th
                 f"{first_few(sorted(unlisted))}"
             )
         return Collection(tuple(clips), LabelTable.joined(tables.values()).select(clip.filename for clip in clips))
-
-    def write_example(self, root: Path, *, seed: int = 0) -> None:
-        """Nine clips of 4 s under invented names, one of them with a class whose times nobody found."""
-        rng = np.random.default_rng(seed)
-        new_folder(root)
-        letters = np.asarray(list("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"))
-        for split, n in (("train", 5), ("validate", 2), ("test", 2)):
-            lines = []
-            for i in range(n):
-                name = f"{''.join(rng.choice(letters, 11))}_30.000_34.000.wav"
-                rows = draw_scene(name, self.classes, rng, duration=4.0)
-                write_scene(root / _SOUNDS[split] / f"Y{name}", rows, self.classes, rng, duration=4.0, rate=22050)
-                for k, row in enumerate(rows):
-                    nowhere = split == "validate" and i == k == 0
-                    times = (
-                        "30.000\t34.000" if split == "train" else "0\t0" if nowhere else f"{row.onset}\t{row.offset}"
-                    )
-                    lines.append(f"{name}\t{times}\t{row.label}\n")
-            with written_whole(make_folder(root / "groundtruth_release") / _LABELS[split]) as draft:
-                draft.write_text("".join(lines), encoding="utf-8")
 
 
 def _read_split(root: Path, split: str) -> LabelTable:

@@ -24,12 +24,9 @@ import posixpath
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from earmark import audio
 from earmark.annotations import Label, LabelTable
 from earmark.datasets.base import DATASETS, FOLDER_NAMES, Clip, Collection, Dataset, Source
-from earmark.datasets.examples import draw_scene, new_folder, write_scene
 from earmark.datasets.matching import (
     SPLIT_NAMES,
     first_few,
@@ -90,21 +87,6 @@ DATA/                DATA/
             tuple(Clip(name, (Source(path),), splits[name]) for name, path in found.items()), labels, source
         )
         return collection if split is None else collection.split(split)
-
-    def write_example(self, root: Path, *, seed: int = 0) -> None:
-        """Twelve recordings of 3 s in two folders, and a table with times for most of their sounds."""
-        rng = np.random.default_rng(seed)
-        new_folder(root)
-        classes = ("dog_bark", "siren", "children_playing")
-        rows: list[Label] = []
-        splits: dict[str, str] = {}
-        for i in range(12):
-            name = f"{'north' if i % 2 else 'south'}/night{i:02d}.{'wav' if i % 3 else 'flac'}"
-            own = draw_scene(name, classes, rng, duration=3.0, events=i % 3)
-            write_scene(root / name, own, classes, rng, duration=3.0, rate=16000)
-            rows += own if i % 4 else [row._replace(onset=None, offset=None) for row in own]
-            splits[name] = "train" if i < 6 else "validate" if i < 9 else "test"
-        FORMATS.create("tsv").write(LabelTable(rows, filenames=splits, splits=splits), root / "labels.tsv")
 
 
 def _find_table(folder: Path, recordings: Sequence[Path]) -> Path | None:

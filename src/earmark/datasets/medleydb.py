@@ -22,7 +22,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,10 +35,8 @@ from scipy.optimize import nnls
 from earmark import audio
 from earmark.annotations import Label, LabelTable
 from earmark.datasets.base import DATASETS, Clip, Collection, Dataset, Source
-from earmark.datasets.examples import new_folder
 from earmark.datasets.matching import first_few, report_missing
 from earmark.errors import ArgumentError, DataError, unknown_name
-from earmark.files import make_folder, written_whole
 
 __all__ = [
     "LEFT_OUT",
@@ -309,14 +307,6 @@ MedleyDB/
             for stem in track.stems
         }
 
-    def write_example(self, root: Path, *, seed: int = 0) -> None:
-        """Write seven songs of six bands: tones and noise, with metadata, confidences and mixing coefficients."""
-        rng = np.random.default_rng(seed)
-        new_folder(root)
-        coefficients = {song: _write_song(root, song, instruments, rng) for song, instruments in _SONGS.items()}
-        with written_whole(root / _COEFFICIENTS) as draft:
-            draft.write_text(yaml.safe_dump(coefficients), encoding="utf-8")
-
 
 def _files_by_name(root: Path) -> dict[str, Path]:
     if not root.is_dir():
@@ -435,57 +425,3 @@ def _load_json(path: Path) -> Any:
         return json.loads(_text(path))
     except json.JSONDecodeError as error:
         raise DataError(f"{path}:{error.lineno}: not JSON: {error.msg}") from error
-
-
-_RATE, _HOP_SAMPLES = 22050, 1024  # a frame lasts as long as MedleyDB's, 2048 samples at 44.1 kHz
-_SONGS = {
-    "Ada_Anthem": ("drum set", "electric bass", "male singer", "synthesizer"),
-    "Ada_Ballad": ("piano", "female singer", "vocalists"),
-    "Bo_Crossroads": ("acoustic guitar", "male singer"),
-    "Cy_Drive": ("distorted electric guitar", "distorted electric guitar", "drum set", "electric bass"),
-    "Di_Evening": ("clean electric guitar", "piano", "double bass"),
-    "Ed_Fields": ("female singer", "female singer"),
-    "Flo_Groove": ("drum set", "acoustic guitar", "clean electric guitar", "female singer"),
-}
-_TONES = sorted({instrument for song in _SONGS.values() for instrument in song} - {"drum set"})
-
-
-def _write_song(root: Path, name: str, instruments: Iterable[str], rng: np.random.Generator) -> dict[int, float]:
-    """Write all files of a song and tell its mixing coefficients."""
-    folder = make_folder(root / "Audio" / name / f"{name}_STEMS").parent
-    annotations = make_folder(root / "Annotations" / "Instrument_Activations" / "ACTIVATION_CONF")
-    frames = int(rng.integers(90, 150))
-    mix = np.zeros(frames * _HOP_SAMPLES)
-    coefficients, stems, columns = dict[int, float](), dict[str, Any](), [np.arange(frames) * _HOP_SAMPLES / _RATE]
-    for number, instrument in enumerate(instruments, start=1):
-        key, file = f"S{number:02d}", f"{name}_STEM_{number:02d}.wav"
-        active = np.zeros(frames, dtype=bool)
-        active[rng.integers(0, frames // 4) : rng.integers(frames // 2, frames + 1)] = True
-        sound = 0.25 * _play(instrument, frames * _HOP_SAMPLES, rng) * np.repeat(active, _HOP_SAMPLES)
-        coefficients[number] = round(float(rng.uniform(0.4, 1.0)), 3)
-        mix += coefficients[number] * sound
-        columns.append(np.where(active, 0.97, 0.03))
-        stems[key] = {"filename": file, "instrument": instrument, "component": "", "raw": {}}
-        audio.write(folder / f"{name}_STEMS" / file, sound.astype(np.float32), _RATE)
-    audio.write(folder / f"{name}_MIX.wav", mix.astype(np.float32), _RATE)
-    band, _, title = name.partition("_")
-    metadata = {"artist": band, "title": title, "has_bleed": "no", "excerpt": "yes", "stems": stems}
-    metadata |= {"mix_filename": f"{name}_MIX.wav", "stem_dir": f"{name}_STEMS"}
-    with written_whole(folder / f"{name}{_METADATA}") as draft:
-        draft.write_text(yaml.safe_dump(metadata), encoding="utf-8")
-    with written_whole(annotations / f"{name}{_ACTIVATIONS}") as draft:
-        np.savetxt(draft, np.stack(columns, axis=1), "%.4f", ",", header="time," + ",".join(stems), comments="")
-    return coefficients
-
-
-def _play(instrument: str, samples: int, rng: np.random.Generator) -> Array:
-    """Notes of a quarter of a second in [-1, 1], of a register and a timbre for each instrument; drums are noise."""
-    time = np.arange(samples) / _RATE
-    since = time % 0.25
-    if instrument not in _TONES:
-        return np.asarray(rng.uniform(-1, 1, samples) * np.exp(-20 * since))
-    rank = _TONES.index(instrument)
-    pitch = 55 * 2 ** (rank / 3 + rng.integers(0, 12, 4 * samples // _RATE + 1) / 12)
-    phase = 2 * np.pi * pitch[(4 * time).astype(int)] * since
-    tone = sum(np.sin(k * phase) / k for k in range(1, rank + 2)) * np.exp(-since * (rank % 4))
-    return np.asarray(tone / np.abs(tone).max())

@@ -8,15 +8,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-
 from earmark import audio
-from earmark.annotations import Label, LabelTable
+from earmark.annotations import LabelTable
 from earmark.datasets.base import DATASETS, Clip, Collection, Dataset, Source
-from earmark.datasets.examples import draw_scene, new_folder, write_scene
 from earmark.datasets.matching import first_few, name_to_key, names_below, normal_split
 from earmark.errors import DataError
-from earmark.files import make_folder
 from earmark.formats import FORMATS
 
 __all__ = ["Soundscapes"]
@@ -63,23 +59,3 @@ OUT/
         labels = LabelTable(table, filenames=sounds, classes=table.classes, splits=splits)
         clips = tuple(Clip(name, (Source(sound),), splits[name]) for name, sound in sounds.items())
         return Collection(clips, labels) if split is None else Collection(clips, labels).split(split)
-
-    def write_example(self, root: Path, *, seed: int = 0) -> None:
-        """Ten soundscapes of 4 s, the last one without events."""
-        rng = np.random.default_rng(seed)
-        new_folder(root)
-        classes = ("dog_bark", "siren", "jackhammer")
-        rows: list[Label] = []
-        splits: dict[str, str] = {}
-        for split, n in (("train", 6), ("validate", 2), ("test", 2)):
-            for i in range(n):
-                name = f"audio/{split}/{split}{i:04d}.flac"
-                own = draw_scene(name, classes, rng, duration=4.0, events=0 if (split, i) == ("test", 1) else 2)
-                write_scene(root / name, own, classes, rng, duration=4.0, rate=22050)
-                FORMATS.create("jams").write(
-                    LabelTable(own, filenames=[name]),
-                    make_folder(root / "annotations" / split) / f"{split}{i:04d}.jams",
-                )
-                splits[name] = split
-                rows += own
-        FORMATS.create("tsv").write(LabelTable(rows, filenames=splits, splits=splits), root / "labels.tsv")

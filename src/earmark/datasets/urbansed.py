@@ -9,14 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-import numpy as np
-
 from earmark.annotations import Label, LabelTable
 from earmark.datasets.base import DATASETS, Clip, Collection, Dataset, Source
-from earmark.datasets.examples import draw_scene, new_folder, write_scene
 from earmark.datasets.matching import first_few, names_below, sounds_by_stem
 from earmark.errors import DataError, unknown_name
-from earmark.files import make_folder
 from earmark.formats import FORMATS
 from earmark.synthesis.bank import CLASSES
 
@@ -69,21 +65,6 @@ URBAN-SED/
         names = [clip.filename for clip in clips]
         splits = {clip.filename: clip.split for clip in clips}
         return Collection(tuple(clips), LabelTable(rows, filenames=names, classes=self.classes, splits=splits))
-
-    def write_example(self, root: Path, *, seed: int = 0) -> None:
-        """Nine soundscapes of 4 s: train has both kinds of annotation, validate only TXT, test only JAMS."""
-        rng = np.random.default_rng(seed)
-        new_folder(root)
-        kinds = {"train": ("audacity", "jams"), "validate": ("audacity",), "test": ("jams",)}
-        for split, n in (("train", 5), ("validate", 2), ("test", 2)):
-            folder = make_folder(root / "annotations" / split)
-            for i in range(n):
-                name = f"soundscape_{split}_uniform{i}"
-                rows = draw_scene(name, self.classes, rng, duration=4.0)
-                write_scene(root / "audio" / split / f"{name}.wav", rows, self.classes, rng, duration=4.0, rate=22050)
-                for kind in kinds[split]:
-                    suffix = ".txt" if kind == "audacity" else ".jams"
-                    FORMATS.create(kind).write(LabelTable(rows), folder / (name + suffix))
 
 
 def read_annotations(root: Path, split: str) -> dict[str, list[Label]]:

@@ -119,7 +119,7 @@ def _run_together(
     grid: Grid, due: list[Cell], folder: Path, cache: Path, at_once: int, on_cell: OnCell, on_progress: OnProgress
 ) -> list[TrainingError]:
     """Run several cells at a time, each in a worker process; returns failures, raises KeyboardInterrupt."""
-    distinct = {(c.data, c.fold, c.settings.features, c.settings.augment.semitones): c for c in due}
+    distinct = {(c.data, c.fold, c.settings.features, c.settings.augment): c for c in due}
     for cell in distinct.values():  # first, since workers would compute the same features
         make_features(cell, grid.judgements, cache=cache / cell.dataset, on_progress=on_progress)
     running: dict[str, Cell] = {}

@@ -1,51 +1,161 @@
-"""What a label format is: a way to read a file into a `LabelTable`, and to write one."""
+"""The contract of a label format, and the rows that a reader collects.
+
+A row states that a class occurs in a file, with or without times. Two further kinds of row make every table
+representable:
+
+- a file name without a label lists the file; it has no events unless other rows name some;
+- the same with "unknown" as presence makes everything that no row states about the file unknown. One such row makes the
+  whole table incomplete (`complete=False`), because unknown labels are never guessed.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar
 
-from earmark.annotations import LabelTable
-from earmark.errors import DataError
+from earmark.annotations import Label, LabelTable, checked
+from earmark.errors import ArgumentError, DataError
+from earmark.formats.text import read_text, stem_of
 from earmark.registry import Registry
 
-__all__ = ["FORMATS", "Format", "at_line"]
+__all__ = ["FORMATS", "Format", "Rows", "only_recording", "timed"]
 
 
 class Format(ABC):
-    """One way to keep labels in files."""
+    """One file format for labels."""
 
     name: ClassVar[str]
     suffix: ClassVar[str]
-    """Of the files it writes: ".tsv"."""
+    """Suffix of written files, such as ".tsv"."""
     per_recording: ClassVar[bool] = False
-    """Whether a file holds the labels of one recording, whose name is then the label file's (without the suffix)."""
-    loses: ClassVar[str] = ""
-    """What of a table this format cannot say, in words: "files without events, negative labels"."""
+    """Whether a file holds the labels of one recording and is named after it."""
+    loses: ClassVar[str] = "the order of classes, and classes that no row names"
+    """What this format cannot represent."""
+
+    def read(self, path: Path) -> LabelTable:
+        """Read a file; errors name the file and the line."""
+        rows = Rows(path)
+        text = read_text(path)
+        with rows.located_errors():
+            self._read(text, rows)
+            rows.line = None
+            return rows.table()
 
     @abstractmethod
-    def read(self, path: Path) -> LabelTable:
-        """Labels in a file; an error names file and line."""
+    def _read(self, text: str, rows: Rows) -> None:
+        """Add the labels in a text; `rows.line` is the line that an error is about."""
 
     @abstractmethod
     def write(self, table: LabelTable, path: Path) -> None:
-        """Write a table, whole or not at all; for a format per recording it is the table of that one recording."""
+        """Write a table atomically; with `per_recording`, the table of one recording."""
 
     @abstractmethod
     def recognises(self, path: Path, head: str) -> bool:
-        """Whether a file looks like this format; `head` is how its text begins (some thousand characters)."""
+        """Whether a file looks like this format; `head` holds the first few thousand characters of its text."""
 
 
 FORMATS: Registry[Format] = Registry("format")
 
 
-@contextmanager
-def at_line(path: Path, line: int) -> Iterator[None]:
-    """Say where: an error about data raised inside is raised again with file and line in front."""
-    try:
-        yield
-    except DataError as error:
-        raise DataError(f"{path}:{line}: {error}") from error
+class Rows:
+    """Collects the rows of one or more label files into a table."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.line: int | None = None
+        self.labels: list[Label] = []
+        self.splits: dict[str, str] = {}
+        self.classes: tuple[str, ...] | None = None
+        self.complete = True
+        self._names: dict[str, None] = {}
+
+    @property
+    def recording(self) -> str:
+        """Name of the recording that the file is named after."""
+        return stem_of(self.path)
+
+    def add_file(self, filename: str, split: str = "") -> str:
+        """List a file, with or without labels; returns its name in the table."""
+        name = filename.replace("\\", "/")
+        if not name:
+            raise DataError("no file name")
+        self._names.setdefault(name)
+        if split and self.splits.setdefault(name, split) != split:
+            raise DataError(f"{name} is in two splits, {self.splits[name]!r} and {split!r}")
+        return name
+
+    def add(
+        self,
+        filename: str,
+        onset: float | None,
+        offset: float | None,
+        label: str,
+        present: bool | None = True,
+        confidence: float | None = None,
+        *,
+        duration: float | None = None,
+        split: str = "",
+    ) -> None:
+        """Add a row. Without a label it only lists the file; with `present=None` as well, other labels are unknown."""
+        name = self.add_file(filename, split)
+        if onset is not None and offset is None and duration is not None:
+            offset = onset + duration
+        if label:
+            self.labels.append(checked(Label(name, onset, offset, label, present, confidence)))
+        elif onset is not None or offset is not None or confidence is not None or present is False:
+            raise DataError("no label: add one or delete the row; a file name alone means that the file has no events")
+        elif present is None:
+            self.complete = False
+
+    def table(self) -> LabelTable:
+        """All rows as a table."""
+        if not self._names:
+            raise DataError("contains no labels")
+        return LabelTable(
+            self.labels, filenames=self._names, classes=self.classes, complete=self.complete, splits=self.splits
+        )
+
+    @contextmanager
+    def located_errors(self) -> Iterator[None]:
+        """Prefix data errors raised inside the block with file and line."""
+        try:
+            yield
+        except DataError as error:
+            where = self.path if self.line is None else f"{self.path}:{self.line}"
+            raise DataError(f"{where}: {error}") from error
+
+
+def check_width(cells: Sequence[str], width: int, columns: str = "", hint: str = "") -> None:
+    """Refuse a line with another number of cells."""
+    if len(cells) != width:
+        raise DataError(f"expected {width} columns{columns}, got {len(cells)}: {' | '.join(cells)}{hint}")
+
+
+LOST_PER_RECORDING = (
+    "absent and unknown classes, splits, .wav and the like in file names, the order of files and classes"
+)
+LOST_TIMED = f"{LOST_PER_RECORDING} (labels without times are refused)"
+
+
+def only_recording(table: LabelTable) -> str:
+    """The one recording of a table."""
+    if len(table.filenames) != 1:
+        raise ArgumentError(
+            f"expected labels of one recording, got {len(table.filenames)}; write_labels writes a folder with a file "
+            "for each"
+        )
+    return table.filenames[0]
+
+
+def timed(table: LabelTable, format: str) -> Iterator[tuple[Label, float, float]]:
+    """Positive rows with onset and offset; one without times is an error."""
+    for row in table:
+        if row.present and (row.onset is None or row.offset is None):
+            raise DataError(
+                f"{row.filename}: {row.label!r} has no times, which {format} requires; use tsv, csv, json or jams"
+            )
+        if row.onset is not None and row.offset is not None:
+            yield row, float(row.onset), float(row.offset)

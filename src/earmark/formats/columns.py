@@ -1,16 +1,17 @@
-"""Columns of label tables: what they are called, what their cells mean, and how a table is laid out in them."""
+"""Columns of label tables: names, meaning of their cells, and the layout of a table in them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from earmark.annotations import LabelTable
+from earmark.annotations import Label, LabelTable
 from earmark.errors import DataError
-from earmark.formats.rows import Rows, flat
+from earmark.formats.base import Rows
 from earmark.formats.text import number
 
-__all__ = ["PRESENCE", "add_cells", "canonical", "find_columns", "lay_out", "presence", "refuse_strange_times"]
+__all__ = ["add_cells", "canonical", "find_columns", "lay_out", "presence", "records", "refuse_unknown_times"]
 
 _NAMES = {
     "filename": "filename file file_name filepath file_path path audio_filename audio_file audio clip recording fname",
@@ -25,93 +26,121 @@ _NAMES = {
 }
 _MEANING = {name: (column, rank) for column, names in _NAMES.items() for rank, name in enumerate(names.split())}
 _TIME = re.compile(r"onset|offset|start|begin|stop|(^|_)end(_|$)|(^|_)time")
-
-PRESENCE: Mapping[str, bool | None] = {
+_PRESENCE: Mapping[str, bool | None] = {
     **dict.fromkeys(("1", "1.0", "yes", "y", "true", "present", "x"), True),
     **dict.fromkeys(("0", "0.0", "no", "n", "false", "absent"), False),
     **dict.fromkeys(("?", "unknown"), None),
 }
-"""Words for present, absent and unknown."""
 
 
-def canonical(header: str) -> str:
-    """A heading in plain form.
+def canonical(heading: str) -> str:
+    """Normalise a heading.
 
     >>> canonical(" Begin Time (s)"), canonical("File-Name")
     ('begin_time', 'file_name')
     """
-    return re.sub(r"[\s_-]+", "_", re.sub(r"\((s|sec|seconds)\)\s*$", "", header.strip().lower()).strip())
+    return re.sub(r"[\s_-]+", "_", re.sub(r"\((s|sec|seconds)\)\s*$", "", heading.strip().lower()).strip())
 
 
 def find_columns(header: Sequence[str]) -> dict[str, int]:
-    """Which column is which; of two that could be the same one, the one that is more usually called so.
+    """Index of each known column; of two candidates for one column, the one with the more usual name.
 
     >>> find_columns(["", "event_label", "Start", "End", "file", "notes"])
     {'label': 1, 'onset': 2, 'offset': 3, 'filename': 4}
     """
-    found: dict[str, tuple[int, int]] = {}
+    best: dict[str, tuple[int, int]] = {}
     for index, heading in enumerate(header):
         column, rank = _MEANING.get(canonical(heading), ("", 0))
-        if column and (column not in found or rank < found[column][0]):
-            found[column] = rank, index
-    return {column: index for column, (_, index) in sorted(found.items(), key=lambda item: item[1][1])}
+        if column and (column not in best or rank < best[column][0]):
+            best[column] = rank, index
+    return {column: index for column, (_, index) in sorted(best.items(), key=lambda item: item[1][1])}
 
 
-def refuse_strange_times(header: Sequence[str], columns: Mapping[str, int]) -> None:
-    """Refuse labels beside times under a name that is not known: read without, they would say something else."""
+def refuse_unknown_times(header: Sequence[str], columns: Mapping[str, int]) -> None:
+    """Refuse time columns with unknown names: ignoring them would turn strong labels into weak ones."""
     for heading in header:
         if "onset" not in columns and _TIME.search(canonical(heading)):
-            raise DataError(f"column {heading.strip()!r} looks like a time; call times 'onset' and 'offset'")
+            raise DataError(f"column {heading.strip()!r} looks like a time; name the times 'onset' and 'offset'")
 
 
 def presence(text: str) -> bool | None:
-    """Present, absent or unknown, in one of several words for it."""
+    """True for present, False for absent, None for unknown."""
     try:
-        return PRESENCE[text.strip().lower()]
+        return _PRESENCE[text.strip().lower()]
     except KeyError:
-        raise DataError(f"1 (present), 0 (absent) or ? (unknown) expected, found {text!r}") from None
+        raise DataError(f"expected 1 (present), 0 (absent) or ? (unknown), got {text!r}") from None
 
 
 def add_cells(rows: Rows, cells: Mapping[str, str], separators: str = "") -> None:
-    """Enter one line of a table; `separators` are tried in turn on a cell with several labels."""
-    onset, offset = number(cells.get("onset", ""), "onset"), number(cells.get("offset", ""), "offset")
-    length = number(cells.get("duration", ""), "duration")
-    if onset is not None and offset is None and length is not None:
-        offset = onset + length
+    """Add one line of a table, by column; `separators` are tried in turn on a cell with several labels."""
     labels = [cells.get("label", "")]
     if "label" not in cells and "labels" in cells:
         separator = next((char for char in separators if char in cells["labels"]), None)
         labels = [part.strip() for part in cells["labels"].split(separator)] if separator else [cells["labels"]]
-    is_bare = labels == [""]
+    has_label = labels != [""]
     present: bool | None = True
-    if cells.get("present") or ("present" in cells and not is_bare):
+    if cells.get("present") or ("present" in cells and has_label):
         present = presence(cells["present"])
-    confidence = number(cells.get("confidence", ""), "confidence")
+    numbers = {name: number(cells.get(name, ""), name) for name in ("onset", "offset", "duration", "confidence")}
     for label in labels:
-        if not label and not is_bare:
-            raise DataError(f"an empty label among {cells['labels']!r}")
-        rows.add(cells.get("filename", ""), onset, offset, label, present, confidence, cells.get("split", ""))
+        if not label and has_label:
+            raise DataError(f"empty label in {cells['labels']!r}")
+        rows.add(cells.get("filename", ""), label=label, present=present, split=cells.get("split", ""), **numbers)
+
+
+def records(table: LabelTable) -> Iterator[dict[str, Any]]:
+    """Lines of a table by column, without empty columns; `present` only where it is not true.
+
+    Files are listed in a line of their own where the order of files or `complete=False` requires it.
+
+    >>> list(records(LabelTable([("a.wav", 0, 1, "dog")], filenames=["b.wav"])))
+    [{'filename': 'b.wav'}, {'filename': 'a.wav', 'onset': 0.0, 'offset': 1.0, 'label': 'dog'}]
+    """
+    for name, row in _listed(table):
+        record: dict[str, Any] = {"filename": name}
+        if row is None and not table.complete:
+            record["present"] = None
+        if row is not None:
+            if row.onset is not None and row.offset is not None:
+                record |= {"onset": float(row.onset), "offset": float(row.offset)}
+            record["label"] = row.label
+            if row.present is not True:
+                record["present"] = row.present
+            if row.confidence is not None:
+                record["confidence"] = float(row.confidence)
+        if name in table.splits:
+            record["split"] = table.splits[name]
+        yield record
+
+
+def _listed(table: LabelTable) -> Iterator[tuple[str, Label | None]]:
+    if not table.filenames:
+        raise DataError("cannot write a table without files")
+    waiting = list(reversed(table.filenames))
+    listed: set[str] = set()
+    for row in table:
+        while row.filename not in listed:
+            name = waiting.pop()
+            listed.add(name)
+            if name != row.filename or not table.complete:
+                yield name, None
+        yield row.filename, row
+    for name in reversed(waiting):
+        yield name, None
 
 
 def lay_out(table: LabelTable) -> list[list[str]]:
-    """A table as lines of cells, the heading first; columns for presence, confidence and split only where needed."""
-    with_presence = not table.complete or any(row.present is not True for row in table)
-    with_confidence = any(row.confidence is not None for row in table)
-    heads = ["filename", "onset", "offset", "label"]
-    heads += ["present"] * with_presence + ["confidence"] * with_confidence + ["split"] * bool(table.splits)
-    word = {True: "1", False: "0", None: "?"}
-    lines = [heads]
-    for name, row in flat(table):
-        cells = [name, "", "", ""] if row is None else [name, _said(row.onset), _said(row.offset), row.label]
-        if with_presence:
-            cells.append(word[row.present] if row else "" if table.complete else "?")
-        if with_confidence:
-            cells.append(_said(row.confidence) if row else "")
-        if table.splits:
-            cells.append(table.splits.get(name, ""))
-        lines.append(cells)
-    return lines
+    """A table as lines of cells, heading first; columns for presence, confidence and split only where needed."""
+    lines = list(records(table))
+    optional = [column for column in ("present", "confidence", "split") if any(column in line for line in lines)]
+    header = ["filename", "onset", "offset", "label", *optional]
+    return [header, *([_cell(line, column) for column in header] for line in lines)]
 
 
-def _said(value: float | None) -> str:
-    return "" if value is None else repr(float(value))
+def _cell(record: Mapping[str, Any], column: str) -> str:
+    if column == "present":
+        if "label" not in record and "present" not in record:
+            return ""
+        return {True: "1", False: "0", None: "?"}[record.get("present", True)]
+    value = record.get(column, "")
+    return value if isinstance(value, str) else repr(value)

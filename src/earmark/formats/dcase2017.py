@@ -1,12 +1,11 @@
-"""The official label files of DCASE 2017 Task 4, with their traps.
+"""The official label files of DCASE 2017 Task 4, with their peculiarities.
 
-- Weak files (`groundtruth_weak_label_*`) have the clip's place in the YouTube video where times should be: the same
+- Weak files (`groundtruth_weak_label_*`) have the position of the clip in the YouTube video in place of times: the same
   numbers as in the file name. They are labels without times. A file is weak as a whole, because a strong row of a clip
-  that begins at 0 may say the same numbers and mean them.
-- Strong files (`groundtruth_strong_label_*`) have times from the beginning of the clip; `0 0` means that the class is
-  there and nobody could say when.
-- `testing_set.csv` joins labels with commas, and two of the labels have one themselves; the machine ids beside them
-  have none.
+  that starts at 0 may have the same numbers and mean them.
+- Strong files (`groundtruth_strong_label_*`) have times from the start of the clip; `0 0` marks a class that is present
+  at unknown times.
+- `testing_set.csv` joins labels with commas, and two of the labels contain one; the machine ids beside them have none.
 - Some files have CRLF line ends, and all are called .csv though most have tabs.
 """
 
@@ -18,9 +17,8 @@ from pathlib import Path
 
 from earmark.annotations import LabelTable
 from earmark.errors import DataError, unknown_name
-from earmark.formats.base import FORMATS, Format, at_line
-from earmark.formats.rows import Rows
-from earmark.formats.text import first_line, number, numbered_lines, read_text, sayable_name, write_text
+from earmark.formats.base import FORMATS, Format, Rows, check_width
+from earmark.formats.text import check_name, first_line, number, numbered_lines, write_text
 
 __all__ = ["CLASSES", "DCASE2017"]
 
@@ -53,7 +51,10 @@ _TESTING_SET = re.compile(r"[\w-]{11},\d+\.\d{3},\d+\.\d{3},.*/[mt]/\w+\"?$")
 
 @FORMATS.register("dcase2017", "DCASE 2017 Task 4's official label files, weak, strong and testing_set.csv")
 class DCASE2017(Format):
-    """Rows `filename, onset, offset, label` with tabs and without a heading; labels are the task's 17 classes."""
+    """Rows `filename, onset, offset, label` with tabs and without a heading; labels are the task's 17 classes.
+
+    Tables are written as strong rows, with `0 0` for labels without times.
+    """
 
     suffix = ".csv"
     loses = (
@@ -61,41 +62,32 @@ class DCASE2017(Format):
         "than the task's (which are refused)"
     )
 
-    def read(self, path: Path) -> LabelTable:
-        """Labels in a file."""
-        rows = Rows(path)
+    def _read(self, text: str, rows: Rows) -> None:
         rows.classes = CLASSES
-        lines = numbered_lines(read_text(path))
-        if lines and "\t" not in lines[0][1]:
-            for line, text in lines:
-                with at_line(path, line):
-                    _add_testing_set(rows, text)
-            return rows.table()
-        table = [(line, text.split("\t")) for line, text in lines]
-        is_weak = all(_times_of_name(cells[0]) == tuple(cells[1:3]) for _, cells in table)
-        for line, cells in table:
-            with at_line(path, line):
-                if len(cells) != 4:
-                    raise DataError(f"4 columns expected, {len(cells)} found: {' | '.join(cells)}")
-                onset, offset = number(cells[1], "onset"), number(cells[2], "offset")
-                if is_weak or onset == offset == 0:
-                    onset = offset = None
-                rows.add(cells[0], onset, offset, _known(cells[3].strip()))
-        return rows.table()
+        if "\t" not in first_line(text):
+            for rows.line, line in numbered_lines(text):
+                _add_testing_set(rows, line)
+            return
+        lines = [(number, line.split("\t")) for number, line in numbered_lines(text)]
+        is_weak = all(_times_of_name(cells[0]) == tuple(cells[1:3]) for _, cells in lines)
+        for rows.line, cells in lines:
+            check_width(cells, 4)
+            onset, offset = number(cells[1], "onset"), number(cells[2], "offset")
+            if is_weak or onset == offset == 0:
+                onset = offset = None
+            rows.add(cells[0], onset, offset, _known(cells[3].strip()))
 
     def write(self, table: LabelTable, path: Path) -> None:
-        """Write a table as strong rows; labels without times as `0 0`."""
-        lines = [
-            f"{sayable_name(row.filename, self.name)}\t{_said(row.onset)}\t{_said(row.offset)}\t{_known(row.label)}\n"
-            for row in table
-            if row.present
-        ]
+        lines = []
+        for row in table:
+            if row.present:
+                cells = (check_name(row.filename, self.name), _time(row.onset), _time(row.offset), _known(row.label))
+                lines.append("\t".join(cells) + "\n")
         if not lines:
-            raise DataError("dcase2017 has no rows for files without events, and nothing else is in this table")
+            raise DataError("dcase2017 cannot store files without events, and the table has nothing else")
         write_text(path, "".join(lines))
 
     def recognises(self, path: Path, head: str) -> bool:
-        """File names made of a YouTube id and two times, with a class of the task."""
         first = first_line(head)
         match = _GROUND_TRUTH.fullmatch(first)
         return (match is not None and match[1].strip() in CLASSES) or _TESTING_SET.fullmatch(first) is not None
@@ -105,9 +97,8 @@ def _add_testing_set(rows: Rows, text: str) -> None:
     try:
         cells = next(csv.reader([text]))
     except csv.Error as error:
-        raise DataError(f"not a line of a table: {error}") from error
-    if len(cells) != 5:
-        raise DataError(f"5 columns expected (id, start, end, labels, ids), {len(cells)} found: {' | '.join(cells)}")
+        raise DataError(f"not a table: {error}") from error
+    check_width(cells, 5, " (id, start, end, labels, ids)")
     video, start, end, _, ids = cells
     for class_id in ids.split(","):
         if class_id not in _IDS:
@@ -126,7 +117,7 @@ def _known(label: str) -> str:
     return label
 
 
-def _said(time: float | None) -> str:
+def _time(time: float | None) -> str:
     text = "0" if time is None else repr(float(time))
-    # Never with three decimals, as names have them: a table of nothing but whole clips would be read as weak.
+    # Never three decimals, as in file names: a table of events as long as their clips would be read as weak.
     return text + "0" * (len(text.partition(".")[2]) == 3)

@@ -1,4 +1,4 @@
-"""Label files and folders of them, in whatever format: the room's doors."""
+"""Read and write label files, and folders of them, in any format."""
 
 from __future__ import annotations
 
@@ -11,29 +11,28 @@ from pathlib import Path
 from earmark.annotations import LabelTable
 from earmark.errors import ArgumentError, DataError
 from earmark.files import make_folder
-from earmark.formats.base import FORMATS, Format
-from earmark.formats.rows import Rows
-from earmark.formats.text import read_text, stem_of, without_sound_suffix
+from earmark.formats.base import FORMATS, Format, Rows
+from earmark.formats.text import has_suffix, read_text, stem_of, without_sound_suffix
 
 __all__ = ["guess_format", "read_labels", "write_labels"]
 
 _HEAD = 8192
-_GENERAL = ("csv", "tsv")  # asked last: they would take the particular ones for theirs
+_GENERAL = ("csv", "tsv")  # tried last: they would also accept more specific formats
 _SUFFIXES = (".txt", ".tsv", ".csv", ".jams", ".json", ".jsonl")
 _EVENTS = "events.csv"
-_JOB = (_EVENTS, "job.json", "ledger.sqlite")  # what `earmark detect` leaves
+_JOB = (_EVENTS, "job.json", "ledger.sqlite")  # files of a detection job
 
 
 def read_labels(path: str | os.PathLike[str], format: str | Format | None = None) -> LabelTable:
-    """Labels in a file, zipped or not, or in a folder of them.
+    """Read the labels in a file, compressed or not, or in a folder of label files.
 
-    In a folder, label files without file names inside are called after their place in it, without the suffix, and all
-    files are of one format. Files that do not end like labels (.txt, .tsv, .csv, .jams, .json, .jsonl) are passed over.
+    In a folder, label files without file names inside are named by their path below it, without the suffix, and all
+    files have one format. Files with other suffixes than .txt, .tsv, .csv, .jams, .json and .jsonl are skipped.
 
     Parameters
     ----------
     format
-        Name of a format, or a format made with options; by default it is guessed from what the file holds.
+        Name of a format, or a format with options; by default guessed from the content.
 
     Examples
     --------
@@ -46,15 +45,15 @@ def read_labels(path: str | os.PathLike[str], format: str | Format | None = None
     if not place.is_dir():
         return _format(format or guess_format(place)).read(place)
     if format is None and all((place / name).is_file() for name in _JOB):
-        raise DataError(f"{place}: the folder of a detection job; its labels are in one file: give {place / _EVENTS}")
+        raise DataError(f"{place}: is the folder of a detection job; its labels are in {place / _EVENTS}: pass that")
     files = _label_files(place, format)
     if not files:
-        raise DataError(f"{place}: no label files in this folder (they end in {', '.join(_SUFFIXES)})")
+        raise DataError(f"{place}: no label files in this folder (expected suffixes {', '.join(_SUFFIXES)})")
     return _joined(place, files, _format(format or _guess_folder(place, files)))
 
 
 def write_labels(table: LabelTable, path: str | os.PathLike[str], format: str | Format) -> list[Path]:
-    """Write a table, whole or not at all: one file, or, in a format per recording, a folder with one for each.
+    """Write a table atomically: one file or, for a format per recording, a folder with one file for each.
 
     Returns the files written. Folders in file names are kept; two recordings that would share a label file (`a.wav` and
     `a.flac`) are an error.
@@ -67,10 +66,10 @@ def write_labels(table: LabelTable, path: str | os.PathLike[str], format: str | 
     for name in table.filenames:
         target = _target(name, chosen.suffix)
         if target in targets:
-            raise DataError(f"{targets[target]!r} and {name!r} would both have their labels in {target!r}; rename one")
+            raise DataError(f"{targets[target]!r} and {name!r} would share the label file {target!r}; rename one")
         targets[target] = name
     if not targets:
-        raise DataError("a table without files has nothing to write")
+        raise DataError("cannot write a table without files")
     if place.exists() and not place.is_dir():
         raise ArgumentError(f"{place} is a file; {chosen.name} needs a folder, with a file for each recording")
     with tempfile.TemporaryDirectory(dir=make_folder(place.parent), prefix=".labels-") as draft:
@@ -83,17 +82,17 @@ def write_labels(table: LabelTable, path: str | os.PathLike[str], format: str | 
 
 
 def guess_format(path: Path) -> str:
-    """Name of the format that a label file is in, by what it holds and what it is called."""
+    """Name of the format of a label file, from its content and its name."""
     head = read_text(path)[:_HEAD]
     if not head.strip():
-        raise DataError(f"{path}: is empty: holds no labels")
+        raise DataError(f"{path}: is empty: contains no labels")
     for entry in sorted(FORMATS, key=lambda entry: entry.name in _GENERAL):
         if entry.cls().recognises(path, head):
             return entry.name
     names = ", ".join(entry.name for entry in FORMATS)
     raise DataError(
-        f"{path}: not labels in a format that is known; a table wants a first line such as "
-        f"filename,onset,offset,label; in Python, read_labels(path, format) reads it as one of: {names}"
+        f"{path}: not a known label format; a table needs a first line such as filename,onset,offset,label; in Python, "
+        f"read_labels(path, format) reads it as one of: {names}"
     )
 
 
@@ -102,29 +101,28 @@ def _format(format: str | Format) -> Format:
 
 
 def _guess_folder(folder: Path, files: Sequence[Path]) -> str:
-    """The one format of a folder's files; empty ones go with the others: recordings without events."""
+    """The one format of the files in a folder; empty files are recordings without events."""
     guesses = Counter(guess_format(path) for path in files if path.stat().st_size)
     if len(guesses) != 1:
-        found = ", ".join(f"{name} ({count} files)" for name, count in guesses.items()) or "only empty files"
+        counts = ", ".join(f"{name} ({count} files)" for name, count in guesses.items()) or "only empty files"
         raise DataError(
-            f"{folder}: label files of one format expected, found {found}; keep one in this folder, "
-            "or name it in Python: read_labels(path, format)"
+            f"{folder}: expected label files of one format, got {counts}; keep one of them in this folder, or pass its "
+            "name in Python: read_labels(path, format)"
         )
     return next(iter(guesses))
 
 
 def _label_files(folder: Path, format: str | Format | None) -> list[Path]:
-    """Label files below a folder; of a format that is named, only those that end as it writes them, if any do."""
-    below = (
-        p for p in folder.rglob("*") if p.is_file() and not any(s.startswith(".") for s in p.relative_to(folder).parts)
-    )
-    files = sorted(path for path in below if path.name.lower().removesuffix(".gz").endswith(_SUFFIXES))
+    """Label files below a folder; for a given format those with its suffix or else those that end in .txt."""
+    files = []
+    for path in sorted(folder.rglob("*")):
+        is_hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+        if not is_hidden and path.name.lower().removesuffix(".gz").endswith(_SUFFIXES) and path.is_file():
+            files.append(path)
     if format is None:
         return files
     suffix = _format(format).suffix
-    return [path for path in files if path.name.removesuffix(".gz").endswith(suffix)] or [
-        path for path in files if path.name.removesuffix(".gz").endswith(".txt")
-    ]
+    return [p for p in files if has_suffix(p, suffix)] or [p for p in files if has_suffix(p, ".txt")]
 
 
 def _joined(folder: Path, files: Sequence[Path], format: Format) -> LabelTable:
@@ -136,16 +134,17 @@ def _joined(folder: Path, files: Sequence[Path], format: Format) -> LabelTable:
             names = {name: (path.parent / name).relative_to(folder).as_posix() for name in table.filenames}
         rows.complete = rows.complete and table.complete
         for name in table.filenames:
-            rows.mention(names[name], table.splits.get(name, ""))
+            rows.add_file(names[name], table.splits.get(name, ""))
         for row in table:
             rows.add(names[row.filename], *row[1:])
-        if table.classes != tuple(sorted({row.label for row in table})):  # the format has its own idea of them
+        if table.classes != tuple(sorted({row.label for row in table})):  # the format states the classes
             rows.classes = tuple(dict.fromkeys((*(rows.classes or ()), *table.classes)))
-    return rows.table()
+    with rows.located_errors():
+        return rows.table()
 
 
 def _target(filename: str, suffix: str) -> str:
     parts = filename.split("/")
     if not parts[-1] or ".." in parts or filename.startswith("/"):
-        raise DataError(f"{filename!r} is not a path below a folder, so that its label file has no place")
+        raise DataError(f"{filename!r} is not a path below a folder, so its label file cannot be placed")
     return without_sound_suffix(filename) + suffix

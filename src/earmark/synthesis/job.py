@@ -23,7 +23,7 @@ from earmark import audio
 from earmark.annotations import LabelTable
 from earmark.errors import ArgumentError, DataError
 from earmark.files import json_text, make_folder, remove_drafts, written_whole
-from earmark.formats.tsv import TSV
+from earmark.formats import TSV
 from earmark.parallel import cores, parallel_map, worker_count
 from earmark.progress import OnProgress, Progress, ignore_progress
 from earmark.synthesis.render import render

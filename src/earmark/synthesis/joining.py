@@ -21,7 +21,7 @@ from earmark.annotations import LabelTable
 from earmark.audio.containers import native_name
 from earmark.errors import ArgumentError, unknown_name
 from earmark.files import make_folder, written_whole
-from earmark.formats.tsv import TSV
+from earmark.formats import TSV
 from earmark.progress import OnProgress, Progress, ignore_progress
 from earmark.synthesis.specification import draw
 

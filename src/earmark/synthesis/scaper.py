@@ -1,24 +1,23 @@
-"""Soundscapes as JAMS files, the way Scaper writes them and its users read them.
+"""Soundscapes as JAMS files, as Scaper writes them.
 
-Read are both releases of URBAN-SED: 1.0 (namespace `sound_event`) and 2.0 (namespace `scaper`). Written is the
-namespace `scaper`. What only earmark knows (the seed, the sources that stand in for missing ones) goes into the
-annotation's sandbox under `earmark`, where others do not look.
+Both releases of URBAN-SED can be read: 1.0 (namespace `sound_event`) and 2.0 (namespace `scaper`). Files are written in
+the namespace `scaper`. What only earmark records (the seed, substituted sources) is in the annotation's sandbox under
+`earmark`, which other programs ignore.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from earmark.errors import DataError
-from earmark.files import json_text, written_whole
+from earmark.formats.jams import SCAPER, load_document, observations, save_document
+from earmark.formats.text import read_text
 from earmark.synthesis.specification import SPLITS, Event, Soundscape
 
 __all__ = ["read_jams", "write_jams"]
 
-_NAMESPACES = ("scaper", "sound_event")
 _FIELDS = (
     "label",
     "source_file",
@@ -33,36 +32,34 @@ _FIELDS = (
 
 
 def read_jams(path: Path, *, seed: int = 0) -> Soundscape:
-    """The soundscape that a JAMS file of Scaper describes.
+    """Read the soundscape that a JAMS file of Scaper specifies.
 
-    Its name is the file's; its split that of a folder train, validate or test above the file, else train. The seed is
-    the one recorded, if earmark wrote the file.
+    Its name is that of the file; its split is that of a folder train, validate or test above the file, else train. The
+    seed is the recorded one if earmark wrote the file.
     """
+    text = read_text(path)
     try:
-        root = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: cannot be read as JAMS: {error}") from error
-    try:
-        found = [a for a in root["annotations"] if a["namespace"] in _NAMESPACES and "scaper" in a["sandbox"]]
-        if not found:
-            raise DataError(f"no annotation by Scaper (namespace {' or '.join(_NAMESPACES)})")
-        return _soundscape_of(found[0], path, seed)
+        annotations, _ = load_document(text)
+        specified = [a for a in annotations if a["namespace"] in SCAPER and "scaper" in a["sandbox"]]
+        if not specified:
+            raise DataError(f"no annotation by Scaper (namespace {' or '.join(SCAPER)})")
+        return _soundscape_of(specified[0], path, seed)
     except (KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"{path}: not as Scaper writes JAMS: {type(error).__name__} {error}") from error
+        raise DataError(f"{path}: not a JAMS file of Scaper: {type(error).__name__} {error}") from error
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
 
 
 def _soundscape_of(annotation: Mapping[str, Any], path: Path, seed: int) -> Soundscape:
     settings = annotation["sandbox"]["scaper"]
-    observed = [Event(**{field: o["value"][field] for field in _FIELDS}) for o in annotation["data"]]
-    backgrounds = [event for event in observed if event.role == "background"]
+    events = [Event(**{field: o["value"][field] for field in _FIELDS}) for o in observations(annotation)]
+    backgrounds = [event for event in events if event.role == "background"]
     if len(backgrounds) > 1:
-        raise DataError(f"one background expected, found {len(backgrounds)}")
+        raise DataError(f"expected one background, got {len(backgrounds)}")
     folders = [part for part in path.parts[:-1] if part in SPLITS]
     return Soundscape(
         name=path.stem,
-        events=tuple(event for event in observed if event.role == "foreground"),
+        events=tuple(event for event in events if event.role == "foreground"),
         split=folders[-1] if folders else "train",
         duration=settings["duration"],
         ref_db=settings["ref_db"],
@@ -75,30 +72,16 @@ def _soundscape_of(annotation: Mapping[str, Any], path: Path, seed: int) -> Soun
 
 
 def write_jams(soundscape: Soundscape, path: Path, *, notes: Mapping[str, Any] | None = None) -> None:
-    """Write a soundscape as Scaper would.
-
-    Parameters
-    ----------
-    notes
-        What else to record in the sandbox `earmark`.
-    """
+    """Write a soundscape as Scaper does; `notes` are added to the sandbox `earmark`."""
     background = [] if soundscape.background is None else [soundscape.background]
-    observed = [*background, *sorted(soundscape.events, key=lambda event: event.event_time)]
+    events = [*background, *sorted(soundscape.events, key=lambda event: event.event_time)]
     annotation = {
         "namespace": "scaper",
-        "time": 0,
-        "duration": soundscape.duration,
-        "annotation_metadata": {"annotation_tools": "earmark", "curator": {"name": "", "email": ""}, "annotator": {}},
-        "data": [_observation_of(event, soundscape.duration) for event in observed],
+        "annotation_metadata": {"curator": {"name": "", "email": ""}, "annotator": {}},
+        "data": [_observation_of(event, soundscape.duration) for event in events],
         "sandbox": {"scaper": _settings_of(soundscape), "earmark": {"seed": soundscape.seed, **(notes or {})}},
     }
-    root = {
-        "annotations": [annotation],
-        "file_metadata": {"title": soundscape.name, "duration": soundscape.duration, "jams_version": "0.3.4"},
-        "sandbox": {},
-    }
-    with written_whole(path) as draft:
-        draft.write_text(json_text(root, indent=1) + "\n", encoding="utf-8")
+    save_document(path, soundscape.name, soundscape.duration, [annotation])
 
 
 def _observation_of(event: Event, limit: float) -> dict[str, Any]:

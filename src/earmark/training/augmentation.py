@@ -1,4 +1,4 @@
-"""What is done to a batch before it is learned from."""
+"""Augmentation of a training batch."""
 
 from __future__ import annotations
 
@@ -15,23 +15,15 @@ __all__ = ["augmented"]
 
 
 def augmented(batch: Batch, settings: Augmentation, key: tuple[int, ...]) -> Batch:
-    """The batch with other bags mixed in and stripes hidden, as the settings say.
+    """The batch with bags mixed and masked according to the settings.
 
-    What is drawn depends on the key alone. Pitch variants are not made here; they are in the store.
+    Random numbers depend on the key alone. Variants of pitch and compression are in the store, not made here.
     """
     if not (settings.mixup or settings.band_mask or settings.frame_mask):
         return batch
     generator = torch.Generator().manual_seed(int(np.random.SeedSequence(key).generate_state(1)[0]))
     if settings.mixup:
-        mixed = mixup(
-            batch.features,
-            batch.targets,
-            batch.frame_targets,
-            mask=batch.mask,
-            probability=settings.mixup,
-            generator=generator,
-        )
-        batch = Batch(*mixed, filenames=batch.filenames)
+        batch = mixup(batch, probability=settings.mixup, generator=generator)
     x = batch.features
     if settings.band_mask:
         x = mask_bands(x, width=settings.band_mask, mask=batch.mask, generator=generator)

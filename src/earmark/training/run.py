@@ -8,23 +8,23 @@ import hashlib
 import html
 import json
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 from earmark.bags import SLACK, Bags, FeatureStore, build_store
 from earmark.datasets import Collection
 from earmark.datasets.base import FOLDER_NAMES
-from earmark.datasets.matching import first_few
+from earmark.datasets.checks import check_examples, check_labels, check_times, refuse_without_negatives
 from earmark.errors import DataError
 from earmark.features import FeatureConfig
 from earmark.progress import OnProgress
-from earmark.settings import Settings
+from earmark.settings import Augmentation, Settings
+from earmark.text import first_few
 from earmark.training.loop import train
 
 if TYPE_CHECKING:
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["Run", "data_fingerprint", "feature_store", "launch", "make_fabric", "run", "split_for_training"]
 
 _HELD_OUT = 10  # one in so many training clips decides, where a data set names no validation clips
-_UNKNOWN = "empty cells are unknown; write 0 where it was not heard"
-_NOTHING = ("-", "background", "background noise", "n/a", "na", "nan", "nocall", "none", "nothing", "silence")
 
 
 @dataclass(frozen=True)
@@ -168,8 +166,8 @@ def run(
     See `train` for the rest.
     """
     training, validation, notes = split_for_training(data)
-    notes = [*_summary(data, training, validation), *notes, *_doubtful(data.classes)]
-    _refuse_without_negatives(training)
+    notes = [*_summary(data, training, validation), *notes, *check_labels(data)]
+    refuse_without_negatives(training)
     with fabric.rank_zero_first():
         stores = [
             feature_store(part, settings, cache, to_learn=part is training, on_progress=on_progress)
@@ -179,8 +177,8 @@ def run(
     learn = Bags(stores[0], training.labels, device=fabric.device)
     decide = Bags(stores[1], validation.labels, device=fabric.device)
     notes += (
-        _beyond((learn, training), (decide, validation))
-        + _unlearnable(learn)
+        check_times(data, learn.durations | decide.durations)
+        + check_examples(training, learn.filenames)
         + _too_long(learn, training, settings.training.patch)
     )
     if on_note is not None:
@@ -216,10 +214,17 @@ def feature_store(
     to_learn: bool,
     on_progress: OnProgress | None = None,
 ) -> FeatureStore:
-    """Features of clips to learn from, which come with pitch variants, or of clips to decide by."""
-    name, semitones = ("train", settings.augment.semitones) if to_learn else ("validate", ())
-    folder = cache / f"{name}-{_key(settings.features, semitones)}"
-    return build_store(folder, part.clips, settings.features, semitones=semitones, on_progress=on_progress)
+    """Features of training clips, with variants of pitch and compression, or of validation clips."""
+    name, augment = ("train", settings.augment) if to_learn else ("validate", Augmentation())
+    variants = f"{augment.semitones} {augment.compression}" if augment.compression else f"{augment.semitones}"
+    return build_store(
+        cache / f"{name}-{_key(settings.features, variants)}",
+        part.clips,
+        settings.features,
+        semitones=augment.semitones,
+        compression=augment.compression,
+        on_progress=on_progress,
+    )
 
 
 def data_fingerprint(data: Collection) -> str:
@@ -238,8 +243,8 @@ def data_fingerprint(data: Collection) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _key(config: FeatureConfig, semitones: tuple[float, ...]) -> str:
-    return hashlib.sha256(f"{config.fingerprint()} {semitones}".encode()).hexdigest()[:12]
+def _key(config: FeatureConfig, variants: str) -> str:
+    return hashlib.sha256(f"{config.fingerprint()} {variants}".encode()).hexdigest()[:12]
 
 
 def split_for_training(data: Collection) -> tuple[Collection, Collection, list[str]]:
@@ -281,51 +286,6 @@ def _summary(data: Collection, training: Collection, validation: Collection) -> 
     return notes
 
 
-def _doubtful(classes: Sequence[str]) -> list[str]:
-    """Lines about classes that are probably one class spelled in two ways, several in one name, or none."""
-    spelled: dict[str, list[str]] = {}
-    for name in classes:
-        spelled.setdefault(name.strip().casefold(), []).append(name)
-    twins = [name for names in spelled.values() if len(names) > 1 for name in names]
-    known = set(classes)
-    joined = [n for n in classes if ";" in n or ("," in n and any(part.strip() in known for part in n.split(",")))]
-    nothing = [n for n in classes if n.strip().casefold().replace("_", " ") in _NOTHING]
-    notes = []
-    if twins:
-        notes.append(
-            f"classes that differ only in capital letters or spaces: {', '.join(map(repr, twins))}; "
-            "if they are the same, give them one name"
-        )
-    if joined:
-        names = first_few(map(repr, joined))
-        notes.append(f"{'class' if len(joined) == 1 else 'classes'} {names}: several labels in one cell? one row each")
-    if nothing:
-        names = first_few(map(repr, nothing))
-        notes.append(
-            f"{'class' if len(nothing) == 1 else 'classes'} {names}: nothing was heard? an empty label in a table says "
-            "so; a name is learned as a sound"
-        )
-    return notes
-
-
-def _beyond(*parts: tuple[Bags, Collection]) -> list[str]:
-    """A line if labels lie beyond the end of their recording: of another recording, or in another unit?"""
-    found = [
-        (row, seconds)
-        for bags, part in parts
-        for name, seconds in bags.durations.items()
-        for row in part.labels.of(name)
-        if row.onset is not None and row.offset is not None and (row.onset > seconds or row.offset > seconds + 1)
-    ]
-    if not found:
-        return []
-    row, seconds = found[0]
-    first = f"{row.filename} {row.onset:g}-{row.offset:g} s, which lasts {round(seconds, 1):g} s"
-    if len(found) == 1:
-        return [f"1 label lies beyond the end of its recording: {first}"]
-    return [f"{len(found)} labels lie beyond the end of their recording, the first: {first}"]
-
-
 def _skipped(store: FeatureStore) -> list[str]:
     if not store.skipped:
         return []
@@ -348,25 +308,3 @@ def _too_long(bags: Bags, training: Collection, patch: float) -> list[str]:
 
 def _clips(n: int) -> str:
     return f"{n} clip" if n == 1 else f"{n} clips"
-
-
-def _refuse_without_negatives(training: Collection) -> None:
-    """Refuse labels that never say no; with times they do, outside events."""
-    targets = training.labels.bag_targets()
-    is_timed = any(row.has_times for row in training.labels)
-    if not is_timed and not (targets == 0).any() and (targets == 1).any() and np.isnan(targets).any():
-        raise DataError(
-            "every class is in every training clip for which it is known: there is nothing to tell it from; " + _UNKNOWN
-        )
-
-
-def _unlearnable(bags: Bags) -> list[str]:
-    """A line for every class that the training clips say too little about."""
-    notes = []
-    for label, column in zip(bags.classes, bags.targets.T, strict=True):
-        if not (column == 1).any():
-            notes.append(f"class {label!r} is in no training clip: it cannot be learned")
-        elif not (column == 0).any():
-            hint = f"; {_UNKNOWN}" if column.isnan().any() else ""
-            notes.append(f"class {label!r} is in every training clip: there is nothing to tell it from{hint}")
-    return notes

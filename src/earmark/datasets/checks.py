@@ -1,0 +1,99 @@
+"""Checks of labels before training: probable mistakes, as notes for the user."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from earmark.datasets.base import Collection
+from earmark.errors import DataError
+from earmark.text import counted, first_few, plural
+
+__all__ = ["check_examples", "check_labels", "check_times", "refuse_without_negatives"]
+
+_EMPTY = ("-", "background", "background noise", "n/a", "na", "nan", "nocall", "none", "nothing", "silence")
+_UNKNOWN = "empty cells mean unknown; write 0 where the class is absent"
+
+
+def check_labels(data: Collection) -> list[str]:
+    """Notes on class names that are spelled in two ways, contain several labels, or mean "nothing".
+
+    Parameters
+    ----------
+    data
+        Clips and labels; only the names of classes are checked.
+    """
+    spellings: dict[str, list[str]] = {}
+    for name in data.classes:
+        spellings.setdefault(name.strip().casefold(), []).append(name)
+    similar = [name for names in spellings.values() if len(names) > 1 for name in names]
+    joined = [name for name in data.classes if _has_several_labels(name, data.classes)]
+    empty = [name for name in data.classes if name.strip().casefold().replace("_", " ") in _EMPTY]
+    notes = []
+    if similar:
+        notes.append(
+            f"classes differ only in case or spaces: {', '.join(map(repr, similar))}; use one name if they are one"
+        )
+    if joined:
+        notes.append(
+            f"{plural(len(joined), 'class', 'classes')} {_quoted(joined)} may be several labels in one cell; use a row "
+            "for each label"
+        )
+    if empty:
+        notes.append(
+            f"class {plural(len(empty), 'name')} {_quoted(empty)} found; to mark a clip as empty, leave its label blank"
+        )
+    return notes
+
+
+def _has_several_labels(name: str, classes: Iterable[str]) -> bool:
+    """Whether a name has a semicolon, or commas and one part that is a class."""
+    return ";" in name or ("," in name and not set(classes).isdisjoint(part.strip() for part in name.split(",")))
+
+
+def _quoted(names: Iterable[str], most: int = 3) -> str:
+    return first_few(map(repr, names), most)
+
+
+def check_times(data: Collection, durations: Mapping[str, float]) -> list[str]:
+    """A note on labels beyond the end of their recording: a wrong file, or a wrong unit of time.
+
+    Parameters
+    ----------
+    durations
+        Seconds by file name; other files are not checked.
+    """
+    late = [
+        (row, seconds)
+        for name, seconds in durations.items()
+        for row in data.labels.of(name)
+        if row.onset is not None and row.offset is not None and (row.onset > seconds or row.offset > seconds + 1)
+    ]
+    if not late:
+        return []
+    row, seconds = late[0]
+    example = f"{row.filename} {row.onset:g}-{row.offset:g} s, which lasts {round(seconds, 1):g} s"
+    if len(late) == 1:
+        return [f"1 label lies beyond the end of its recording: {example}"]
+    return [f"{counted(len(late), 'label')} lie beyond the end of their recording, the first: {example}"]
+
+
+def check_examples(data: Collection, filenames: Iterable[str]) -> list[str]:
+    """A note for each class without positive or without negative examples among the training clips."""
+    notes = []
+    for label, column in zip(data.classes, data.labels.bag_targets(filenames).T, strict=True):
+        if not (column == 1).any():
+            notes.append(f"class {label!r} is in no training clip: it cannot be learned")
+        elif not (column == 0).any():
+            hint = f"; {_UNKNOWN}" if np.isnan(column).any() else ""
+            notes.append(f"class {label!r} is in every training clip: there are no negative examples{hint}")
+    return notes
+
+
+def refuse_without_negatives(data: Collection) -> None:
+    """Refuse labels without any negative; with times, clips are negative outside of events."""
+    targets = data.labels.bag_targets()
+    is_timed = any(row.has_times for row in data.labels)
+    if not is_timed and not (targets == 0).any() and (targets == 1).any() and np.isnan(targets).any():
+        raise DataError(f"every known label is positive: there are no negative examples; {_UNKNOWN}")

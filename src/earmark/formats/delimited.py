@@ -1,0 +1,237 @@
+"""Tables with delimiters: tsv as the DCASE challenges use it, and csv as spreadsheets and pandas write it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from earmark.annotations import LabelTable
+from earmark.errors import DataError
+from earmark.formats.base import FORMATS, Format, Rows, check_width
+from earmark.formats.columns import add_cells, find_columns, lay_out, presence, refuse_unknown_times
+from earmark.formats.text import (
+    check_name,
+    check_text,
+    first_line,
+    has_suffix,
+    tab_cells,
+    without_sound_suffix,
+    write_text,
+)
+
+__all__ = ["CSV", "TSV"]
+
+_LAYOUTS = {  # of tables without a heading, by the number of columns
+    1: ("filename",),
+    2: ("filename", "labels"),
+    3: ("onset", "offset", "label"),
+    4: ("filename", "onset", "offset", "label"),
+    5: ("filename", "scene", "onset", "offset", "label"),
+}
+_NUMBER = re.compile(r"\d+(\.\d*)?(e-?\d+)?", re.I)
+_IGNORED = ("scene", "scene_label", "identifier", "source_label", "index")  # columns that are not part of a label
+_SEPARATOR_LINE = re.compile(r'"?sep=([,;|\t])"?\s*', re.I)  # Excel writes one above the heading
+_BLANK = ("", "nan", "na", "n/a", "-")  # what programs write into an empty cell
+_INDEX = ("", "index", "unnamed: 0")  # pandas numbers its lines
+
+
+@FORMATS.register("csv", "table with a heading and commas, semicolons or tabs: long, or wide with a column per class")
+class CSV(Format):
+    """Any table with a heading.
+
+    Long: columns for filename, onset, offset and label under their usual names, in any order; a column `labels` holds
+    several, separated by `;`, `|` or `,`; other columns are ignored. Wide: a column with the filename and one per
+    class, with 1, 0 or an empty cell (unknown; one empty cell makes the whole table incomplete). A line `sep=;` above
+    the heading names the delimiter.
+    """
+
+    suffix = ".csv"
+
+    def _read(self, text: str, rows: Rows) -> None:
+        lines = _csv_cells(text, rows)
+        rows.line, header = next(lines, (None, []))
+        if not header:
+            return
+        columns = find_columns(header)
+        if "filename" not in columns:
+            raise DataError(
+                f"no column with file names (filename, file, clip) in the first line: {', '.join(header)}; "
+                "rename the column, or add a first line: filename,label"
+            )
+        is_long = bool(columns.keys() & {"label", "labels"})
+        if is_long:
+            refuse_unknown_times(header, columns)
+        classes = {} if is_long else _class_columns(header, columns)
+        for rows.line, cells in lines:
+            too_many = len(cells) > len(header)
+            hint = "; quote names with commas or semicolons" if too_many else "; keep the commas of empty cells"
+            check_width(cells, len(header), hint=hint)
+            if is_long:
+                add_cells(rows, {column: cells[index] for column, index in columns.items()}, separators=";|,")
+            else:
+                _add_wide(rows, cells, columns, classes)
+        if not is_long:
+            rows.line = None
+            _drop_negatives(rows, tuple(classes))
+
+    def write(self, table: LabelTable, path: Path) -> None:
+        _check_names(table, self.name, forbidden="\r")
+        text = io.StringIO(newline="")
+        csv.writer(text, lineterminator="\n").writerows(lay_out(table))
+        write_text(path, text.getvalue())
+
+    def recognises(self, path: Path, head: str) -> bool:
+        first = first_line(head)
+        is_csv = has_suffix(path, self.suffix)
+        if _SEPARATOR_LINE.fullmatch(first):
+            return True
+        cells = next(csv.reader([first], delimiter=_sniff_delimiter(first)), [])
+        has_names, has_tabs = (
+            "filename" in find_columns(cells),
+            "\t" in first,
+        )  # tables with tabs and no heading are tsv
+        return (is_csv and (has_names or not has_tabs)) or (has_names and len(cells) > 1 and not has_tabs)
+
+
+@FORMATS.register("tsv", "tab-separated table, with or without a heading: DCASE, DESED, URBAN-SED's text files")
+class TSV(Format):
+    """Columns filename, onset, offset, label (or event_label) in any order, optionally present, confidence and split.
+
+    `event_labels` holds several labels separated by commas. Empty times mean "somewhere in this file"; a file name
+    alone lists a file without events. Without a heading the number of columns decides: 2 (filename, labels), 3 (onset,
+    offset, label of the recording that the file is named after), 4 (filename first), 5 (a scene, ignored, in second
+    place). There are no quotes, so that no name can contain a tab.
+    """
+
+    suffix = ".tsv"
+
+    def _read(self, text: str, rows: Rows) -> None:
+        lines = list(tab_cells(text))
+        if not lines:
+            return
+        rows.line, header = lines[0]
+        columns, width = find_columns(header), len(header)
+        if _is_heading(header, columns):
+            _check_heading(header, columns)
+            del lines[0]
+        else:
+            rows.line, cells = next((line for line in lines if len(line[1]) > 1), lines[0])
+            columns, width = _headless_columns(cells), len(cells)
+        for rows.line, cells in lines:
+            add_cells(rows, {"filename": rows.recording, **_by_column(cells, columns, width)}, separators=",")
+
+    def write(self, table: LabelTable, path: Path) -> None:
+        _check_names(table, self.name, forbidden="\t\n\r")
+        write_text(path, "".join("\t".join(cells) + "\n" for cells in lay_out(table)))
+
+    def recognises(self, path: Path, head: str) -> bool:
+        cells = [cell.strip() for cell in first_line(head).split("\t")]
+        is_tsv = has_suffix(path, self.suffix)
+        if is_tsv or _is_heading(cells, find_columns(cells)):
+            return is_tsv or len(cells) > 1
+        named = dict(zip(_LAYOUTS.get(len(cells), ()), cells, strict=False))
+        is_timed = "onset" in named and all(_NUMBER.fullmatch(named[column]) for column in ("onset", "offset"))
+        return is_timed or (len(cells) > 1 and without_sound_suffix(cells[0]) != cells[0])
+
+
+def _csv_cells(text: str, rows: Rows) -> Iterator[tuple[int, list[str]]]:
+    """Non-blank lines of a table with quotes, as stripped cells, without a line `sep=;` above the heading."""
+    first = first_line(text)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=_sniff_delimiter(first), strict=True)
+    is_separator = bool(_SEPARATOR_LINE.fullmatch(first))
+    try:
+        for row in reader:
+            cells = [cell.strip() for cell in row]
+            if any(cells) and not is_separator:
+                yield reader.line_num, cells
+            is_separator = is_separator and not any(cells)
+    except csv.Error as error:
+        rows.line = reader.line_num
+        raise DataError(f"not a table: {error}") from error
+
+
+def _sniff_delimiter(first: str) -> str:
+    """The delimiter: named by a line `sep=;`, or else the most frequent one in the heading."""
+    named = _SEPARATOR_LINE.fullmatch(first)
+    return named[1] if named else max(",;\t", key=first.count)
+
+
+def _check_names(table: LabelTable, format: str, forbidden: str) -> None:
+    for name in (*table.filenames, *table.splits.values()):
+        check_name(name, format, forbidden)
+    for label in {row.label for row in table}:
+        check_text(label, format, forbidden)
+
+
+def _is_heading(cells: Sequence[str], columns: dict[str, int]) -> bool:
+    return bool(columns.keys() & {"filename", "onset"}) and not any(cell[:1].isdigit() for cell in cells)
+
+
+def _check_heading(cells: Sequence[str], columns: dict[str, int]) -> None:
+    for index, cell in enumerate(cells):
+        if index not in columns.values() and cell.lower() not in _IGNORED:
+            raise DataError(
+                f"unknown column {cell!r}. Known: filename, onset, offset, event_label, event_labels, present, "
+                "confidence, split; csv ignores other columns"
+            )
+    if set(columns) == {"filename", "duration"}:
+        raise DataError(f"expected labels, got durations: {', '.join(cells)}")
+    if not columns.keys() & {"label", "labels"} and set(columns) - {"filename", "split"}:
+        raise DataError(f"no column with labels (event_label) in {', '.join(cells)}")
+
+
+def _headless_columns(cells: Sequence[str]) -> dict[str, int]:
+    if len(cells) not in _LAYOUTS:
+        raise DataError(
+            "expected, without a heading, 2 columns (filename, labels), 3 (onset, offset, label), 4 (filename first) "
+            f"or 5 (filename, scene, ...), got {len(cells)}: {' | '.join(cells)}"
+        )
+    return {column: index for index, column in enumerate(_LAYOUTS[len(cells)])}
+
+
+def _by_column(cells: list[str], columns: dict[str, int], width: int) -> dict[str, str]:
+    while len(cells) > width and not cells[-1]:
+        cells = cells[:-1]
+    if len(cells) == 1 and columns.get("filename") == 0:
+        return {"filename": cells[0]}
+    check_width(cells, width)
+    return {column: cells[index] for column, index in columns.items()}
+
+
+def _class_columns(header: Sequence[str], columns: dict[str, int]) -> dict[str, int]:
+    """Columns of a wide table that are classes."""
+    taken = {columns[column] for column in ("filename", "split") if column in columns}
+    classes = [(h, i) for i, h in enumerate(header) if i not in taken and h.lower() not in _INDEX]
+    if len(dict(classes)) != len(classes):
+        raise DataError(f"two columns have the same name: {', '.join(header)}")
+    if "onset" in columns:
+        raise DataError(f"no column with labels (label, class, species, tag) in {', '.join(header)}")
+    return dict(classes)
+
+
+def _add_wide(rows: Rows, cells: Sequence[str], columns: dict[str, int], classes: dict[str, int]) -> None:
+    name = cells[columns["filename"]]
+    rows.add_file(name, cells[columns["split"]] if "split" in columns else "")
+    for label, index in classes.items():
+        is_blank = cells[index].lower() in _BLANK
+        try:
+            present = None if is_blank else presence(cells[index])
+        except DataError as error:
+            raise DataError(
+                f"column {label!r}: {error}; write 1 for yes, 0 for no, or delete the column if it is not a class"
+            ) from error
+        if present is None:
+            rows.complete = False
+        else:
+            rows.add(name, None, None, label, present)
+
+
+def _drop_negatives(rows: Rows, classes: tuple[str, ...]) -> None:
+    """In a wide table without empty cells, what is not present is absent, and needs no row."""
+    rows.classes = classes
+    if rows.complete:
+        rows.table()  # refuses lines that contradict each other
+        rows.labels = [row for row in rows.labels if row.present]
