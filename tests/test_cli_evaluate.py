@@ -14,7 +14,7 @@ from earmark.datasets import open_data
 from earmark.errors import ArgumentError, DataError, EarmarkError, ModelFileError
 from earmark.evaluation.saved import load_judgement
 from earmark.formats import write_labels
-from earmark.report.results import commands, read_run
+from earmark.reporting.results import commands, read_run
 from earmark.settings import load_recipe
 from earmark.synthesis import synthesise
 from earmark.training import create_detector

@@ -24,11 +24,11 @@ from earmark.errors import ArgumentError, DataError
 from earmark.evaluation.comparison import Entry, compare_entries, group_runs
 from earmark.evaluation.saved import save_judgement
 from earmark.experiment import Grid, gather
-from earmark.report.grid import write_grid_report
-from earmark.report.mistakes import worst_mistakes
-from earmark.report.pages import fill_text
-from earmark.report.results import commands, read_run
-from earmark.report.runs import write_report
+from earmark.reporting.grid import write_grid_report
+from earmark.reporting.mistakes import worst_mistakes
+from earmark.reporting.pages import fill_text
+from earmark.reporting.results import commands, read_run
+from earmark.reporting.runs import write_report
 from earmark.text import percent
 
 

@@ -13,8 +13,8 @@ import pytest
 from earmark.annotations import Label
 from earmark.detection.ledger import Ledger
 from earmark.errors import ArgumentError, DataError
-from earmark.report.activity import EVENT, Recording, by_clock, by_day, by_position, lanes, recorded_at
-from earmark.report.job import Job, read_job, render_job, write_job_report
+from earmark.reporting.activity import EVENT, Recording, by_clock, by_day, by_position, lanes, recorded_at
+from earmark.reporting.job import Job, read_job, render_job, write_job_report
 
 NASTY = "</script><script>alert('&')</script> \U0001f99c\u200d\U0001f525 $x$"
 

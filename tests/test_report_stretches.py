@@ -13,8 +13,8 @@ from earmark.detection.job import JobOptions, run_job
 from earmark.detection.ledger import Ledger
 from earmark.detection.outputs import JobFolder
 from earmark.errors import ArgumentError, DataError
-from earmark.report import stretches
-from earmark.report.stretches import busiest, check_stretch, check_stretches, choose_stretches, draw_stretches
+from earmark.reporting import stretches
+from earmark.reporting.stretches import busiest, check_stretch, check_stretches, choose_stretches, draw_stretches
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from earmark.errors import ArgumentError
 from earmark.evaluation.comparison import Comparison, Entry, Value
-from earmark.report.tables import comparison_table
+from earmark.reporting.tables import comparison_table
 from earmark.tables import DASH, Cell, Column, Table, number_cell, short_number
 
 COLUMNS = (

@@ -24,8 +24,8 @@ from earmark.experiment.cells import changed_settings
 from earmark.experiment.results import by_system
 from earmark.features.config import mel_matrix
 from earmark.inference.bags import ClipProbabilities
-from earmark.report.grid import write_grid_report
-from earmark.report.grid_tables import fold_table, mean_scores, published_tables
+from earmark.reporting.grid import write_grid_report
+from earmark.reporting.grid_tables import fold_table, mean_scores, published_tables
 from earmark.settings import load_recipe
 from earmark.synthesis import plan_from
 from earmark.synthesis.sources import open_bank

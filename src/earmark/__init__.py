@@ -1,25 +1,32 @@
 """earmark learns when sounds happen from labels that only say that they happen.
 
-`earmark.pooling` holds the pooling operators; `earmark.mil` a classifier for bags of anything; `earmark.keras` the
-authors' Keras layers, honouring masks. `earmark.load` opens a model and detects with it: see `earmark.detection`.
-`docs/architecture.md` shows the whole house.
+    import earmark
+    run = earmark.train("recordings", out="run", recipe="quick")
+    print(earmark.evaluate(run, "recordings"))
+    events = earmark.load(run).detect("night.flac")
+
+`earmark.api` documents the functions of this module. `earmark.pooling` holds the pooling operators, `earmark.mil` a
+classifier for bags of anything, `earmark.keras` the authors' Keras layers with masks. `docs/architecture.md` lists all
+modules.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from earmark.detection.detector import load
+    from earmark.api import compare, evaluate, load, report, synth, train
 
-__all__ = ["__version__", "load"]
+__all__ = ["__version__", "compare", "evaluate", "load", "report", "synth", "train"]
 
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """`load`, or a room, when it is first asked for: importing earmark imports nothing."""
-    if name == "load":
+    """A function of `earmark.api` or a module, imported on first use: importing earmark imports nothing else."""
+    if name == "load":  # without PyTorch, for ONNX models
         return importlib.import_module("earmark.detection.detector").load
+    if name in __all__:
+        return getattr(importlib.import_module("earmark.api"), name)
     if not name.startswith("_"):
         try:
             return importlib.import_module(f"earmark.{name}")

@@ -5,7 +5,7 @@
     print(earmark.evaluate(run, "recordings"))
     events = earmark.load(run).detect("night.flac")
     earmark.compare([run, "other-run"])
-    earmark.report([run], "report.html")
+    earmark.reporting([run], "report.html")
 
 Each command of the command line is a call of the function of the same name. Results print as short tables, render in
 notebooks, and convert with `to_dict()` and `to_pandas()`.

@@ -26,10 +26,10 @@ from earmark.experiment.results import by_system
 from earmark.formats import read_labels
 from earmark.pooling import max_alpha
 from earmark.progress import OnProgress, Progress, ignore_progress
-from earmark.report.job import write_job_report
-from earmark.report.results import active_shares, learned_alphas
-from earmark.report.runs import write_report
-from earmark.report.stretches import choose_stretches, draw_stretches
+from earmark.reporting.job import write_job_report
+from earmark.reporting.results import active_shares, learned_alphas
+from earmark.reporting.runs import write_report
+from earmark.reporting.stretches import choose_stretches, draw_stretches
 from earmark.synthesis import join, synthesise
 
 __all__ = ["SYSTEMS", "Story", "run"]

@@ -51,7 +51,7 @@ def compare(
 
 
 def _write(comparison: Comparison, result: dict[str, Any], out: Path) -> None:
-    from earmark.report.tables import comparison_table
+    from earmark.reporting.tables import comparison_table
 
     table = comparison_table(comparison)
     said = "\n".join(f"- {line}" for line in (*comparison.lines, *(f"Note: {note}" for note in comparison.notes)))
@@ -65,7 +65,7 @@ def _write(comparison: Comparison, result: dict[str, Any], out: Path) -> None:
 
 
 def _tell(comparison: Comparison) -> None:
-    from earmark.report.tables import comparison_table
+    from earmark.reporting.tables import comparison_table
     from earmark.tables import short_number
 
     console = make_console()

@@ -95,7 +95,7 @@ def _tell_scores(console: Console, story: Story) -> None:
 
 def _tell_alphas(console: Console, story: Story) -> None:
     from earmark.pooling import alpha_to_active_share
-    from earmark.report.results import frame_sizes
+    from earmark.reporting.results import frame_sizes
 
     least = frame_sizes(story.comparison.entries)  # nobody can ask for less than one frame
     console.print("Nobody said how long sounds last. What alpha learned about it", style="bold")

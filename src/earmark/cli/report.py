@@ -33,7 +33,7 @@ def report(
 
     Example: earmark report run-cap run-max --out report.html
     """
-    from earmark.report.runs import write_report
+    from earmark.reporting.runs import write_report
 
     with live_display(quiet=as_json) as display:
         written = write_report(runs, out, data=data, title=title, on_progress=display)

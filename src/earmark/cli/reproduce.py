@@ -132,8 +132,8 @@ def _run(chosen: Grid, out: Path, cache: Path, at_once: int, quiet: bool) -> Non
 def _report(chosen: Grid, rows: list[Row], out: Path, command: str, as_json: bool) -> None:
     """Tables and a page for each data set: in a folder of its own where there are several."""
     from earmark.experiment import write_results
-    from earmark.report.grid import write_grid_report
-    from earmark.report.grid_tables import published_tables, short_table
+    from earmark.reporting.grid import write_grid_report
+    from earmark.reporting.grid_tables import published_tables, short_table
 
     written, console = [], make_console(quiet=as_json)
     if len(chosen.data) > 1:

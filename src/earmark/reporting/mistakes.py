@@ -18,7 +18,7 @@ from earmark.annotations import Label, LabelTable
 from earmark.datasets import Clip
 from earmark.features import FeatureConfig
 from earmark.plots.clip import clip_figure, log_mel, within
-from earmark.report.pages import inline_audio, inline_png
+from earmark.reporting.pages import inline_audio, inline_png
 from earmark.timing import span_to_frames, time_to_frame, time_to_sample
 
 __all__ = ["Mistake", "show_mistake", "worst_mistakes"]

@@ -48,7 +48,7 @@ def fill_text(template: str, **values: Any) -> str:
 @cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("earmark.report"),
+        loader=jinja2.PackageLoader("earmark.reporting"),
         autoescape=lambda name: name is None or not name.endswith(".txt.j2"),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

@@ -21,8 +21,8 @@ from markupsafe import Markup
 from earmark.detection.ledger import Ledger
 from earmark.errors import ArgumentError, DataError
 from earmark.files import json_text
-from earmark.report.activity import EVENT, Recording, by_clock, by_day, by_position, lanes, recorded_at
-from earmark.report.pages import fill_page, write_text
+from earmark.reporting.activity import EVENT, Recording, by_clock, by_day, by_position, lanes, recorded_at
+from earmark.reporting.pages import fill_page, write_text
 from earmark.tables import Cell, Column, Table
 from earmark.text import printable
 
@@ -52,7 +52,7 @@ class Job:
     recordings
         Those that are done.
     events
-        Of these recordings, with the fields of `earmark.report.activity.EVENT`.
+        Of these recordings, with the fields of `earmark.reporting.activity.EVENT`.
     failed : (file, reason)
     pending
         Number of recordings that are neither done nor failed.
@@ -79,7 +79,7 @@ def write_job_report(folder: Path, out: Path | None = None, *, figures: Iterable
     out
         The HTML file; by default `report.html` in the folder.
     figures
-        PNG files to include: see `earmark.report.stretches`.
+        PNG files to include: see `earmark.reporting.stretches`.
     """
     page = render_job(read_job(folder), [(path.stem, path.read_bytes()) for path in figures])
     return write_text(folder / "report.html" if out is None else out, page)

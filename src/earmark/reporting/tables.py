@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from earmark.evaluation.base import Counts
     from earmark.evaluation.comparison import Comparison
     from earmark.evaluation.statistics import Interval
-    from earmark.report.results import FrameSize
+    from earmark.reporting.results import FrameSize
 
 __all__ = [
     "PAPER_COLUMNS",
@@ -101,7 +101,7 @@ def class_table(scores: Mapping[str, Interval], counts: Counts, score: str) -> T
 
     Parameters
     ----------
-    scores : system -> from `earmark.report.results.class_f1`
+    scores : system -> from `earmark.reporting.results.class_f1`
     counts
         Static counts of any of the systems.
     score
@@ -131,7 +131,7 @@ def alpha_table(
     ----------
     alphas : system -> class -> alpha
     activity : class -> (seconds, share)
-        From `earmark.report.results.active_shares`; empty if unknown.
+        From `earmark.reporting.results.active_shares`; empty if unknown.
     frames : system -> size of an output frame, where known
     """
     columns = [Column("class", is_text=True)]
@@ -157,7 +157,7 @@ def alpha_table(
 def required_activity(alpha: float, frame: FrameSize | None = None) -> str:
     """How much of a clip must be active: a share, or one output frame where the share is smaller than that.
 
-    >>> from earmark.report.results import FrameSize
+    >>> from earmark.reporting.results import FrameSize
     >>> required_activity(1.8, FrameSize(0.37, 0.037)), required_activity(9.0, FrameSize(0.37, 0.037))
     ('14 %', '0.4 s')
     >>> required_activity(9.0, FrameSize(0.023, 0.0023))

@@ -13,7 +13,7 @@ from earmark.errors import DataError
 from earmark.evaluation.comparison import Comparison
 from earmark.experiment.grid import REFERENCES, Grid, Judging, Published
 from earmark.experiment.results import Row, by_system, compare_folds
-from earmark.report.tables import PAPER_COLUMNS, clipped_interval, comparison_table
+from earmark.reporting.tables import PAPER_COLUMNS, clipped_interval, comparison_table
 from earmark.tables import Cell, Column, Table, number_cell, short_number
 from earmark.text import counted, listed
 

@@ -13,7 +13,7 @@ from earmark.annotations import LabelTable
 from earmark.evaluation import curves
 from earmark.evaluation.comparison import Entry
 from earmark.evaluation.statistics import Interval
-from earmark.report.results import dense_probabilities
+from earmark.reporting.results import dense_probabilities
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -23,11 +23,11 @@ from earmark.evaluation.saved import Saved
 from earmark.features import FeatureConfig
 from earmark.formats import read_labels
 from earmark.progress import OnProgress, Progress, ignore_progress
-from earmark.report import figures, results
-from earmark.report.mistakes import show_mistake, worst_mistakes
-from earmark.report.pages import fill_page, fill_text, inline_svg, write_text
-from earmark.report.results import Run
-from earmark.report.tables import alpha_table, class_table, comparison_table, required_activity
+from earmark.reporting import figures, results
+from earmark.reporting.mistakes import show_mistake, worst_mistakes
+from earmark.reporting.pages import fill_page, fill_text, inline_svg, write_text
+from earmark.reporting.results import Run
+from earmark.reporting.tables import alpha_table, class_table, comparison_table, required_activity
 from earmark.tables import Table
 from earmark.text import counted, listed
 

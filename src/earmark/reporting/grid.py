@@ -31,8 +31,8 @@ from earmark.files import make_folder
 from earmark.plots.clip import clip_figure, log_mel, within
 from earmark.pooling import ConstrainedAutoPool, create_pool
 from earmark.progress import OnProgress, Progress, ignore_progress
-from earmark.report.figures import DESCRIPTIONS, class_figure
-from earmark.report.grid_tables import (
+from earmark.reporting.figures import DESCRIPTIONS, class_figure
+from earmark.reporting.grid_tables import (
     by_fold,
     evaluation_table,
     fold_table,
@@ -40,9 +40,9 @@ from earmark.report.grid_tables import (
     mean_scores,
     published_tables,
 )
-from earmark.report.pages import fill_page, fill_text, inline_svg, write_text
-from earmark.report.results import bag_frames, class_f1, dense_probabilities, learned_alphas
-from earmark.report.runs import write_report
+from earmark.reporting.pages import fill_page, fill_text, inline_svg, write_text
+from earmark.reporting.results import bag_frames, class_f1, dense_probabilities, learned_alphas
+from earmark.reporting.runs import write_report
 from earmark.settings import Settings
 from earmark.tables import Table
 from earmark.text import counted, first_few, listed, plural
