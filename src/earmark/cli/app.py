@@ -22,6 +22,7 @@ from typer.core import TyperGroup
 
 from earmark import __version__
 from earmark.errors import EarmarkError
+from earmark.text import counted
 
 __all__ = ["Json", "app", "counted", "main", "make_console", "progress_bar"]
 
@@ -128,15 +129,6 @@ class _Console(Console):
 def make_console(**options: Any) -> Console:
     """Where words go. What stands in brackets, as it may in a class's name, is a word like any other."""
     return _Console(highlight=False, markup=False, soft_wrap=True, **options)
-
-
-def counted(n: int, noun: str) -> str:
-    """A number of things.
-
-    >>> counted(1, "clip"), counted(2, "clip")
-    ('1 clip', '2 clips')
-    """
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from earmark import audio
 from earmark.errors import DataError
+from earmark.text import first_few
 
 __all__ = [
     "SPLIT_NAMES",
@@ -37,16 +38,6 @@ SPLIT_NAMES: Mapping[str, str] = {
 
 class MissingDataWarning(UserWarning):
     """Labels without recording or recordings without label: left out, counted and named."""
-
-
-def first_few(names: Iterable[str], most: int = 3) -> str:
-    """Names for a message, cut short.
-
-    >>> first_few(["a.wav", "b.wav", "c.wav", "d.wav"])
-    'a.wav, b.wav, c.wav, ...'
-    """
-    listed = list(names)
-    return ", ".join([*listed[:most], *(["..."] if len(listed) > most else [])])
 
 
 def report_missing(message: str) -> None:

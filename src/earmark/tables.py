@@ -1,0 +1,267 @@
+"""One model for tables of results, written as plain text, Markdown, LaTeX, HTML, or styled for a terminal.
+
+In each column (or row) of scores the best value is bold; values that a test does not distinguish from it are underlined.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import jinja2
+from markupsafe import Markup
+
+from earmark.errors import ArgumentError
+
+if TYPE_CHECKING:
+    import rich.table
+    from rich.text import Text
+
+__all__ = ["DASH", "Cell", "Column", "Table", "number_cell", "short_number"]
+
+DASH = "\N{EN DASH}"
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    DASH: "--",
+    **{c: rf"\{c}" for c in "&%$#_{}"},
+}
+
+
+def short_number(value: float | None, digits: int = 3) -> str:
+    """A score without the zero before the point; a dash for an unknown one.
+
+    >>> short_number(0.5321), short_number(2.1), short_number(-0.04), short_number(float("nan"))
+    ('.532', '2.100', '-.040', '–')
+    """
+    if value is None or not math.isfinite(value):
+        return DASH
+    return re.sub(r"^(-?)0\.", r"\1.", f"{value:.{digits}f}")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell: its text, the value to sort by (the text if there is none), an interval, and whether it is marked.
+
+    `tied` marks a value that is not distinguishable from the best.
+    """
+
+    text: str
+    value: float | None = None
+    interval: tuple[float, float] | None = None
+    best: bool = False
+    tied: bool = False
+
+    @property
+    def interval_text(self) -> str:
+        """Both bounds; empty without an interval.
+
+        >>> number_cell(0.5, (0.41, 0.59)).interval_text
+        '.410–.590'
+        """
+        if self.interval is None or not all(map(math.isfinite, self.interval)):
+            return ""
+        return DASH.join(short_number(bound) for bound in self.interval)
+
+
+def number_cell(
+    value: float | None,
+    interval: tuple[float, float] | None = None,
+    *,
+    digits: int = 3,
+    best: bool = False,
+    tied: bool = False,
+) -> Cell:
+    """A cell with a score; a dash where there is none."""
+    known = value is not None and math.isfinite(value)
+    return Cell(short_number(value, digits), value if known else None, interval, best, tied)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column heading. Adjacent columns of the same `group` share a heading above theirs; text is left-aligned."""
+
+    heading: str
+    group: str = ""
+    is_text: bool = False
+    lower_is_better: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells below column headings, with an optional caption above and a note below.
+
+    Examples
+    --------
+    >>> columns = [Column("model", is_text=True), Column("F1", "dynamic"), Column("P", "dynamic")]
+    >>> rows = [
+    ...     [Cell("CAP"), number_cell(0.533, (0.52, 0.54), best=True), number_cell(0.622)],
+    ...     [Cell("RAP_1"), number_cell(0.529, tied=True), number_cell(None)],
+    ... ]
+    >>> print(Table(columns, rows))
+          dynamic
+    model      F1    P
+    CAP      .533 .622
+    RAP_1    .529    –
+    >>> print(Table(columns, rows).to_markdown())
+    | model | dynamic F1 | dynamic P |
+    |:---|---:|---:|
+    | CAP | **.533** | .622 |
+    | RAP\\_1 | <ins>.529</ins> | – |
+    >>> print(Table(columns, rows).to_latex(intervals=True))
+    \\begin{tabular}{lrr}
+    \\toprule
+     & \\multicolumn{2}{c}{dynamic} \\\\
+    \\cmidrule(lr){2-3}
+    model & F1 & P \\\\
+    \\midrule
+    CAP & \\textbf{.533} {\\scriptsize .520--.540} & .622 \\\\
+    RAP\\_1 & \\underline{.529} & -- \\\\
+    \\bottomrule
+    \\end{tabular}
+    """
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Cell]]
+    caption: str = ""
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if len(row) != len(self.columns):
+                raise ArgumentError(f"expected rows of {len(self.columns)} cells, got one of {len(row)}")
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+    def _repr_html_(self) -> str:
+        return str(self.to_html())
+
+    @property
+    def groups(self) -> list[tuple[str, int]]:
+        """Group headings with the number of their columns; empty if no column has a group."""
+        groups = [(name, len(list(columns))) for name, columns in groupby(column.group for column in self.columns)]
+        return groups if any(name for name, _ in groups) else []
+
+    def to_text(self, *, intervals: bool = False) -> str:
+        """As plain text, without marks."""
+        import rich.console
+
+        console = rich.console.Console(file=io.StringIO(), width=10_000, color_system=None)
+        with console.capture() as captured:
+            console.print(self.to_rich(intervals=intervals))
+        return "\n".join(line.rstrip() for line in captured.get().splitlines())
+
+    def to_rich(self, *, intervals: bool = False) -> rich.table.Table:
+        """For a terminal, with marks as text styles."""
+        import rich.table
+        from rich.text import Text
+
+        table = rich.table.Table(
+            box=None, pad_edge=False, padding=(0, 1, 0, 0), title=self.caption or None, title_justify="left"
+        )
+        above = [part for name, count in self.groups for part in _spread(name, count)]
+        for i, column in enumerate(self.columns):
+            heading = f"{above[i]}\n{column.heading}" if above else column.heading
+            table.add_column(Text(heading), justify="left" if column.is_text else "right", no_wrap=True)
+        for row in self.rows:
+            table.add_row(*(_styled(cell, intervals) for cell in row))
+        return table
+
+    def to_markdown(self, *, intervals: bool = False) -> str:
+        """As a Markdown table (GitHub's dialect)."""
+        headings = [f"{column.group} {column.heading}".strip() for column in self.columns]
+        lines = [
+            _markdown_row(map(_escape_markdown, headings)),
+            "|" + "|".join(":---" if column.is_text else "---:" for column in self.columns) + "|",
+        ]
+        for row in self.rows:
+            lines.append(_markdown_row(_markdown_cell(cell, intervals) for cell in row))
+        return "\n".join(lines)
+
+    def to_latex(self, *, intervals: bool = False) -> str:
+        """As a `tabular` that needs the package booktabs."""
+        alignment = "".join("l" if column.is_text else "r" for column in self.columns)
+        lines = [rf"\begin{{tabular}}{{{alignment}}}", r"\toprule", *self._latex_groups()]
+        lines += [_latex_row(_escape_latex(column.heading) for column in self.columns), r"\midrule"]
+        lines += [_latex_row(_latex_cell(cell, intervals) for cell in row) for row in self.rows]
+        return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
+
+    def to_html(self) -> Markup:
+        """As HTML, complete without style or script; report pages add both, and sort it by its headings."""
+        return Markup(_html_template().render(table=self))
+
+    def _latex_groups(self) -> list[str]:
+        cells, rules, first = [], [], 1
+        for name, count in self.groups:
+            cells.append(rf"\multicolumn{{{count}}}{{c}}{{{_escape_latex(name)}}}" if name else " &" * (count - 1))
+            if name:
+                rules.append(rf"\cmidrule(lr){{{first}-{first + count - 1}}}")
+            first += count
+        return [_latex_row(cells), " ".join(rules)] if cells else []
+
+
+def _spread(name: str, columns: int) -> list[str]:
+    """The words of a group's name distributed over its columns, so that the name does not widen a column."""
+    words = name.split()
+    return [*words[: columns - 1], " ".join(words[columns - 1 :]), *[""] * (columns - 1 - len(words))]
+
+
+def _styled(cell: Cell, intervals: bool) -> Text:
+    from rich.text import Text
+
+    text = Text(cell.text, style=_marked(cell, "bold", "underline", ""))
+    if intervals and cell.interval_text:
+        text = Text.assemble(text, (f" {cell.interval_text}", "dim"))
+    return text
+
+
+def _marked(cell: Cell, best: str, tied: str, plain: str) -> str:
+    """The style or pattern that a cell's mark asks for."""
+    if cell.best:
+        return best
+    return tied if cell.tied else plain
+
+
+def _markdown_row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _markdown_cell(cell: Cell, intervals: bool) -> str:
+    text = _marked(cell, "**{}**", "<ins>{}</ins>", "{}").format(_escape_markdown(cell.text))
+    return f"{text} ({cell.interval_text})" if intervals and cell.interval_text else text
+
+
+def _escape_markdown(text: str) -> str:
+    return re.sub(r"([\\`*_{}\[\]<>#|~])", r"\\\1", " ".join(text.split()))
+
+
+def _latex_row(cells: Iterable[str]) -> str:
+    return " & ".join(cells) + r" \\"
+
+
+def _latex_cell(cell: Cell, intervals: bool) -> str:
+    text = _marked(cell, r"\textbf{{{}}}", r"\underline{{{}}}", "{}").format(_escape_latex(cell.text))
+    if intervals and cell.interval_text:
+        text += rf" {{\scriptsize {_escape_latex(cell.interval_text)}}}"
+    return text
+
+
+def _escape_latex(text: str) -> str:
+    return "".join(_LATEX.get(c, c) for c in " ".join(text.split()))
+
+
+@cache
+def _html_template() -> jinja2.Template:
+    loader = jinja2.PackageLoader("earmark", "templates")
+    environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    return environment.get_template("table.html.j2")
