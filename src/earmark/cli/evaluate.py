@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,9 +19,10 @@ from earmark.files import json_text
 if TYPE_CHECKING:
     from earmark.annotations import LabelTable
     from earmark.detector import Detector
-    from earmark.evaluation.models import Grid, Judgement
+    from earmark.evaluation.result import Evaluation
+    from earmark.evaluation.scoring import EvaluationOptions
     from earmark.events import Decoder
-    from earmark.inference.bags import ClipProbabilities
+    from earmark.inference.scores import RecordingScores
 
 __all__ = ["evaluate"]
 
@@ -73,28 +75,30 @@ def evaluate(
 
     Example: earmark evaluate events.csv truth.tsv --durations durations.tsv --out judged
     """
-    from earmark.evaluation.saved import save_judgement
+    from earmark.evaluation.scoring import EvaluationOptions
     from earmark.events import Decoder
 
     about: dict[str, Any] = {"data": data, "split": split, "reference": reference or "data", "segment": segment}
     about["tune_on"] = tune_on
     decoder = Decoder(threshold=threshold, median=median, min_duration=min_duration, min_gap=min_gap)
+    options = EvaluationOptions(segment, align, with_psds=psds, decoder=decoder)
     judged: _Model | _Events
     if _is_model(model) or _is_swapped(model, Path(data)):  # the latter is refused where it is opened
         if durations is not None:
             raise ArgumentError("--durations is for events; of a model's clips the sound itself says how long they are")
         judged = _Model(model, data, split, reference, cache, quiet=as_json)
-        judgement = judged.judge(decoder, tune_on, segment, align, psds)
+        judgement = judged.judge(options, tune_on, about)
     else:
         given = {"--tune-on": tune_on, **{f"--{k.replace('_', '-')}": v for k, v in _changed(decoder).items()}}
         if used := [name for name, value in given.items() if value is not None]:
             raise ArgumentError(f"{', '.join(used)}: events are decided on already; give a model to decide otherwise")
         judged = _Events(model, data, split, reference, durations)
-        judgement = judged.judge(segment, psds)
+        judgement = judged.judge(options, about)
     folder = out or judged.home
     if folder is None:
         raise ArgumentError("say by --out in which folder to put the scores of these events")
-    result = save_judgement(folder, judgement, {**about, **judged.about})
+    judgement.save(folder)
+    result = judgement.to_dict()
     figures = _draw(folder, judged.name, judgement, judged.table, judged.about.get("alpha"))
     if as_json:
         print(json_text(result))
@@ -181,35 +185,26 @@ class _Model:
             "notes": [*_seen(path, data, split), *notes],
         }
 
-    def judge(self, decoder: Decoder, tune_on: str | None, segment: float, align: str, with_psds: bool) -> Judgement:
+    def judge(self, options: EvaluationOptions, tune_on: str | None, about: dict[str, Any]) -> Evaluation:
         from earmark.datasets.matching import first_few
-        from earmark.evaluation.models import Grid, judge
+        from earmark.evaluation.scoring import evaluate_scores
 
-        grid = Grid(self.detector.features.hop, self.detector.reduction, align)
         if tune_on is not None:
-            decoder = self._tuned(decoder, tune_on, segment, grid)
+            options = replace(options, decoder=self._tuned(options, tune_on))
         clips, skipped = self._score(self.split, self.table)
         if skipped:
             one = len(skipped) == 1
             what = "1 clip could not be read and is" if one else f"{len(skipped)} clips could not be read and are"
             self.about["notes"].append(f"{what} left out: {first_few(f'{k} ({why})' for k, why in skipped.items())}")
-        self.about |= {"skipped": skipped, "align": align, "threshold": decoder.to_dict()["threshold"]}
+        self.about |= {"skipped": skipped, "align": options.align}
+        self.about["threshold"] = options.decoder.to_dict()["threshold"]
         with make_console(stderr=True, quiet=self.quiet).status("judging ..."):
-            return judge(
-                clips,
-                self.table,
-                hop=grid.hop,
-                reduction=grid.reduction,
-                decoder=decoder,
-                segment_length=segment,
-                align=align,
-                with_psds=with_psds,
-            )
+            return evaluate_scores(clips, self.table, options, about={**about, **self.about})
 
-    def _tuned(self, decoder: Decoder, split: str, segment: float, grid: Grid) -> Decoder:
+    def _tuned(self, options: EvaluationOptions, split: str) -> Decoder:
         from earmark.datasets import open_data
-        from earmark.evaluation.models import tune_decoder
         from earmark.evaluation.references import fit_reference
+        from earmark.evaluation.thresholds import tune_thresholds
 
         if split in ("test", self.split):
             what = "the test split" if split == "test" else "the clips that are judged"
@@ -219,11 +214,9 @@ class _Model:
         table, _ = fit_reference(collection.labels, names, self.detector.classes)
         clips, _ = self._score(split, table)
         with make_console(stderr=True, quiet=self.quiet).status("tuning thresholds ..."):
-            return tune_decoder(
-                clips, table, grid, tuned_on=f"{self.data}, {split}", decoder=decoder, segment_length=segment
-            )
+            return tune_thresholds(clips, table, options, tuned_on=f"{self.data}, {split}")
 
-    def _score(self, split: str, table: LabelTable) -> tuple[list[ClipProbabilities], dict[str, str]]:
+    def _score(self, split: str, table: LabelTable) -> tuple[list[RecordingScores], dict[str, str]]:
         """Probabilities of the clips that a table speaks of, and why some have none."""
         from earmark.bags import Bags, build_store
         from earmark.cli.train import default_cache
@@ -239,7 +232,7 @@ class _Model:
         with progress_bar("probabilities", quiet=self.quiet) as progress:
             clips = []
             for clip in score_bags(self.detector.to(self.device), bags):
-                clips.append(clip)
+                clips.append(clip.as_scores(self.detector))
                 progress(len(clips), len(bags))
         wanted = set(table.filenames)
         return clips, {name: why for name, why in store.skipped.items() if name in wanted}
@@ -267,12 +260,11 @@ class _Events:
         self.name = events.stem
         self.about: dict[str, Any] = {"model": None, "events": str(events), "notes": [*notes, *more]}
 
-    def judge(self, segment: float, with_psds: bool) -> Judgement:
-        from earmark.evaluation.models import judge_events
+    def judge(self, options: EvaluationOptions, about: dict[str, Any]) -> Evaluation:
+        from earmark.evaluation.scoring import evaluate_events
 
-        return judge_events(
-            self.estimate, self.table, durations=self.durations, segment_length=segment, with_psds=with_psds
-        )
+        about = {**about, **self.about}
+        return evaluate_events(self.estimate, self.table, options, durations=self.durations, about=about)
 
 
 def _labels_of(data: str, split: str) -> LabelTable:
@@ -296,15 +288,15 @@ def _labels_of(data: str, split: str) -> LabelTable:
 
 
 def _draw(
-    folder: Path, name: str, judgement: Judgement, reference: LabelTable, alpha: list[float] | None
+    folder: Path, name: str, judgement: Evaluation, reference: LabelTable, alpha: list[float] | None
 ) -> list[Path]:
     """Figures of what there is to draw."""
     from earmark import plots
-    from earmark.evaluation.models import segment_curve
+    from earmark.evaluation.scoring import segment_curve
     from earmark.evaluation.statistics import bootstrap, ratio
 
     counts = judgement.static_counts if judgement.dynamic_counts is None else judgement.dynamic_counts
-    interval = bootstrap(counts, ratio("f1", "per_class", judgement.convention))
+    interval = bootstrap(counts, ratio("f1", "per_class", judgement.scores["convention"]))
     f1 = {
         label: float(value)
         for label, value in zip(counts.classes, interval.value, strict=True)
@@ -319,8 +311,8 @@ def _draw(
         made["f1_by_class"] = plots.f1_by_class({name: f1}, {name: own}, label=words)
     if alpha is not None:
         made["learned_alpha"] = plots.learned_alpha({name: dict(zip(counts.classes, alpha, strict=True))})
-    if judgement.dynamic is not None and judgement.grid is not None:
-        threshold = judgement.decoder.threshold if judgement.decoder else 0.5
+    if judgement.dynamic is not None and judgement.scores["grid"] is not None:
+        threshold = judgement.scores["decoder"]["threshold"]
         curve = segment_curve(judgement, reference)
         if curve.n_ref:
             mark = threshold if isinstance(threshold, float) else 0.5

@@ -16,11 +16,10 @@ were put.
 
 The paper's rule is `interpolate` and then `Decoder()`: linear interpolation to the rate of the features, and 0.5.
 
-Files, each importing only those before it: `interpolation`, `decoder`, `thresholds`.
+Thresholds are tuned by `earmark.evaluation.thresholds`.
 """
 
 from earmark.events.decoder import Decoder, DecoderStream
 from earmark.inference.interpolation import InterpolationStream, interpolate
-from earmark.events.thresholds import tune_thresholds
 
-__all__ = ["Decoder", "DecoderStream", "InterpolationStream", "interpolate", "tune_thresholds"]
+__all__ = ["Decoder", "DecoderStream", "InterpolationStream", "interpolate"]

@@ -14,6 +14,7 @@ from scipy.ndimage import median_filter
 from earmark.annotations import Label
 from earmark.errors import ArgumentError, unknown_name
 from earmark.inference.interpolation import Floats, probabilities
+from earmark.timing import frames_covering, frames_within
 
 __all__ = ["Decoder", "DecoderStream"]
 
@@ -22,7 +23,6 @@ Ints = npt.NDArray[np.int64]
 Runs = tuple[Ints, Ints, Ints, Floats]  # class, first frame, one past the last, largest probability
 
 _BLOCK = 1 << 13  # frames decoded at once: bounds memory, and stays in the cache
-_SLACK = 1e-6  # of a frame, as in `timing`: 0.3 s at a hop of 0.1 s are 3 frames
 _LONGEST_MEDIAN = 3600.0  # seconds: the filter keeps in memory all that it looks at
 _SETTINGS = ("threshold", "low", "median", "min_duration", "min_gap")
 
@@ -48,7 +48,7 @@ class Decoder:
     min_gap
         Shortest gap that parts two events, in seconds.
     tuned_on
-        What the thresholds were chosen on, where they were; see `tune_thresholds`.
+        What the thresholds were chosen on, where they were; see `earmark.evaluation.thresholds`.
 
     Examples
     --------
@@ -167,9 +167,9 @@ class DecoderStream:
         self.hop, self.filename, self.duration = hop, filename, duration
         per_class = {name: decoder._per_class(name, len(self.classes)) for name in _SETTINGS}
         self._threshold, self._low = per_class["threshold"], per_class["low"]
-        self._half = np.floor(per_class["median"] / (2 * hop) + _SLACK).astype(np.int64)
-        self._shortest = np.ceil(per_class["min_duration"] / hop - _SLACK)  # not as int64, which they may be beyond
-        self._parting = np.maximum(1, np.ceil(per_class["min_gap"] / hop - _SLACK))
+        self._half = frames_within(per_class["median"], 2 * hop).astype(np.int64)
+        self._shortest = frames_covering(per_class["min_duration"], hop)  # not as int64, which they may be beyond
+        self._parting = np.maximum(1, frames_covering(per_class["min_gap"], hop))
         self._reach = int(self._half.max())
         self._kept: Floats | None = None
         self._position = 0  # frames decided

@@ -13,8 +13,7 @@ from earmark.checkpoint import load_detector
 from earmark.datasets import open_data
 from earmark.datasets.base import Collection
 from earmark.evaluation.authors import authors_reference
-from earmark.evaluation.models import judge
-from earmark.evaluation.saved import save_judgement
+from earmark.evaluation.scoring import EvaluationOptions, evaluate_scores
 from earmark.experiment.grid import Cell, Judging
 from earmark.inference.bags import score_bags
 from earmark.settings import load_recipe
@@ -124,20 +123,15 @@ def _judge(
     for split in dict.fromkeys(judging.split for judging in judgements.values()):
         labels, store = _to_judge(collection, split, cell, cache, features_hook)
         labels = labels.with_classes(detector.classes)
-        clips = list(score_bags(detector, Bags(store, labels, device=device)))
+        bags = Bags(store, labels, device=device)
+        clips = [clip.as_scores(detector) for clip in score_bags(detector, bags)]
         about |= {"split": split, "clips": len(clips), "skipped": store.skipped}
         for name, judging in judgements.items():
             if judging.split == split:
-                judgement = judge(
-                    clips,
-                    _reference(labels, judging.reference),
-                    hop=detector.features.hop,
-                    reduction=detector.reduction,
-                    segment_length=judging.segment,
-                    align=judging.align,
-                )
                 way = {"segment": judging.segment, "align": judging.align, "reference": judging.reference}
-                save_judgement(folder / name, judgement, about | way)
+                options = EvaluationOptions(segment=judging.segment, align=judging.align)
+                reference = _reference(labels, judging.reference)
+                evaluate_scores(clips, reference, options, about=about | way).save(folder / name)
 
 
 def _to_judge(

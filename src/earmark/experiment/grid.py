@@ -42,7 +42,7 @@ from pathlib import Path
 from typing import Any
 
 from earmark.errors import ArgumentError, DataError, unknown_name
-from earmark.evaluation.models import ALIGNMENTS
+from earmark.inference.scores import ALIGNMENTS
 from earmark.settings import Settings, load_recipe
 
 __all__ = ["REFERENCES", "Cell", "Grid", "Judging", "Published", "grids", "load_grid"]

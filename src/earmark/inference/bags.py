@@ -11,6 +11,7 @@ import torch
 
 from earmark.bags import Bags
 from earmark.detector import Detector
+from earmark.inference.scores import RecordingScores
 
 __all__ = ["ClipProbabilities", "score_bags"]
 
@@ -32,6 +33,13 @@ class ClipProbabilities:
     static: npt.NDArray[np.float32]
     frames: int
     duration: float
+
+    def as_scores(self, detector: Detector) -> RecordingScores:
+        """The same, with what is needed to place frames in time."""
+        hop, reduction = detector.features.hop, detector.reduction
+        return RecordingScores(
+            self.filename, detector.classes, self.dynamic, hop, reduction, self.frames, self.duration, self.static
+        )
 
 
 @torch.inference_mode()

@@ -75,7 +75,7 @@ def curve_figure(entries: Sequence[Entry], labels: LabelTable) -> Drawing | None
     """
     found: dict[str, Curve] = {}
     for entry in entries:
-        saved = entry.judgements[0]
+        saved = entry.evaluations[0]
         dense = dense_probabilities(saved)
         if dense and saved.dynamic_counts is not None:
             durations = {name: heard.duration for name, heard in saved.probabilities().items()}
@@ -86,7 +86,7 @@ def curve_figure(entries: Sequence[Entry], labels: LabelTable) -> Drawing | None
     if not found:
         return None
     mark = _common_threshold(entries)
-    seeds = " Of several seeds the first is drawn." if any(len(entry.judgements) > 1 for entry in entries) else ""
+    seeds = " Of several seeds the first is drawn." if any(len(entry.evaluations) > 1 for entry in entries) else ""
     caption = (
         f"Precision against recall of segments, all classes together, at every threshold; marks at {mark:g}. A lower "
         f"threshold moves to the right: more is found, and less of it is right.{seeds}"
@@ -96,7 +96,7 @@ def curve_figure(entries: Sequence[Entry], labels: LabelTable) -> Drawing | None
 
 def _common_threshold(entries: Sequence[Entry]) -> float:
     """That of all models, if they share one for all classes; else 0.5."""
-    told = [(entry.judgements[0].scores.get("decoder") or {}).get("threshold") for entry in entries]
+    told = [(entry.evaluations[0].scores.get("decoder") or {}).get("threshold") for entry in entries]
     return float(told[0]) if isinstance(told[0], int | float) and told.count(told[0]) == len(told) else 0.5
 
 

@@ -274,7 +274,7 @@ def _data_figures(grid: Grid, judged: _Judged) -> dict[str, Figure]:
 def _example(collection: Collection, judged: _Judged, features: FeatureConfig) -> Figure | None:
     """The clip with the most classes, of several the first by name; None where no probabilities were kept."""
     ranked = sorted(judged.entries, key=lambda e: e.name != (judged.comparison and judged.comparison.best))
-    saved = ranked[0].judgements[0]
+    saved = ranked[0].evaluations[0]
     heard = dense_probabilities(saved)
     clips = {clip.filename: clip for clip in collection.clips if clip.filename in heard}
     if not clips:
@@ -306,9 +306,9 @@ def _class_scores(
     values: dict[str, dict[str, float]] = {}
     bars: dict[str, dict[str, tuple[float, float]]] = {}
     for entry in judged.entries:
-        classes = entry.judgements[0].static_counts.classes
+        classes = entry.evaluations[0].static_counts.classes
         if has_folds:
-            parts = [saved.scores["dynamic"] or saved.scores["static"]["maximum"] for saved in entry.judgements]
+            parts = [saved.scores["dynamic"] or saved.scores["static"]["maximum"] for saved in entry.evaluations]
             each = {label: [float(part["per_class"][label]["f1"]) for part in parts] for label in classes}
             known = {label: [value for value in own if np.isfinite(value)] for label, own in each.items()}
             values[entry.name] = {label: float(np.mean(own)) if own else np.nan for label, own in known.items()}

@@ -11,13 +11,11 @@ import numpy.typing as npt
 import torch
 
 from earmark.annotations import LabelTable
+from earmark.counts import Counts, ratio
 from earmark.errors import EarmarkError
-from earmark.evaluation.base import Counts, tally
 from earmark.evaluation.comparison import Entry
-from earmark.evaluation.models import Grid
-from earmark.evaluation.saved import Saved
+from earmark.evaluation.result import Evaluation
 from earmark.evaluation.statistics import Interval, bootstrap
-from earmark.inference.bags import ClipProbabilities
 from earmark.networks import create_network
 from earmark.pooling.bounds import alpha_to_active_share
 from earmark.report.tables import Cell, Column, Table, number_cell
@@ -45,16 +43,15 @@ def class_f1(entry: Entry, *, level: float = 0.95) -> Interval:
 
     Segments decide, or clips where the reference has no times.
     """
-    seeds = [_same_clips(entry.judgements[0], own) for own in entry.judgements]
+    seeds = [_same_clips(entry.evaluations[0], own) for own in entry.evaluations]
 
     def mean_f1(_: Counts, weights: Floats) -> Floats:
-        own = [tally(counts, weights, convention="plain").per_class["f1"] for counts in seeds]
-        return np.asarray(np.mean(own, axis=0))
+        return np.asarray(np.mean([ratio("f1", "per_class")(counts, weights) for counts in seeds], axis=0))
 
     return bootstrap(seeds[0], mean_f1, level=level)
 
 
-def _same_clips(first: Saved, own: Saved) -> Counts:
+def _same_clips(first: Evaluation, own: Evaluation) -> Counts:
     """What decides, with clips in the order of the first."""
     ours, theirs = (s.static_counts if s.dynamic_counts is None else s.dynamic_counts for s in (first, own))
     if ours.filenames == theirs.filenames:
@@ -89,10 +86,10 @@ def learned_alphas(entries: Sequence[Entry]) -> dict[str, dict[str, float]]:
     """Alpha that each model learned for each class, for those that have one; of several seeds the mean."""
     found = {}
     for entry in entries:
-        own = [saved.scores.get("alpha") for saved in entry.judgements]
+        own = [saved.scores.get("alpha") for saved in entry.evaluations]
         if all(own):
             mean = np.mean(np.array(own, float), axis=0)
-            found[entry.name] = dict(zip(entry.judgements[0].scores["classes"], mean.tolist(), strict=True))
+            found[entry.name] = dict(zip(entry.evaluations[0].scores["classes"], mean.tolist(), strict=True))
     return found
 
 
@@ -100,7 +97,7 @@ def moments(entries: Sequence[Entry]) -> dict[str, Moment]:
     """One output frame of each model, by the clips it was judged on, or else by the patches it learned from."""
     found = {}
     for entry in entries:
-        saved = entry.judgements[0]
+        saved = entry.evaluations[0]
         clips = [(own.duration, len(own.p)) for own in saved.probabilities().values()]
         if not clips and saved.config is not None:
             with suppress(EarmarkError):  # of another version
@@ -175,12 +172,6 @@ def _share_cell(share: float) -> Cell:
     return Cell(percent(share), share if np.isfinite(share) else None)
 
 
-def dense_probabilities(saved: Saved) -> dict[str, npt.NDArray[np.floating]]:
+def dense_probabilities(saved: Evaluation) -> dict[str, npt.NDArray[np.floating]]:
     """Kept probabilities at the rate of the features: {file: (frames, classes)}; empty where none were kept."""
-    if not saved.scores.get("grid"):
-        return {}
-    grid = Grid(**saved.scores["grid"])
-    return {
-        name: grid.dense(ClipProbabilities(name, p.astype(np.float32), p[0].astype(np.float32), frames, duration))
-        for name, (p, frames, duration) in saved.probabilities().items()
-    }
+    return {name: own.dense(saved.scores["grid"]["align"]) for name, own in saved.probabilities().items()}

@@ -18,7 +18,7 @@ from earmark.errors import ArgumentError, EarmarkError
 from earmark.evaluation.authors import authors_reference
 from earmark.evaluation.comparison import Comparison, Entry, compare_entries, group_runs
 from earmark.evaluation.references import fit_reference
-from earmark.evaluation.saved import Saved
+from earmark.evaluation.result import Evaluation
 from earmark.evaluation.statistics import Interval
 from earmark.features import FeatureConfig
 from earmark.files import make_folder, written_whole
@@ -74,7 +74,7 @@ def write_report(
     tell(0, _PARTS)
     comparison = runs if isinstance(runs, Comparison) else _compared(runs)
     extra = extra or Extra()
-    own = [words.read_run(saved, entry.name) for entry in comparison.entries for saved in entry.judgements]
+    own = [words.read_run(saved, entry.name) for entry in comparison.entries for saved in entry.evaluations]
     material = _open_material(own[0].saved, data)
     tell(1, _PARTS)
     tables, drawings = _results(comparison, own, material)
@@ -139,7 +139,7 @@ class _Material:
         return {} if self.labels is None else results.heard_shares(self.labels, self.durations)
 
 
-def _open_material(saved: Saved, data: str | None) -> _Material:
+def _open_material(saved: Evaluation, data: str | None) -> _Material:
     """The judged clips with their reference; or why they cannot be had."""
     scores = saved.scores
     source = data or scores.get("data")
@@ -164,7 +164,7 @@ def _results(
 ) -> tuple[dict[str, Table], dict[str, Any]]:
     """Tables and figures of the page, by name."""
     entries, statistic = comparison.entries, comparison.statistic
-    counts = entries[0].judgements[0].static_counts
+    counts = entries[0].evaluations[0].static_counts
     what = "F1 of segments" if statistic == "dynamic.f1" else "F1 of clips"
     scores: dict[str, Interval] = {e.name: results.class_f1(e, level=comparison.level) for e in entries}
     tables = {"models": comparison_table(comparison), "classes": results.class_table(scores, counts, what)}

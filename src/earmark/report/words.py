@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from earmark.checkpoint import read_model_info
 from earmark.errors import EarmarkError
 from earmark.evaluation.comparison import Comparison
-from earmark.evaluation.saved import Saved
+from earmark.evaluation.result import Evaluation
 from earmark.pooling.bounds import alpha_to_active_share
 from earmark.report.tables import DASH, short_number
 
@@ -72,7 +72,7 @@ class Moment(NamedTuple):
 class Run:
     """What a run folder says about itself, as far as it does."""
 
-    saved: Saved
+    saved: Evaluation
     entry: str
     config: str
     """Text of its config.toml; empty where there is none."""
@@ -94,7 +94,7 @@ class Run:
             return "weak"
 
 
-def read_run(saved: Saved, entry: str) -> Run:
+def read_run(saved: Evaluation, entry: str) -> Run:
     """Read what lies beside a judgement, or where its model is."""
     model = Path(str(saved.scores.get("model") or ""))
     places = [saved.folder, *([model.parent] if model.name else [])]
@@ -238,7 +238,7 @@ def commands(runs: Sequence[Run], out: Path) -> list[str]:
     return [*lines, shlex.join(["earmark", "report", *folders, "--out", str(out)])]
 
 
-def _evaluate_command(saved: Saved) -> str:
+def _evaluate_command(saved: Evaluation) -> str:
     scores, model = saved.scores, Path(saved.scores["model"])
     options = {name: scores.get(name) for name in ("split", "reference", "segment", "align")}
     options |= {**(scores.get("decoder") or {}), "tuned_on": None, "tune_on": scores.get("tune_on")}
