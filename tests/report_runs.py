@@ -8,10 +8,9 @@ import torch
 from earmark import audio
 from earmark.checkpoint import write_tensors
 from earmark.datasets import open_data
-from earmark.evaluation.models import judge
-from earmark.evaluation.saved import save_judgement
+from earmark.evaluation.scoring import evaluate_scores
 from earmark.features import FeatureConfig
-from earmark.inference.bags import ClipProbabilities
+from earmark.inference.scores import RecordingScores
 from earmark.settings import load_recipe
 
 NASTY = "<script>alert(1)</script>"
@@ -36,7 +35,7 @@ def write_data(folder):
 
 
 def write_run(folder, data, pool, seed, noise, *, alpha=None):
-    """A run folder with everything a judged run has, whose detector is wrong in a share `noise` of the frames."""
+    """A run folder with everything an evaluated run has, whose detector is wrong in a share `noise` of the frames."""
     rng = np.random.default_rng(seed)
     collection = open_data(data, "test")
     labels = collection.labels.with_classes(CLASSES)
@@ -47,8 +46,7 @@ def write_run(folder, data, pool, seed, noise, *, alpha=None):
         wrong = rng.random(truth.shape) < noise
         p = np.where(wrong, 1 - truth, truth) * 0.8 + 0.2 * rng.random(truth.shape)
         p = np.clip(p, 0, 1).astype(np.float32)
-        clips.append(ClipProbabilities(clip.filename, p, p.mean(0), frames, SECONDS))
-    judgement = judge(clips, labels, hop=FEATURES.hop, reduction=REDUCTION)
+        clips.append(RecordingScores(clip.filename, CLASSES, p, FEATURES.hop, REDUCTION, frames, SECONDS, p.mean(0)))
     folder.mkdir(parents=True)
     settings = load_recipe("quick").changed({"pool": pool, "seed": str(seed)})
     (folder / "config.toml").write_text(settings.to_toml())
@@ -66,5 +64,5 @@ def write_run(folder, data, pool, seed, noise, *, alpha=None):
         line = {"epoch": 1, "loss": 0.5, "validation": {"loss": 0.5, "accuracy": 0.9, "f1": 0.5}, "best": True}
         (folder / "log.jsonl").write_text(json.dumps({**line, "alpha": alpha}) + "\n")
     known = {"model": str(folder / "model.safetensors"), "data": str(data), "split": "test", "alpha": alpha}
-    save_judgement(folder, judgement, {**known, "align": "middle"})
+    evaluate_scores(clips, labels, about={**known, "align": "middle"}).save(folder)
     return folder

@@ -12,7 +12,7 @@ from earmark.checkpoint import save_detector
 from earmark.cli import app
 from earmark.datasets import open_data
 from earmark.errors import ArgumentError, DataError, EarmarkError, ModelFileError
-from earmark.evaluation.saved import load_judgement
+from earmark.evaluation.result import Evaluation
 from earmark.formats import write_labels
 from earmark.reporting.results import commands, read_run
 from earmark.settings import load_recipe
@@ -76,7 +76,7 @@ def test_a_judged_run_keeps_scores_events_probabilities_and_figures(world, run):
     assert {path.name for path in (world / "a").iterdir()} >= LEFT
     figures = {path.stem for path in (world / "a" / "figures").iterdir()}
     assert figures == {"f1_by_class", "learned_alpha", "precision_recall"}
-    saved = load_judgement(world / "a")
+    saved = Evaluation.load(world / "a")
     assert saved.scores["clips"] == len(open_data(world / "data", "test"))
     assert saved.scores["decoder"]["threshold"] == 0.5
     assert saved.scores["config"]["pool"]["name"] == "cap"
@@ -92,10 +92,10 @@ def test_a_reference_may_come_from_elsewhere(world, run, tmp_path):
     write_labels(table, tmp_path / "truth.csv", "csv")
     said = evaluate(run, "@a", "@data", "--reference", tmp_path / "truth.csv", "--out", tmp_path / "out")
     notes = [line for line in said.splitlines() if line.startswith("Note: ")]
-    assert any("1 file of the reference was found by part of its name" in note for note in notes)
+    assert any("1 file of the reference was matched by part of its name" in note for note in notes)
     assert "Note: 1 file of the reference is not among the clips and is left out: nowhere.wav" in notes
-    assert "Note: 1 label of the reference is not known to the model and is not judged: aardvark" in notes
-    mine, own = load_judgement(tmp_path / "out").scores, json.loads(evaluate(run, "@a", "@data", "--json"))
+    assert "Note: 1 label of the reference is unknown to the model and not evaluated: aardvark" in notes
+    mine, own = Evaluation.load(tmp_path / "out").scores, json.loads(evaluate(run, "@a", "@data", "--json"))
     assert mine["notes"] == [note.removeprefix("Note: ") for note in notes]
     assert mine["reference"] == str(tmp_path / "truth.csv")
     assert mine["dynamic"]["overall"] == own["dynamic"]["overall"]
@@ -137,7 +137,7 @@ def test_what_is_to_be_typed_again_gives_the_same_scores(world, run, tmp_path, m
     told = json.loads(run("evaluate", "@a", "@data", "--tune-on", "validate", "--median", 0.5, "--json"))
     (line,) = [
         line
-        for line in commands([read_run(load_judgement(world / "a"), "a")], tmp_path / "page.html")
+        for line in commands([read_run(Evaluation.load(world / "a"), "a")], tmp_path / "page.html")
         if line.startswith("earmark evaluate")
     ]
     assert line.endswith("--median 0.5 --tune-on validate")
@@ -162,12 +162,12 @@ def test_clips_that_the_model_learned_from_are_mentioned(split, due, world, run,
         assert ("flatter" in said) == (is_known and due is not None)
         if is_known and due:
             assert f"Note: {due}; clips that it does not know say what it is worth" in said
-            assert load_judgement(tmp_path).scores["notes"][0].startswith(due)  # which reports show
+            assert Evaluation.load(tmp_path).scores["notes"][0].startswith(due)  # which reports show
 
 
 def test_events_made_elsewhere_are_judged_without_model_or_sound(world, run, tmp_path):
     evaluate(run, "@a", "@data", "--out", tmp_path / "model")
-    model = load_judgement(tmp_path / "model")
+    model = Evaluation.load(tmp_path / "model")
     durations = tmp_path / "durations.tsv"
     name = model.static_counts.filenames[0]
     durations.write_text(f"filename\tduration\n{name}\t10.0\n")
@@ -211,7 +211,7 @@ def test_runs_are_compared_in_words_and_tables(world, run, tmp_path):
     assert "No difference: 2 runs of cap that differ only in the seed" in run("compare", "@a", "@b")
     with pytest.raises(ArgumentError, match="at least two runs"):
         run("compare", "@a")
-    with pytest.raises(DataError, match=r"data: not judged yet; run: earmark evaluate .*data DATA"):
+    with pytest.raises(DataError, match=r"data: not evaluated yet; run: earmark evaluate .*data DATA"):
         run("compare", "@a", "@data")
 
 
@@ -234,11 +234,11 @@ def test_labels_without_times_are_given_as_the_reason_for_dashes(world, run, tmp
     weak = LabelTable([row._replace(onset=None, offset=None) for row in labels])
     write_labels(weak, tmp_path / "weak.csv", "csv")
     said = evaluate(run, "@a", "@data", "--reference", tmp_path / "weak.csv", "--out", tmp_path / "out")
-    assert said.count("Note: no scores of segments and events: the reference says only that a class is in a clip") == 1
-    assert said.count("Note: the numbers are rough: only 1 clip was judged") == 1
-    assert load_judgement(tmp_path / "out").scores["dynamic"] is None
+    assert said.count("Note: no scores of segments and events: the reference has no times; ") == 1
+    assert said.count("Note: the numbers are rough: only 1 clip was evaluated") == 1
+    assert Evaluation.load(tmp_path / "out").scores["dynamic"] is None
     run("report", tmp_path / "out", "--out", tmp_path / "page.html")
-    assert "the reference says only that a class is in a clip, not when" in (tmp_path / "page.html").read_text()
+    assert "the reference has no times; " in (tmp_path / "page.html").read_text()
 
 
 def test_the_curve_of_the_report_is_that_of_the_figures(world, run, tmp_path, monkeypatch):

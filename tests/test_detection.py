@@ -25,7 +25,6 @@ from earmark.detection.ledger import Ledger
 from earmark.detection.outputs import JobFolder, check_formats, choose_names, table_name
 from earmark.detection.spans import LocalExecutor, Plan, Span, plan, score_files, score_span
 from earmark.errors import ArgumentError, DataError
-from earmark.evaluation.models import decode_clip
 from earmark.events import Decoder
 from earmark.inference.bags import score_bags
 from earmark.settings import load_recipe
@@ -169,7 +168,9 @@ def test_a_clip_has_the_events_that_evaluate_decides(scaling, tmp_path, rng):
     (clip,) = score_bags(detector.eval(), Bags(store, data.labels.with_classes(detector.classes)))
     threshold = float(np.median(clip.dynamic[:, 0]))
     decoder = Decoder(threshold=threshold)
-    wanted = decode_clip(clip, decoder, detector.classes, detector.features.hop, detector.reduction, align="middle")
+    wanted = decoder.decode(
+        clip.as_scores(detector).dense(), detector.features.hop, detector.classes, "a.wav", duration=clip.duration
+    )
     found = load(model, device="cpu").detect(folder / "a.wav", decoder=decoder)
     assert len(wanted) >= 2
     assert [e.label for e in found] == [e.label for e in wanted]

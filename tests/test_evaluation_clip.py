@@ -92,14 +92,9 @@ def test_a_miss_and_a_false_alarm_in_one_clip_are_a_substitution():
 def test_the_two_rules_differ_for_a_short_event_and_the_mean():
     dynamic = np.zeros((1, 20, 1))
     dynamic[0, 7] = 0.9
-    by_maximum = clip.evaluate([[1]], clip.maximum(dynamic), rule="maximum")
+    by_maximum = clip.evaluate([[1]], dynamic.max(1), rule="maximum")
     by_pooled = clip.evaluate([[1]], dynamic.mean(1), rule="pooled")
     assert (by_maximum.overall.recall, by_pooled.overall.recall) == (1.0, 0.0)
-
-
-def test_padding_is_no_maximum():
-    dynamic = np.array([[[0.1, 0.2], [0.3, 0.1], [0.9, NAN]]])
-    assert clip.maximum(dynamic, [[True, True, False]]).tolist() == [[0.3, 0.2]]
 
 
 def test_labels_with_and_without_times_are_compared():
@@ -129,21 +124,18 @@ def test_names_of_labels_are_checked_as_for_segments():
         (
             lambda: clip.counts([1, 0], [1, 0]),
             ArgumentError,
-            r"must both be \(clips, classes\), found \(2,\) and \(2,\)",
+            r"of shape \(clips, classes\), got \(2,\) and \(2,\)",
         ),
-        (lambda: clip.counts([[1, 0]], [[1]]), ArgumentError, r"found \(1, 2\) and \(1, 1\)"),
-        (lambda: clip.counts([[0.5]], [[1]]), DataError, "targets must be 1, 0, or NaN for unknown"),
+        (lambda: clip.counts([[1, 0]], [[1]]), ArgumentError, r"got \(1, 2\) and \(1, 1\)"),
+        (lambda: clip.counts([[0.5]], [[1]]), DataError, "expected targets of 1, 0, or NaN for unknown"),
         (lambda: clip.roc_auc([[1], [0]], [[1], [NAN]]), DataError, "the probability of class 0 in clip 1 is NaN"),
         (
             lambda: clip.counts([[1]], [[1]], threshold=[0.5, 0.5]),
             ArgumentError,
-            r"one for each of 1 classes, found \(2,",
+            r"one for each of 1 classes, got \(2,",
         ),
         (lambda: clip.counts([[1]], [[1]], classes=["a", "b"]), ArgumentError, "1 clips and 2 classes are named"),
         (lambda: clip.evaluate([[1]], [[1]], rule="mean"), ArgumentError, "rule='mean' is not known"),
-        (lambda: clip.maximum([[0.5]]), ArgumentError, r"\(bags, frames, classes\), found shape \(1, 1\)"),
-        (lambda: clip.maximum([[[0.5]]], [[True, True]]), ArgumentError, r"mask must be \(bags, frames\) = \(1, 1\)"),
-        (lambda: clip.maximum([[[0.5]], [[0.5]]], [[True], [False]]), DataError, "bag 1 has no frames"),
     ],
 )
 def test_calls_that_mean_nothing(call, error, message):

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_evaluation_saved import judged
+from test_evaluation_result import evaluated
 
+from earmark.counts import Counts
 from earmark.errors import ArgumentError, DataError
-from earmark.evaluation.base import Counts
 from earmark.evaluation.comparison import Entry, compare_entries, group_runs
-from earmark.evaluation.saved import Saved, save_judgement
+from earmark.evaluation.result import Evaluation
 from earmark.events import Decoder
 from earmark.files import json_text
 from earmark.settings import load_recipe
@@ -32,7 +32,7 @@ def segments(rng, skill):
 
 def saved(counts, folder="run", **about):
     scores = {"segment": 1.0, "convention": "plain", "reference_fingerprint": "f", "decoder": {"threshold": 0.5}}
-    return Saved(Path(folder), {**scores, **about}, counts, None, counts, None)
+    return Evaluation({**scores, **about}, counts, dynamic_counts=counts, _folder=Path(folder))
 
 
 def entry(name, rng, *skills, **about):
@@ -63,10 +63,26 @@ def test_what_is_clearly_better_is_called_better(rng):
     assert alone.lines[0] == "Best by F1 of segments: rap; it is better than the other"
 
 
+def test_a_comparison_is_shown_as_a_table(rng):
+    comparison = compare_entries([entry("max", rng, 0.6), entry("<rap>", rng, 0.75)])
+    lines = str(comparison).splitlines()
+    assert lines[0] == "300 clips, segments of 1 s"
+    f1 = comparison.values["max"]["dynamic.f1"]
+    (row,) = [line for line in lines if line.startswith("max ")]
+    assert f"{f1.value:.3f}".removeprefix("0") in row.split()
+    assert f"max: {f1.value:.3f}, 95 % interval {f1.low:.3f} to {f1.high:.3f}".replace(" 0.", " .") in lines
+    assert comparison.lines[0] in lines
+    assert "&lt;rap&gt;" in comparison._repr_html_()
+    assert "<rap>" not in comparison._repr_html_()
+    frame = comparison.to_pandas()
+    assert frame.index.tolist() == ["max", "<rap>"]
+    assert frame.loc["max", ["dynamic.f1", "dynamic.f1.low", "dynamic.f1.high"]].tolist() == list(f1)
+
+
 def test_luck_in_training_is_not_taken_for_merit(rng):
     """Each pair of runs differs clearly, but so do the seeds of one system."""
     lucky, unlucky = entry("lucky", rng, 0.60, 0.72, 0.66), entry("unlucky", rng, 0.58, 0.69, 0.63)
-    one, other = (Entry(name, own.judgements[k : k + 1]) for name, own, k in (("a", lucky, 1), ("b", unlucky, 0)))
+    one, other = (Entry(name, own.evaluations[k : k + 1]) for name, own, k in (("a", lucky, 1), ("b", unlucky, 0)))
     assert compare_entries([one, other]).verdicts[0].is_different
     comparison = compare_entries([lucky, unlucky])
     assert comparison.tied == ("unlucky",)
@@ -92,13 +108,13 @@ def test_runs_that_differ_only_by_seed_are_no_difference(rng):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"segment": 0.1}, r"a and b cannot be compared: judged by segments of 1 s and by segments of 0.1 s"),
-        ({"convention": "sed_eval"}, "judged by the convention plain and by the convention sed_eval"),
-        ({"reference_fingerprint": "g"}, "judged against different references, both called data, which changed"),
+        ({"segment": 0.1}, r"a and b cannot be compared: evaluated with segments of 1 s and of 0.1 s"),
+        ({"convention": "sed_eval"}, "evaluated by the convention plain and by the convention sed_eval"),
+        ({"reference_fingerprint": "g"}, "evaluated against different references, both called data, which changed"),
         ({"reference_fingerprint": "g", "reference": "authors"}, "different references, data and authors"),
     ],
 )
-def test_what_was_judged_otherwise_is_not_compared(change, message, rng):
+def test_what_was_evaluated_otherwise_is_not_compared(change, message, rng):
     one, other = saved(segments(rng, 0.6), "a"), saved(segments(rng, 0.6), "b", **change)
     with pytest.raises(ArgumentError, match=message):
         compare_entries([Entry("a", (one,)), Entry("b", (other,))])
@@ -107,22 +123,24 @@ def test_what_was_judged_otherwise_is_not_compared(change, message, rng):
 def test_other_clips_and_classes_are_not_compared(rng):
     counts = segments(rng, 0.6)
     one, fewer = saved(counts, "a"), saved(counts.select(range(200)), "b")
-    with pytest.raises(ArgumentError, match="judged on different clips, 300 and 200, of which only one has 200, 201"):
+    with pytest.raises(
+        ArgumentError, match="evaluated on different clips, 300 and 200, of which only one has 200, 201"
+    ):
         compare_entries([Entry("a", (one,)), Entry("b", (fewer,))])
     parts = vars(counts)
     for classes, message in ((("cat", "owl"), "different classes; only one has dog, owl"), (("dog", "cat"), "order")):
         with pytest.raises(ArgumentError, match=message):
             compare_entries([Entry("a", (one,)), Entry("b", (saved(Counts(**{**parts, "classes": classes}), "b"),))])
-    with pytest.raises(ArgumentError, match="two entries are called 'a'"):
+    with pytest.raises(ArgumentError, match="two systems are called 'a'"):
         compare_entries([Entry("a", (one,)), Entry("a", (one,))])
-    with pytest.raises(ArgumentError, match="nothing to compare"):
+    with pytest.raises(ArgumentError, match="expected at least one system to compare"):
         compare_entries([])
 
 
 def test_decoders_that_differ_are_mentioned(rng):
     tuned = {"decoder": {"threshold": [0.3, 0.4], "tuned_on": "validate"}}
     comparison = compare_entries([entry("a", rng, 0.6), entry("b", rng, 0.6, **tuned)])
-    assert "decided on in different ways: a: threshold 0.5; b: threshold tuned" in comparison.notes[1]
+    assert "decoded with different settings: a: threshold 0.5; b: threshold tuned" in comparison.notes[1]
 
 
 def test_a_ratio_without_divisor_is_nan_and_no_error(rng):
@@ -147,7 +165,7 @@ def test_seeds_judged_on_one_clip_with_events_are_tied(times, rng):
     )
     comparison = compare_entries([one, other])
     assert comparison.tied == ("b",)
-    assert comparison.verdicts[0].text.endswith(f"(3 clips, 2 and {times} seeds: too little to tell)")
+    assert comparison.verdicts[0].text.endswith(f"(3 clips, 2 and {times} seeds: too few to decide)")
     assert comparison.verdicts[0].scores[0] > comparison.verdicts[0].scores[1]
     json_text(comparison.to_dict())
 
@@ -155,7 +173,7 @@ def test_seeds_judged_on_one_clip_with_events_are_tied(times, rng):
 @pytest.fixture
 def runs(tmp_path, rng):
     """Four runs judged on the same clips: one pool twice by seed, once with another option, and another pool."""
-    judgement = judged(rng)
+    evaluation = evaluated(rng)
     changes = {
         "a": {"pool": "rap", "seed": "0"},
         "b": {"pool": "rap", "seed": "1"},
@@ -163,15 +181,15 @@ def runs(tmp_path, rng):
         "d": {"pool": "max", "supervision": "strong"},
     }
     for name, change in changes.items():
-        save_judgement(tmp_path / name, judgement, {"align": "middle"})
+        replace(evaluation, scores={**evaluation.scores, "align": "middle"}).save(tmp_path / name)
         (tmp_path / name / "config.toml").write_text(load_recipe("quick").changed(change).to_toml())
-    save_judgement(tmp_path / "e", judgement, {})
+    evaluation.save(tmp_path / "e")
     return [tmp_path / name for name in "abcde"]
 
 
 def test_runs_are_grouped_by_what_they_were_told(runs):
     entries = group_runs([*runs, runs[0]])
-    found = {entry.name: [own.folder.name for own in entry.judgements] for entry in entries}
+    found = {entry.name: [own.folder.name for own in entry.evaluations] for entry in entries}
     assert found == {"rap": ["a", "b"], "rap penalty 0.01": ["c"], "strong": ["d"], "e": ["e"]}
     assert [entry.name for entry in group_runs(runs[:2])] == ["rap"]
     text = (runs[1] / "config.toml").read_text()
@@ -183,7 +201,7 @@ def test_runs_are_grouped_by_what_they_were_told(runs):
     (runs[1] / "config.toml").write_text(text)
     comparison = compare_entries(entries)
     assert len(comparison.tied) == 3  # they are all the same
-    assert "the numbers are rough: only 6 clips were judged" in comparison.notes[-1]
+    assert "the numbers are rough: only 6 clips were evaluated" in comparison.notes[-1]
     (runs[0] / "config.toml").write_text("[training")
     with pytest.raises(DataError, match=r"config.toml: not TOML"):
         group_runs(runs)
@@ -202,9 +220,9 @@ def test_runs_are_grouped_by_what_they_were_told(runs):
     ],
 )
 def test_systems_are_called_by_what_was_set_otherwise(changes, names, rng, tmp_path):
-    judgement = judged(rng)
+    evaluation = evaluated(rng)
     for i, change in enumerate(changes):
-        save_judgement(tmp_path / str(i), judgement, {"align": "middle"})
+        replace(evaluation, scores={**evaluation.scores, "align": "middle"}).save(tmp_path / str(i))
         told = {"pool": "rap", "epochs": "40", "width": "0.5", **change}
         (tmp_path / str(i) / "config.toml").write_text(load_recipe("quick").changed(told).to_toml())
     assert [entry.name for entry in group_runs(tmp_path / str(i) for i in range(len(changes)))] == names
@@ -212,7 +230,9 @@ def test_systems_are_called_by_what_was_set_otherwise(changes, names, rng, tmp_p
 
 def test_a_threshold_is_named_where_it_differs(tmp_path):
     for name, decoder in (("a", Decoder(threshold=0.3)), ("b", Decoder(median=0.5))):
-        save_judgement(tmp_path / name, replace(judged(np.random.default_rng(0)), decoder=decoder), {})
+        evaluation = evaluated(np.random.default_rng(0))
+        evaluation.scores["decoder"] = decoder.to_dict()
+        evaluation.save(tmp_path / name)
         (tmp_path / name / "config.toml").write_text(load_recipe("quick").changed({"pool": "rap"}).to_toml())
     entries = group_runs([tmp_path / "a", tmp_path / "b"])
     assert [entry.name for entry in entries] == ["rap threshold 0.3", "rap threshold 0.5 median 0.5"]

@@ -48,10 +48,11 @@ def judged_twice(sed_eval, reference, estimate, durations=None):
     classes = list(reference.classes)
     segments = sed_eval.SegmentBasedMetrics(classes, time_resolution=1.0)
     events = sed_eval.EventBasedMetrics(classes, t_collar=0.2, percentage_of_length=0.2)
-    ours = segment.evaluate(reference, estimate, durations=durations).overall
+    ours = segment.evaluate(reference, estimate, durations=durations, convention="sed_eval").overall
     theirs = by_sed_eval(segments, reference, estimate, durations)
     yield from zip(("segment F1", "segment error rate"), (ours.f1, ours.error_rate), theirs, strict=True)
-    ours, theirs = event.evaluate(reference, estimate).overall, by_sed_eval(events, reference, estimate)
+    ours = event.evaluate(reference, estimate, convention="sed_eval").overall
+    theirs = by_sed_eval(events, reference, estimate)
     yield from zip(("event F1", "event error rate"), (ours.f1, ours.error_rate), theirs, strict=True)
 
 

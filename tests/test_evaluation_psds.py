@@ -298,26 +298,31 @@ SCORES = {"a.wav": [[0.5], [0.1]]}
 @pytest.mark.parametrize(
     ("scores", "options", "error", "message"),
     [
-        (SCORES, {}, ArgumentError, "say when the frames are once: by hop or by edges"),
-        (SCORES, {"hop": 1.0, "edges": {"a.wav": [0, 1, 2]}}, ArgumentError, "say when the frames are once"),
-        (SCORES, {"hop": 0}, ArgumentError, "hop must be positive and finite, got 0"),
+        (SCORES, {}, ArgumentError, "expected the times of frames either as hop or as edges"),
+        (SCORES, {"hop": 1.0, "edges": {"a.wav": [0, 1, 2]}}, ArgumentError, "expected the times of frames"),
+        (SCORES, {"hop": 0}, ArgumentError, "expected a hop above 0 s, got 0"),
         (
             SCORES,
             {"hop": 1, "classes": ["dgo"]},
             ArgumentError,
             "reference label='dog' is not known; did you mean 'dgo'",
         ),
-        ({}, {"hop": 1}, DataError, "there are no scores"),
+        ({}, {"hop": 1}, DataError, "expected scores of at least one file"),
         ({"b.wav": [[0.5]]}, {"hop": 1}, DataError, "a.wav: in the reference but without scores"),
         (SCORES, {"edges": {}}, DataError, "a.wav: has scores but no edges"),
         (SCORES, {"hop": 1, "durations": {"b.wav": 1}}, DataError, "a.wav: has scores but no duration"),
-        (SCORES, {"hop": 1, "durations": {"a.wav": 0}}, DataError, "a.wav: a duration must be positive and finite"),
-        ({"a.wav": [0.5]}, {"hop": 1}, DataError, r"a.wav: scores must be \(frames, 1 classes\), found shape \(1,\)"),
+        (SCORES, {"hop": 1, "durations": {"a.wav": 0}}, DataError, "a.wav: expected a duration above 0 s, got 0"),
+        ({"a.wav": [0.5]}, {"hop": 1}, DataError, r"a.wav: expected scores \(frames, 1 classes\), got shape \(1,\)"),
         ({"a.wav": [[math.nan]]}, {"hop": 1}, DataError, "a.wav: a score is NaN or infinite"),
-        ({"a.wav": [[math.inf]]}, {"hop": 1}, DataError, "a.wav: a score is NaN or infinite; only -inf may be"),
+        ({"a.wav": [[math.inf]]}, {"hop": 1}, DataError, "a.wav: a score is NaN or infinite; only -inf is allowed"),
         (SCORES, {"hop": 1, "classes": ["dog", "dog"]}, ArgumentError, "a class is named twice in classes: dog, dog"),
-        (SCORES, {"edges": {"a.wav": [0, 1]}}, DataError, r"a.wav: 2 frames have 3 edges, found shape \(2,\)"),
-        (SCORES, {"edges": {"a.wav": [0, 1, 1]}}, DataError, "a.wav: edges of frames must be finite, increasing"),
+        (SCORES, {"edges": {"a.wav": [0, 1]}}, DataError, r"a.wav: expected 3 edges for 2 frames, got shape \(2,\)"),
+        (
+            SCORES,
+            {"edges": {"a.wav": [0, 1, 1]}},
+            DataError,
+            "a.wav: expected edges of frames that are finite, increasing",
+        ),
     ],
 )
 def test_scores_that_do_not_fit(judge, scores, options, error, message):
@@ -331,31 +336,31 @@ def test_no_classes_at_all():
 
 
 def test_events_without_length_cannot_be_covered():
-    with pytest.raises(DataError, match=r"a.wav: 'dog' at 0.5 s has no length to be covered"):
+    with pytest.raises(DataError, match=r"a.wav: 'dog' at 0.5 s has length 0 and cannot be covered"):
         psds.evaluate([("a.wav", 0.5, 0.5, "dog")], SCORES, hop=1.0)
 
 
 def test_settings_that_mean_nothing():
-    with pytest.raises(ArgumentError, match="segment must be positive and finite, got 0"):
+    with pytest.raises(ArgumentError, match="expected a segment length above 0 s, got 0"):
         curves.evaluate(REFERENCE, SCORES, hop=1.0, segment=0)
     segments = curves.counts(REFERENCE, SCORES, hop=1.0)
     with pytest.raises(ArgumentError, match=r"label='dgo' is not known; did you mean 'dog'"):
         curves.curve(segments, "dgo")
-    with pytest.raises(ArgumentError, match=r"weights must be one per clip, \(1,\), got shape \(2,\)"):
+    with pytest.raises(ArgumentError, match=r"expected one weight per clip, \(1,\), got shape \(2,\)"):
         curves.curve(segments, weights=[1, 1])
-    with pytest.raises(ArgumentError, match=r"weights must be one per clip, \(1,\), got shape \(2,\)"):
+    with pytest.raises(ArgumentError, match=r"expected one weight per clip, \(1,\), got shape \(2,\)"):
         psds.scores(psds.counts(REFERENCE, SCORES, hop=1.0), weights=[1, 1])
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"dtc": 0.0}, r"dtc=0.0 must be a share in \(0, 1\]"),
-        ({"cttc": 70, "alpha_ct": 1.0}, r"cttc=70 must be a share"),
-        ({"alpha_st": -1.0}, "weights must not be negative, got alpha_ct=0.0, alpha_st=-1.0"),
+        ({"dtc": 0.0}, r"expected dtc in \(0, 1\], got 0.0"),
+        ({"cttc": 70, "alpha_ct": 1.0}, r"expected cttc in \(0, 1\], got 70"),
+        ({"alpha_st": -1.0}, "expected weights of at least 0, got alpha_ct=0.0, alpha_st=-1.0"),
         ({"alpha_ct": 0.5}, "cttc and alpha_ct go together, got cttc=None, alpha_ct=0.5"),
         ({"cttc": 0.3}, "cttc and alpha_ct go together, got cttc=0.3, alpha_ct=0.0"),
-        ({"max_efpr": 0.0}, "max_efpr=0.0 must be positive and finite"),
+        ({"max_efpr": 0.0}, "expected max_efpr above 0 and finite, got 0.0"),
     ],
 )
 def test_scenarios_that_mean_nothing(settings, message):

@@ -24,13 +24,13 @@ def test_everything_left_out_is_counted_and_named():
     assert table.filenames == ("x/a.flac",)
     assert [row.label for row in table] == ["dog"]
     assert notes == (
-        "1 file of the reference was found by part of its name: a.wav for x/a.flac",
+        "1 file of the reference was matched by part of its name: a.wav with x/a.flac",
         "1 file of the reference is not among the clips and is left out: b.wav",
-        "2 clips have no reference and are not judged: x/c.flac, x/d.flac",
-        "1 class is nowhere in the reference, so that finding it is wrong: owl",
+        "2 clips have no reference and are not evaluated: x/c.flac, x/d.flac",
+        "1 class is nowhere in the reference, so all of its detections are wrong: owl",
     )
     _, notes = fit_reference(TRUTH, ["a.wav", "b.wav"], ["dog"])
-    assert notes == ("1 label of the reference is not known to the model and is not judged: cat",)
+    assert notes == ("1 label of the reference is unknown to the model and not evaluated: cat",)
     with pytest.raises(DataError, match=r"no file of the reference is among the clips: it names a.wav, b.wav, the cl"):
         fit_reference(TRUTH, ["z.wav"])
     with pytest.raises(DataError, match=r"^the model knows bat, owl; the labels know cat, dog: no class in common$"):
@@ -52,8 +52,8 @@ def test_clips_that_an_estimate_lacks_are_ones_in_which_nothing_was_found():
     assert len(table) == 2
     assert notes == (
         "1 file of the estimate is not among the clips and is left out: z.wav",
-        "1 clip is not in the estimate, so nothing was found in it: b.wav",
-        "1 label of the estimate is nowhere in the reference, so that finding it is wrong: owl",
+        "1 clip is not in the estimate, so it has no detections: b.wav",
+        "1 label of the estimate is nowhere in the reference, so all of its detections are wrong: owl",
     )
     with pytest.raises(
         DataError, match=r"no file of the estimate is in the reference: it names z, the reference a.wav"
@@ -69,18 +69,18 @@ def test_durations_are_read(separator, tmp_path):
     seconds, (table, notes) = fit_durations(read_durations(path), TRUTH)
     assert seconds == {"a.wav": 10.0, "x/c.wav": 5.0}
     assert table.filenames == ("a.wav", "b.wav", "x/c.wav")
-    assert notes == ("1 clip is in the durations only, so nothing is to be heard there: x/c.wav",)
+    assert notes == ("1 clip is in the durations only, so it counts as having no events: x/c.wav",)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("file\tseconds\na\t1\n", "columns filename and duration expected, found file, seconds"),
-        ("filename\tduration\na\n", r":2: 2 columns expected, 1 found"),
+        ("file\tseconds\na\t1\n", "expected columns filename and duration, got file, seconds"),
+        ("filename\tduration\na\n", r":2: expected 2 columns, got 1"),
         ("filename\tduration\na\tlong\n", r":2: duration is not a number: 'long'"),
-        ("filename\tduration\na\t-1\n", r":2: a file name and a duration in seconds expected, found a, -1"),
-        ("filename\tduration\na\t1\na\t2\n", r":3: a lasts 1 s further up, and 2 s here"),
-        ("filename\tduration\n", "holds no durations"),
+        ("filename\tduration\na\t-1\n", r":2: expected a file name and a duration in seconds, got a, -1"),
+        ("filename\tduration\na\t1\na\t2\n", r":3: a has two durations, 1 s and 2 s"),
+        ("filename\tduration\n", "expected durations, got none"),
     ],
 )
 def test_durations_that_cannot_be_meant_are_refused(text, message, tmp_path):

@@ -11,8 +11,9 @@ import pytest
 from reference import segment as slow
 
 from earmark.annotations import LabelTable
+from earmark.counts import ratios
 from earmark.errors import ArgumentError, DataError
-from earmark.evaluation import base, segment
+from earmark.evaluation import segment
 from earmark.evaluation.authors import authors_reference
 from earmark.formats import read_labels, write_labels
 
@@ -94,7 +95,9 @@ def test_random_cases_equal_sed_eval(length, oracle):
     for seed in range(300):
         reference, estimate, names, labels, durations = random_case(seed)
         table = LabelTable(reference, filenames=names)
-        ours = segment.evaluate(table, estimate, segment=length, classes=labels, durations=durations)
+        ours = segment.evaluate(
+            table, estimate, segment=length, classes=labels, durations=durations, convention="sed_eval"
+        )
         assert_equal(ours, judged_by(oracle, reference, estimate, labels, length, durations, names))
 
 
@@ -121,7 +124,7 @@ def test_street_fold_1_has_the_published_scores(shared, oracle):
     assert ours.overall.accuracy == pytest.approx(0.8424479, abs=5e-8)
     reference, estimate = map(read_labels, pair)
     for length in (0.1, 0.5, 1.0, 2.0):
-        ours = segment.evaluate(*pair, segment=length)
+        ours = segment.evaluate(*pair, segment=length, convention="sed_eval")
         assert_equal(ours, judged_by(oracle, reference, estimate, reference.classes, length))
 
 
@@ -138,14 +141,14 @@ def test_pairs_that_sed_eval_is_tested_with(true, said, shared, oracle):
     reference = read_labels(folder / f"{true}.txt")
     estimate = read_labels(folder / f"{said}.txt").renamed({said: true})
     for length in (0.1, 1.0):
-        ours = segment.evaluate(reference, estimate, segment=length)
+        ours = segment.evaluate(reference, estimate, segment=length, convention="sed_eval")
         assert_equal(ours, judged_by(oracle, reference, estimate, reference.classes, length))
 
 
 def test_desed_has_the_scores_of_the_printed_report(shared, oracle):
     folder = shared / "metrics" / "desed_student"
     pair = folder / "validation.tsv", folder / "predictions0.5.csv"
-    ours = segment.evaluate(*pair)
+    ours = segment.evaluate(*pair, convention="sed_eval")
     report = (folder / "segment_f1.txt").read_text()
     overall, macro = (
         report.split("Class-wise average")[0],
@@ -164,7 +167,7 @@ def test_desed_with_durations_equals_sed_eval(shared, oracle):
     with (folder / "validation_durations.tsv").open() as file:
         durations = {row["filename"]: float(row["duration"]) for row in csv.DictReader(file, delimiter="\t")}
     reference, estimate = read_labels(folder / "validation.tsv"), read_labels(folder / "predictions0.5.csv")
-    ours = segment.evaluate(reference, estimate, durations=durations)
+    ours = segment.evaluate(reference, estimate, durations=durations, convention="sed_eval")
     assert_equal(ours, judged_by(oracle, reference, estimate, reference.classes, 1.0, durations, durations))
 
 
@@ -184,7 +187,7 @@ def test_an_estimate_that_the_reference_knows_nothing_of_is_an_error_or_a_false_
     reference = [("a.wav", 0, 1, "dog")]
     with pytest.raises(DataError, match=r"the estimate has 4 files \('1', '2', '3', ...\) that the reference does not"):
         segment.evaluate(reference, [(str(k), 0, 1, "dog") for k in range(1, 5)])
-    with pytest.raises(DataError, match=r"the estimate has 1 label \('dgo'\) outside the classes judged \(dog\)"):
+    with pytest.raises(DataError, match=r"the estimate has 1 label \('dgo'\) outside the classes to evaluate \(dog\)"):
         segment.evaluate(reference, [("a.wav", 0, 1, "dgo")])
     found = segment.counts(reference, [("b.wav", 0, 2, "dog"), ("a.wav", 0, 1, "cat")], missing="empty")
     assert (found.filenames, found.classes) == (("a.wav", "b.wav"), ("dog", "cat"))
@@ -193,7 +196,7 @@ def test_an_estimate_that_the_reference_knows_nothing_of_is_an_error_or_a_false_
 
 
 def test_classes_that_are_named_are_all_there_is():
-    with pytest.raises(DataError, match=r"the reference has 1 label \('cat'\) outside the classes judged \(dog\)"):
+    with pytest.raises(DataError, match=r"the reference has 1 label \('cat'\) outside the classes to evaluate \(dog\)"):
         segment.evaluate([("a.wav", 0, 1, "cat")], [], classes=["dog"])
     assert list(segment.evaluate([], [], classes=["dog", "cat"]).per_class) == ["dog", "cat"]
 
@@ -238,12 +241,12 @@ def test_a_day_in_short_segments():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"segment": 0}, r"segment=0 must be a length in seconds above 0"),
-        ({"segment": math.inf}, r"segment=inf must be a length"),
-        ({"durations": {"b": 1.0}}, r"durations lack 1 of 2 clips, the first 'a'"),
-        ({"durations": {"a": math.nan}}, r"'a' cannot last nan seconds"),
+        ({"segment": 0}, r"expected a segment length above 0 s, got 0"),
+        ({"segment": math.inf}, r"above 0 s, got inf"),
+        ({"durations": {"b": 1.0}}, r"expected durations of 2 clips, 1 are missing, first 'a'"),
+        ({"durations": {"a": math.nan}}, r"'a': expected a duration in seconds, got nan"),
         ({"missing": "drop"}, r"missing='drop' is not known. Choose from: error, empty"),
-        ({"convention": "sklearn"}, r"convention='sklearn' is not known. Choose from: sed_eval, plain"),
+        ({"convention": "sklearn"}, r"convention='sklearn' is not known. Choose from: plain, sed_eval"),
     ],
 )
 def test_calls_that_mean_nothing(options, message):
@@ -257,18 +260,11 @@ def test_an_estimate_must_say_when(present):
         segment.evaluate([("a", 0, 1, "dog")], [("a", None, None, "dog", present)])
 
 
-def test_names_that_do_not_match_are_found():
-    found = base.compare_names([("a", 0, 1, "dog"), ("c", 0, 1, "cat")], [("a", 0, 1, "dgo"), ("b", 0, 1, "cat")])
-    assert found == base.Differences(["c"], ["b"], ["dog"], ["dgo"])
-    table = LabelTable([("a", 0, 1, "dog")])
-    assert base.compare_names(table, table) == base.Differences([], [], [], [])
-
-
 def test_a_class_never_found_is_forgiven_by_sed_eval_and_not_by_the_plain_convention():
     reference = [("a", 0, 1, "dog"), ("a", 0, 1, "cat")]
     estimate = [("a", 0, 1, "dog"), ("a", 0, 1, "bird")]
-    theirs = segment.evaluate(reference, estimate, missing="empty")
-    plain = segment.evaluate(reference, estimate, missing="empty", convention="plain")
+    plain = segment.evaluate(reference, estimate, missing="empty")
+    theirs = segment.evaluate(reference, estimate, missing="empty", convention="sed_eval")
     assert theirs.macro.f1 == 1.0
     assert theirs.per_class["bird"].error_rate > 1e15
     assert plain.macro.f1 == pytest.approx(1 / 3)
@@ -282,16 +278,16 @@ def test_resampled_clips_are_weights():
     counts = segment.counts(LabelTable(reference, filenames=names), estimate, classes=labels)
     drawn = np.array([[0, 0, 2], [1, 2, 2]]) % len(names)
     weights = np.stack([np.bincount(row, minlength=len(names)) for row in drawn])
-    tally = base.tally(counts, weights, convention="plain")
-    assert tally.per_class["f1"].shape == (2, len(labels))
+    drawn_scores = ratios(counts, weights)
+    assert drawn_scores["per_class"]["f1"].shape == (2, len(labels))
     for k, row in enumerate(drawn):
-        scores = base.scores(counts.select(row), convention="plain")
+        scores = segment.scores(counts.select(row))
         assert counts.select(row).filenames == tuple(names[i] for i in row)
         for part in ("overall", "macro"):
-            np.testing.assert_equal(getattr(tally, part)["f1"][k], getattr(scores, part).f1)
-            np.testing.assert_equal(getattr(tally, part)["error_rate"][k], getattr(scores, part).error_rate)
-    with pytest.raises(ArgumentError, match=r"weights of shape \(..., \d\) expected, one per clip, found \(7,\)"):
-        base.tally(counts, np.ones(7))
+            np.testing.assert_equal(drawn_scores[part]["f1"][k], getattr(scores, part).f1)
+            np.testing.assert_equal(drawn_scores[part]["error_rate"][k], getattr(scores, part).error_rate)
+    with pytest.raises(ArgumentError, match=r"expected weights of shape \(..., \d\), one per clip, got \(7,\)"):
+        ratios(counts, np.ones(7))
 
 
 def test_scores_become_dictionaries():

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from earmark.counts import Counts, ratios
 from earmark.errors import ArgumentError, DataError
 from earmark.evaluation import segment
 from earmark.evaluation import statistics as module
-from earmark.evaluation.base import Counts, tally
 from earmark.evaluation.statistics import (
     bootstrap,
     compare,
@@ -90,7 +90,7 @@ def test_resamples_of_counts_are_the_scores_of_those_clips(rng, monkeypatch):
         average, _, name = statistic.rpartition(".")
         for w, value in zip(weights, f(counts, weights), strict=True):
             drawn = counts.select(np.repeat(np.arange(30), w.astype(int)))
-            np.testing.assert_allclose(value, getattr(tally(drawn), average or "overall")[name])
+            np.testing.assert_allclose(value, ratios(drawn)[average or "overall"][name])
 
 
 def test_intervals_of_every_average_hold_their_scores(rng):
@@ -431,45 +431,45 @@ def test_holm_raises_p_values_step_by_step():
 
 def test_what_means_nothing_is_refused(rng):
     counts, array = some_counts(rng), clips(rng, 5)
-    with pytest.raises(ArgumentError, match=r"level must be between 0 and 1, as 0\.95, found 95"):
+    with pytest.raises(ArgumentError, match=r"expected a level between 0 and 1, such as 0\.95, got 95"):
         bootstrap(counts, level=95)
-    with pytest.raises(ArgumentError, match="repetitions must be at least 1, found 0"):
+    with pytest.raises(ArgumentError, match="expected at least 1 repetition, got 0"):
         compare(counts, counts, repetitions=0)
     with pytest.raises(ArgumentError, match=r"statistic='f2' is not known\. Choose from: f1, precision"):
         bootstrap(counts, "f2")
     with pytest.raises(ArgumentError, match="average='micro' is not known"):
         bootstrap(counts, "micro.f1")
-    with pytest.raises(DataError, match="there are no clips, so nothing can be said"):
+    with pytest.raises(DataError, match="expected at least one clip, got none"):
         bootstrap(np.zeros((0, 3)), f1)
-    with pytest.raises(ArgumentError, match=r"only single numbers can be compared, the statistic gives \(4,\)"):
+    with pytest.raises(ArgumentError, match=r"expected a statistic with one value, got shape \(4,\)"):
         compare(counts, counts, "per_class.f1")
-    with pytest.raises(ArgumentError, match="on the same clips and classes only"):
+    with pytest.raises(ArgumentError, match="only be compared on the same clips and classes"):
         compare(counts, counts.select(range(29)))
-    with pytest.raises(ArgumentError, match="counts of one kind and shape expected"):
+    with pytest.raises(ArgumentError, match="expected counts of the same kind and shape"):
         compare(array, array[:4], f1)
-    with pytest.raises(ArgumentError, match="counts of one kind and shape expected"):
+    with pytest.raises(ArgumentError, match="expected counts of the same kind and shape"):
         compare(counts, array, f1)
-    with pytest.raises(ArgumentError, match="a comparison needs at least two models, found 1"):
+    with pytest.raises(ArgumentError, match="expected at least two models to compare, got 1"):
         compare_models({"a": counts})
     with pytest.raises(ArgumentError, match="against='c' is not known"):
         compare_models({"a": counts, "b": counts}, against="c")
-    with pytest.raises(ArgumentError, match="at least two seeds are needed to see how they differ, found 1"):
+    with pytest.raises(ArgumentError, match="expected at least two seeds to estimate their variance, got 1"):
         seed_variance([counts])
-    with pytest.raises(DataError, match="at least two clips are needed to see how they differ, found 1"):
+    with pytest.raises(DataError, match="expected at least two clips to estimate their variance, got 1"):
         seed_variance([array[:1], array[:1]], f1)
-    with pytest.raises(DataError, match="the statistic has no value for some seed"), np.errstate(invalid="ignore"):
+    with pytest.raises(DataError, match="the statistic is undefined for some seed"), np.errstate(invalid="ignore"):
         seed_variance([np.zeros((5, 3))] * 2, f1)
 
 
 @pytest.mark.parametrize(
     ("scores", "options", "error", "message"),
     [
-        (np.zeros(4), {}, DataError, r"scores must be \(blocks, methods\), at least two of each, found shape \(4,\)"),
-        (np.zeros((1, 4)), {}, DataError, r"at least two of each, found shape \(1, 4\)"),
-        (np.full((3, 3), np.nan), {}, DataError, "scores must be numbers, found NaN"),
-        (np.zeros((3, 2)), {"names": ["a", "a"]}, ArgumentError, "2 different names expected, one per method"),
+        (np.zeros(4), {}, DataError, r"expected scores \(blocks, methods\), at least two of each, got shape \(4,\)"),
+        (np.zeros((1, 4)), {}, DataError, r"at least two of each, got shape \(1, 4\)"),
+        (np.full((3, 3), np.nan), {}, DataError, "in all blocks, got NaN"),
+        (np.zeros((3, 2)), {"names": ["a", "a"]}, ArgumentError, "expected 2 different names, one per method"),
         (np.zeros((3, 2)), {"names": ["a", "b"], "control": "c"}, ArgumentError, "control='c' is not known"),
-        (np.zeros((3, 2)), {"level": 1}, ArgumentError, "level must be between 0 and 1"),
+        (np.zeros((3, 2)), {"level": 1}, ArgumentError, "expected a level between 0 and 1"),
     ],
 )
 def test_scores_that_cannot_be_ranked_are_refused(scores, options, error, message):

@@ -13,7 +13,7 @@ from reference import events as slow
 import earmark.events.decoder
 from earmark.annotations import LabelTable
 from earmark.errors import ArgumentError, DataError
-from earmark.events import Decoder, InterpolationStream, interpolate, tune_thresholds
+from earmark.events import Decoder, InterpolationStream, interpolate
 
 HOP = 1024 / 44100
 CLASSES = ("dog", "cat", "bird")
@@ -260,87 +260,6 @@ def test_a_finished_stream_says_so():
         stream.update([[0.5]])
     with pytest.raises(ArgumentError, match="this stream is finished already"):
         stream.finish()
-
-
-def validation_data(rng, n_clips=20):
-    """Clips of 10 s in which class 0 speaks up at 0.3 and class 1 only at 0.8; nobody ever hears class 2."""
-    rows, scores = [], {}
-    for i in range(n_clips):
-        name = f"{i}.wav"
-        p = rng.random((100, 3)) * np.array([0.22, 0.72, 0.4])
-        for c, level in ((0, 0.3), (1, 0.8)):
-            first = int(rng.integers(0, 60))
-            p[first : first + 30, c] = level
-            rows.append((name, first / 10, first / 10 + 3, CLASSES[c]))
-        scores[name] = p
-    return scores, LabelTable(rows, classes=CLASSES, splits=dict.fromkeys(scores, "validate"))
-
-
-def test_tuning_finds_the_thresholds_that_part(rng):
-    scores, reference = validation_data(rng)
-    tuned = tune_thresholds(scores, reference, 0.1, tuned_on="validate")
-    assert tuned.threshold == (0.3, 0.75, 0.5)  # nearest to 0.5 of those that part; the third is never heard
-    assert tuned.low is None
-    assert tuned.tuned_on.startswith("validate: 20 clips, labels ")
-    again = tune_thresholds(dict(reversed(scores.items())), reference, 0.1, tuned_on="validate")
-    assert again == tuned
-    fewer = tune_thresholds(dict(list(scores.items())[:5]), reference, 0.1, tuned_on="validate")
-    assert fewer.tuned_on != tuned.tuned_on
-    assert Decoder.from_dict(tuned.to_dict()) == tuned
-
-
-def test_tuning_keeps_the_other_settings_and_cuts_low(rng):
-    scores, reference = validation_data(rng)
-    base = Decoder(0.6, low=0.4, median=0.3, min_duration=0.2)
-    tuned = tune_thresholds(scores, reference, 0.1, tuned_on="v", decoder=base)
-    assert (tuned.median, tuned.min_duration) == (0.3, 0.2)
-    assert tuned.threshold[0] <= 0.3
-    assert tuned.low[0] == tuned.threshold[0]
-    assert tuned.low[1:] == (0.4, 0.4)
-
-
-def test_tuning_picks_the_best_candidate_by_the_slow_count(rng):
-    """On noise, where no threshold is right, with a class that is unknown in half of the clips."""
-    scores = {f"{i}.wav": np.round(rng.random((50, 3)), 2) for i in range(6)}
-    rows = [(f"{i}.wav", 0.5 * i, 0.5 * i + 1.7, CLASSES[i % 2]) for i in range(6)]
-    rows += [(f"{i}.wav", None, None, "bird") for i in range(3)]
-    rows += [(f"{i}.wav", 1.0, 3.0, "bird") for i in range(3, 6)]
-    reference = LabelTable(rows, classes=CLASSES)
-    candidates = (0.9, 0.95, 0.99)
-    tuned = tune_thresholds(scores, reference, 0.1, tuned_on="v", candidates=candidates)
-    for c, label in enumerate(CLASSES):
-        f1 = []
-        for threshold in candidates:
-            truth, guess = [], []
-            for name, p in scores.items():
-                if label == "bird" and name in ("0.wav", "1.wav", "2.wav"):
-                    continue
-                own = [(row.onset, row.offset) for row in reference.of(name) if row.label == label]
-                found = [e[:2] for e in slow.decode(p[:, c], 0.1, threshold, threshold, 0, 0, 0)]
-                for s in range(5):
-                    truth.append(any(on < s + 1 - 1e-9 and off > s + 1e-9 for on, off in own))
-                    guess.append(any(on < s + 1 - 1e-9 and off > s + 1e-9 for on, off in found))
-            f1.append(slow.segment_f1(truth, guess))
-        assert f1[candidates.index(tuned.threshold[c])] == max(f1) > 0
-
-
-def test_tuning_refuses_test_clips_and_what_means_nothing(rng):
-    scores, reference = validation_data(rng, 3)
-    reference.splits["1.wav"] = "test"
-    with pytest.raises(ArgumentError, match=r"'1\.wav' belongs to the test split; thresholds are tuned on validation"):
-        tune_thresholds(scores, reference, 0.1, tuned_on="validate")
-    reference.splits.clear()
-    with pytest.raises(ArgumentError, match="tuned_on must say what the thresholds are tuned on"):
-        tune_thresholds(scores, reference, 0.1, tuned_on="")
-    with pytest.raises(ArgumentError, match="segment must be a positive number of seconds, found 0"):
-        tune_thresholds(scores, reference, 0.1, tuned_on="v", segment=0)
-    with pytest.raises(ArgumentError, match="tuning needs at least one clip and one candidate"):
-        tune_thresholds({}, reference, 0.1, tuned_on="v")
-    weak = LabelTable([(name, None, None, label) for name in scores for label in CLASSES], classes=CLASSES)
-    with pytest.raises(DataError, match="says of no class when it is active; tuning needs strong labels"):
-        tune_thresholds(scores, weak, 0.1, tuned_on="v")
-    with pytest.raises(ArgumentError, match=r"'b.wav' is not among the 3 files"):
-        tune_thresholds({"b.wav": scores["0.wav"]}, reference, 0.1, tuned_on="v")
 
 
 @settings(max_examples=60, deadline=None)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import soundfile
 from report_runs import NASTY, write_data, write_run
-from test_evaluation_saved import judged
+from test_evaluation_result import evaluated
 from typer.testing import CliRunner
 
 from earmark import plots
@@ -22,7 +22,6 @@ from earmark.annotations import LabelTable
 from earmark.cli import app
 from earmark.errors import ArgumentError, DataError
 from earmark.evaluation.comparison import Entry, compare_entries, group_runs
-from earmark.evaluation.saved import save_judgement
 from earmark.experiment import Grid, gather
 from earmark.reporting.grid import write_grid_report
 from earmark.reporting.mistakes import worst_mistakes
@@ -122,7 +121,7 @@ def test_alpha_never_asks_for_less_than_a_frame(kept, data, tmp_path):
 )
 def test_the_page_describes_the_training_labels(supervision, classes, labels, runs):
     (entry, *_) = group_runs(runs[:1])
-    run = read_run(entry.judgements[0], "cap")
+    run = read_run(entry.evaluations[0], "cap")
     scores = {**run.saved.scores, "classes": run.saved.scores["classes"][:classes]}
     run = replace(run, saved=replace(run.saved, scores=scores), config=f'[training]\nsupervision = "{supervision}"')
     assert labels in fill_text("lead.txt.j2", comparison=compare_entries([entry]), runs=[run])
@@ -143,7 +142,7 @@ def test_the_bound_of_cap_is_what_the_operator_allows(tmp_path, rng, monkeypatch
     for cell in grid.cells:
         folder = tmp_path / "cells" / cell.name
         known = {"data": "folder:nowhere", "split": "test", "alpha": [1.0, 2.0]}
-        save_judgement(folder / "clean", judged(np.random.default_rng(0)), known)
+        evaluated(np.random.default_rng(0), **known).save(folder / "clean")
         (folder / "config.toml").write_text(cell.settings.to_toml())
         (folder / "log.jsonl").write_text('{"epoch": 1, "best": true}\n')
     drawn = {}
@@ -180,7 +179,7 @@ def test_the_page_says_how_to_repeat_it(page, runs, data):
 def test_without_the_data_the_page_says_so_in_one_line(runs, tmp_path):
     """And entries may come with names of one's own."""
     (cap, *_) = group_runs(runs)
-    entries = [Entry("my <own>", cap.judgements), runs[-1]]
+    entries = [Entry("my <own>", cap.evaluations), runs[-1]]
     page = write_report(entries, tmp_path / "page.html", data=str(tmp_path / "gone"))[0].read_text(encoding="utf-8")
     assert re.search(r"The clips are not available: .*gone.*Give their location with --data\.", page)
     assert "<audio" not in page
@@ -249,7 +248,7 @@ def test_what_the_reference_does_not_know_is_no_mistake():
 
 def test_evaluate_is_repeated_with_what_it_was_told(runs):
     (entry, *_) = group_runs(runs[:1])
-    saved = entry.judgements[0]
+    saved = entry.evaluations[0]
     decoder = {"threshold": 0.3, "low": None, "median": 0.5, "tuned_on": None}
     saved.scores.update(decoder=decoder, reference="truth file.jams", segment=0.1, psds={"psds1": 0.1, "psds2": 0.2})
     (_, line, _) = commands([read_run(saved, "cap")], runs[0] / "page.html")

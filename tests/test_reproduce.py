@@ -17,13 +17,12 @@ from earmark import audio
 from earmark.annotations import LabelTable
 from earmark.cli import main
 from earmark.errors import DataError, TrainingError
-from earmark.evaluation.models import judge
-from earmark.evaluation.saved import save_judgement
+from earmark.evaluation.scoring import EvaluationOptions, evaluate_scores
 from earmark.experiment import gather, load_grid, write_results
 from earmark.experiment.cells import changed_settings
 from earmark.experiment.results import by_system
 from earmark.features.config import mel_matrix
-from earmark.inference.bags import ClipProbabilities
+from earmark.inference.scores import RecordingScores
 from earmark.reporting.grid import write_grid_report
 from earmark.reporting.grid_tables import fold_table, mean_scores, published_tables
 from earmark.settings import load_recipe
@@ -79,15 +78,15 @@ def judge_cell(cell, folder, judgements):
         truth = labels.frame_targets(name, frames, HOP)
         wrong = rng.random(truth.shape) < NOISE[cell.system]
         p = np.where(wrong, 1 - truth, truth).astype(np.float32)
-        clips.append(ClipProbabilities(name, p, p.mean(0) * 1.8, frames, SECONDS))
+        clips.append(RecordingScores(name, labels.classes, p, HOP, 1, frames, SECONDS, p.mean(0) * 1.8))
     folder.mkdir(parents=True)
     (folder / "config.toml").write_text(cell.settings.to_toml())
     (folder / "log.jsonl").write_text('{"epoch": 1, "best": true}\n')
     alpha = [1.0 + cell.seed, 3.0] if cell.system in ("RAP 1e-3", "CAP") else None
     for name, judging in judgements.items():
-        found = judge(clips, labels, hop=HOP, reduction=1, align=judging.align)
         about = {"data": "folder:nowhere", "reference": judging.reference, "split": "test", "seed": cell.seed}
-        save_judgement(folder / name, found, {**about, "alpha": alpha})
+        options = EvaluationOptions(align=judging.align)
+        evaluate_scores(clips, labels, options, about={**about, "alpha": alpha}).save(folder / name)
 
 
 @pytest.fixture(scope="module")

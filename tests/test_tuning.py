@@ -18,11 +18,11 @@ from earmark.cli import app
 from earmark.cli.app import main
 from earmark.datasets import MissingDataWarning, open_data
 from earmark.errors import ArgumentError, DataError, MissingExtraError, TrainingError
-from earmark.evaluation.models import judge
-from earmark.evaluation.saved import load_judgement, save_judgement
-from earmark.evaluation.statistics import compare_models, ratio
+from earmark.evaluation.result import Evaluation
+from earmark.evaluation.scoring import EvaluationOptions, evaluate_scores
+from earmark.evaluation.statistics import compare_models
 from earmark.events import Decoder
-from earmark.inference.bags import ClipProbabilities
+from earmark.inference.scores import RecordingScores
 from earmark.plots import tuning_figure
 from earmark.settings import load_recipe
 from earmark.training.run import run
@@ -104,29 +104,24 @@ def test_a_search_tries_the_papers_lambdas_first_and_keeps_the_best(whole):
     assert [float(row["f1"]) for row in table] == pytest.approx([t.f1 for t in found.trials], abs=1e-6)
     assert [row["verdict"] for row in table].count("best") == 1
     assert (out / table[0]["folder"]) == found.trials[0].folder
-    counts = {str(trial.number): load_judgement(trial.folder).dynamic_counts for trial in found.trials}
-    verdicts = compare_models(counts, ratio("f1", convention="plain"), against=str(found.best.number))
+    counts = {str(trial.number): Evaluation.load(trial.folder).dynamic_counts for trial in found.trials}
+    verdicts = compare_models(counts, "f1", against=str(found.best.number))
     tied = {int(name) for verdict in verdicts if not verdict.is_different for name in verdict.names}
     assert {trial.number for trial in found.tied} == tied - {found.best.number}
 
 
 def test_the_threshold_is_the_best_of_each_trial(whole):
     found, out = whole
-    saved = load_judgement(found.best.folder)
+    saved = Evaluation.load(found.best.folder)
     decoder = Decoder.from_dict(json.loads((out / "decoder.json").read_text())["decoder"])
     assert decoder == Decoder.from_dict(saved.scores["decoder"])
     assert decoder.threshold == found.best.values["threshold"]
     assert decoder.tuned_on.startswith("recordings, validate: 6 clips, labels ")
     reference = open_data(found.best.folder.parents[2] / "recordings", "validate").labels
-    grid = saved.scores["grid"]
     for trial in found.trials:
-        clips = [
-            ClipProbabilities(name, own.p, own.p.max(0), own.frames, own.duration)
-            for name, own in load_judgement(trial.folder).probabilities().items()
-        ]
+        clips = Evaluation.load(trial.folder).probabilities().values()
         for t in (0.1, 0.3, 0.5, 0.7, 0.9):
-            decoder = Decoder(threshold=t)
-            other = judge(clips, reference, hop=grid["hop"], reduction=grid["reduction"], decoder=decoder)
+            other = evaluate_scores(clips, reference, EvaluationOptions(decoder=Decoder(threshold=t)))
             assert other.dynamic.overall.f1 <= trial.f1 + 1e-12
     assert len({trial.values["threshold"] for trial in found.trials}) > 1
 
@@ -221,7 +216,7 @@ def test_clips_of_the_test_split_have_no_part_in_it(folder, whole, tmp_path):
     assert same(found.trials, whole[0].trials[:2])
     for ours, theirs in zip(found.trials, whole[0].trials[:2], strict=True):
         assert same_model(ours, theirs)
-    judged = load_judgement(found.best.folder).static_counts.filenames
+    judged = Evaluation.load(found.best.folder).static_counts.filenames
     assert sorted(judged) == [f"{i:02}.wav" for i in range(12, 18)]
     assert not [path for path in (tmp_path / "cache").iterdir() if not path.name.startswith(("train-", "validate-"))]
 
@@ -252,10 +247,10 @@ def test_trials_that_the_clips_cannot_tell_apart_are_tied(folder, whole, tmp_pat
         for i, name in enumerate(names):
             p = np.zeros((20, 2), np.float32)
             p[:10, int(i >= n_right)] = 0.99
-            clips.append(ClipProbabilities(name, p, p.max(0), 20, 2.0))
-        judgement = judge(clips, reference, hop=0.1, reduction=1)
-        save_judgement(out / "trials" / trial.folder.name, judgement, {})
-        own["f1"] = judgement.dynamic.overall.f1
+            clips.append(RecordingScores(name, reference.classes, p, 0.1, 1, 20, 2.0, p.max(0)))
+        evaluation = evaluate_scores(clips, reference)
+        evaluation.save(out / "trials" / trial.folder.name)
+        own["f1"] = evaluation.dynamic.overall.f1
     record["trials"][0]["interval"] = [None, None]  # as JSON says NaN
     (out / "search.json").write_text(json.dumps(record))
     found = search_in(folder, out, trials=3)

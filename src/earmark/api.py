@@ -395,4 +395,3 @@ def _read_reference(reference: str | None, labels: LabelTable) -> LabelTable:
     if reference is None:
         return labels
     return authors_reference(labels) if reference == "authors" else read_labels(reference)
-

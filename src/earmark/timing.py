@@ -1,15 +1,18 @@
 """Seconds, samples and frames.
 
-Bare times are seconds. Frame k of a grid with `hop` seconds between frames stands for the time from k * hop up to, not
-including, (k + 1) * hop, whatever stretch of sound its analysis window saw. An event makes every frame active that it
-touches: the rule by which the paper's authors trained and scored.
+Bare times are seconds. Frame k of a grid with `hop` seconds between frames stands for the time from k * hop up to, but
+excluding, (k + 1) * hop, whatever part of the signal its analysis window covers. An event activates every frame that it
+touches, which is the rule by which the paper's authors trained and scored.
 """
 
 from __future__ import annotations
 
 import math
 
-__all__ = ["frames_to_time", "span_to_frames", "time_to_frame", "time_to_sample"]
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["frames_covering", "frames_within", "span_to_frames", "time_to_frame", "time_to_sample"]
 
 _SLACK = 1e-6  # of a frame: 0.3 / 0.1 is 2.9999999999999996, and means 3
 
@@ -32,16 +35,29 @@ def time_to_frame(time: float, hop: float) -> int:
     return math.floor(time / hop + _SLACK)
 
 
-def frames_to_time(frames: int, hop: float) -> float:
-    """When a frame begins; so also how long that many frames last."""
-    return frames * hop
-
-
 def span_to_frames(onset: float, offset: float, hop: float) -> tuple[int, int]:
-    """Frames touched by a span of time, as first and one past the last. A span of no length touches one frame.
+    """Frames touched by a span of time, as first and one past the last. A span of length 0 touches one frame.
 
     >>> span_to_frames(0.25, 0.9, 0.5), span_to_frames(0.5, 1.0, 0.5), span_to_frames(0.7, 0.7, 0.5)
     ((0, 2), (1, 2), (1, 2))
     """
     first = time_to_frame(onset, hop)
     return first, max(first + 1, math.ceil(offset / hop - _SLACK))
+
+
+def frames_within(durations: npt.ArrayLike, hop: float) -> npt.NDArray[np.float64]:
+    """How many whole frames fit into each duration. Floats, as durations may be far beyond integers.
+
+    >>> frames_within([0.29, 0.3], 0.1)
+    array([2., 3.])
+    """
+    return np.floor(np.asarray(durations, np.float64) / hop + _SLACK)
+
+
+def frames_covering(durations: npt.ArrayLike, hop: float) -> npt.NDArray[np.float64]:
+    """How many frames it takes to cover each duration.
+
+    >>> frames_covering([0.3, 0.31], 0.1)
+    array([3., 4.])
+    """
+    return np.ceil(np.asarray(durations, np.float64) / hop - _SLACK)

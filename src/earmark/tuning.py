@@ -31,23 +31,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from earmark.annotations import LabelTable
-from earmark.bags import Bags
-from earmark.checkpoint import load_detector
+from earmark.counts import Counts
 from earmark.datasets import Collection
+from earmark.detection.detector import load
 from earmark.errors import ArgumentError, DataError, MissingExtraError, TrainingError, unknown_name
-from earmark.evaluation.models import judge, segment_curve
-from earmark.evaluation.saved import load_judgement, save_judgement
+from earmark.evaluation.result import Evaluation
+from earmark.evaluation.scoring import EvaluationOptions, evaluate_scores, segment_curve
 from earmark.evaluation.statistics import compare_models
 from earmark.events import Decoder
 from earmark.files import json_text, make_folder, written_whole
-from earmark.inference.bags import score_bags
 from earmark.pooling import POOLS
 from earmark.progress import OnProgress
 from earmark.settings import Settings
-from earmark.training.run import data_fingerprint, feature_store, make_fabric, run, split_for_training
+from earmark.training.run import data_fingerprint, make_fabric, run, split_for_training
 
 __all__ = ["SEARCHES", "Trial", "Tuned", "tune"]
 
@@ -191,7 +189,7 @@ def tune(
         if not report.is_finished:
             return Tuned(tuple(record.finished), record.failed, None, (), 0, is_finished=False)
         source = str((provenance or {}).get("data_source", "data"))
-        record.end(_judge(folder, validation, changed, cache, source, "threshold" in search))
+        record.end(_evaluate(folder, validation, source, "threshold" in search))
         if on_trial:
             on_trial(record.finished[-1], trials)
     if not record.finished:
@@ -376,49 +374,44 @@ def _changed(settings: Settings, values: Mapping[str, float]) -> Settings:
     return settings.changed({f"{_SECTIONS[k]}.{k}": str(v) for k, v in values.items() if k in _SECTIONS})
 
 
-def _judge(
-    folder: Path, validation: Collection, settings: Settings, cache: Path, source: str, choose: bool
-) -> dict[str, Any]:
-    """F1 of segments of the validation clips, its interval, and what was chosen without training."""
-    import torch
-
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    detector = load_detector(folder / "model.safetensors").to(device)
-    store = feature_store(validation, settings, cache, to_learn=False)
-    clips = list(score_bags(detector, Bags(store, validation.labels, device=device)))
-    reference = validation.labels.select(clip.filename for clip in clips)
+def _evaluate(folder: Path, validation: Collection, source: str, choose: bool) -> dict[str, Any]:
+    """Segment-based F1 on the validation clips, its interval, and what was chosen without training."""
+    detector = load(folder, pooled=True)
+    clips, skipped = detector.score_clips(validation.clips)
+    reference = validation.labels.select(clip.filename for clip in clips).with_classes(detector.classes)
     _check_times(reference)
-    when: dict[str, Any] = {"hop": detector.features.hop, "reduction": detector.reduction}
-    judgement = judge(clips, reference, **when)
-    chosen = {}
-    if choose:
-        curve = segment_curve(judgement, reference)
-        f1 = {threshold: curve.f1[curve.at(threshold)] for threshold in _THRESHOLDS}
-        chosen["threshold"] = max(f1, key=lambda t: (round(f1[t], 12), -abs(t - 0.5)))  # of equals, the most usual
-        said = f"{source}, validate: {len(clips)} clips, labels {judgement.fingerprint[:16]}, segments of 1 s"
-        judgement = judge(clips, reference, decoder=Decoder(threshold=chosen["threshold"], tuned_on=said), **when)
-    assert judgement.dynamic is not None
-    about = {
+    about: dict[str, Any] = {
         "model": str(folder / "model.safetensors"),
         "data": source,
         "split": "validate",
         "align": "middle",
-        "threshold": chosen.get("threshold", 0.5),
-        "skipped": store.skipped,
+        "threshold": 0.5,
+        "skipped": skipped,
         "alpha": detector.alpha,
     }
-    saved = save_judgement(folder, judgement, about)
-    f1_of_all = float(np.nan_to_num(judgement.dynamic.overall.f1))
-    return {"f1": f1_of_all, "interval": saved["intervals"]["dynamic.f1"], "chosen": chosen}
+    evaluation = evaluate_scores(clips, reference, about=about)
+    chosen = {}
+    if choose:
+        curve = segment_curve(evaluation, reference)
+        f1 = {threshold: curve.f1[curve.at(threshold)] for threshold in _THRESHOLDS}
+        chosen["threshold"] = max(f1, key=lambda t: (round(f1[t], 12), -abs(t - 0.5)))  # of equals, the most usual
+        digest = evaluation.scores["reference_fingerprint"]
+        tuned_on = f"{source}, validate: {len(clips)} clips, labels {digest}, segments of 1 s"
+        options = EvaluationOptions(decoder=Decoder(threshold=chosen["threshold"], tuned_on=tuned_on))
+        evaluation = evaluate_scores(clips, reference, options, about={**about, **chosen})
+    evaluation.save(folder)
+    assert evaluation.dynamic is not None
+    f1_of_all = float(np.nan_to_num(evaluation.dynamic.overall.f1))
+    return {"f1": f1_of_all, "interval": evaluation.scores["intervals"]["dynamic.f1"], "chosen": chosen}
 
 
 def _conclude(trials: tuple[Trial, ...], failed: Mapping[str, str], out: Path, settings: Settings) -> Tuned:
     """The best one, those tied with it, and the files about it."""
     best = max(trials, key=lambda trial: trial.f1)
-    sums = {str(trial.number): _sums(trial) for trial in trials}
+    counts = {str(trial.number): _counts(trial) for trial in trials}
     worse: set[str] = set()
     if len(trials) > 1:
-        verdicts = compare_models(sums, _f1, against=str(best.number))
+        verdicts = compare_models(counts, "f1", against=str(best.number))
         worse = {name for verdict in verdicts if verdict.is_different for name in verdict.names}
     tied = tuple(t for t in trials if t is not best and str(t.number) not in worse)
     _write_table(trials, best, tied, out / "trials.csv")
@@ -427,23 +420,17 @@ def _conclude(trials: tuple[Trial, ...], failed: Mapping[str, str], out: Path, s
     with written_whole(out / "model.safetensors") as draft:
         shutil.copyfile(best.folder / "model.safetensors", draft)
     if "threshold" in best.values:
-        decoder = load_judgement(best.folder).scores["decoder"]
+        decoder = Evaluation.load(best.folder).scores["decoder"]
         with written_whole(out / "decoder.json") as draft:
             draft.write_text(json_text({"decoder": decoder}, indent=1), encoding="utf-8")
-    return Tuned(trials, failed, best, tied, len(sums[str(best.number)]), is_finished=True)
+    return Tuned(trials, failed, best, tied, len(counts[str(best.number)].filenames), is_finished=True)
 
 
-def _sums(trial: Trial) -> npt.NDArray[np.float64]:
-    """What F1 is made of, (clips, 2), clips by name: classes added up first, or thousands of clips would take long."""
-    counts = load_judgement(trial.folder).dynamic_counts
+def _counts(trial: Trial) -> Counts:
+    """Segments of the validation clips, right and wrong."""
+    counts = Evaluation.load(trial.folder).dynamic_counts
     assert counts is not None
-    parts = np.stack([2 * counts.tp.sum(1), counts.n_ref.sum(1) + counts.n_est.sum(1)], axis=1)
-    return parts[np.argsort(counts.filenames)].astype(np.float64)
-
-
-def _f1(sums: npt.NDArray[np.float64], weights: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    right, either = np.moveaxis(weights @ sums, -1, 0)
-    return np.asarray(np.divide(right, either, out=np.zeros_like(right), where=either > 0))
+    return counts
 
 
 def _write_table(trials: Sequence[Trial], best: Trial, tied: Sequence[Trial], path: Path) -> None:

@@ -134,5 +134,3 @@ class _Console(Console):
 def make_console(**options: Any) -> Console:
     """Where words go. What stands in brackets, as it may in a class's name, is a word like any other."""
     return _Console(highlight=False, markup=False, soft_wrap=True, **options)
-
-

@@ -188,7 +188,8 @@ def _print_events(
     from earmark.audio.containers import plain_name
     from earmark.detection.inputs import find_recordings
     from earmark.detection.outputs import choose_names, reason_of
-    from earmark.detection.spans import LocalExecutor, decode_scores, score_files
+    from earmark.detection.spans import LocalExecutor, score_files
+    from earmark.events import decode_scores
     from earmark.inference.scores import RecordingScores
 
     names = dict(choose_names(find_recordings(inputs), {}))

@@ -19,9 +19,9 @@ from earmark import audio
 from earmark.annotations import LabelTable
 from earmark.datasets import Clip
 from earmark.detection.inputs import find_recordings
-from earmark.detection.spans import LocalExecutor, decode_scores, make_scores, score_files
+from earmark.detection.spans import LocalExecutor, make_scores, score_files
 from earmark.errors import ArgumentError, DataError
-from earmark.events import Decoder
+from earmark.events import Decoder, decode_scores
 from earmark.inference.recordings import feature_frames, score_samples
 from earmark.inference.scorer import Scorer
 from earmark.inference.scores import RecordingScores

@@ -41,10 +41,10 @@ from earmark.detection.outputs import (
     event_cells,
     reason_of,
 )
-from earmark.detection.spans import SPAN, Executor, LocalExecutor, Plan, decode_scores, score_files
+from earmark.detection.spans import SPAN, Executor, LocalExecutor, Plan, score_files
 from earmark.detection.tally import JobReport, Tally
 from earmark.errors import ArgumentError, DataError, EarmarkError
-from earmark.events import Decoder
+from earmark.events import Decoder, decode_scores
 from earmark.files import json_text
 from earmark.formats import FORMATS
 from earmark.inference.scores import RecordingScores, read_scores, repool, write_scores

@@ -20,9 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from earmark import audio
-from earmark.annotations import Label
 from earmark.errors import ArgumentError, DataError
-from earmark.events import Decoder, InterpolationStream
 from earmark.inference.recordings import feature_frames, output_frames, score_recording
 from earmark.inference.scorer import Scorer
 from earmark.inference.scores import RecordingScores
@@ -36,7 +34,6 @@ __all__ = [
     "Probabilities",
     "Results",
     "Span",
-    "decode_scores",
     "make_scores",
     "plan",
     "score_files",
@@ -51,7 +48,6 @@ Results = Iterator[tuple["Span", Probabilities | Exception]]
 SPAN = 600.0
 """Seconds that are run at once unless told otherwise: often enough to keep all cores busy with one recording."""
 
-_BLOCK = 1 << 13  # output frames decoded at once
 
 
 @dataclass(frozen=True)
@@ -208,25 +204,6 @@ def score_files(
                 values = np.concatenate([parts.found[span.first] for span in parts.plan.spans])
                 plan_ = parts.plan
                 handle(piece.path, make_scores(str(piece.path), values, scorer, plan_.frames, plan_.duration))
-
-
-def decode_scores(scores: RecordingScores, decoder: Decoder, filename: str) -> list[Label]:
-    """Events of a recording, as `earmark evaluate` decides them: interpolated to the rate of the features.
-
-    >>> p = np.array([[0.1], [0.9], [0.1]], np.float32)
-    >>> scores = RecordingScores("a.wav", ("dog",), p, 0.1, 4, 12, 1.2)
-    >>> [(round(event.onset, 3), round(event.offset, 3)) for event in decode_scores(scores, Decoder(), "a.wav")]
-    [(0.4, 0.8)]
-    """
-    dense = InterpolationStream(scores.reduction, len(scores.classes))
-    stream = decoder.stream(scores.feature_hop, scores.classes, filename, scores.duration)
-    events: list[Label] = []
-    for k in range(0, len(scores.p), _BLOCK):
-        events += stream.update(dense.update(scores.p[k : k + _BLOCK]))
-    events += stream.update(dense.finish(scores.frames))
-    events += stream.finish()
-    place = {label: c for c, label in enumerate(scores.classes)}
-    return sorted(events, key=lambda e: (e.onset, e.offset, place[e.label]))
 
 
 def make_scores(filename: str, values: Probabilities, scorer: Scorer, frames: int, duration: float) -> RecordingScores:

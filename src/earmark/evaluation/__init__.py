@@ -1,44 +1,68 @@
-"""Judging: clips, segments and events, with counts first and ratios last.
+"""Evaluation: clips, segments and events, with counts first and ratios last.
 
     from earmark.evaluation import segment
     scores = segment.evaluate(reference, estimate, segment=1.0)     label tables, rows, or files of them
-    counts = segment.counts(reference, estimate, segment=1.0)       what they are made of, clip by clip
+    counts = segment.counts(reference, estimate, segment=1.0)       the counts behind them, clip by clip
 
-Always reference first, estimate second. Files, each importing only those before it: `base` (labels as columns, counts,
-scores), `ranks` and `statistics` (intervals and tests), `authors` (the reference that the paper's Table I was scored
-against), `references` (names matched, what is left out), `clip` (static scores), `segment` (dynamic scores), `event`
-(whole events), `curves` (segments at every threshold), `psds` (events at every threshold), `models` (a detector,
-judged), `saved` (judgements on disk), `comparison` (which is better, as far as the data say).
+The reference always comes before the estimate. Counts and ratios are those of `earmark.counts`, with one default
+convention for division by zero. Modules, each importing only those before it:
+
+- `base`: inputs of metrics: labels as columns, frame scores with their times
+- `ranks`, `statistics`: intervals and tests
+- `authors`: the reference that the paper's Table I was scored against
+- `references`: names matched with clips, and notes on what is left out
+- `cautions`: notes on how far scores can be relied on
+- `clip`: static scores
+- `segment`: dynamic scores
+- `event`: whole events
+- `curves`: segments at every threshold
+- `psds`: events at every threshold
+- `result`: `Evaluation`, everything about one evaluated detector, in memory or in a folder
+- `scoring`: `evaluate_scores` and `evaluate_events`, which make it
+- `thresholds`: thresholds tuned on validation data
+- `comparison`: systems compared, with tests
 """
 
 from earmark.evaluation import (
     authors,
     base,
+    cautions,
     clip,
     comparison,
     curves,
     event,
-    models,
     psds,
     ranks,
     references,
-    saved,
+    result,
+    scoring,
     segment,
     statistics,
+    thresholds,
 )
+from earmark.evaluation.comparison import Comparison
+from earmark.evaluation.result import Evaluation
+from earmark.evaluation.scoring import EvaluationOptions, evaluate_events, evaluate_scores
 
 __all__ = [
+    "Comparison",
+    "Evaluation",
+    "EvaluationOptions",
     "authors",
     "base",
+    "cautions",
     "clip",
     "comparison",
     "curves",
+    "evaluate_events",
+    "evaluate_scores",
     "event",
-    "models",
     "psds",
     "ranks",
     "references",
-    "saved",
+    "result",
+    "scoring",
     "segment",
     "statistics",
+    "thresholds",
 ]

@@ -1,9 +1,9 @@
 """The reference that the paper's Table I was scored against.
 
-The authors' evaluation script picks a clip's reference events by substring of the file name, so that
+The authors' evaluation script selects a clip's reference events by substring of the file name, so
 `soundscape_test_bimodal1` also gets the events of `soundscape_test_bimodal10`, `bimodal100`, and so on: 198 of the
 2,000 test clips of URBAN-SED have events of other clips in their reference. With ten seconds for each clip, a perfect
-detector reaches recall .684 and F1 .812 against it. Dynamic scores can be compared with Table I only against this
+detector reaches recall .684 and F1 .812 against it. Dynamic scores are comparable with Table I only against this
 reference; the clean one gives the real result.
 """
 
@@ -16,9 +16,9 @@ __all__ = ["authors_reference"]
 
 
 def authors_reference(table: LabelTable) -> LabelTable:
-    """The table in which each clip has the events of all clips whose name contains its own.
+    """The table in which each clip has the events of all clips whose name contains its name.
 
-    Names are compared without the suffix of a sound file.
+    Names are compared without the suffix of an audio file.
 
     >>> table = LabelTable([("a1.wav", 0, 1, "dog"), ("a10.wav", 2, 3, "cat")])
     >>> [(row.filename, row.label) for row in authors_reference(table)]

@@ -1,84 +1,77 @@
-"""What one should know before believing scores, each in a line: too few clips, clips that the model knows, and labels
-that do not say when."""
+"""Notes on how far scores can be relied on: few clips, clips seen in training, labels without times."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from earmark.annotations import LabelTable
-from earmark.evaluation.base import Counts
+from earmark.counts import Counts
+from earmark.text import counted, plural
 
 __all__ = ["FEW_CLIPS", "FEW_OF_CLASS", "rough_notes", "seen_notes", "untimed_notes"]
 
 FEW_CLIPS = 30
 FEW_OF_CLASS = 5
-_MOST = 3  # classes that are named
+_SHOWN = 3  # classes that are named
 _SEEN = {"train": "these clips were trained on", "validate": "training chose its epoch by these clips"}
-_REMEDY = "labels with onsets and offsets (--reference FILE) would give them"
+_REMEDY = "evaluate against labels with onsets and offsets (--reference FILE)"
 
 
 def rough_notes(static: Counts) -> tuple[str, ...]:
-    """A line if fewer than 30 clips were judged, or a class is in some of them but in fewer than 5; or none.
+    """A note if fewer than 30 clips were evaluated, or if fewer than 5 have some class; else none.
 
     Parameters
     ----------
     static
-        Counts of clips; a class that the reference knows nowhere has no numbers that could be rough.
+        Clip-based counts. A class that no clip has is not mentioned: it has no scores that could be imprecise.
     """
-    n = len(static.filenames)
-    scarce = [c for c, k in zip(static.classes, static.n_ref.sum(0).tolist(), strict=True) if 0 < k < FEW_OF_CLASS]
-    judged = f"only {n} clip{' was' if n == 1 else 's were'} judged" if n < FEW_CLIPS else ""
-    rare = f"{_named(scarce)} {_are(scarce)} in fewer than {FEW_OF_CLASS} clips" if scarce else ""
-    said = ", and ".join(filter(None, (judged, rare)))
-    return (f"the numbers are rough: {said}; more clips would make them surer",) if said else ()
+    n_clips = len(static.filenames)
+    totals = zip(static.classes, static.n_ref.sum(0).tolist(), strict=True)
+    rare = [label for label, n in totals if 0 < n < FEW_OF_CLASS]
+    reasons = []
+    if n_clips < FEW_CLIPS:
+        reasons.append(f"only {counted(n_clips, 'clip')} {plural(n_clips, 'was', 'were')} evaluated")
+    if rare:
+        reasons.append(f"{_named(rare)} {plural(len(rare), 'is', 'are')} in fewer than {FEW_OF_CLASS} clips")
+    return (f"the numbers are rough: {', and '.join(reasons)}; evaluate more clips",) if reasons else ()
 
 
 def seen_notes(split: str) -> tuple[str, ...]:
-    """A line if a model that was trained on a data set is judged on clips of this split of it; or none.
+    """A note if a model is evaluated on a split of its training data that training used; else none.
 
     >>> print(*seen_notes("train"))
-    these clips were trained on, so the scores flatter the model; clips that it does not know say what it is worth
+    these clips were trained on, so the scores flatter the model; evaluate on clips that training did not use
     >>> seen_notes("test")
     ()
     """
-    what = _SEEN.get(split)
-    say = "so the scores flatter the model; clips that it does not know say what it is worth"
-    return (f"{what}, {say}",) if what else ()
+    if split not in _SEEN:
+        return ()
+    return (f"{_SEEN[split]}, so the scores flatter the model; evaluate on clips that training did not use",)
 
 
 def untimed_notes(reference: LabelTable, estimate: LabelTable) -> tuple[str, ...]:
-    """A line if times are missing where scores of segments and events need them; or none.
+    """A note if times are missing that segment-based and event-based scores need; else none.
 
     >>> weak, strong = LabelTable([("a.wav", None, None, "dog")]), LabelTable([("a.wav", 0, 1, "dog")])
     >>> print(*untimed_notes(weak, strong))
-    no scores of segments and events: the reference says only that a class is in a clip, not when; \
-labels with onsets and offsets (--reference FILE) would give them
+    no scores of segments and events: the reference has no times; \
+evaluate against labels with onsets and offsets (--reference FILE)
     >>> untimed_notes(strong, strong)
     ()
     """
     present = {row.label for row in reference if row.present}
     timed = {row.label for row in reference if row.has_times}
     if present and not timed:
-        what = "the reference says only that a class is in a clip, not when"
-        return (f"no scores of segments and events: {what}; {_REMEDY}",)
+        return (f"no scores of segments and events: the reference has no times; {_REMEDY}",)
     if len(estimate) and not any(row.has_times for row in estimate):
-        what = "what was found says only that a class is in a clip, not when"
-        return (f"no scores of segments and events: {what}; events with onsets and offsets would give them",)
-    without = [label for label in reference.classes if label in present - timed]
-    if not without:
+        return ("no scores of segments and events: the estimate has no times; evaluate events with onsets and offsets",)
+    untimed = [label for label in reference.classes if label in present - timed]
+    if not untimed:
         return ()
-    clips = f"of {_named(without)} the reference says only that {_it(without)} {_are(without)} in a clip, not when"
-    return (f"{clips}, so scores of segments and events leave out such clips; {_REMEDY}",)
+    what = f"the reference has no times of {_named(untimed)}, so scores of segments and events leave out such clips"
+    return (f"{what}; {_REMEDY}",)
 
 
 def _named(classes: Sequence[str]) -> str:
-    more = len(classes) - _MOST
-    return ", ".join(classes[:_MOST]) + (f" and {more} more" if more > 0 else "")
-
-
-def _are(classes: Sequence[str]) -> str:
-    return "is" if len(classes) == 1 else "are"
-
-
-def _it(classes: Sequence[str]) -> str:
-    return "it" if len(classes) == 1 else "they"
+    more = len(classes) - _SHOWN
+    return ", ".join(classes[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

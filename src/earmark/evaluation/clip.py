@@ -1,13 +1,13 @@
-"""Clips: is a class somewhere in the clip or not. The static scores of the paper.
+"""Clip-based metrics: is a class somewhere in the clip or not. The static scores of the paper.
 
-Probabilities and targets are (clips, classes); a target is 1, 0, or NaN for unknown, which is left out. A class is said
-to be in a clip if its probability is at least the threshold, Eq. (3). Whose probability, is the question that the paper
-answers in two ways, so results carry the name of the rule:
+Probabilities and targets are (clips, classes); a target is 1, 0, or NaN for unknown, which is left out. A class is
+predicted to be in a clip if its probability is at least the threshold, Eq. (3). The paper uses two probabilities, so
+results carry the name of the rule:
 
 "maximum"
-    That of the most probable frame, Eq. (2): the rule in the text (IV.C). `maximum(dynamic, mask)` gives it.
+    That of the most probable frame, Eq. (2): the rule in the text (IV.C).
 "pooled"
-    What the pooling operator gives: the rule by which the static columns of Table I were in fact computed.
+    The output of the pooling operator: the rule by which the static columns of Table I were in fact computed.
 
 For an operator like the mean, they are far apart.
 
@@ -26,28 +26,21 @@ import numpy.typing as npt
 from scipy.stats import rankdata
 
 from earmark.annotations import LabelTable
+from earmark.counts import Counts, Scores, nan_mean, scores
 from earmark.errors import ArgumentError, DataError, unknown_name
-from earmark.evaluation.base import Counts, Labels, Scores, as_table, common_names, mean_known, scores
+from earmark.evaluation.base import Labels, as_table, common_names
 
-__all__ = [
-    "ClipScores",
-    "average_precision",
-    "counts",
-    "evaluate",
-    "label_counts",
-    "maximum",
-    "roc_auc",
-    "scores",
-]
+__all__ = ["ClipScores", "average_precision", "counts", "evaluate", "label_counts", "roc_auc", "scores"]
 
 Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 
 _RULES = ("maximum", "pooled")
 
 
 @dataclass(frozen=True)
 class ClipScores(Scores):
-    """Scores of decisions, and of the order that probabilities put clips in, by class and averaged over classes."""
+    """Scores of decisions, and of the ranking of clips by probability, by class and averaged over classes."""
 
     rule: str
     average_precision: dict[str, float]
@@ -63,14 +56,14 @@ def evaluate(
     rule: str,
     threshold: npt.ArrayLike = 0.5,
     classes: Sequence[str] | None = None,
-    convention: str = "sed_eval",
+    convention: str = "plain",
 ) -> ClipScores:
     """Precision, recall and F1 at the threshold, average precision and ROC AUC: micro, macro and per class.
 
     Parameters
     ----------
     targets : (clips, classes), 1, 0 or NaN
-    P : (clips, classes), the probabilities that decide
+    P : (clips, classes), the probabilities that are compared with the threshold
     rule
         Which probabilities these are: "maximum" or "pooled".
     threshold
@@ -78,7 +71,7 @@ def evaluate(
     classes
         Their names; by default "0", "1", ...
     convention
-        "sed_eval" or "plain": what happens on division by zero. See `earmark.evaluation.base`.
+        "plain" or "sed_eval": how to divide by zero; see `earmark.counts`.
 
     Examples
     --------
@@ -89,35 +82,19 @@ def evaluate(
     """
     if rule not in _RULES:
         raise unknown_name("rule", rule, _RULES)
-    found = counts(targets, P, threshold=threshold, classes=classes)
-    decided = scores(found, convention=convention)
+    counted = counts(targets, P, threshold=threshold, classes=classes)
+    decisions = scores(counted, convention=convention)
     precision, auc = average_precision(targets, P), roc_auc(targets, P)
     return ClipScores(
-        decided.overall,
-        decided.macro,
-        decided.per_class,
+        decisions.overall,
+        decisions.macro,
+        decisions.per_class,
         rule,
-        dict(zip(found.classes, precision.tolist(), strict=True)),
-        dict(zip(found.classes, auc.tolist(), strict=True)),
-        float(mean_known(precision)),
-        float(mean_known(auc)),
+        dict(zip(counted.classes, precision.tolist(), strict=True)),
+        dict(zip(counted.classes, auc.tolist(), strict=True)),
+        float(nan_mean(precision)),
+        float(nan_mean(auc)),
     )
-
-
-def maximum(dynamic: npt.ArrayLike, mask: npt.ArrayLike | None = None) -> Floats:
-    """The largest probability of a clip's frames: (bags, frames, classes) to (bags, classes), Eq. (2).
-
-    `mask`, (bags, frames), is True where a frame is real.
-    """
-    p = np.asarray(dynamic, np.float64)
-    if p.ndim != 3:
-        raise ArgumentError(f"dynamic must be (bags, frames, classes), found shape {p.shape}")
-    real = np.ones(p.shape[:2], bool) if mask is None else np.asarray(mask, bool)
-    if real.shape != p.shape[:2]:
-        raise ArgumentError(f"mask must be (bags, frames) = {p.shape[:2]}, found shape {real.shape}")
-    if not real.any(1).all():
-        raise DataError(f"bag {int(np.argmin(real.any(1)))} has no frames")
-    return np.asarray(np.where(real[..., None], p, -np.inf).max(1))
 
 
 def counts(
@@ -128,17 +105,17 @@ def counts(
     classes: Sequence[str] | None = None,
     filenames: Sequence[str] | None = None,
 ) -> Counts:
-    """Decisions that are right and wrong, clip by clip; arguments as for `evaluate`. Clips too are "0", "1", ..."""
+    """Counts of decisions, clip by clip; arguments as for `evaluate`. By default clips too are "0", "1", ..."""
     true, probability = _checked(targets, P)
     limit = np.asarray(threshold, np.float64)
     n_clips, n_classes = true.shape
     if limit.shape not in ((), (n_classes,)):
-        raise ArgumentError(f"threshold must be one number or one for each of {n_classes} classes, found {limit.shape}")
+        raise ArgumentError(f"expected one threshold, or one for each of {n_classes} classes, got {limit.shape}")
     names = tuple(map(str, range(n_clips)) if filenames is None else filenames)
     labels = tuple(map(str, range(n_classes)) if classes is None else classes)
     if (len(names), len(labels)) != true.shape:
         raise ArgumentError(f"targets are {true.shape}, but {len(names)} clips and {len(labels)} classes are named")
-    return _compared(names, labels, true, probability >= limit)
+    return _compare(names, labels, true, probability >= limit)
 
 
 def label_counts(
@@ -149,27 +126,27 @@ def label_counts(
     filenames: Iterable[str] = (),
     missing: str = "error",
 ) -> Counts:
-    """Decisions that are right and wrong, clip by clip, from labels with or without times.
+    """Counts of decisions, clip by clip, from labels with or without times.
 
-    A class that the estimate does not say is in a clip counts as not found there. Arguments as for
-    `earmark.evaluation.base.paired`.
+    A class without an estimate in a clip counts as not detected there. Arguments as for
+    `earmark.evaluation.base.pair_labels`.
 
     >>> scores(label_counts([("a.wav", 0, 1, "dog")], [("a.wav", 3, 4, "dog")])).overall.f1
     1.0
     """
-    ours, theirs = as_table(reference), as_table(estimate)
-    names, labels = common_names(ours, theirs, classes=classes, filenames=filenames, missing=missing)
-    true, said = (
+    true, found = as_table(reference), as_table(estimate)
+    names, labels = common_names(true, found, classes=classes, filenames=filenames, missing=missing)
+    targets, decisions = (
         LabelTable(table, filenames=names, classes=labels, complete=table.complete).bag_targets()
-        for table in (ours, theirs)
+        for table in (true, found)
     )
-    return _compared(names, labels, true.astype(np.float64), said == 1)
+    return _compare(names, labels, targets.astype(np.float64), decisions == 1)
 
 
 def average_precision(targets: npt.ArrayLike, P: npt.ArrayLike) -> Floats:
     """Average precision of each class: (classes,).
 
-    The sum over thresholds of precision, weighted by the recall each adds, without interpolation: scikit-learn's
+    The sum over thresholds of precision, weighted by the increase in recall, without interpolation: scikit-learn's
     `average_precision_score`. NaN for a class without positives, where scikit-learn has 0.
     """
     return np.array([_average_precision(*column) for column in _columns(targets, P)])
@@ -178,8 +155,8 @@ def average_precision(targets: npt.ArrayLike, P: npt.ArrayLike) -> Floats:
 def roc_auc(targets: npt.ArrayLike, P: npt.ArrayLike) -> Floats:
     """Area under the ROC curve of each class: (classes,); scikit-learn's `roc_auc_score`.
 
-    The share of pairs of a positive and a negative clip that are in the right order, ties counting half. NaN for a
-    class without positives or without negatives.
+    The share of pairs of a positive and a negative clip that are ranked correctly, ties counting half. NaN for a class
+    without positives or without negatives.
     """
     return np.array([_roc_auc(*column) for column in _columns(targets, P)])
 
@@ -188,34 +165,33 @@ def _checked(targets: npt.ArrayLike, P: npt.ArrayLike) -> tuple[Floats, Floats]:
     true, probability = np.asarray(targets, np.float64), np.asarray(P, np.float64)
     if true.ndim != 2 or true.shape != probability.shape:
         raise ArgumentError(
-            f"targets and probabilities must both be (clips, classes), found {true.shape} and {probability.shape}"
+            f"expected targets and probabilities of shape (clips, classes), got {true.shape} and {probability.shape}"
         )
     if not np.isin(true[~np.isnan(true)], (0, 1)).all():
-        raise DataError("targets must be 1, 0, or NaN for unknown")
+        raise DataError("expected targets of 1, 0, or NaN for unknown, got other values")
     if np.isnan(probability).any():
         clip, label = np.argwhere(np.isnan(probability))[0]
         raise DataError(f"the probability of class {label} in clip {clip} is NaN")
     return true, probability
 
 
-def _compared(
-    filenames: tuple[str, ...], classes: tuple[str, ...], true: Floats, said: npt.NDArray[np.bool_]
-) -> Counts:
-    parts = [(true == truth) & (said == word) for truth, word in ((1, True), (0, True), (1, False), (0, False))]
+def _compare(filenames: tuple[str, ...], classes: tuple[str, ...], true: Floats, positive: Bools) -> Counts:
+    is_true, is_false = true == 1, true == 0  # neither where unknown
+    parts = (is_true & positive, is_false & positive, is_true & ~positive, is_false & ~positive)
     tp, fp, fn, tn = (part.astype(np.int64) for part in parts)
     alarms, misses = fp.sum(1), fn.sum(1)
-    paired = np.minimum(alarms, misses)
-    return Counts(filenames, classes, tp, fp, fn, tn, paired, misses - paired, alarms - paired)
+    substitutions = np.minimum(alarms, misses)
+    return Counts(filenames, classes, tp, fp, fn, tn, substitutions, misses - substitutions, alarms - substitutions)
 
 
-def _columns(targets: npt.ArrayLike, P: npt.ArrayLike) -> list[tuple[npt.NDArray[np.bool_], Floats]]:
-    """Truth and probability of the clips that are known, class by class."""
+def _columns(targets: npt.ArrayLike, P: npt.ArrayLike) -> list[tuple[Bools, Floats]]:
+    """Truth and probability of the known clips, class by class."""
     true, probability = _checked(targets, P)
     known = ~np.isnan(true)
     return [(true[k, c] == 1, probability[k, c]) for c, k in enumerate(known.T)]
 
 
-def _average_precision(true: npt.NDArray[np.bool_], probability: Floats) -> float:
+def _average_precision(true: Bools, probability: Floats) -> float:
     if not true.any():
         return float("nan")
     order = np.argsort(-probability, kind="stable")
@@ -224,7 +200,7 @@ def _average_precision(true: npt.NDArray[np.bool_], probability: Floats) -> floa
     return float(np.sum(np.diff(hits, prepend=0) * hits / (last + 1)) / hits[-1])
 
 
-def _roc_auc(true: npt.NDArray[np.bool_], probability: Floats) -> float:
+def _roc_auc(true: Bools, probability: Floats) -> float:
     positives = int(true.sum())
     negatives = len(true) - positives
     if not positives or not negatives:

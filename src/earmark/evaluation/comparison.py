@@ -1,41 +1,69 @@
-"""Runs compared: one table, and which are better, as far as the data say.
+"""Comparison of evaluated systems: one table, and a test of which are better.
 
     comparison = compare_entries(group_runs([Path("run-a"), Path("run-b")]))
-    comparison.best, comparison.tied, comparison.lines
+    print(comparison); comparison.best, comparison.tied
 
-An entry is one system: a run, or several that differ only in their seed. Systems are compared on the clips that all of
-them were judged on, by F1 of segments, or of clips where the reference has no times: the best one with each other one,
-p-values adjusted for their number (Holm). With several seeds, luck in training is part of the test; where one side was
-trained once, it is taken to be as much a matter of luck as the other. Two systems that were both trained once can be
-compared as the two models they are, and a note says so.
+An entry is one system: a run, or several that differ only in their seed. Systems are compared on the same clips, by F1
+of segments, or of clips if the reference has no times: the best one with each other one, with p-values adjusted for
+their number (Holm). With several seeds, the test includes the variance of training; if one side was trained once, it is
+taken to vary as much as the other. Two systems that were both trained once are compared as two fixed models, and a note
+says so.
 """
 
 from __future__ import annotations
 
 import math
-import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy import stats
 
-from earmark.datasets.matching import first_few
+from earmark.counts import Counts, ratio
 from earmark.errors import ArgumentError, DataError
-from earmark.evaluation.base import Counts, tally
 from earmark.evaluation.cautions import rough_notes
-from earmark.evaluation.saved import Saved, load_judgement
-from earmark.evaluation.statistics import Verdict, bootstrap, compare, compare_seeds, holm, ratio, seed_variance
-from earmark.settings import Settings
+from earmark.evaluation.grouping import Entry, group_runs
+from earmark.evaluation.result import Evaluation
+from earmark.evaluation.statistics import (
+    Verdict,
+    adjusted,
+    bootstrap_ratios,
+    compare,
+    compare_seeds,
+    seed_variance,
+)
+from earmark.files import json_text, make_folder, written_whole
+from earmark.tables import Cell, Column, Table, number_cell, short_number
+from earmark.text import counted, first_few
 
-__all__ = ["Comparison", "Entry", "Value", "compare_entries", "group_runs"]
+if TYPE_CHECKING:
+    import pandas
 
-Floats = npt.NDArray[np.float64]
+__all__ = [
+    "PAPER_COLUMNS",
+    "Comparison",
+    "Entry",
+    "Value",
+    "clipped_interval",
+    "compare_entries",
+    "compare_runs",
+    "group_runs",
+]
 
+PAPER_COLUMNS = (  # those of the paper's Tables I to III: group, heading, key of the score
+    ("static, maximum", "F1", "static.maximum.macro.f1"),
+    ("static, maximum", "P", "static.maximum.macro.precision"),
+    ("static, maximum", "R", "static.maximum.macro.recall"),
+    ("static, pooled", "F1", "static.pooled.macro.f1"),
+    ("static, pooled", "P", "static.pooled.macro.precision"),
+    ("static, pooled", "R", "static.pooled.macro.recall"),
+    ("dynamic", "F1", "dynamic.f1"),
+    ("dynamic", "P", "dynamic.precision"),
+    ("dynamic", "R", "dynamic.recall"),
+    ("dynamic", "error rate", "dynamic.error_rate"),
+)
 _RATIOS = ("f1", "precision", "recall")
 _PARTS = {
     "static.maximum": ("static_counts", _RATIOS),
@@ -43,26 +71,11 @@ _PARTS = {
     "dynamic": ("dynamic_counts", (*_RATIOS, "error_rate")),
     "event": ("event_counts", ("f1",)),
 }
-_NO_MATTER = ("training.seed", "training.tensorboard", "training.save_minutes")  # none makes another system
 _NAMES = {"dynamic.f1": "F1 of segments", "static.maximum.f1": "F1 of clips"}
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One system: a judgement, or one for each seed it was trained with."""
-
-    name: str
-    judgements: tuple[Saved, ...]
-
-    def counts(self, kind: str) -> list[Counts] | None:
-        """Counts of each seed, `kind` being a field of `Saved`; None where there are none."""
-        found = [getattr(judgement, kind) for judgement in self.judgements]
-        return None if any(counts is None for counts in found) else found
-
-
-@dataclass(frozen=True)
-class Value:
-    """A score, the mean over seeds where there are several, and its interval: over clips, or over clips and seeds."""
+class Value(NamedTuple):
+    """A score, the mean over seeds if there are several, and its interval: over clips, or over clips and seeds."""
 
     value: float
     low: float
@@ -71,7 +84,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What can be said about some systems.
+    """Systems compared.
 
     Attributes
     ----------
@@ -79,15 +92,15 @@ class Comparison:
         By entry and score: `static.maximum.f1`, `static.pooled.recall`, `dynamic.error_rate`, `dynamic.macro.f1`, ...
         all classes together, or with `macro` the mean over classes.
     statistic
-        The score that decides: `dynamic.f1`, or `static.maximum.f1` without times.
+        The score that is tested: `dynamic.f1`, or `static.maximum.f1` without times.
     best, tied
-        The entry with the highest one, and those that cannot be told from it.
+        The entry with the highest one, and those that are not distinguishable from it.
     verdicts
         On the best and each other entry.
     lines
-        The same in words, for people.
+        The verdicts as sentences, with a summary.
     notes
-        What one should know before believing it.
+        What to know before relying on them, a sentence each.
     """
 
     entries: tuple[Entry, ...]
@@ -103,36 +116,112 @@ class Comparison:
     segment: float
     reference: str
 
+    def __str__(self) -> str:
+        heading = f"{counted(self.clips, 'clip')}, segments of {self.segment:g} s"
+        return "\n".join([heading, str(self.table()), *self._sentences()])
+
+    def _repr_html_(self) -> str:
+        caption = f"{counted(self.clips, 'clip')}, segments of {self.segment:g} s"
+        return str(replace(self.table(), caption=caption, note=" ".join(f"{s}." for s in self._sentences())).to_html())
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, with the folders of each entry."""
         return {
-            "entries": {entry.name: [str(own.folder) for own in entry.judgements] for entry in self.entries},
-            "values": {name: {k: asdict(v) for k, v in own.items()} for name, own in self.values.items()},
+            "entries": {entry.name: [own.name for own in entry.evaluations] for entry in self.entries},
+            "values": {name: {k: v._asdict() for k, v in values.items()} for name, values in self.values.items()},
             "verdicts": [{**asdict(verdict), "text": verdict.text} for verdict in self.verdicts],
-            **{name: list(value) for name in ("tied", "lines", "notes") if (value := getattr(self, name)) is not None},
+            **{name: list(getattr(self, name)) for name in ("tied", "lines", "notes")},
             **{name: getattr(self, name) for name in ("statistic", "best", "level", "clips", "segment", "reference")},
         }
 
+    def save(self, folder: Path) -> None:
+        """Write comparison.json, table.md and table.tex."""
+        make_folder(folder)
+        table = self.table()
+        lines = "\n".join(f"- {line}" for line in (*self.lines, *(f"Note: {note}" for note in self.notes)))
+        texts = {
+            "table.md": f"{table.to_markdown(intervals=True)}\n\n{lines}\n",
+            "table.tex": table.to_latex(intervals=True) + "\n",
+            "comparison.json": json_text(self.to_dict(), indent=1),
+        }
+        for name, text in texts.items():
+            with written_whole(folder / name) as draft:
+                draft.write_text(text, encoding="utf-8")
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """A data frame with a row per system; each score has columns for its value and bounds, `.low` and `.high`."""
+        import pandas
+
+        rows = {}
+        for name, values in self.values.items():
+            rows[name] = {key: value.value for key, value in values.items()}
+            rows[name] |= {f"{key}.low": value.low for key, value in values.items()}
+            rows[name] |= {f"{key}.high": value.high for key, value in values.items()}
+        return pandas.DataFrame.from_dict(rows, orient="index").rename_axis("system")
+
+    def table(self) -> Table:
+        """Systems against scores, as in the paper's Tables I to III.
+
+        Static scores are averaged over classes (macro), dynamic ones pool all classes (micro). If the reference has no
+        times, static scores pool all classes too, as in the test. The best value of each column is bold; underlines are
+        in the tested column. A single system has no marks.
+        """
+        names = [entry.name for entry in self.entries]
+        columns, rows = [Column("model", is_text=True)], [[Cell(name)] for name in names]
+        for group, heading, key in PAPER_COLUMNS:
+            key = key if self.statistic == "dynamic.f1" else key.replace(".macro", "")
+            scores = {name: values[key] for name, values in self.values.items() if key in values}
+            known = [score.value for score in scores.values() if math.isfinite(score.value)]
+            if not known:
+                continue
+            is_rate, is_tested = key.endswith("_rate"), key == self.statistic
+            columns.append(Column(heading, group, lower_is_better=is_rate))
+            highest = short_number(min(known) if is_rate else max(known))
+            for name, row in zip(names, rows, strict=True):
+                value, low, high = scores.get(name, Value(math.nan, math.nan, math.nan))
+                is_best = name == self.best if is_tested else short_number(value) == highest
+                is_tied = is_tested and name in self.tied
+                interval = clipped_interval(low, high, is_rate=is_rate)
+                row.append(number_cell(value, interval, best=is_best and len(names) > 1, tied=is_tied))
+        pooled = "All classes pooled"
+        averaged = "Static scores averaged over classes, dynamic scores over segments"
+        return Table(columns, rows, averaged if self.statistic == "dynamic.f1" else pooled, _table_note(self))
+
+    def _sentences(self) -> list[str]:
+        """Intervals of the tested score, verdicts and notes."""
+        sentences = []
+        for name, values in self.values.items():
+            value, low, high = (short_number(number) for number in values[self.statistic])
+            sentences.append(f"{name}: {value}, {100 * self.level:g} % interval {low} to {high}")
+        return [*sentences, *self.lines, *(f"Note: {note}" for note in self.notes)]
+
+
+def compare_runs(runs: Sequence[Path], *, level: float = 0.95) -> Comparison:
+    """Compare run folders, or folders that `earmark evaluate` wrote to; runs that differ only in seed are grouped."""
+    if len(runs) < 2:
+        raise ArgumentError("a comparison needs at least two runs")
+    return compare_entries(group_runs(runs), level=level)
+
 
 def compare_entries(entries: Iterable[Entry], *, level: float = 0.95) -> Comparison:
-    """Compare systems that were judged on the same clips; one alone gets its intervals."""
+    """Compare systems that were evaluated on the same clips; a single one gets its intervals."""
     systems = tuple(entries)
     if not systems:
-        raise ArgumentError("there is nothing to compare")
-    _check_same([judgement for entry in systems for judgement in entry.judgements])
+        raise ArgumentError("expected at least one system to compare, got none")
+    _check_same([evaluation for entry in systems for evaluation in entry.evaluations])
     names = [entry.name for entry in systems]
     if len(set(names)) != len(names):
-        raise ArgumentError(f"two entries are called {max(names, key=names.count)!r}")
-    first = systems[0].judgements[0]
-    has_times = all(entry.counts("dynamic_counts") is not None for entry in systems)
+        raise ArgumentError(f"two systems are called {max(names, key=names.count)!r}")
+    first = systems[0].evaluations[0]
+    has_times = all(entry.counts("dynamic_counts") for entry in systems)
     statistic, kind = ("dynamic.f1", "dynamic_counts") if has_times else ("static.maximum.f1", "static_counts")
     values = {entry.name: _values(entry, level) for entry in systems}
-    ranked = sorted(names, key=lambda name: _sortable(values[name][statistic].value), reverse=True)
-    best = next(entry for entry in systems if entry.name == ranked[0])
+    best = max(systems, key=lambda entry: np.nan_to_num(values[entry.name][statistic].value, nan=-1.0))
     others = [entry for entry in systems if entry is not best]
-    verdicts = _verdicts(best, others, kind, statistic, level)
-    tied = tuple(v.names[1] for v in verdicts if v.better is None)
-    lines = (*_seed_lines(systems, kind, statistic, level), *_summary(best.name, tied, others, statistic))
+    f = _statistic(statistic, _convention(first))
+    verdicts = tuple(adjusted([_verdict(best, other, kind, f, level, len(others)) for other in others], level))
+    tied = tuple(verdict.names[1] for verdict in verdicts if verdict.better is None)
+    lines = [*_seed_lines(systems, kind, f, level), *_summary(best.name, tied, len(others), f.__name__)]
     return Comparison(
         entries=systems,
         values=values,
@@ -149,184 +238,77 @@ def compare_entries(entries: Iterable[Entry], *, level: float = 0.95) -> Compari
     )
 
 
-def group_runs(folders: Iterable[Path]) -> list[Entry]:
-    """Runs as entries: those whose settings differ only in the seed are one, named by pool and what else was set.
-
-    A folder that `evaluate --out` wrote is taken too; it is known by the settings of the run it came from, or else by
-    its own name.
-    """
-    saved = [load_judgement(folder) for folder in dict.fromkeys(folders)]
-    groups: dict[str, list[tuple[Saved, dict[str, Any]]]] = {}
-    for judgement in saved:
-        settings = _settings(judgement)
-        key = repr(sorted(settings.items())) if settings else str(judgement.folder)
-        groups.setdefault(key, []).append((judgement, settings))
-    names = _names([group[0][1] for group in groups.values()], [group[0][0].folder for group in groups.values()])
-    return [
-        Entry(name, tuple(judgement for judgement, _ in group))
-        for name, group in zip(names, groups.values(), strict=True)
-    ]
-
-
-def _settings(judgement: Saved) -> dict[str, Any]:
-    """Settings of a run, flat, without the seed; empty where nobody knows them."""
-    path = judgement.config
-    if path is None:
-        config = judgement.scores.get("config") or {}
-    else:
-        try:
-            config = tomllib.loads(path.read_text(encoding="utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise DataError(f"{path}: not TOML: {error}") from error
-    if not config:
-        return {}
-    with suppress(ArgumentError):  # of another version; else knobs at their default are no difference
-        config = Settings.from_dict(config).to_dict()
-    flat = {f"{section}.{key}": value for section, own in config.items() for key, value in own.items()}
-    for key in _NO_MATTER:
-        flat.pop(key, None)
-    decoder = dict(judgement.scores.get("decoder") or {})
-    if decoder.pop("tuned_on", None):  # each seed has its own thresholds, found in the same way
-        decoder["threshold"] = "tuned"
-    return {
-        **flat,
-        **{f"decoder.{key}": value for key, value in decoder.items()},
-        "align": judgement.scores.get("align"),
-    }
-
-
-def _names(settings: Sequence[Mapping[str, Any]], folders: Sequence[Path]) -> list[str]:
-    """A name for each group: its pool, and those of its settings that tell it from the others."""
-    known = [own for own in settings if own]
-    is_mixed = len({own.get("training.supervision") for own in known}) > 1
-    names = []
-    for own, folder in zip(settings, folders, strict=True):
-        supervision = str(own.get("training.supervision", "weak"))
-        pool = str(own.get("pool.name", folder.name))
-        base = pool if not is_mixed or supervision == "weak" else supervision
-        told = [_knob(key, own.get(key)) for key in _telling(own, known)]
-        names.append(" ".join([base, *filter(None, told)]))
-    return [
-        name if names.count(name) == 1 else f"{name} ({folder})" for name, folder in zip(names, folders, strict=True)
-    ]
-
-
-def _telling(own: Mapping[str, Any], known: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Settings that differ; those of a pool or a network among systems that have the same one."""
-    for key in own:
-        kind = f"{key.partition('.')[0]}.name"
-        alike = known if key == kind else [other for other in known if other.get(kind) == own.get(kind)]
-        is_said = key in ("pool.name", "training.supervision")
-        if not is_said and len({repr(other.get(key)) for other in alike}) > 1:
-            yield key
-
-
-def _knob(key: str, value: object) -> str:
-    """A setting as people say it; nothing for one that is not set.
-
-    >>> _knob("pool.penalty", 1e-3), _knob("network.name", "mlp"), _knob("training.balanced", True)
-    ('penalty 0.001', 'mlp', 'balanced')
-    >>> _knob("features.fmax", "none"), _knob("training.balanced", False), _knob("augment.mixup", 0.0)
-    ('', '', '')
-    """
-    section, _, name = key.rpartition(".")
-    if not value or value == "none":
-        return ""
-    word = name.replace("_", " ")
-    return word if value is True else _said(value) if name == "name" and section else f"{word} {_said(value)}"
-
-
-def _said(value: object) -> str:
-    if isinstance(value, list):
-        return f"[{', '.join(map(_said, value))}]"
-    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _check_same(judgements: Sequence[Saved]) -> None:
-    """Refuse to compare what was judged differently, and say in what."""
-    first = judgements[0]
-    for other in judgements[1:]:
-        pair = f"{first.folder} and {other.folder} cannot be compared"
-        ours, theirs = (saved.static_counts for saved in (first, other))
+def _check_same(evaluations: Sequence[Evaluation]) -> None:
+    """Refuse to compare systems that were evaluated differently, with the difference."""
+    first = evaluations[0]
+    for other in evaluations[1:]:
+        pair = f"{first.name} and {other.name} cannot be compared"
+        ours, theirs = first.static_counts, other.static_counts
         if set(ours.filenames) != set(theirs.filenames):
             alone = sorted(set(ours.filenames) ^ set(theirs.filenames))
             raise ArgumentError(
-                f"{pair}: judged on different clips, {len(ours.filenames)} and {len(theirs.filenames)}, "
+                f"{pair}: evaluated on different clips, {len(ours.filenames)} and {len(theirs.filenames)}, "
                 f"of which only one has {first_few(alone)}; evaluate both on the same"
             )
         if set(ours.classes) != set(theirs.classes):
             alone = sorted(set(ours.classes) ^ set(theirs.classes))
-            raise ArgumentError(f"{pair}: judged on different classes; only one has {first_few(alone)}")
+            raise ArgumentError(f"{pair}: evaluated on different classes; only one has {first_few(alone)}")
         if ours.classes != theirs.classes:
             raise ArgumentError(f"{pair}: their classes are in different order; train both on the same data")
-        for key, what in (("segment", "segments of {} s"), ("convention", "the convention {}")):
-            a, b = (saved.scores.get(key) for saved in (first, other))
-            if a != b:
-                raise ArgumentError(f"{pair}: judged by {what.format(_said(a))} and by {what.format(_said(b))}")
+        a, b = first.scores.get("segment"), other.scores.get("segment")
+        if a != b:
+            raise ArgumentError(f"{pair}: evaluated with segments of {a:g} s and of {b:g} s")
+        a, b = _convention(first), _convention(other)
+        if a != b:
+            raise ArgumentError(f"{pair}: evaluated by the convention {a} and by the convention {b}")
         if first.scores.get("reference_fingerprint") != other.scores.get("reference_fingerprint"):
-            a, b = (saved.scores.get("reference", "data") for saved in (first, other))
-            told = f"{a} and {b}" if a != b else f"both called {a}, which changed in between"
-            raise ArgumentError(f"{pair}: judged against different references, {told}; evaluate both against one")
+            a, b = (evaluation.scores.get("reference", "data") for evaluation in (first, other))
+            names = f"{a} and {b}" if a != b else f"both called {a}, which changed in between"
+            raise ArgumentError(f"{pair}: evaluated against different references, {names}; evaluate both against one")
 
 
-def _statistic(key: str, convention: str) -> Callable[..., Any]:
-    """The ratio that a score's key means."""
+def _convention(evaluation: Evaluation) -> str:
+    return str(evaluation.scores["convention"])
+
+
+def _statistic(key: str, convention: str) -> ratio:
+    """The ratio of a score's key, named for sentences."""
     *_, name = key.split(".")
-    found = ratio(name, "macro" if ".macro." in key else "overall", convention)
-    found.__name__ = _NAMES.get(key, key)
-    return found
+    f = ratio(name, "macro" if ".macro." in key else "overall", convention)
+    f.__name__ = _NAMES.get(key, key)
+    return f
 
 
 def _values(entry: Entry, level: float) -> dict[str, Value]:
-    convention = str(entry.judgements[0].scores.get("convention", "plain"))
-    found: dict[str, Value] = {}
+    convention = _convention(entry.evaluations[0])
+    values: dict[str, Value] = {}
     for part, (kind, names) in _PARTS.items():
         seeds = entry.counts(kind)
-        if seeds is None:
-            continue
-        keys = [f"{part}.{name}" for name in names] + [f"{part}.macro.{name}" for name in names]
+        keys = [*names, *(f"macro.{name}" for name in names)]
         if len(seeds) > 1:
-            found.update({key: _over_seeds(seeds, _statistic(key, convention), level) for key in keys})
-        else:
-            found.update(zip(keys, _over_clips(seeds[0], names, convention, level), strict=True))
-    return found
+            for key in keys:
+                values[f"{part}.{key}"] = _over_seeds(seeds, _statistic(f"{part}.{key}", convention), level)
+        elif seeds:
+            scores = bootstrap_ratios(seeds[0], keys, convention=convention, level=level)
+            values |= {f"{part}.{key}": Value(*score) for key, score in scores.items()}
+    return values
 
 
-def _over_clips(counts: Counts, names: Sequence[str], convention: str, level: float) -> list[Value]:
-    """Ratios of all classes together, then their means over classes, from one set of resamples."""
-
-    def every(counts: Counts, weights: Floats) -> Floats:
-        overall, macro, _ = tally(counts, weights, convention=convention)
-        return np.stack([part[name] for part in (overall, macro) for name in names], axis=-1)
-
-    interval = bootstrap(counts, every, level=level)
-    return [Value(*bounds) for bounds in np.stack([interval.value, interval.low, interval.high], axis=-1).tolist()]
-
-
-def _over_seeds(seeds: Sequence[Counts], statistic: Callable[..., Any], level: float) -> Value:
+def _over_seeds(seeds: Sequence[Counts], statistic: ratio, level: float) -> Value:
     try:
         score = seed_variance(seeds, statistic, level=level)
-    except DataError:  # a ratio without a divisor, as precision where nothing is found
-        each = [float(statistic(counts, np.ones(len(counts.filenames)))) for counts in seeds]
-        return Value(float(np.mean(each)), math.nan, math.nan)
-    low, high = score.interval  # Student's, which knows no limits
-    is_rate = statistic.__name__.endswith("_rate")
-    return Value(score.score, max(0.0, low), high if is_rate else min(1.0, high))
+    except DataError:  # an undefined ratio, such as precision without detections
+        return Value(_mean(seeds, statistic), math.nan, math.nan)
+    low, high = score.interval  # Student's, which can exceed the range of the score
+    return Value(score.score, max(0.0, low), high if statistic.__name__.endswith("_rate") else min(1.0, high))
 
 
-def _verdicts(best: Entry, others: Sequence[Entry], kind: str, statistic: str, level: float) -> tuple[Verdict, ...]:
-    """The best against each other entry, adjusted for their number."""
-    found = [_verdict(best, other, kind, statistic, level, len(others)) for other in others]
-    adjusted = holm([verdict.p_value for verdict in found])
-    return tuple(
-        replace(verdict, p_value=float(p), is_different=bool(verdict.is_different and p <= 1 - level))
-        for verdict, p in zip(found, adjusted, strict=True)
-    )
+def _mean(seeds: Sequence[Counts], statistic: ratio) -> float:
+    return float(np.mean([statistic(counts) for counts in seeds]))
 
 
-def _verdict(a: Entry, b: Entry, kind: str, statistic: str, level: float, pairs: int) -> Verdict:
-    ours, theirs = (_known(entry.counts(kind)) for entry in (a, b))
-    f = _statistic(statistic, str(a.judgements[0].scores.get("convention", "plain")))
+def _verdict(a: Entry, b: Entry, kind: str, f: ratio, level: float, pairs: int) -> Verdict:
+    ours, theirs = a.counts(kind), b.counts(kind)
     names = (a.name, b.name)
     if len(ours) == len(theirs) == 1:
         exchanges = max(2000, math.ceil(4 * pairs / (1 - level)))
@@ -335,14 +317,13 @@ def _verdict(a: Entry, b: Entry, kind: str, statistic: str, level: float, pairs:
         if len(ours) > 1 and len(theirs) > 1:
             return compare_seeds(ours, theirs, f, names=names, level=level)
         return _one_against_seeds(ours, theirs, f, names, level)
-    except DataError:  # as where one clip alone has events: without it there is no score, and nothing is known of luck
-        return _untold(ours, theirs, f, names)
+    except DataError:  # as with events in a single clip: without it there is no score, and no estimate of the variance
+        return _undecided(ours, theirs, f, names)
 
 
-def _untold(ours: Sequence[Counts], theirs: Sequence[Counts], f: Callable[..., Any], names: tuple[str, str]) -> Verdict:
-    """The verdict on systems whose clips are too few to say how far luck goes: any difference may be luck."""
-    n_clips = len(ours[0].filenames)
-    a, b = (float(np.mean([f(counts, np.ones(n_clips)) for counts in own])) for own in (ours, theirs))
+def _undecided(ours: Sequence[Counts], theirs: Sequence[Counts], f: ratio, names: tuple[str, str]) -> Verdict:
+    """The verdict on systems with too few clips to estimate the variance."""
+    a, b = _mean(ours, f), _mean(theirs, f)
     return Verdict(
         names=names,
         statistic=f.__name__,
@@ -351,25 +332,27 @@ def _untold(ours: Sequence[Counts], theirs: Sequence[Counts], f: Callable[..., A
         interval=(-math.inf, math.inf),
         p_value=1.0,
         is_different=False,
-        lower_is_better=False,  # F1 decides
-        basis=f"{n_clips} clips, {len(ours)} and {len(theirs)} seeds: too little to tell",
+        lower_is_better=False,
+        basis=f"{_basis(ours, theirs)}: too few to decide",
     )
 
 
-def _one_against_seeds(
-    ours: Sequence[Counts], theirs: Sequence[Counts], f: Callable[..., Any], names: tuple[str, str], level: float
-) -> Verdict:
-    """A system trained once against one with several seeds, whose spread is taken to be that of both.
+def _basis(ours: Sequence[Counts], theirs: Sequence[Counts]) -> str:
+    return f"{len(ours[0].filenames)} clips, {len(ours)} and {len(theirs)} seeds"
 
-    Two or three seeds may lie close together by chance, so the test has their degrees of freedom, however many clips.
+
+def _one_against_seeds(
+    ours: Sequence[Counts], theirs: Sequence[Counts], f: ratio, names: tuple[str, str], level: float
+) -> Verdict:
+    """A system trained once against one with several seeds, whose variance is taken to be that of both.
+
+    Two or three seeds may agree by chance, so the test has their degrees of freedom, however many clips there are.
     """
     each = [compare(x, y, f, names=names, level=level, exchanges=2000) for x in ours for y in theirs]
-    n_clips, n_seeds = len(ours[0].filenames), len(each)
-    luck = seed_variance(ours if len(ours) > 1 else theirs, f, level=level).from_seeds * (1 + 1 / n_seeds)
-    usual = float(stats.norm.ppf(0.5 + level / 2))
-    over_clips = float(np.mean([((v.interval[1] - v.interval[0]) / 2 / usual) ** 2 for v in each]))
-    freedom = n_seeds - 1
-    deviation = math.sqrt(luck + over_clips)
+    from_seeds = seed_variance(ours if len(ours) > 1 else theirs, f, level=level).from_seeds * (1 + 1 / len(each))
+    normal = float(stats.norm.ppf(0.5 + level / 2))
+    from_clips = float(np.mean([((v.interval[1] - v.interval[0]) / 2 / normal) ** 2 for v in each]))
+    freedom, deviation = len(each) - 1, math.sqrt(from_seeds + from_clips)
     a, b = (float(np.mean([v.scores[side] for v in each])) for side in (0, 1))
     reach = float(stats.t.ppf(0.5 + level / 2, freedom)) * deviation
     p_value = float(2 * stats.t.sf(abs(a - b) / deviation, freedom)) if deviation else float(a == b)
@@ -380,70 +363,72 @@ def _one_against_seeds(
         interval=(a - b - reach, a - b + reach),
         p_value=p_value,
         is_different=bool(p_value <= 1 - level and abs(a - b) > reach),
-        basis=f"{n_clips} clips, {len(ours)} and {len(theirs)} seeds",
+        basis=_basis(ours, theirs),
     )
 
 
-def _known(counts: list[Counts] | None) -> list[Counts]:
-    assert counts is not None  # the statistic was chosen so
-    return counts
-
-
-def _seed_lines(entries: Sequence[Entry], kind: str, statistic: str, level: float) -> tuple[str, ...]:
-    """How much luck in training makes, for entries with several seeds."""
+def _seed_lines(entries: Sequence[Entry], kind: str, f: ratio, level: float) -> list[str]:
+    """The spread of scores over seeds, for entries with several."""
     lines = []
     for entry in entries:
-        seeds = _known(entry.counts(kind))
-        if len(seeds) < 2:
+        seeds = entry.counts(kind)
+        scores = [float(f(counts)) for counts in seeds]
+        if len(seeds) < 2 or not np.isfinite(scores).all():
             continue
-        convention = str(entry.judgements[0].scores.get("convention", "plain"))
-        try:
-            score = seed_variance(seeds, _statistic(statistic, convention), level=level)
-        except DataError:
-            continue
-        told = ", ".join(f"{value:.3f}" for value in score.scores)
-        luck = f"{_NAMES[statistic]} {told}, standard deviation {float(np.std(score.scores, ddof=1)):.3f}"
+        values = ", ".join(f"{score:.3f}" for score in scores)
+        spread = f"{f.__name__} {values}, standard deviation {float(np.std(scores, ddof=1)):.3f}"
         if len(entries) == 1:
-            lines.append(f"No difference: {len(seeds)} runs of {entry.name} that differ only in the seed, {luck}")
+            lines.append(f"No difference: {len(seeds)} runs of {entry.name} that differ only in the seed, {spread}")
         else:
-            lines.append(f"{entry.name}: {len(seeds)} seeds, {luck}")
-    return tuple(lines)
+            lines.append(f"{entry.name}: {len(seeds)} seeds, {spread}")
+    return lines
 
 
-def _summary(best: str, tied: Sequence[str], others: Sequence[Entry], statistic: str) -> tuple[str, ...]:
-    what = _NAMES[statistic]
-    if not others:
-        return ()
-    if len(tied) == len(others):
-        names = ", ".join([best, *tied])
-        return (f"No difference: the data do not say which is best by {what} ({names})",)
+def _summary(best: str, tied: Sequence[str], n_others: int, what: str) -> list[str]:
+    if not n_others:
+        return []
+    if len(tied) == n_others:
+        return [f"No difference: the data do not say which is best by {what} ({', '.join([best, *tied])})"]
     if tied:
-        return (f"Best by {what}: {best}; not distinguishable from it: {', '.join(tied)}",)
-    return (f"Best by {what}: {best}; it is better than {'the other' if len(others) == 1 else 'all others'}",)
+        return [f"Best by {what}: {best}; not distinguishable from it: {', '.join(tied)}"]
+    return [f"Best by {what}: {best}; it is better than {'the other' if n_others == 1 else 'all others'}"]
 
 
 def _notes(entries: Sequence[Entry]) -> tuple[str, ...]:
     notes = []
-    once = [entry.name for entry in entries if len(entry.judgements) == 1]
+    once = [entry.name for entry in entries if len(entry.evaluations) == 1]
     if len(entries) > 1 and once:
-        notes.append(
-            f"trained once: {', '.join(once)}; what another seed would change is not in these tests: train with more"
-        )
-    settings = {name: {_said_decoder(s.scores) for s in entry.judgements} for entry in entries for name in [entry.name]}
-    if len(set().union(*settings.values())) > 1:
-        told = "; ".join(f"{name}: {', '.join(sorted(own))}" for name, own in settings.items())
-        notes.append(f"events were decided on in different ways: {told}")
-    return (*notes, *rough_notes(entries[0].judgements[0].static_counts))
+        notes.append(f"trained once: {', '.join(once)}; train several seeds to include the variance of training")
+    decoders = {entry.name: sorted({_decoder(e.scores) for e in entry.evaluations}) for entry in entries}
+    if len(set().union(*decoders.values())) > 1:
+        settings = "; ".join(f"{name}: {', '.join(texts)}" for name, texts in decoders.items())
+        notes.append(f"events were decoded with different settings: {settings}")
+    return (*notes, *rough_notes(entries[0].evaluations[0].static_counts))
 
 
-def _said_decoder(scores: Mapping[str, Any]) -> str:
+def _decoder(scores: Mapping[str, Any]) -> str:
     decoder = scores.get("decoder")
     if not decoder:
         return "events made elsewhere"
-    threshold = "tuned" if decoder.get("tuned_on") else decoder.get("threshold")
-    others = [f"{key} {value}" for key, value in decoder.items() if key not in ("threshold", "tuned_on") and value]
-    return " ".join([f"threshold {threshold}", *others, *([f"align {scores['align']}"] if scores.get("align") else [])])
+    parts = [f"threshold {'tuned' if decoder.get('tuned_on') else decoder.get('threshold')}"]
+    parts += [f"{key} {value}" for key, value in decoder.items() if key not in ("threshold", "tuned_on") and value]
+    if scores.get("align"):
+        parts.append(f"align {scores['align']}")
+    return " ".join(parts)
 
 
-def _sortable(value: float) -> float:
-    return -math.inf if math.isnan(value) else value
+def clipped_interval(low: float, high: float, *, is_rate: bool) -> tuple[float, float]:
+    """An interval within the range of the score, which Student's interval over seeds can exceed; NaN stays NaN."""
+    return max(low, 0.0), high if is_rate else min(high, 1.0)
+
+
+def _table_note(comparison: Comparison) -> str:
+    is_dynamic = comparison.statistic == "dynamic.f1"
+    parts = ["Static: whether a class occurs in the clip, by its most likely frame (maximum) or by the pooled output."]
+    if is_dynamic:
+        parts.append(f"Dynamic: whether it occurs in each segment of {comparison.segment:g} s.")
+    parts.append("P is precision, R recall.")
+    if len(comparison.entries) > 1:
+        tested = "dynamic F1" if is_dynamic else "static F1"
+        parts.append(f"Bold: best of the column. Underlined ({tested}): not distinguishable from the best.")
+    return " ".join(parts)

@@ -1,32 +1,34 @@
-"""Events: one is right if it has the label of a reference event and begins and ends near it (Mesaros et al. 2016).
+"""Event-based metrics: an event is a hit if a reference event has its label, onset and offset (Mesaros et al. 2016).
 
     scores = evaluate(reference, estimate)
     scores.overall.f1, scores.overall.error_rate, scores.macro.f1, scores.per_class["dog"].recall
 
-Near means within `t_collar` seconds; for the end also within a share of the length of the reference event, if that is
-more. Each event takes part in one hit at most, and there are as many hits as there can be (`matching="optimal"`), or as
-many as are found by going through both lists once (`"greedy"`). Of what is left, a miss and a false alarm that are near
-each other are a substitution; further misses are deletions, further false alarms insertions.
+Times may differ by `t_collar` seconds; offsets also by a share of the reference event's length, if that is more. Each
+event belongs to at most one hit. The number of hits is the largest possible (`matching="optimal"`), or the number found
+in one pass over both lists (`"greedy"`). Of the remaining events, a miss and a false alarm with near times are a
+substitution; other misses are deletions, other false alarms insertions.
 
-Results equal those of `sed_eval.sound_event.EventBasedMetrics` to the last digit, also where these surprise:
+Counts equal those of `sed_eval.sound_event.EventBasedMetrics`, and so do scores with `convention="sed_eval"`, to the
+last digit. Rules of sed_eval that may surprise:
 
-- Times are compared as they are. 2.2 s is not within 0.2 s of 2.0 s, because 2.2 - 2.0 is 0.20000000000000018.
-- There can be several largest sets of hits. All give the same F1, but they leave different events over, and the number
-  of substitutions depends on these. The set taken here is the one that sed_eval takes; so the order of rows can change
-  the error rate, never the rest.
-- Substitutions are found greedily, whatever the matching.
-- There are no true negatives: accuracy, specificity and what needs them are NaN.
-- Ratios without a divisor: see `earmark.evaluation.base`, and `convention`.
+- Times are compared without a tolerance. 2.2 s is not within 0.2 s of 2.0 s, because 2.2 - 2.0 is 0.20000000000000018.
+- There can be several largest sets of hits. All give the same F1, but they leave different events over, on which the
+  number of substitutions depends. The set chosen here is sed_eval's, so the order of rows can change the error rate,
+  but nothing else. (SciPy's `maximum_bipartite_matching` leaves others over.)
+- Substitutions are matched greedily, whatever the matching of hits.
+- There are no true negatives: accuracy, specificity and balanced accuracy are NaN.
+- Division by zero: see `earmark.counts`.
 
 Differences from sed_eval:
 
 1. `percentage_of_length` is 0.2 by default, as in DCASE since 2018; there it is 0.5.
-2. All files of the reference are judged, also those that the estimate lacks, and an estimate for another one is an
-   error; `missing="empty"` judges it against an empty reference. There, the caller hands over files one by one.
+2. All files of the reference are evaluated, also those that the estimate does not have, and an estimate for another
+   file is an error; `missing="empty"` evaluates it against an empty reference. In sed_eval, the caller passes files one
+   by one.
 3. A label outside `classes` is an error. There it counts in the overall figures but in no class.
-4. It leaves out rows without times. Here a class that the reference says is somewhere in the clip, or does not know of,
-   is left out of that clip altogether. In an estimate such a row is an error.
-5. A collar of 0 is allowed, and so are whole numbers.
+4. sed_eval skips rows without times. Here a class that the reference marks as present somewhere in the clip, or as
+   unknown, is left out of that clip. In an estimate such a row is an error.
+5. A collar of 0 is allowed, and so are integers.
 """
 
 from __future__ import annotations
@@ -34,32 +36,54 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
+from typing import TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
+from earmark.counts import Counts, Scores, scores
 from earmark.errors import ArgumentError, unknown_name
-from earmark.evaluation.base import Counts, Events, Labels, Scores, paired, scores
+from earmark.evaluation.base import Events, Labels, pair_labels
 
-__all__ = ["counts", "evaluate", "scores"]
+__all__ = ["MatchingOptions", "counts", "evaluate", "scores"]
 
 Bools = npt.NDArray[np.bool_]
 Integers = npt.NDArray[np.int64]
 
 
+class MatchingOptions(TypedDict, total=False):
+    """Keyword arguments of `evaluate` and `counts`.
+
+    Attributes
+    ----------
+    t_collar
+        How far, in seconds, an estimated onset or offset may be from the true one; 0.2 by default.
+    percentage_of_length
+        The same for offsets, as a share in [0, 1] of the reference event's length, 0.2 by default; the larger applies.
+    onset, offset
+        Whether onsets and offsets must match; both by default.
+    matching
+        "optimal" (default) or "greedy".
+    classes
+        Classes to evaluate; by default those of the reference.
+    filenames
+        Clips to evaluate in addition to those of the reference, as clips without events.
+    missing
+        "error" (default) or "empty": what to do with an estimate whose file or label the reference does not have.
+    """
+
+    t_collar: float
+    percentage_of_length: float
+    onset: bool
+    offset: bool
+    matching: str
+    classes: Iterable[str] | None
+    filenames: Iterable[str]
+    missing: str
+
+
 def evaluate(
-    reference: Labels,
-    estimate: Labels,
-    *,
-    t_collar: float = 0.2,
-    percentage_of_length: float = 0.2,
-    onset: bool = True,
-    offset: bool = True,
-    matching: str = "optimal",
-    classes: Iterable[str] | None = None,
-    filenames: Iterable[str] = (),
-    missing: str = "error",
-    convention: str = "sed_eval",
+    reference: Labels, estimate: Labels, *, convention: str = "plain", **options: Unpack[MatchingOptions]
 ) -> Scores:
     """Precision, recall, F1 and error rate of events: micro, macro and per class.
 
@@ -67,22 +91,10 @@ def evaluate(
     ----------
     reference, estimate
         Label tables, rows (filename, onset, offset, label), or files or folders of them.
-    t_collar
-        How far, in seconds, an estimated onset or offset may be from the true one.
-    percentage_of_length
-        The same for offsets, as a share in [0, 1] of the length of the reference event; the larger of both holds.
-    onset, offset
-        Whether onsets and offsets must be near.
-    matching
-        "optimal" or "greedy".
-    classes
-        Classes that are judged; by default those of the reference.
-    filenames
-        Clips that are judged besides those of the reference: listened to, heard nothing.
-    missing
-        "error" or "empty": what happens to an estimate whose file or label the reference lacks.
     convention
-        "sed_eval" or "plain": what happens on division by zero.
+        "plain" or "sed_eval": how to divide by zero; see `earmark.counts`.
+    options
+        See `MatchingOptions`.
 
     Examples
     --------
@@ -92,19 +104,7 @@ def evaluate(
     >>> result.overall.f1, result.overall.error_rate  # 1 hit; 1 substitution and 1 insertion for 2 events
     (0.4, 1.0)
     """
-    found = counts(
-        reference,
-        estimate,
-        t_collar=t_collar,
-        percentage_of_length=percentage_of_length,
-        onset=onset,
-        offset=offset,
-        matching=matching,
-        classes=classes,
-        filenames=filenames,
-        missing=missing,
-    )
-    return scores(found, convention=convention)
+    return scores(counts(reference, estimate, **options), convention=convention)
 
 
 def counts(
@@ -120,41 +120,41 @@ def counts(
     filenames: Iterable[str] = (),
     missing: str = "error",
 ) -> Counts:
-    """Events that are right and wrong, clip by clip; arguments as for `evaluate`."""
+    """Counts of events, clip by clip; arguments as for `evaluate`."""
     if not 0 <= t_collar < math.inf:
-        raise ArgumentError(f"t_collar={t_collar!r} must be a time in seconds, not below 0")
+        raise ArgumentError(f"expected t_collar in seconds, not below 0, got {t_collar!r}")
     if not 0 <= percentage_of_length <= 1:
-        raise ArgumentError(f"percentage_of_length={percentage_of_length!r} must be in [0, 1]")
+        raise ArgumentError(f"expected percentage_of_length in [0, 1], got {percentage_of_length!r}")
     if not (onset or offset):
-        raise ArgumentError("onset and offset are both switched off: then any two events are near each other")
+        raise ArgumentError("onset and offset are both off: then any two events would match")
     if matching not in _MATCHINGS:
         raise unknown_name("matching", matching, _MATCHINGS)
     match = _MATCHINGS[matching]
-    pair = paired(reference, estimate, classes=classes, filenames=filenames, missing=missing)
+    pair = pair_labels(reference, estimate, classes=classes, filenames=filenames, missing=missing)
     shape = pair.known.shape
-    n_ref, n_est = (_per_clip(events.clip, events.label, shape) for events in (pair.reference, pair.estimate))
+    n_ref, n_est = (_per_clip(events, shape) for events in (pair.reference, pair.estimate))
     tp, substitutions = np.zeros(shape, np.int64), np.zeros(shape[0], np.int64)
     both = zip(_clips(pair.reference, shape[0]), _clips(pair.estimate, shape[0]), strict=True)
-    for clip, (true, said) in enumerate(both):
-        if not (len(true.onset) and len(said.onset)):
+    for clip, (true, found) in enumerate(both):
+        if not (len(true.onset) and len(found.onset)):
             continue
-        near = np.ones((len(true.onset), len(said.onset)), np.bool_)
+        near = np.ones((len(true.onset), len(found.onset)), np.bool_)
         if onset:
-            near &= np.abs(true.onset[:, None] - said.onset) <= t_collar
+            near &= np.abs(true.onset[:, None] - found.onset) <= t_collar
         if offset:
             collar = np.maximum(t_collar, percentage_of_length * (true.offset - true.onset))
-            near &= np.abs(true.offset[:, None] - said.offset) <= collar[:, None]
-        hits = match(near & (true.label[:, None] == said.label))
-        found, used = np.array(list(hits), np.int64), np.array(list(hits.values()), np.int64)
-        np.add.at(tp[clip], true.label[found], 1)
-        substitutions[clip] = len(_greedy(np.delete(np.delete(near, found, 0), used, 1)))
+            near &= np.abs(true.offset[:, None] - found.offset) <= collar[:, None]
+        hits = match(near & (true.label[:, None] == found.label))
+        rows, columns = np.array(list(hits), np.int64), np.array(list(hits.values()), np.int64)
+        np.add.at(tp[clip], true.label[rows], 1)
+        substitutions[clip] = len(_greedy(np.delete(np.delete(near, rows, 0), columns, 1)))
     deletions, insertions = ((n - tp).sum(1) - substitutions for n in (n_ref, n_est))
     return Counts(pair.filenames, pair.classes, tp, n_est - tp, n_ref - tp, None, substitutions, deletions, insertions)
 
 
-def _per_clip(clip: Integers, label: Integers, shape: tuple[int, int]) -> Integers:
+def _per_clip(events: Events, shape: tuple[int, ...]) -> Integers:
     total = np.zeros(shape, np.int64)
-    np.add.at(total, (clip, label), 1)
+    np.add.at(total, (events.clip, events.label), 1)
     return total
 
 
@@ -163,8 +163,7 @@ def _clips(events: Events, clips: int) -> Iterator[Events]:
     order = np.argsort(events.clip, kind="stable")
     starts = np.searchsorted(events.clip[order], np.arange(clips + 1))
     for first, last in pairwise(starts):
-        own = order[first:last]
-        yield Events(events.clip[own], events.label[own], events.onset[own], events.offset[own])
+        yield events.select(order[first:last])
 
 
 def _greedy(near: Bools) -> dict[int, int]:
@@ -181,9 +180,9 @@ def _greedy(near: Bools) -> dict[int, int]:
 def _optimal(near: Bools) -> dict[int, int]:
     """A largest set of pairs: {row: column}.
 
-    Any largest set has the same number of pairs, but substitutions depend on who is left over. So that sed_eval's are
-    left over, columns are taken in the order in which they first occur, row by row; each takes the first free row; and
-    then paths are laid, the shortest first (Hopcroft and Karp 1973), that free a row for one more column each.
+    All largest sets have the same number of pairs, but substitutions depend on the events that are left over. To leave
+    over the same ones as sed_eval, columns are processed in the order in which they first occur, row by row; each takes
+    the first free row; then augmenting paths, shortest first (Hopcroft and Karp 1973), add one column each.
     """
     columns = np.flatnonzero(near.any(0))
     columns = columns[np.argsort(near[:, columns].argmax(0), kind="stable")]
@@ -196,7 +195,7 @@ def _optimal(near: Bools) -> dict[int, int]:
 
 
 def _shortest_paths(near: Bools, row_of: dict[int, int]) -> list[dict[int, int]]:
-    """Ways to give one more column a row, as short as can be and disjoint: {column: its new row} for each."""
+    """Disjoint augmenting paths of the smallest length: {column: its new row} for each."""
     column_of = {row: column for column, row in row_of.items()}
     layers = [[column for column in range(near.shape[1]) if column not in row_of]]
     unseen = np.ones(len(near), np.bool_)
@@ -214,7 +213,7 @@ def _shortest_paths(near: Bools, row_of: dict[int, int]) -> list[dict[int, int]]
 def _path_back(
     row: int, layers: list[list[int]], near: Bools, row_of: dict[int, int], used: set[int]
 ) -> dict[int, int]:
-    """From a free row back to a free column, through an unused column of every layer; {} if there is no way."""
+    """A path from a free row back to a free column, through an unused column of each layer; {} if there is none."""
     rows, path = [row], list[int]()
     while rows:
         depth = len(layers) - len(rows)

@@ -1,36 +1,34 @@
-"""Polyphonic sound detection score: events judged by how much they overlap, at every threshold (Bilen et al. 2020).
+"""Polyphonic sound detection score: events compared by overlap, at every threshold (Bilen et al. 2020).
 
-At a threshold, frames with a score at or above it make detections. A detection is *relevant* if reference events of its
+At a threshold, frames with a score at or above it form detections. A detection is *relevant* if reference events of its
 class cover at least a share `dtc` of it; otherwise it is a false positive, and a *cross trigger* of every other class
-whose events cover a share `cttc` of it. A reference event is found if relevant detections cover a share `gtc` of it.
-Found events over false positives per hour, plus `alpha_ct` times cross triggers per hour of the other classes' events,
-is a curve for each class. The score is the area under the mean of these curves less `alpha_st` times their deviation,
-up to `max_efpr`, as a share of the whole.
+whose events cover a share `cttc` of it. A reference event is detected if relevant detections cover a share `gtc` of it.
+Detected events over the rate of false positives per hour, plus `alpha_ct` times the rate of cross triggers per hour of
+the other classes' events, is a curve for each class. The score is the area under the mean of these curves minus
+`alpha_st` times their standard deviation, up to `max_efpr`, as a share of the whole.
 
     evaluate(reference, estimate, hop=..., scenario=SCENARIO_1)     the score, and that of each class
     counts(reference, estimate, hop=..., scenario=SCENARIO_1)       what changes at which threshold, clip by clip
-    scores(counts, weights=...)                                     the score of clips that count so often each
+    scores(counts, weights=...)                                     the score with weighted clips
 
 Every distinct score is a threshold, so the result is exact (Ebbers et al. 2022). As the threshold falls, detections
-appear, grow and merge: a frame column of n scores makes at most n different ones over all thresholds, found in one
-pass. The score is no sum over clips, so a resampled one is computed anew from `counts`, by `scores` with weights; only
-the overlaps need not be measured again.
+appear, grow and merge: a column of n frame scores forms at most n different ones over all thresholds, found in one
+pass. The score is not a sum over clips, so `scores` computes that of a resample anew from `counts`; only the overlaps
+need not be measured again.
 
-How frame scores come is said in `earmark.evaluation.curves.frame_scores`.
+Differences from `sed_scores_eval.intersection_based.psds`, which the tests compare everything else with:
 
-Differences from `sed_scores_eval.intersection_based.psds`, which the tests hold everything else against:
-
-1. A class without a reference event, or unknown in every clip, has no rate of found events: it is left out of mean,
-   deviation and cross triggers, and its own score is NaN. There it is an error.
+1. A class without a reference event, or unknown in every clip, has no rate of detected events: it is left out of mean,
+   deviation and cross triggers, and its score is NaN. There it is an error.
 2. Reference events of one class that overlap or touch are joined: no detection could tell them apart. There they are an
    error.
 3. A class that the reference does not know, or knows without times, is left out of that clip, whose duration then does
    not count for it either. There is no such thing there.
-4. A single class has no cross triggers. There its score is NaN where `alpha_ct` is not 0.
+4. A single class has no cross triggers. There its score is NaN if `alpha_ct` is not 0.
 
 The package psds_eval gives the same if every distinct score is one of its operating points, except that it compares
-shares as they are: a detection from 1 to 2 s that an event covers from 1.7 s on has its share of 0.3 there (2.0 - 1.7
-is 0.30000000000000004), and a second later it lacks it. Here times are compared to the microsecond, as in
+shares without rounding: a detection from 1 to 2 s that an event covers from 1.7 s on reaches its share of 0.3 there
+(2.0 - 1.7 is 0.30000000000000004), and a second later it does not. Here times are compared to the microsecond, as in
 sed_scores_eval.
 """
 
@@ -39,14 +37,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from earmark.errors import ArgumentError, DataError
-from earmark.evaluation.base import Labels, Pair, as_table, paired
-from earmark.evaluation.curves import DECIMALS, frame_scores
+from earmark.evaluation.base import DECIMALS, FrameTimes, Labels, Pair, as_table, frame_scores, pair_labels
 
 __all__ = ["PSDS", "SCENARIO_1", "SCENARIO_2", "PSDSCounts", "Roc", "Scenario", "Steps", "counts", "evaluate", "scores"]
 
@@ -61,16 +58,16 @@ Number = TypeVar("Number", np.int64, np.float64)
 
 @dataclass(frozen=True)
 class Scenario:
-    """What a score stresses.
+    """What a score emphasizes.
 
     Attributes
     ----------
     dtc, gtc
         Share of a detection that reference events must cover, and of a reference event that detections must; in (0, 1].
     cttc
-        Share of a false positive that makes it a cross trigger; in (0, 1], or None not to look.
+        Share of a false positive that makes it a cross trigger; in (0, 1], or None to ignore cross triggers.
     alpha_ct, alpha_st
-        Weights of cross triggers, and of the deviation between classes.
+        Weights of cross triggers, and of the standard deviation between classes.
     max_efpr
         False positives per hour up to which the curve counts.
     """
@@ -86,26 +83,28 @@ class Scenario:
         for name in ("dtc", "gtc", "cttc"):
             value = getattr(self, name)
             if value is not None and not 0 < value <= 1:
-                raise ArgumentError(f"{name}={value!r} must be a share in (0, 1]")
+                raise ArgumentError(f"expected {name} in (0, 1], got {value!r}")
         if not (0 <= self.alpha_ct < math.inf and 0 <= self.alpha_st < math.inf):
-            raise ArgumentError(f"weights must not be negative, got alpha_ct={self.alpha_ct}, alpha_st={self.alpha_st}")
+            raise ArgumentError(
+                f"expected weights of at least 0, got alpha_ct={self.alpha_ct}, alpha_st={self.alpha_st}"
+            )
         if (self.cttc is None) != (self.alpha_ct == 0):
             raise ArgumentError(f"cttc and alpha_ct go together, got cttc={self.cttc}, alpha_ct={self.alpha_ct}")
         if not 0 < self.max_efpr < math.inf:
-            raise ArgumentError(f"max_efpr={self.max_efpr!r} must be positive and finite")
+            raise ArgumentError(f"expected max_efpr above 0 and finite, got {self.max_efpr!r}")
 
 
 SCENARIO_1 = Scenario(dtc=0.7, gtc=0.7, alpha_st=1.0)
-"""DCASE's first: react in time."""
+"""DCASE's first scenario: fast reaction."""
 
 SCENARIO_2 = Scenario(dtc=0.1, gtc=0.1, cttc=0.3, alpha_ct=0.5, alpha_st=1.0)
-"""DCASE's second: do not confuse classes."""
+"""DCASE's second scenario: no confusion of classes."""
 
 
 class Steps(NamedTuple):
     """How the counts of one class change as the threshold falls to a level: rows by falling level, then clip.
 
-    `level`, `clip`, `tp` and `fp` are (steps,); `ct` is (steps, classes), or (steps, 0) where nobody looks.
+    `level`, `clip`, `tp` and `fp` are (steps,); `ct` is (steps, classes), or (steps, 0) without cross triggers.
     """
 
     level: Floats
@@ -117,7 +116,7 @@ class Steps(NamedTuple):
 
 @dataclass(frozen=True)
 class PSDSCounts:
-    """What scores are made of, clip by clip.
+    """Everything that scores are computed from, clip by clip.
 
     Attributes
     ----------
@@ -139,7 +138,7 @@ class PSDSCounts:
 
 
 class Roc(NamedTuple):
-    """Found events over effective false positives per hour: a staircase, `tpr[i]` from `efpr[i]` on."""
+    """Share of detected events over effective false positives per hour: a staircase, `tpr[i]` from `efpr[i]` on."""
 
     efpr: Floats
     tpr: Floats
@@ -147,7 +146,7 @@ class Roc(NamedTuple):
 
 @dataclass(frozen=True)
 class PSDS:
-    """The score, in [0, 1], and what it is the area of; the same for each class, NaN and None without reference."""
+    """The score, in [0, 1], and its curve; the same for each class, NaN and None without reference."""
 
     value: float
     roc: Roc
@@ -160,12 +159,16 @@ def evaluate(
     estimate: Mapping[str, npt.ArrayLike],
     *,
     scenario: Scenario = SCENARIO_1,
-    hop: float | None = None,
-    edges: Mapping[str, npt.ArrayLike] | None = None,
-    durations: Mapping[str, float] | None = None,
-    classes: Sequence[str] | None = None,
+    **times: Unpack[FrameTimes],
 ) -> PSDS:
-    """The score of frame scores; arguments as in `earmark.evaluation.curves.frame_scores`.
+    """The score of frame scores.
+
+    Parameters
+    ----------
+    estimate
+        By file name: (frames, classes), higher for more certain. On any scale; -inf is never active.
+    times
+        `hop` or `edges`, and `durations` and `classes`: see `earmark.evaluation.base.FrameTimes`.
 
     Examples
     --------
@@ -173,14 +176,12 @@ def evaluate(
     >>> dog = [0.1, 0.9, 0.8, 0.1, 0.7, 0.2, 0.3, 0.1]
     >>> up_to_900 = Scenario(dtc=0.7, gtc=0.7, max_efpr=900.0)
     >>> result = evaluate(reference, {"a.wav": [[p] for p in dog]}, hop=1.0, scenario=up_to_900)
-    >>> result.roc  # half of the events at once, all of them with one false positive in 8 s
+    >>> result.roc  # half of the events without, all of them with one false positive in 8 s
     Roc(efpr=array([  0., 450.]), tpr=array([0.5, 1. ]))
     >>> result.value
     0.75
     """
-    return scores(
-        counts(reference, estimate, scenario=scenario, hop=hop, edges=edges, durations=durations, classes=classes)
-    )
+    return scores(counts(reference, estimate, scenario=scenario, **times))
 
 
 def counts(
@@ -188,51 +189,51 @@ def counts(
     estimate: Mapping[str, npt.ArrayLike],
     *,
     scenario: Scenario = SCENARIO_1,
-    hop: float | None = None,
-    edges: Mapping[str, npt.ArrayLike] | None = None,
-    durations: Mapping[str, float] | None = None,
-    classes: Sequence[str] | None = None,
+    **times: Unpack[FrameTimes],
 ) -> PSDSCounts:
     """What changes at which threshold, clip by clip; arguments as for `evaluate`."""
     table = as_table(reference)
-    frames = frame_scores(table, estimate, hop=hop, edges=edges, durations=durations, classes=classes)
-    pair = paired(table, (), classes=frames.classes, filenames=frames.filenames)
+    frames = frame_scores(table, estimate, **times)
+    pair = pair_labels(table, (), classes=frames.classes, filenames=frames.filenames)
     events = _joined(pair)
-    found: list[list[Steps]] = [[] for _ in frames.classes]
-    for clip, (values, times) in enumerate(zip(frames.values, frames.edges, strict=True)):
-        covered = np.stack([_covered(own, times) for own in events[clip]])
+    steps: list[list[Steps]] = [[] for _ in frames.classes]
+    for clip, (values, edges) in enumerate(zip(frames.values, frames.edges, strict=True)):
+        covered = np.stack([_covered(by_class, edges) for by_class in events[clip]])
         for c in np.flatnonzero(pair.known[clip]).tolist():
             spans = _spans(values[:, c])
-            found[c].append(_steps(spans, times, covered, events[clip][c], c, clip, scenario))
+            steps[c].append(_steps(spans, edges, covered, events[clip][c], c, clip, scenario))
+    n_others = 0 if scenario.cttc is None else len(frames.classes)
     return PSDSCounts(
         frames.filenames,
         frames.classes,
         scenario,
-        np.array([[len(own) for own in clip] for clip in events]),
-        np.array([[np.diff(own).sum() for own in clip] for clip in events]),
+        np.array([[len(by_class) for by_class in clip] for clip in events]),
+        np.array([[np.diff(by_class).sum() for by_class in clip] for clip in events]),
         np.where(pair.known, frames.durations[:, None], 0.0),
-        tuple(_together(parts, len(frames.classes) if scenario.cttc is not None else 0) for parts in found),
+        tuple(_concatenated(parts, n_others) for parts in steps),
     )
 
 
 def _joined(pair: Pair) -> list[list[Floats]]:
-    """Reference events by clip and class, (events, 2), in order; those that overlap or touch are one."""
+    """Reference events by clip and class, (events, 2), in order; those that overlap or touch are joined."""
     joined: list[list[list[list[float]]]] = [[[] for _ in pair.classes] for _ in pair.filenames]
     true = pair.reference
     order = np.argsort(true.onset, kind="stable")
     for clip, label, onset, offset in zip(*(part[order].tolist() for part in true), strict=True):
         if onset == offset:
-            raise DataError(f"{pair.filenames[clip]}: {pair.classes[label]!r} at {onset} s has no length to be covered")
-        own = joined[clip][label]
-        if own and onset <= own[-1][1]:
-            own[-1][1] = max(own[-1][1], offset)
+            raise DataError(
+                f"{pair.filenames[clip]}: {pair.classes[label]!r} at {onset} s has length 0 and cannot be covered"
+            )
+        events = joined[clip][label]
+        if events and onset <= events[-1][1]:
+            events[-1][1] = max(events[-1][1], offset)
         else:
-            own.append([onset, offset])
-    return [[np.array(own, np.float64).reshape(-1, 2) for own in clip] for clip in joined]
+            events.append([onset, offset])
+    return [[np.array(events, np.float64).reshape(-1, 2) for events in clip] for clip in joined]
 
 
 def _covered(events: Floats, times: Floats) -> Floats:
-    """Seconds of events before each time; events in order, apart from each other."""
+    """Seconds of events before each time; events in order, without overlap."""
     if not len(events):
         return np.zeros(len(times))
     total = np.cumsum(events[:, 1] - events[:, 0])
@@ -250,7 +251,7 @@ class _Spans(NamedTuple):
 
 
 def _spans(values: Floats) -> _Spans:
-    """Every detection that some threshold makes of a column of scores, in one pass.
+    """Every detection that some threshold forms from a column of scores, in one pass.
 
     The stack holds the detections still open at the current frame, each higher and later than the one below it.
     """
@@ -271,22 +272,22 @@ def _spans(values: Floats) -> _Spans:
 
 
 def _steps(
-    spans: _Spans, times: Floats, covered: Floats, events: Floats, own: int, clip: int, scenario: Scenario
+    spans: _Spans, times: Floats, covered: Floats, events: Floats, column: int, clip: int, scenario: Scenario
 ) -> Steps:
     """Changes of one class in one clip; `covered` is (classes, times), `events` are those of the class."""
     length = times[spans.last] - times[spans.first]
     overlap = np.round(covered[:, spans.last] - covered[:, spans.first], DECIMALS)
-    relevant = overlap[own] >= np.round(scenario.dtc * length, DECIMALS)
+    relevant = overlap[column] >= np.round(scenario.dtc * length, DECIMALS)
     fp = (~relevant).astype(np.int64)[:, None]
     if scenario.cttc is None:
         ct = np.empty((len(length), 0), np.int64)
     else:
         ct = (overlap >= np.round(scenario.cttc * length, DECIMALS)).T * fp
-        ct[:, own] = 0
+        ct[:, column] = 0
     change = np.concatenate((np.zeros_like(fp), fp, ct), axis=1)
     level, rows = [spans.inside, spans.outside], [change, -change]
     for event in events:
-        where, found = _found(event, spans, times, relevant, scenario.gtc)
+        where, found = _detected(event, spans, times, relevant, scenario.gtc)
         level.append(where)
         rows.append(np.pad(found[:, None], ((0, 0), (0, change.shape[1] - 1))))
     levels, total = _summed(np.concatenate(level), np.concatenate(rows))
@@ -303,17 +304,17 @@ def _summed(level: Floats, rows: npt.NDArray[Number]) -> tuple[Floats, npt.NDArr
     return level[first], np.add.reduceat(rows[order], first)
 
 
-def _found(event: Floats, spans: _Spans, times: Floats, relevant: Bools, gtc: float) -> tuple[Floats, Integers]:
-    """At which levels one reference event comes to be found (1), or is lost again (-1) as detections outgrow it."""
+def _detected(event: Floats, spans: _Spans, times: Floats, relevant: Bools, gtc: float) -> tuple[Floats, Integers]:
+    """The levels at which a reference event is detected (1), or lost again (-1) as detections outgrow it."""
     overlap = np.minimum(times[spans.last], event[1]) - np.maximum(times[spans.first], event[0])
     near = relevant & (overlap > 0)
     part = overlap[near]
     level, change = _summed(np.concatenate((spans.inside[near], spans.outside[near])), np.concatenate((part, -part)))
-    found = np.round(np.cumsum(change), DECIMALS) >= np.round(gtc * (event[1] - event[0]), DECIMALS)
-    return level, np.diff(found.astype(np.int64), prepend=0)
+    detected = np.round(np.cumsum(change), DECIMALS) >= np.round(gtc * (event[1] - event[0]), DECIMALS)
+    return level, np.diff(detected.astype(np.int64), prepend=0)
 
 
-def _together(parts: Sequence[Steps], others: int) -> Steps:
+def _concatenated(parts: Sequence[Steps], others: int) -> Steps:
     """Changes of all clips, by falling level."""
     if not parts:
         none = np.empty(0, np.int64)
@@ -334,7 +335,7 @@ def scores(counts: PSDSCounts, *, weights: npt.ArrayLike | None = None) -> PSDS:
     clips = len(counts.filenames)
     weight = np.ones(clips) if weights is None else np.asarray(weights, np.float64)
     if weight.shape != (clips,):
-        raise ArgumentError(f"weights must be one per clip, ({clips},), got shape {weight.shape}")
+        raise ArgumentError(f"expected one weight per clip, ({clips},), got shape {weight.shape}")
     n_ref = weight @ counts.n_ref
     rocs = {label: _roc(counts, c, weight) if n_ref[c] > 0 else None for c, label in enumerate(counts.classes)}
     there = [roc for roc in rocs.values() if roc is not None]
@@ -349,7 +350,7 @@ def scores(counts: PSDSCounts, *, weights: npt.ArrayLike | None = None) -> PSDS:
 
 
 def _roc(counts: PSDSCounts, c: int, weight: Floats) -> Roc:
-    """The staircase of one class: the most events found with at most so many false positives."""
+    """The curve of one class: the largest share of detected events for each rate of false positives."""
     level, clip, tp, fp, ct = counts.steps[c]
     each = weight[clip]
     rate = each * fp / (weight @ counts.seconds[:, c])

@@ -1,8 +1,8 @@
-"""Methods ranked over splits, seeds or data sets: Friedman's test, and what is indistinguishable from the best.
+"""Methods ranked over splits, seeds or data sets: Friedman's test, and which methods do not differ from the best.
 
-So were the bold numbers of the paper's Table III found, over ten splits of MedleyDB. Ranks know nothing of how large a
-difference is, and splits of the same clips are not independent: for two models on the same clips,
-`earmark.evaluation.statistics.compare` has more power and says how large the difference is.
+The paper used it for the bold numbers of Table III, over ten splits of MedleyDB. Ranks ignore how large a difference
+is, and splits of the same clips are not independent: for two models on the same clips,
+`earmark.evaluation.statistics.compare` has more power and gives the size of the difference.
 """
 
 from __future__ import annotations
@@ -50,36 +50,36 @@ def friedman(
     level: float = 0.95,
     lower_is_better: bool = False,
 ) -> Friedman:
-    """Friedman's test over blocks, and which methods cannot be told from the best, with Holm's correction.
+    """Friedman's test over blocks, and which methods do not differ from the best, with Holm's correction.
 
-    As Demsar (2006) has it, whom the paper follows (IV.C): ties share their ranks and are not corrected for, so that
-    with many ties the test is careful. Methods are compared with the control by the difference of their average ranks,
+    As in Demsar (2006), which the paper follows (IV.C): ties share their ranks and are not corrected for, so the test
+    is conservative with many ties. Methods are compared with the control by the difference of their average ranks,
     divided by sqrt(k (k + 1) / (6 n)) for k methods and n blocks, and only if the test finds any difference at all.
 
     Parameters
     ----------
     scores : (blocks, methods)
     control
-        What the others are compared with; by default the method with the best average score.
+        The method that the others are compared with; by default the one with the best average score.
     """
     if not 0 < level < 1:
-        raise ArgumentError(f"level must be between 0 and 1, as 0.95, found {level}")
+        raise ArgumentError(f"expected a level between 0 and 1, such as 0.95, got {level}")
     values = np.asarray(scores, np.float64)
     if values.ndim != 2 or min(values.shape) < 2:
-        raise DataError(f"scores must be (blocks, methods), at least two of each, found shape {values.shape}")
+        raise DataError(f"expected scores (blocks, methods), at least two of each, got shape {values.shape}")
     if np.isnan(values).any():
-        raise DataError("scores must be numbers, found NaN; leave out blocks in which a method has no score")
+        raise DataError("expected scores of all methods in all blocks, got NaN; leave out such blocks")
     n, k = values.shape
     labels = tuple(str(i) for i in range(k)) if names is None else tuple(names)
     if len(labels) != k or len(set(labels)) != k:
-        raise ArgumentError(f"{k} different names expected, one per method, found {list(labels)}")
+        raise ArgumentError(f"expected {k} different names, one per method, got {list(labels)}")
     if control is not None and control not in labels:
         raise unknown_name("control", control, labels)
     better = values if lower_is_better else -values
     ranks = stats.rankdata(better, axis=1).mean(axis=0)
     chi2 = 12 * n / (k * (k + 1)) * (float(np.sum(ranks**2)) - k * (k + 1) ** 2 / 4)
     rest = n * (k - 1) - chi2
-    f = (n - 1) * chi2 / rest if rest > 1e-9 else math.inf  # every block ranks alike
+    f = (n - 1) * chi2 / rest if rest > 1e-9 else math.inf  # the same ranks in every block
     p_value = float(stats.f.sf(f, k - 1, (k - 1) * (n - 1)))
     centre = int(np.argmin(better.mean(axis=0))) if control is None else labels.index(control)
     others = [i for i in range(k) if i != centre]
@@ -102,7 +102,7 @@ def friedman(
 
 
 def holm(p_values: npt.ArrayLike) -> Floats:
-    """P-values adjusted for their number (Holm 1979): compare them with the level as it is.
+    """P-values adjusted for their number (Holm 1979).
 
     >>> holm([0.01, 0.04, 0.03])
     array([0.03, 0.06, 0.06])

@@ -1,33 +1,34 @@
-"""Segments: time is cut into equal parts, and each class is there or not in each part (Mesaros et al. 2016).
+"""Segment-based metrics: each class is active or not in each of many equal segments of time (Mesaros et al. 2016).
 
     scores = evaluate(reference, estimate, segment=1.0)
     scores.overall.f1, scores.overall.error_rate, scores.macro.f1, scores.per_class["dog"].recall
 
-The dynamic scores of the paper are these, with segments of one second. An event makes every segment active that it
-touches; in each segment and class, reference and estimate agree (tp, tn) or do not (fp, fn). Within a segment as many
-misses as possible are paired with false alarms, as substitutions; what is left are deletions or insertions.
+The dynamic scores of the paper are these, with segments of one second. An event activates every segment that it
+touches; in each segment and class, reference and estimate agree (tp, tn) or not (fp, fn). Within a segment as many
+misses as possible are paired with false alarms, as substitutions; the others are deletions or insertions.
 
-Results equal those of `sed_eval.sound_event.SegmentBasedMetrics` to the last digit, also where these surprise:
+Counts equal those of `sed_eval.sound_event.SegmentBasedMetrics`, and with `convention="sed_eval"` so do the scores, to
+the last digit. Rules of sed_eval that may surprise:
 
-- A clip lasts until the last offset in reference or estimate, unless `durations` says how long; a clip without events
-  then has no segments. Given durations cut what goes past them.
-- An event of no length is in one segment, but in none if it lies on a boundary.
-- Times are divided by the length of the segment and taken as they come out: with segments of 0.1 s, an offset of
-  0.30000000000000004 s reaches into the fourth, and an event from 0.7 s on, which is 6.999999999999999 of them, begins
-  in the seventh. With segments of whole or half seconds there is no such noise.
-- Ratios without a divisor: see `earmark.evaluation.base`, and `convention`.
+- A clip ends with the last offset in reference or estimate, unless `durations` gives its length; without durations, a
+  clip without events has no segments. Events are cut at the given durations.
+- An event of length 0 activates one segment, but none if it lies on a boundary.
+- Times are divided by the segment length without a tolerance: with segments of 0.1 s, an offset of
+  0.30000000000000004 s reaches into the fourth, and an event from 0.7 s on, which is 6.999999999999999 segments,
+  begins in the seventh. With segments of whole or half seconds there is no such noise.
+- Division by zero: see `earmark.counts`. With the default convention, a class that is never detected has F1 0; in
+  sed_eval it has none and does not lower the macro average.
 
 Differences from sed_eval:
 
-1. It judges the files that it is handed, one by one, so that a file which the caller forgets is not judged. Here all
-   files of reference and durations are judged, and an estimate for another one is an error; `missing="empty"` judges it
-   against an empty reference, which is what sed_eval gives if handed the file.
-2. A label outside `classes` is an error there too, without a name in it. Without `classes` they are those of the
+1. sed_eval evaluates the files that it is given, one by one, so a file that the caller forgets is not evaluated. Here
+   all files of reference and durations are evaluated, and an estimate for another file is an error; `missing="empty"`
+   evaluates it against an empty reference, which is what sed_eval gives for such a file.
+2. A label outside `classes` is an error in both; here the message names it. By default, `classes` are those of the
    reference; with `missing="empty"` also those of the estimate.
-3. It leaves out rows without times. Here a class that the reference says is somewhere in the clip, or does not know of,
-   is left out of that clip altogether: neither hits nor false alarms nor true negatives. In an estimate such a row is
-   an error.
-4. Negative times are an error (`earmark.annotations.checked`); there they count from the end of the clip.
+3. sed_eval skips rows without times. Here a class that the reference marks as present somewhere in the clip, or as
+   unknown, is left out of that clip: no hits, false alarms or true negatives. In an estimate such a row is an error.
+4. Negative times are an error (`earmark.annotations.checked`); in sed_eval they count from the end of the clip.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from earmark.counts import Counts, Scores, scores
 from earmark.errors import ArgumentError
-from earmark.evaluation.base import Counts, Events, Labels, Pair, Scores, paired, scores
+from earmark.evaluation.base import Events, Labels, Pair, pair_labels
 
 __all__ = ["counts", "evaluate", "scores"]
 
@@ -48,10 +50,10 @@ Integers = npt.NDArray[np.int64]
 
 
 class _Spans(NamedTuple):
-    """Active stretches, as first segment and one past the last, that do not overlap.
+    """Active spans that do not overlap, as first segment and one past the last.
 
-    They lie on one axis, which has the segments of all clips for the first class, then for the second, and so on: the
-    work is that of sorting the events, however short the segments and long the clips.
+    They lie on one axis, with the segments of all clips for the first class, then for the second, and so on. The cost
+    is that of sorting the events, however short the segments and long the clips.
     """
 
     first: Integers
@@ -66,7 +68,7 @@ def evaluate(
     classes: Iterable[str] | None = None,
     durations: Mapping[str, float] | None = None,
     missing: str = "error",
-    convention: str = "sed_eval",
+    convention: str = "plain",
 ) -> Scores:
     """Precision, recall, F1, error rate and accuracy of segments: micro, macro and per class.
 
@@ -77,14 +79,14 @@ def evaluate(
     segment
         Length of a segment, in seconds.
     classes
-        Classes that are judged; by default those of the reference.
+        Classes to evaluate; by default those of the reference.
     durations
-        Length of each clip, in seconds, by file name: with it, all of a clip is judged, and clips without a row in the
-        reference are judged as ones in which nothing is heard. By default a clip lasts until its last offset.
+        Length of each clip, in seconds, by file name. Then clips are evaluated up to their end, and clips that the
+        reference does not have are evaluated as clips without events. By default a clip ends with its last offset.
     missing
-        "error" or "empty": what happens to an estimate whose file or label the reference lacks.
+        "error" or "empty": what to do with an estimate whose file or label the reference does not have.
     convention
-        "sed_eval" or "plain": what happens on division by zero.
+        "plain" or "sed_eval": how to divide by zero; see `earmark.counts`.
 
     Examples
     --------
@@ -94,8 +96,8 @@ def evaluate(
     >>> result.overall.precision, result.overall.recall, result.overall.error_rate  # 1 substitution, 2 deletions of 4
     (0.5, 0.25, 0.75)
     """
-    found = counts(reference, estimate, segment=segment, classes=classes, durations=durations, missing=missing)
-    return scores(found, convention=convention)
+    counted = counts(reference, estimate, segment=segment, classes=classes, durations=durations, missing=missing)
+    return scores(counted, convention=convention)
 
 
 def counts(
@@ -107,11 +109,11 @@ def counts(
     durations: Mapping[str, float] | None = None,
     missing: str = "error",
 ) -> Counts:
-    """Segments that are right and wrong, clip by clip; arguments as for `evaluate`."""
+    """Counts of segments, clip by clip; arguments as for `evaluate`."""
     if not (math.isfinite(segment) and segment > 0):
-        raise ArgumentError(f"segment={segment!r} must be a length in seconds above 0")
-    pair = paired(reference, estimate, classes=classes, filenames=durations or (), missing=missing)
-    lengths = np.ceil(_seconds(pair, durations) / segment).astype(np.int64)
+        raise ArgumentError(f"expected a segment length above 0 s, got {segment!r}")
+    pair = pair_labels(reference, estimate, classes=classes, filenames=durations or (), missing=missing)
+    lengths = np.ceil(_seconds(pair, durations) / segment).astype(np.int64)  # without tolerance, as sed_eval
     starts = np.concatenate([[0], np.cumsum(lengths)])  # clips one after another, on one axis of segments
     shape = pair.known.shape
     ours, theirs = (_spans(events, segment, starts) for events in (pair.reference, pair.estimate))
@@ -130,15 +132,17 @@ def _seconds(pair: Pair, durations: Mapping[str, float] | None) -> npt.NDArray[n
             np.maximum.at(seconds, events.clip, events.offset)
         return seconds
     if lacking := [name for name in pair.filenames if name not in durations]:
-        raise ArgumentError(f"durations lack {len(lacking)} of {len(pair.filenames)} clips, the first {lacking[0]!r}")
+        raise ArgumentError(
+            f"expected durations of {len(pair.filenames)} clips, {len(lacking)} are missing, first {lacking[0]!r}"
+        )
     for name in pair.filenames:
         if not (math.isfinite(durations[name]) and durations[name] >= 0):
-            raise ArgumentError(f"{name!r} cannot last {durations[name]!r} seconds")
+            raise ArgumentError(f"{name!r}: expected a duration in seconds, got {durations[name]!r}")
     return np.array([durations[name] for name in pair.filenames], np.float64)
 
 
 def _spans(events: Events, segment: float, starts: Integers) -> _Spans:
-    """Segments that events touch, cut at the ends of clips; `starts` are the first segments of clips, and their sum."""
+    """Segments that events touch, cut at the ends of clips; `starts` has the first segment of each, and the total."""
     ends = np.diff(starts)[events.clip]
     begin = starts[events.clip] + events.label * starts[-1]
     first = begin + np.minimum(np.floor(events.onset / segment), ends).astype(np.int64)
@@ -147,7 +151,7 @@ def _spans(events: Events, segment: float, starts: Integers) -> _Spans:
     order = order[last[order] > first[order]]
     first, reach = first[order], np.maximum.accumulate(last[order])
     is_new = np.ones(len(order), bool)
-    is_new[1:] = first[1:] >= reach[:-1]  # not those that only touch: they may be of two clips
+    is_new[1:] = first[1:] >= reach[:-1]  # not where spans only touch: they may belong to two clips
     return _Spans(first[is_new], reach[np.roll(is_new, -1)])
 
 
@@ -171,7 +175,7 @@ def _total(spans: _Spans, starts: Integers, shape: tuple[int, int]) -> Integers:
 
 def _errors(families: Sequence[_Spans], starts: Integers) -> list[Integers]:
     """Substitutions, deletions and insertions, (clips,), from the spans of reference, estimate and both."""
-    firsts = [spans.first % max(1, starts[-1]) for spans in families]  # all classes on top of each other
+    firsts = [spans.first % max(1, starts[-1]) for spans in families]  # all classes on the same axis
     lasts = [first + (spans.last - spans.first) for first, spans in zip(firsts, families, strict=True)]
     points = np.concatenate([*firsts, *lasts])
     family = np.repeat([0, 1, 2, 0, 1, 2], [len(part) for part in (*firsts, *lasts)])
@@ -187,5 +191,5 @@ def _errors(families: Sequence[_Spans], starts: Integers) -> list[Integers]:
 
 
 def _clip(at: Integers, starts: Integers) -> Integers:
-    """The clip that a segment is of."""
+    """The clip that a segment belongs to."""
     return np.searchsorted(starts, at, side="right") - 1

@@ -1,20 +1,20 @@
-"""What the data can tell and what they cannot: intervals, paired tests, seeds, and verdicts in plain words.
+"""Intervals, paired tests and variance over seeds, with clips as the sampled unit.
 
-Everything works on counts per clip, with clips as what was sampled: sums over resampled clips are products of weights
-with the counts, so that thousands of resamples cost milliseconds. A statistic is the name of a ratio ("f1",
-"error_rate"; "macro.f1"; "per_class.f1" for one value per class), or a function of (counts, weights) that takes
-weights (..., clips) and returns (...,); `ratio` makes such functions, with a choice of convention. Counts are `Counts`,
-or, for functions, any array with clips first.
+Everything is computed from counts per clip. Sums over resampled clips are products of weights with the counts, so
+thousands of resamples take milliseconds. A statistic is the name of a ratio ("f1", "error_rate"; "macro.f1";
+"per_class.f1" for one value per class), or a function of (counts, weights) that takes weights (..., clips) and returns
+(...,); `ratio` makes such functions, with a choice of convention. Counts are `Counts`, or, for functions, any array
+with clips first.
 
-- `bootstrap`: a score with its interval.
+- `bootstrap`, `bootstrap_ratios`: scores with their intervals.
 - `compare`, `compare_models`: do two models differ on the same clips? In a table, p-values are adjusted (Holm).
-- `seed_variance`, `compare_seeds`: the same with several trainings of each model, so that luck in training is not
-  taken for merit.
-- `friedman`, `holm`: ranks over splits, and what is indistinguishable from the best; see `earmark.evaluation.ranks`.
+- `seed_variance`, `compare_seeds`: the same with several trainings of each model, so that the variance of training is
+  not mistaken for a difference.
+- `friedman`, `holm`: ranks over splits; see `earmark.evaluation.ranks`.
 
-Intervals are percentile intervals: they stay within the range of the score, need nothing but the resamples, and serve
-scores and differences alike. On sets of ordinary size they are, to a tenth of their width, what the more elaborate BCa
-gives, and cover the truth as often as they say; the tests simulate both. With a handful of clips they are too narrow.
+Intervals are percentile intervals: they stay within the range of the score, need nothing but the resamples, and work
+for scores and differences alike. On sets of ordinary size they agree with the more elaborate BCa intervals to a tenth
+of their width and have their nominal coverage; the tests simulate both. With very few clips they are too narrow.
 """
 
 from __future__ import annotations
@@ -22,23 +22,26 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
+from earmark.counts import Counts, ratio, ratios
 from earmark.errors import ArgumentError, DataError, unknown_name
-from earmark.evaluation.base import Counts, ratio
 from earmark.evaluation.ranks import Friedman, friedman, holm
+from earmark.tables import short_number
 
 __all__ = [
     "Friedman",
     "Interval",
     "SeedScore",
     "Verdict",
+    "adjusted",
     "bootstrap",
+    "bootstrap_ratios",
     "compare",
     "compare_models",
     "compare_seeds",
@@ -50,14 +53,15 @@ __all__ = [
 
 Floats = npt.NDArray[np.float64]
 Data: TypeAlias = Counts | npt.NDArray[Any]
-Statistic: TypeAlias = str | Callable[[Any, Floats], npt.ArrayLike]
+Function: TypeAlias = Callable[[Any, Floats], npt.ArrayLike]
+Statistic: TypeAlias = str | Function
 
-_CHUNK = 1 << 17  # weights held at once: few enough to stay in the cache
+_CHUNK = 1 << 17  # weights computed at once: few enough to stay in the cache
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A score between bounds; arrays where the statistic gives one value per class. NaN where it has no meaning."""
+    """A score and its bounds; arrays if the statistic has one value per class. NaN where it is undefined."""
 
     value: Floats
     low: Floats
@@ -69,8 +73,8 @@ class Interval:
 class Verdict:
     """Whether two models differ.
 
-    `difference` is the first score minus the second, `interval` its confidence interval. `is_different` asks for both:
-    a p-value (adjusted, in a table) of at most 1 - level, and an interval without 0. `text` says "better" only then.
+    `difference` is the first score minus the second, `interval` its confidence interval. `is_different` requires both
+    a p-value (adjusted, in a table) of at most 1 - level and an interval without 0. `text` says "better" only then.
     """
 
     names: tuple[str, str]
@@ -85,33 +89,33 @@ class Verdict:
 
     @property
     def better(self) -> str | None:
-        """The name of the better model; None where the data do not say."""
+        """The name of the better model; None if they are not distinguishable."""
         if not self.is_different:
             return None
         return self.names[int((self.difference > 0) == self.lower_is_better)]
 
     @property
     def text(self) -> str:
-        """The verdict in words, with its numbers."""
+        """The verdict as a sentence, with its numbers."""
         first, second = (0, 1) if self.better in (None, self.names[0]) else (1, 0)
         sign = 1 if first == 0 else -1
         low, high = sorted(sign * bound for bound in self.interval)
         a, b = self.names[first], self.names[second]
-        said = f"{a} is better than {b}" if self.is_different else f"{a} and {b} are not distinguishable"
+        verdict = f"{a} is better than {b}" if self.is_different else f"{a} and {b} are not distinguishable"
         return (
-            f"{said}: {self.statistic} {_short(self.scores[first])} vs {_short(self.scores[second])}, "
-            f"difference {_short(sign * self.difference, '+')} [{_short(low, '+')}, {_short(high, '+')}], "
-            f"p {'< .001' if self.p_value < 0.0005 else _short(self.p_value)} ({self.basis})"
+            f"{verdict}: {self.statistic} {short_number(self.scores[first])} vs {short_number(self.scores[second])}, "
+            f"difference {_signed(sign * self.difference)} [{_signed(low)}, {_signed(high)}], "
+            f"p {'< .001' if self.p_value < 0.0005 else short_number(self.p_value)} ({self.basis})"
         )
 
 
 @dataclass(frozen=True)
 class SeedScore:
-    """A score over several trainings, and where its variance comes from.
+    """A score over several trainings, and the components of its variance.
 
     `score` is the mean of `scores`, one per seed, and `interval` its confidence interval for other seeds and other
-    clips. The variance of one training's score on as many clips is `from_seeds` + `from_clips` + `from_both`: luck in
-    training, which clips were drawn, and that trainings differ in which clips they get right.
+    clips. The variance of one training's score on as many clips is `from_seeds` + `from_clips` + `from_both`: the
+    variance between trainings, that between samples of clips, and their interaction.
     """
 
     score: float
@@ -125,9 +129,9 @@ class SeedScore:
 def bootstrap(
     counts: Data, statistic: Statistic = "f1", *, level: float = 0.95, repetitions: int = 2000, seed: int = 0
 ) -> Interval:
-    """A score, and its percentile interval over resampled clips.
+    """A score with its percentile interval over resampled clips.
 
-    Resamples in which the statistic is NaN, as the F1 of a class that was not drawn, are left out.
+    Resamples in which the statistic is NaN, such as the F1 of a class that was not drawn, are left out.
 
     Examples
     --------
@@ -145,6 +149,24 @@ def bootstrap(
     return Interval(_values(f, counts, np.ones(_length(counts))), low, high, level)
 
 
+def bootstrap_ratios(
+    counts: Counts, names: Sequence[str], *, convention: str = "plain", level: float = 0.95
+) -> dict[str, tuple[float, float, float]]:
+    """Several ratios, each with the bounds of its interval, from one set of resamples: {name: (value, low, high)}.
+
+    `names` are those of statistics: "f1", "macro.f1".
+    """
+
+    def stacked(counts: Counts, weights: Floats) -> Floats:
+        values = ratios(counts, weights, convention=convention)
+        columns = [values[average or "overall"][name] for average, _, name in (key.rpartition(".") for key in names)]
+        return np.stack(columns, axis=-1)
+
+    interval = bootstrap(counts, stacked, level=level)
+    bounds = np.stack([interval.value, interval.low, interval.high], axis=-1).tolist()
+    return {name: (value, low, high) for name, (value, low, high) in zip(names, bounds, strict=True)}
+
+
 def compare(
     a: Data,
     b: Data,
@@ -159,15 +181,15 @@ def compare(
 ) -> Verdict:
     """Whether two models differ on the same clips.
 
-    The p-value is that of a permutation test: if the models were alike, which of the two gave which result would be
-    chance, clip by clip. All exchanges are tried if there are at most `exchanges`, else so many at random. The interval
-    is a bootstrap interval of the difference, both models being resampled with the same clips. The test says nothing
-    about training the models again: see `compare_seeds`.
+    The p-value is that of a permutation test: if the models were equal, their results could be exchanged in any clip.
+    All exchanges are tried if there are at most `exchanges`, else so many random ones. The interval is a bootstrap
+    interval of the difference, with the same resampled clips for both. The test does not include the variance of
+    training: see `compare_seeds`.
 
     Parameters
     ----------
     lower_is_better
-        By default, what the name of the statistic says: rates of errors are better low.
+        By default True for rates of errors, by the name of the statistic.
 
     Examples
     --------
@@ -193,9 +215,8 @@ def compare(
     )
     as_large = int(np.count_nonzero(~(np.abs(swapped) < abs(difference) - 1e-12)))  # NaN counts as large
     p_value = as_large / len(swapped) if len(swapped) == 2**n else (as_large + 1) / (len(swapped) + 1)
-    return _verdict(
-        names, statistic, scores, (float(low), float(high)), p_value, level, lower_is_better, basis=f"{n} clips"
-    )
+    interval = (float(low), float(high))
+    return _verdict(names, statistic, scores, interval, p_value, level, lower_is_better, f"{n} clips")
 
 
 def compare_models(
@@ -210,43 +231,38 @@ def compare_models(
 ) -> list[Verdict]:
     """Verdicts on all pairs of models, or on all against one, with p-values adjusted for their number (Holm).
 
-    Each pair is compared as by `compare`, with four times the exchanges without which no p-value could be small enough.
+    Each pair is compared by `compare`, with four times the exchanges below which no adjusted p-value is significant.
     """
     _check(level, repetitions)
     if len(models) < 2:
-        raise ArgumentError(f"a comparison needs at least two models, found {len(models)}")
+        raise ArgumentError(f"expected at least two models to compare, got {len(models)}")
     if against is not None and against not in models:
         raise unknown_name("against", against, models)
     pairs = [pair for pair in itertools.combinations(models, 2) if against is None or against in pair]
     exchanges = max(repetitions, math.ceil(4 * len(pairs) / (1 - level)))
+    options: dict[str, Any] = {"lower_is_better": lower_is_better, "level": level, "repetitions": repetitions}
     verdicts = [
-        compare(
-            models[a],
-            models[b],
-            statistic,
-            names=(a, b),
-            lower_is_better=lower_is_better,
-            level=level,
-            repetitions=repetitions,
-            exchanges=exchanges,
-            seed=seed,
-        )
+        compare(models[a], models[b], statistic, names=(a, b), exchanges=exchanges, seed=seed, **options)
         for a, b in pairs
     ]
-    adjusted = holm([verdict.p_value for verdict in verdicts])
+    return adjusted(verdicts, level)
+
+
+def adjusted(verdicts: Sequence[Verdict], level: float) -> list[Verdict]:
+    """The verdicts with p-values adjusted for their number (Holm)."""
     return [
-        replace(v, p_value=float(p), is_different=bool(v.is_different and p <= 1 - level))
-        for v, p in zip(verdicts, adjusted, strict=True)
+        replace(verdict, p_value=p, is_different=verdict.is_different and p <= 1 - level)
+        for verdict, p in zip(verdicts, holm([v.p_value for v in verdicts]).tolist(), strict=True)
     ]
 
 
 def seed_variance(seeds: Sequence[Data], statistic: Statistic = "f1", *, level: float = 0.95) -> SeedScore:
     """The mean score of several trainings on the same clips, with an interval for other seeds and other clips.
 
-    Jackknife pseudo-values make of each score a mean over clips; a two-way analysis of variance (seeds by clips) takes
-    these apart, and the interval is Student's with Satterthwaite's degrees of freedom. A bootstrap of three seeds would
-    leave out a third of their variance; this one covers a little less often than it says only where three seeds differ
-    far more than clips do.
+    Jackknife pseudo-values express each score as a mean over clips; a two-way analysis of variance (seeds by clips)
+    separates the components, and the interval is Student's with Satterthwaite's degrees of freedom. A bootstrap of
+    three seeds would miss a third of their variance; the coverage of this interval is slightly too low only where three
+    seeds differ far more than clips do.
     """
     _check(level)
     f = _function(statistic)
@@ -276,10 +292,10 @@ def compare_seeds(
     lower_is_better: bool | None = None,
     level: float = 0.95,
 ) -> Verdict:
-    """Whether two models differ, each trained with several seeds and judged on the same clips.
+    """Whether two models differ, each trained with several seeds and evaluated on the same clips.
 
-    Clips are paired, seeds are not. The variance of the difference is that over clips, as between two models that are
-    each the mean of their trainings, and that of training either again; the test is Student's.
+    Clips are paired, seeds are not. The variance of the difference is the sum of that over clips, between the means of
+    the trainings, and that of training either model again; the test is Student's.
     """
     _check(level)
     f = _function(statistic)
@@ -309,24 +325,24 @@ class _MeanSquares:
     both: float
 
 
-def _pseudo_values(f: Callable[[Any, Floats], npt.ArrayLike], seeds: Sequence[Data]) -> tuple[Floats, Floats]:
-    """Scores (seeds,), and jackknife pseudo-values (seeds, clips), of which they are the means, nearly."""
+def _pseudo_values(f: Function, seeds: Sequence[Data]) -> tuple[Floats, Floats]:
+    """Scores (seeds,), and jackknife pseudo-values (seeds, clips), whose means are approximately the scores."""
     if len(seeds) < 2:
-        raise ArgumentError(f"at least two seeds are needed to see how they differ, found {len(seeds)}")
+        raise ArgumentError(f"expected at least two seeds to estimate their variance, got {len(seeds)}")
     n = _length(seeds[0])
     if n < 2:
-        raise DataError(f"at least two clips are needed to see how they differ, found {n}")
+        raise DataError(f"expected at least two clips to estimate their variance, got {n}")
     scores, pseudo = np.empty(len(seeds)), np.empty((len(seeds), n))
     for s, counts in enumerate(seeds):
-        own = counts if s == 0 else _aligned(seeds[0], counts)
-        scores[s] = _scalar(f, own)
-        pseudo[s] = n * scores[s] - (n - 1) * _without_each(f, own)
+        aligned = _aligned(seeds[0], counts)
+        scores[s] = _scalar(f, aligned)
+        pseudo[s] = n * scores[s] - (n - 1) * _without_each(f, aligned)
     if not np.isfinite(pseudo).all():
-        raise DataError("the statistic has no value for some seed, or would have none without one clip")
+        raise DataError("the statistic is undefined for some seed, or without one of the clips")
     return scores, pseudo
 
 
-def _without_each(f: Callable[[Any, Floats], npt.ArrayLike], counts: Data) -> Floats:
+def _without_each(f: Function, counts: Data) -> Floats:
     """The statistic of all clips but one, for each of them."""
     if isinstance(f, ratio) and isinstance(counts, Counts):
         return f.without_each(counts)
@@ -341,7 +357,7 @@ def _without_each(f: Callable[[Any, Floats], npt.ArrayLike], counts: Data) -> Fl
 
 
 def _components(scores: Floats, pseudo: Floats) -> _MeanSquares:
-    """Mean squares of a two-way table without repetition."""
+    """Mean squares of a two-way table without replication."""
     n_seeds, n_clips = pseudo.shape
     by_seed, by_clip = pseudo.mean(axis=1, keepdims=True), pseudo.mean(axis=0, keepdims=True)
     rest = pseudo - by_seed - by_clip + pseudo.mean()
@@ -382,28 +398,28 @@ def _verdict(
     return Verdict(names, name, scores, difference, interval, p_value, is_different, lower_is_better, basis)
 
 
-def _function(statistic: Statistic) -> Callable[[Any, Floats], npt.ArrayLike]:
+def _function(statistic: Statistic) -> Function:
     if not isinstance(statistic, str):
         return statistic
     average, _, name = statistic.rpartition(".")
     return ratio(name, average or "overall")
 
 
-def _values(f: Callable[[Any, Floats], npt.ArrayLike], counts: Data, weights: Floats) -> Floats:
+def _values(f: Function, counts: Data, weights: Floats) -> Floats:
     return np.asarray(f(counts, weights), np.float64)
 
 
-def _scalar(f: Callable[[Any, Floats], npt.ArrayLike], counts: Data) -> float:
+def _scalar(f: Function, counts: Data) -> float:
     value = _values(f, counts, np.ones(_length(counts)))
     if value.ndim:
-        raise ArgumentError(f"only single numbers can be compared, the statistic gives {value.shape}; choose one class")
+        raise ArgumentError(f"expected a statistic with one value, got shape {value.shape}; choose one class")
     return float(value)
 
 
 def _length(counts: Data) -> int:
     n = len(counts.filenames) if isinstance(counts, Counts) else len(counts)
     if n < 1:
-        raise DataError("there are no clips, so nothing can be said")
+        raise DataError("expected at least one clip, got none")
     return n
 
 
@@ -412,24 +428,17 @@ def _aligned(a: Data, b: Data) -> Data:
     if isinstance(a, Counts) and isinstance(b, Counts):
         place = {name: i for i, name in enumerate(b.filenames)}
         if set(place) != set(a.filenames) or a.classes != b.classes:
-            raise ArgumentError(
-                "models can be compared on the same clips and classes only; judge them on the same data"
-            )
+            raise ArgumentError("models can only be compared on the same clips and classes")
         return b if a.filenames == b.filenames else b.select([place[name] for name in a.filenames])
     if isinstance(a, Counts) or isinstance(b, Counts) or np.shape(a) != np.shape(b):
-        raise ArgumentError("models can be compared on the same clips only: counts of one kind and shape expected")
+        raise ArgumentError("models can only be compared on the same clips: expected counts of the same kind and shape")
     return b
 
 
 def _joined(a: Data, b: Data) -> Data:
     """Clips of a, then clips of b."""
     if isinstance(a, Counts) and isinstance(b, Counts):
-        parts = {
-            field.name: np.concatenate([getattr(a, field.name), getattr(b, field.name)])
-            for field in fields(a)
-            if isinstance(getattr(a, field.name), np.ndarray)
-        }
-        return replace(a, filenames=a.filenames + b.filenames, **parts)
+        return a.joined(b)
     arrays: npt.NDArray[Any] = np.concatenate([np.asarray(a), np.asarray(b)])
     return arrays
 
@@ -442,7 +451,7 @@ def _resamples(rng: np.random.Generator, repetitions: int, n: int) -> Iterator[F
 
 
 def _exchanges(rng: np.random.Generator, most: int, n: int) -> Iterator[Floats]:
-    """Which clips stay with their model: (some, n) of 0 and 1; every possibility where there are few enough."""
+    """Which clips are not exchanged: (some, n) of 0 and 1; all possibilities if there are few enough."""
     if n < 60 and 2**n <= most:
         yield (np.arange(2**n)[:, None] >> np.arange(n) & 1).astype(np.float64)
         return
@@ -457,7 +466,7 @@ def _sizes(repetitions: int, n: int) -> Iterator[int]:
 
 
 def _quantiles(values: Floats, level: float) -> Floats:
-    """Bounds of the middle part of the values that are numbers, along the first axis: (2, ...)."""
+    """Bounds of the central part of the finite values, along the first axis: (2, ...)."""
     there = np.isfinite(values)
     if there.all():
         return np.asarray(np.quantile(values, [0.5 - level / 2, 0.5 + level / 2], axis=0))
@@ -470,11 +479,12 @@ def _quantiles(values: Floats, level: float) -> Floats:
 
 def _check(level: float, repetitions: int = 1) -> None:
     if not 0 < level < 1:
-        raise ArgumentError(f"level must be between 0 and 1, as 0.95, found {level}")
+        raise ArgumentError(f"expected a level between 0 and 1, such as 0.95, got {level}")
     if repetitions < 1:
-        raise ArgumentError(f"repetitions must be at least 1, found {repetitions}")
+        raise ArgumentError(f"expected at least 1 repetition, got {repetitions}")
 
 
-def _short(value: float, sign: str = "") -> str:
-    """.582, or +.029, or 1.230."""
-    return f"{value:{sign}.3f}".replace("0.", ".", 1) if abs(value) < 0.9995 else f"{value:{sign}.3f}"
+def _signed(value: float) -> str:
+    """A difference with its sign: +.029."""
+    text = short_number(abs(value)) if math.isfinite(value) else str(abs(value))
+    return f"{'-' if value < 0 else '+'}{text}"

@@ -16,12 +16,11 @@ were put.
 
 The paper's rule is `interpolate` and then `Decoder()`: linear interpolation to the rate of the features, and 0.5.
 
-Files, each importing only those before it: `interpolation`, `decoder`, `thresholds`.
+Thresholds are tuned by `earmark.evaluation.thresholds`.
 """
 
-from earmark.events.decoder import Decoder, DecoderStream
+from earmark.events.decoder import Decoder, DecoderStream, decode_scores
 from earmark.events.files import load_decoder
-from earmark.events.thresholds import tune_thresholds
 from earmark.inference.interpolation import InterpolationStream, interpolate
 
-__all__ = ["Decoder", "DecoderStream", "InterpolationStream", "interpolate", "load_decoder", "tune_thresholds"]
+__all__ = ["Decoder", "DecoderStream", "InterpolationStream", "decode_scores", "interpolate", "load_decoder"]

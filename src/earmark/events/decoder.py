@@ -13,16 +13,17 @@ from scipy.ndimage import median_filter
 
 from earmark.annotations import Label
 from earmark.errors import ArgumentError, unknown_name
-from earmark.inference.interpolation import Floats, probabilities
+from earmark.inference.interpolation import Floats, InterpolationStream, probabilities
+from earmark.inference.scores import RecordingScores
+from earmark.timing import frames_covering, frames_within
 
-__all__ = ["Decoder", "DecoderStream"]
+__all__ = ["Decoder", "DecoderStream", "decode_scores"]
 
 Flags = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 Runs = tuple[Ints, Ints, Ints, Floats]  # class, first frame, one past the last, largest probability
 
 _BLOCK = 1 << 13  # frames decoded at once: bounds memory, and stays in the cache
-_SLACK = 1e-6  # of a frame, as in `timing`: 0.3 s at a hop of 0.1 s are 3 frames
 _LONGEST_MEDIAN = 3600.0  # seconds: the filter keeps in memory all that it looks at
 _SETTINGS = ("threshold", "low", "median", "min_duration", "min_gap")
 
@@ -48,7 +49,7 @@ class Decoder:
     min_gap
         Shortest gap that parts two events, in seconds.
     tuned_on
-        What the thresholds were chosen on, where they were; see `tune_thresholds`.
+        What the thresholds were chosen on, where they were; see `earmark.evaluation.thresholds`.
 
     Examples
     --------
@@ -167,9 +168,9 @@ class DecoderStream:
         self.hop, self.filename, self.duration = hop, filename, duration
         per_class = {name: decoder._per_class(name, len(self.classes)) for name in _SETTINGS}
         self._threshold, self._low = per_class["threshold"], per_class["low"]
-        self._half = np.floor(per_class["median"] / (2 * hop) + _SLACK).astype(np.int64)
-        self._shortest = np.ceil(per_class["min_duration"] / hop - _SLACK)  # not as int64, which they may be beyond
-        self._parting = np.maximum(1, np.ceil(per_class["min_gap"] / hop - _SLACK))
+        self._half = frames_within(per_class["median"], 2 * hop).astype(np.int64)
+        self._shortest = frames_covering(per_class["min_duration"], hop)  # not as int64, which they may be beyond
+        self._parting = np.maximum(1, frames_covering(per_class["min_gap"], hop))
         self._reach = int(self._half.max())
         self._kept: Floats | None = None
         self._position = 0  # frames decided
@@ -304,3 +305,33 @@ def _runs_of(active: Flags, p: Floats, position: int) -> Runs:
         bounds = bounds[:-1]
     peak = np.maximum.reduceat(p.ravel(), bounds)[::2].astype(np.float64)
     return label, first + position, last + position, peak
+
+
+def decode_scores(scores: RecordingScores, decoder: Decoder, filename: str, *, align: str = "middle") -> list[Label]:
+    """Events of a recording: probabilities interpolated to the rate of the features (IV.C), then decoded.
+
+    `detect` and `evaluate` both decode with this function.
+
+    Parameters
+    ----------
+    filename
+        Of the events.
+    align
+        One of `earmark.inference.scores.ALIGNMENTS`.
+
+    >>> p = np.array([[0.1], [0.9], [0.1]], np.float32)
+    >>> scores = RecordingScores("a.wav", ("dog",), p, 0.1, 4, 12, 1.2)
+    >>> [(round(event.onset, 3), round(event.offset, 3)) for event in decode_scores(scores, Decoder(), "a.wav")]
+    [(0.4, 0.8)]
+    """
+    if align != "middle":
+        return decoder.decode(scores.dense(align), scores.feature_hop, scores.classes, filename, scores.duration)
+    dense = InterpolationStream(scores.reduction, len(scores.classes))
+    stream = decoder.stream(scores.feature_hop, scores.classes, filename, scores.duration)
+    events: list[Label] = []
+    for k in range(0, len(scores.p), _BLOCK):  # a day of probabilities at the rate of the features is large
+        events += stream.update(dense.update(scores.p[k : k + _BLOCK]))
+    events += stream.update(dense.finish(scores.frames))
+    events += stream.finish()
+    place = {label: c for c, label in enumerate(scores.classes)}
+    return sorted(events, key=lambda event: (event.onset, event.offset, place[event.label]))

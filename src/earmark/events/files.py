@@ -40,9 +40,7 @@ def load_decoder(path: Path, classes: Sequence[str]) -> Decoder:
 
 def _match(decoder: Decoder, names: list[str], classes: Sequence[str], path: Path) -> Decoder:
     """The decoder with settings per class in the order of a model's classes instead of the file's."""
-    per_class: dict[str, Any] = {
-        name: values for name, values in decoder.to_dict().items() if isinstance(values, list)
-    }
+    per_class: dict[str, Any] = {name: values for name, values in decoder.to_dict().items() if isinstance(values, list)}
     for name, values in per_class.items():
         if len(values) != len(names):
             raise ArgumentError(f"{path}: {name}: expected {len(names)} values, one per class, got {len(values)}")

@@ -1,4 +1,4 @@
-"""One cell of a grid: trained, judged, kept."""
+"""One cell of a grid: trained, evaluated, saved."""
 
 from __future__ import annotations
 
@@ -7,17 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from earmark.annotations import LabelTable
-from earmark.bags import Bags, FeatureStore, build_store
-from earmark.checkpoint import load_detector
 from earmark.datasets import open_data
 from earmark.datasets.base import Collection
+from earmark.detection.detector import load
 from earmark.evaluation.authors import authors_reference
-from earmark.evaluation.models import judge
-from earmark.evaluation.saved import save_judgement
+from earmark.evaluation.scoring import EvaluationOptions, evaluate_scores
 from earmark.experiment.grid import Cell, Judging
-from earmark.inference.bags import score_bags
-from earmark.progress import OnProgress
+from earmark.progress import OnProgress, ignore_progress
 from earmark.settings import load_recipe
 from earmark.training.run import feature_store, make_fabric, run, split_for_training
 
@@ -31,11 +27,11 @@ def data_of(source: str, fold: int | None) -> Collection:
 
 
 def is_done(folder: Path, judgements: Mapping[str, Judging]) -> bool:
-    """Whether a cell has been trained, and judged in these ways. Its weights may be gone."""
-    return all(_is_judged(folder / name / "scores.json", judging) for name, judging in judgements.items())
+    """Whether a cell has been trained and evaluated in these ways. Its weights may have been removed."""
+    return all(_is_evaluated(folder / name / "scores.json", judging) for name, judging in judgements.items())
 
 
-def _is_judged(path: Path, judging: Judging) -> bool:
+def _is_evaluated(path: Path, judging: Judging) -> bool:
     if not path.exists():
         return False
     said = json.loads(path.read_text(encoding="utf-8"))
@@ -43,10 +39,7 @@ def _is_judged(path: Path, judging: Judging) -> bool:
 
 
 def changed_settings(folder: Path, cell: Cell) -> dict[str, tuple[object, object]]:
-    """Knobs with which a cell was trained otherwise than the grid says: (then, in the grid).
-
-    A knob that came after the run has the value that leaves things as they were.
-    """
+    """Settings in which a trained cell differs from the grid: (of the run, of the grid)."""
     if not (folder / "config.toml").exists():
         return {}
     then, now = load_recipe(folder / "config.toml").to_dict(), cell.settings.to_dict()
@@ -55,16 +48,11 @@ def changed_settings(folder: Path, cell: Cell) -> dict[str, tuple[object, object
     return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
 
 
-def make_features(
-    cell: Cell, judgements: Mapping[str, Judging], *, cache: Path, on_progress: OnProgress | None = None
-) -> None:
-    """Everything that cells with the same data and features need, so that several can then run at once."""
-    collection = data_of(cell.data, cell.fold)
-    training, validation, _ = split_for_training(collection)
+def make_features(cell: Cell, *, cache: Path, on_progress: OnProgress | None = None) -> None:
+    """Compute the features that cells with the same data and features train on, so that several can run at once."""
+    training, validation, _ = split_for_training(data_of(cell.data, cell.fold))
     for part in (training, validation):
         feature_store(part, cell.settings, cache, to_learn=part is training, on_progress=on_progress)
-    for split in {judging.split for judging in judgements.values()}:
-        _to_judge(collection, split, cell, cache, on_progress)
 
 
 def run_cell(
@@ -73,42 +61,34 @@ def run_cell(
     judgements: Mapping[str, Judging],
     *,
     cache: Path,
-    on_progress: OnProgress | None = None,
+    on_progress: OnProgress = ignore_progress,
 ) -> bool:
-    """Train a cell, or go on with it, and judge it.
+    """Train a cell, or resume it, and evaluate it.
 
     Returns
     -------
-    False if it was interrupted; it can be called again.
+    False if it was interrupted; call again to continue
     """
     collection = data_of(cell.data, cell.fold)
-    fabric = make_fabric(cell.settings)
-    report = run(
+    result = run(
         collection,
         cell.settings,
         folder,
         cache=cache,
-        fabric=fabric,
+        fabric=make_fabric(cell.settings),
         resume=True,
         provenance={"data_source": cell.data, "system": cell.system, "fold": cell.fold},
         on_progress=on_progress,
     )
-    if not report.is_finished:
-        return False
-    _judge(cell, folder, collection, judgements, cache, str(fabric.device), on_progress)
-    return True
+    if result.is_finished:
+        _evaluate(cell, folder, collection, judgements, on_progress)
+    return result.is_finished
 
 
-def _judge(
-    cell: Cell,
-    folder: Path,
-    collection: Collection,
-    judgements: Mapping[str, Judging],
-    cache: Path,
-    device: str,
-    on_progress: OnProgress | None,
+def _evaluate(
+    cell: Cell, folder: Path, collection: Collection, judgements: Mapping[str, Judging], on_progress: OnProgress
 ) -> None:
-    detector = load_detector(folder / "model.safetensors").to(device)
+    detector = load(folder, pooled=True)
     about: dict[str, Any] = {
         "system": cell.system,
         "network": cell.network,
@@ -120,35 +100,13 @@ def _judge(
         "alpha": detector.alpha,
     }
     for split in dict.fromkeys(judging.split for judging in judgements.values()):
-        labels, store = _to_judge(collection, split, cell, cache, on_progress)
-        labels = labels.with_classes(detector.classes)
-        clips = list(score_bags(detector, Bags(store, labels, device=device)))
-        about |= {"split": split, "clips": len(clips), "skipped": store.skipped}
+        part = split_for_training(collection)[1] if split == "validate" else collection.split(split)
+        labels = part.labels.with_classes(detector.classes)
+        recordings, skipped = detector.score_clips(part.clips, on_progress=on_progress)
+        about |= {"split": split, "clips": len(recordings), "skipped": skipped}
         for name, judging in judgements.items():
             if judging.split == split:
-                judgement = judge(
-                    clips,
-                    _reference(labels, judging.reference),
-                    hop=detector.features.hop,
-                    reduction=detector.reduction,
-                    segment_length=judging.segment,
-                    align=judging.align,
-                )
                 way = {"segment": judging.segment, "align": judging.align, "reference": judging.reference}
-                save_judgement(folder / name, judgement, about | way)
-
-
-def _to_judge(
-    collection: Collection, split: str, cell: Cell, cache: Path, on_progress: OnProgress | None
-) -> tuple[LabelTable, FeatureStore]:
-    """Labels and features of the clips that a cell is judged on."""
-    if split == "validate":
-        part = split_for_training(collection)[1]
-        return part.labels, feature_store(part, cell.settings, cache, to_learn=False, on_progress=on_progress)
-    part, features = collection.split(split), cell.settings.features
-    folder = cache / f"{split}-{features.fingerprint()}"
-    return part.labels, build_store(folder, part.clips, features, on_progress=on_progress)
-
-
-def _reference(labels: LabelTable, reference: str) -> LabelTable:
-    return authors_reference(labels) if reference == "authors" else labels
+                options = EvaluationOptions(segment=judging.segment, align=judging.align)
+                reference = authors_reference(labels) if judging.reference == "authors" else labels
+                evaluate_scores(recordings, reference, options, about=about | way).save(folder / name)

@@ -17,7 +17,7 @@ import numpy as np
 
 from earmark.errors import DataError
 from earmark.evaluation.ranks import Friedman, friedman
-from earmark.evaluation.saved import Saved, load_judgement
+from earmark.evaluation.result import Evaluation
 from earmark.experiment.cells import data_of, is_done
 from earmark.experiment.grid import Cell, Grid
 from earmark.files import json_text, written_whole
@@ -52,9 +52,9 @@ class Row:
     epochs: int
     best_epoch: int
 
-    def saved(self) -> Saved:
+    def saved(self) -> Evaluation:
         """The judgement with its counts."""
-        return load_judgement(self.folder)
+        return Evaluation.load(self.folder)
 
 
 def paper_scores(said: Mapping[str, Any]) -> dict[str, float]:
@@ -82,7 +82,7 @@ def _rows(grid: Grid, out: Path) -> Iterator[Row]:
         log = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
         best = max((line["epoch"] for line in log if line["best"]), default=0)
         for name in grid.judgements:
-            said = load_judgement(folder / name).scores
+            said = Evaluation.load(folder / name).scores
             yield Row(cell, name, folder / name, paper_scores(said), len(log), best)
 
 

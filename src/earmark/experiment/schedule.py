@@ -121,7 +121,7 @@ def _run_together(
     """Run several cells at a time, each in a worker process; returns failures, raises KeyboardInterrupt."""
     distinct = {(c.data, c.fold, c.settings.features, c.settings.augment): c for c in due}
     for cell in distinct.values():  # first, since workers would compute the same features
-        make_features(cell, grid.judgements, cache=cache / cell.dataset, on_progress=on_progress)
+        make_features(cell, cache=cache / cell.dataset, on_progress=on_progress)
     running: dict[str, Cell] = {}
     failures = []
 

@@ -59,7 +59,7 @@ def curve_figure(entries: Sequence[Entry], labels: LabelTable, threshold: float)
     """
     drawn: dict[str, curves.Curve] = {}
     for entry in entries:
-        saved = entry.judgements[0]
+        saved = entry.evaluations[0]
         dense = dense_probabilities(saved)
         if not dense or saved.dynamic_counts is None:
             continue
@@ -74,7 +74,7 @@ def curve_figure(entries: Sequence[Entry], labels: LabelTable, threshold: float)
 
 def common_threshold(entries: Sequence[Entry]) -> float:
     """The threshold of all systems if they share one, else 0.5."""
-    thresholds = [(entry.judgements[0].scores.get("decoder") or {}).get("threshold") for entry in entries]
+    thresholds = [(entry.evaluations[0].scores.get("decoder") or {}).get("threshold") for entry in entries]
     first = thresholds[0]
     return float(first) if isinstance(first, int | float) and thresholds.count(first) == len(thresholds) else 0.5
 

@@ -226,7 +226,7 @@ def _figures(grid: Grid, rows: Sequence[Row], evaluations: Sequence[_Evaluation]
     first = evaluations[0]
     figures = {}
     f1 = {entry.name: _fold_f1(entry) if grid.folds else class_f1(entry) for entry in first.entries}
-    by_class = class_figure(f1, first.entries[0].judgements[0].static_counts.classes)
+    by_class = class_figure(f1, first.entries[0].evaluations[0].static_counts.classes)
     if by_class is not None:
         figures["classes"] = by_class
     alphas = learned_alphas(first.entries)
@@ -257,7 +257,7 @@ def _data_figures(grid: Grid, evaluation: _Evaluation) -> dict[str, Figure]:
 def _example(collection: Collection, evaluation: _Evaluation, features: FeatureConfig) -> Figure | None:
     """The clip with the most classes, the first by name; None without probabilities, or if it cannot be read."""
     best = evaluation.comparison.best if evaluation.comparison else evaluation.entries[0].name
-    saved = next(entry for entry in evaluation.entries if entry.name == best).judgements[0]
+    saved = next(entry for entry in evaluation.entries if entry.name == best).evaluations[0]
     p = dense_probabilities(saved)
     clips = {clip.filename: clip for clip in collection.clips if clip.filename in p}
     if not clips:
@@ -282,8 +282,8 @@ def _example(collection: Collection, evaluation: _Evaluation, features: FeatureC
 
 def _fold_f1(entry: Entry) -> Interval:
     """Dynamic F1 (static without event times) of each class, with intervals over folds."""
-    parts = [saved.scores["dynamic"] or saved.scores["static"]["maximum"] for saved in entry.judgements]
-    f1 = [[part["per_class"][label]["f1"] for part in parts] for label in entry.judgements[0].static_counts.classes]
+    parts = [saved.scores["dynamic"] or saved.scores["static"]["maximum"] for saved in entry.evaluations]
+    f1 = [[part["per_class"][label]["f1"] for part in parts] for label in entry.evaluations[0].static_counts.classes]
     known = [[value for value in folds if np.isfinite(value)] for folds in f1]
     low, high = np.array([mean_interval(folds) for folds in known]).T
     return Interval(np.array([np.mean(folds) if folds else np.nan for folds in known]), low, high, 0.95)

@@ -10,10 +10,9 @@ import numpy as np
 from scipy import stats
 
 from earmark.errors import DataError
-from earmark.evaluation.comparison import Comparison
+from earmark.evaluation.comparison import PAPER_COLUMNS, Comparison, clipped_interval
 from earmark.experiment.grid import REFERENCES, Grid, Judging, Published
 from earmark.experiment.results import Row, by_system, compare_folds
-from earmark.reporting.tables import PAPER_COLUMNS, clipped_interval, comparison_table
 from earmark.tables import Cell, Column, Table, number_cell, short_number
 from earmark.text import counted, listed
 
@@ -66,10 +65,10 @@ def evaluation_table(tested: Comparison, untested: Comparison | None, name: str,
         The best of them and the systems trained with event times, which are listed last, without marks; None if there
         are none.
     """
-    table = comparison_table(tested)
+    table = tested.table()
     rows, notes = list(table.rows), [table.note]
     if untested is not None:
-        strong = [row for row in comparison_table(untested).rows if row[0].text != tested.best]
+        strong = [row for row in untested.table().rows if row[0].text != tested.best]
         rows += [[replace(cell, best=False, tied=False) for cell in row] for row in strong]
         notes.append(_untested_note([row[0].text for row in strong]))
     notes.append(_reference_note(judging))

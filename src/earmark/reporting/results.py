@@ -19,12 +19,11 @@ import torch
 
 from earmark.annotations import LabelTable
 from earmark.checkpoint import read_model_info
+from earmark.counts import Counts, ratio
 from earmark.errors import EarmarkError
-from earmark.evaluation.base import Counts, tally
 from earmark.evaluation.comparison import Entry
-from earmark.evaluation.saved import Saved
+from earmark.evaluation.result import Evaluation
 from earmark.evaluation.statistics import Interval, bootstrap
-from earmark.inference.scores import RecordingScores
 from earmark.networks import create_network
 from earmark.settings import Settings, load_recipe
 
@@ -61,7 +60,7 @@ class Run:
         Metadata of its model file; empty if missing.
     """
 
-    saved: Saved
+    saved: Evaluation
     system: str
     config: str
     about: Mapping[str, Any]
@@ -88,7 +87,7 @@ class Run:
             return True
 
 
-def read_run(saved: Saved, system: str) -> Run:
+def read_run(saved: Evaluation, system: str) -> Run:
     """Read the configuration and the model's metadata, from beside the evaluation or from where the model is."""
     model = Path(str(saved.scores.get("model") or ""))
     folders = [saved.folder, *([model.parent] if model.name else [])]
@@ -111,7 +110,7 @@ def commands(runs: Sequence[Run], out: Path) -> list[str]:
     return [*lines, shlex.join(["earmark", "report", *folders, "--out", str(out)])]
 
 
-def _evaluate_command(saved: Saved) -> str:
+def _evaluate_command(saved: Evaluation) -> str:
     scores, model = saved.scores, Path(saved.scores["model"])
     is_beside = model.parent == saved.folder
     options = {name: scores.get(name) for name in ("split", "reference", "segment", "align")}
@@ -132,16 +131,15 @@ def class_f1(entry: Entry, *, level: float = 0.95) -> Interval:
 
     F1 of segments, or of clips if the reference has no times.
     """
-    seeds = [_same_clips(entry.judgements[0], saved) for saved in entry.judgements]
+    seeds = [_same_clips(entry.evaluations[0], saved) for saved in entry.evaluations]
 
     def mean_f1(_: Counts, weights: Floats) -> Floats:
-        f1 = [tally(counts, weights, convention="plain").per_class["f1"] for counts in seeds]
-        return np.asarray(np.mean(f1, axis=0))
+        return np.asarray(np.mean([ratio("f1", "per_class")(counts, weights) for counts in seeds], axis=0))
 
     return bootstrap(seeds[0], mean_f1, level=level)
 
 
-def _same_clips(first: Saved, other: Saved) -> Counts:
+def _same_clips(first: Evaluation, other: Evaluation) -> Counts:
     """Counts of `other` with clips in the order of `first`."""
     ours, theirs = (s.static_counts if s.dynamic_counts is None else s.dynamic_counts for s in (first, other))
     if ours.filenames == theirs.filenames:
@@ -154,10 +152,10 @@ def learned_alphas(entries: Sequence[Entry]) -> dict[str, dict[str, float]]:
     """Learned alpha by system and class, the mean over seeds; only systems that have one."""
     alphas = {}
     for entry in entries:
-        seeds = [saved.scores.get("alpha") for saved in entry.judgements]
+        seeds = [saved.scores.get("alpha") for saved in entry.evaluations]
         if all(seeds):
             mean = np.mean(np.array(seeds, float), axis=0)
-            alphas[entry.name] = dict(zip(entry.judgements[0].scores["classes"], mean.tolist(), strict=True))
+            alphas[entry.name] = dict(zip(entry.evaluations[0].scores["classes"], mean.tolist(), strict=True))
     return alphas
 
 
@@ -173,7 +171,7 @@ def frame_sizes(entries: Sequence[Entry]) -> dict[str, FrameSize]:
     """Mean size of the output frames of each system, in the evaluated clips or, without these, in training patches."""
     sizes = {}
     for entry in entries:
-        saved = entry.judgements[0]
+        saved = entry.evaluations[0]
         clips = [(clip.duration, len(clip.p)) for clip in saved.probabilities().values()]
         if not clips and saved.config is not None:
             with suppress(EarmarkError):  # settings of another version
@@ -211,15 +209,6 @@ def active_shares(labels: LabelTable, durations: Mapping[str, float]) -> dict[st
     return {label: (seconds, share) for label, (seconds, share) in means.items()}
 
 
-def dense_probabilities(saved: Saved) -> dict[str, npt.NDArray[np.floating[Any]]]:
+def dense_probabilities(saved: Evaluation) -> dict[str, npt.NDArray[np.floating[Any]]]:
     """Probabilities at the rate of the features, {file: (frames, classes)}; empty if none were saved."""
-    grid = saved.scores.get("grid")
-    if not grid:
-        return {}
-    classes = tuple(saved.scores["classes"])
-    return {
-        name: RecordingScores(
-            name, classes, np.asarray(p, np.float32), grid["hop"], grid["reduction"], frames, duration
-        ).dense(grid.get("align", "middle"))
-        for name, (p, frames, duration) in saved.probabilities().items()
-    }
+    return {name: clip.dense(saved.scores["grid"]["align"]) for name, clip in saved.probabilities().items()}

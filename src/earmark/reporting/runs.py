@@ -19,7 +19,7 @@ from earmark.errors import ArgumentError, EarmarkError
 from earmark.evaluation.authors import authors_reference
 from earmark.evaluation.comparison import Comparison, Entry, compare_entries, group_runs
 from earmark.evaluation.references import fit_reference
-from earmark.evaluation.saved import Saved
+from earmark.evaluation.result import Evaluation
 from earmark.features import FeatureConfig
 from earmark.formats import read_labels
 from earmark.progress import OnProgress, Progress, ignore_progress
@@ -27,7 +27,7 @@ from earmark.reporting import figures, results
 from earmark.reporting.mistakes import show_mistake, worst_mistakes
 from earmark.reporting.pages import fill_page, fill_text, inline_svg, write_text
 from earmark.reporting.results import Run
-from earmark.reporting.tables import alpha_table, class_table, comparison_table, required_activity
+from earmark.reporting.tables import alpha_table, class_table, required_activity
 from earmark.tables import Table
 from earmark.text import counted, listed
 
@@ -66,7 +66,7 @@ def write_report(
     on_progress(Progress("report", 0, _STEPS, "steps"))
     comparison = runs if isinstance(runs, Comparison) else _compare(runs)
     extra = extra or {}
-    records = [results.read_run(saved, entry.name) for entry in comparison.entries for saved in entry.judgements]
+    records = [results.read_run(saved, entry.name) for entry in comparison.entries for saved in entry.evaluations]
     material = _open_material(records[0].saved, data)
     on_progress(Progress("report", 1, _STEPS, "steps"))
     tables, drawings = _results(comparison, material)
@@ -130,7 +130,7 @@ class _Material:
         return {} if self.labels is None else results.active_shares(self.labels, self.durations)
 
 
-def _open_material(saved: Saved, data: str | None) -> _Material:
+def _open_material(saved: Evaluation, data: str | None) -> _Material:
     """The evaluated clips with their reference, or the reason why they are not available."""
     scores = saved.scores
     source = data or scores.get("data")
@@ -153,10 +153,10 @@ def _open_material(saved: Saved, data: str | None) -> _Material:
 def _results(comparison: Comparison, material: _Material) -> tuple[dict[str, Table], dict[str, Markup]]:
     """Tables and figures of the page, by name."""
     entries = comparison.entries
-    counts = entries[0].judgements[0].static_counts
+    counts = entries[0].evaluations[0].static_counts
     score = "Segment F1" if comparison.statistic == "dynamic.f1" else "Clip F1"
     f1 = {entry.name: results.class_f1(entry, level=comparison.level) for entry in entries}
-    tables = {"models": comparison_table(comparison), "classes": class_table(f1, counts, score)}
+    tables = {"models": comparison.table(), "classes": class_table(f1, counts, score)}
     drawn = {"classes": figures.class_figure(f1, counts.classes)}
     alphas = results.learned_alphas(entries)
     if alphas:

@@ -10,90 +10,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from earmark.pooling.bounds import alpha_to_active_share
-from earmark.tables import Cell, Column, Table, number_cell, short_number
+from earmark.tables import Cell, Column, Table, number_cell
 from earmark.text import percent
 
 if TYPE_CHECKING:
-    from earmark.evaluation.base import Counts
-    from earmark.evaluation.comparison import Comparison
+    from earmark.counts import Counts
     from earmark.evaluation.statistics import Interval
     from earmark.reporting.results import FrameSize
 
 __all__ = [
-    "PAPER_COLUMNS",
     "alpha_table",
     "class_table",
-    "clipped_interval",
-    "comparison_table",
     "required_activity",
 ]
-
-PAPER_COLUMNS = (  # those of the paper's Tables I to III: group, heading, key of the score
-    ("static, maximum", "F1", "static.maximum.macro.f1"),
-    ("static, maximum", "P", "static.maximum.macro.precision"),
-    ("static, maximum", "R", "static.maximum.macro.recall"),
-    ("static, pooled", "F1", "static.pooled.macro.f1"),
-    ("static, pooled", "P", "static.pooled.macro.precision"),
-    ("static, pooled", "R", "static.pooled.macro.recall"),
-    ("dynamic", "F1", "dynamic.f1"),
-    ("dynamic", "P", "dynamic.precision"),
-    ("dynamic", "R", "dynamic.recall"),
-    ("dynamic", "error rate", "dynamic.error_rate"),
-)
-
-
-def comparison_table(comparison: Comparison) -> Table:
-    """Systems against scores, as in the paper's Tables I to III.
-
-    Static scores are averaged over classes (macro), dynamic ones pool all classes (micro). If the reference has no
-    times, static scores pool all classes too, as in the test. The best value of each column is bold; underlines are in
-    the tested column, `comparison.statistic`. A single system has no marks.
-    """
-    names = [entry.name for entry in comparison.entries]
-    columns, rows = [Column("model", is_text=True)], [[Cell(name)] for name in names]
-    is_micro = comparison.statistic.startswith("static")
-    for group, heading, key in PAPER_COLUMNS:
-        key = key.replace(".macro", "") if is_micro else key
-        scores = {name: values[key] for name, values in comparison.values.items() if key in values}
-        known = [score.value for score in scores.values() if math.isfinite(score.value)]
-        if not known:
-            continue
-        is_rate, is_tested = key.endswith("_rate"), key == comparison.statistic
-        columns.append(Column(heading, group, lower_is_better=is_rate))
-        best = short_number(min(known) if is_rate else max(known))
-        for name, row in zip(names, rows, strict=True):
-            if name not in scores:
-                row.append(number_cell(None))
-                continue
-            score = scores[name]
-            is_best = name == comparison.best if is_tested else short_number(score.value) == best
-            row.append(
-                number_cell(
-                    score.value,
-                    clipped_interval(score.low, score.high, is_rate=is_rate),
-                    best=is_best and len(names) > 1,
-                    tied=is_tested and name in comparison.tied,
-                )
-            )
-    caption = "All classes pooled" if is_micro else "Static scores averaged over classes, dynamic scores over segments"
-    return Table(columns, rows, caption, _comparison_note(comparison))
-
-
-def clipped_interval(low: float, high: float, *, is_rate: bool) -> tuple[float, float]:
-    """An interval within the range of the score, which Student's interval over seeds can exceed; NaN stays NaN."""
-    return max(low, 0.0), high if is_rate else min(high, 1.0)
-
-
-def _comparison_note(comparison: Comparison) -> str:
-    is_dynamic = comparison.statistic == "dynamic.f1"
-    parts = ["Static: whether a class occurs in the clip, by its most likely frame (maximum) or by the pooled output."]
-    if is_dynamic:
-        parts.append(f"Dynamic: whether it occurs in each segment of {comparison.segment:g} s.")
-    parts.append("P is precision, R recall.")
-    if len(comparison.entries) > 1:
-        tested = "dynamic F1" if is_dynamic else "static F1"
-        parts.append(f"Bold: best of the column. Underlined ({tested}): not distinguishable from the best.")
-    return " ".join(parts)
 
 
 def class_table(scores: Mapping[str, Interval], counts: Counts, score: str) -> Table:

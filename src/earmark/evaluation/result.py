@@ -1,0 +1,343 @@
+"""The result of an evaluation: scores and the counts behind them, in memory or in a folder.
+
+    print(evaluation); evaluation.dynamic.overall.f1; evaluation.to_pandas(); evaluation.to_dict()
+    evaluation.save(folder); Evaluation.load(folder)        to compare and report without model and audio
+
+A folder holds
+
+    scores.json         every score, what was evaluated and how, notes
+    events.tsv          the events found
+    counts.npz          counts clip by clip: `static`, `pooled`, `dynamic`, `event`, each with `.tp`, `.fp`, ...
+    probabilities.npz   frame probabilities of all clips, one after the other, in single precision: half precision
+                        would round everything nearly certain to 1
+
+Each file is written atomically, `scores.json` last, after that of an earlier evaluation was removed: if it exists, the
+other files belong to it. Undefined ratios are null in the file and NaN here.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from earmark.annotations import LabelTable
+from earmark.counts import Counts, Ratios, Scores
+from earmark.errors import ArgumentError, DataError
+from earmark.evaluation.clip import ClipScores
+from earmark.files import json_text, make_folder, written_whole
+from earmark.formats import read_labels, write_labels
+from earmark.inference.scores import RecordingScores
+from earmark.tables import Cell, Column, Table
+from earmark.text import counted
+
+if TYPE_CHECKING:
+    import pandas
+
+__all__ = ["Evaluation"]
+
+_KINDS = ("static", "pooled", "dynamic", "event")
+_NUMBERS = ("dynamic", "event", "psds", "intervals")  # and what is in "static"
+_COUNTS = tuple(field.name for field in fields(Counts) if field.name not in ("filenames", "classes"))
+_CLIP_COLUMNS = {"F1": "f1", "P": "precision", "R": "recall"}
+_SEGMENT_COLUMNS = {**_CLIP_COLUMNS, "error rate": "error_rate"}
+
+
+@dataclass(eq=False)
+class Evaluation:
+    """How good a detector is, or events found elsewhere are.
+
+    Attributes
+    ----------
+    scores
+        Everything that `scores.json` holds, with NaN for undefined numbers.
+    static_counts, pooled_counts, dynamic_counts, event_counts
+        The counts of `maximum`, `pooled`, `dynamic` and `event`, clip by clip.
+    """
+
+    scores: dict[str, Any] = field(repr=False)
+    static_counts: Counts = field(repr=False)
+    pooled_counts: Counts | None = field(default=None, repr=False)
+    dynamic_counts: Counts | None = field(default=None, repr=False)
+    event_counts: Counts | None = field(default=None, repr=False)
+    _folder: Path | None = None
+    _estimate: LabelTable | None = field(default=None, repr=False)
+    _recordings: Sequence[RecordingScores] = field(default=(), repr=False)
+
+    @property
+    def folder(self) -> Path:
+        """Where it is saved; an error if it is not."""
+        if self._folder is None:
+            raise ArgumentError(f"{self.name}: this evaluation is not saved; save it to a folder first")
+        return self._folder
+
+    @property
+    def maximum(self) -> Scores:
+        """Clip-based scores by the maximum over frames, Eq. (3), at the decoder's threshold.
+
+        Of events found elsewhere, a class is in a clip if an event of it is.
+        """
+        return _scores(self.scores["static"]["maximum"])
+
+    @property
+    def pooled(self) -> Scores | None:
+        """Clip-based scores by the pooled output, at 0.5; None without such an output."""
+        return self.scores["static"]["pooled"] and _scores(self.scores["static"]["pooled"])
+
+    @property
+    def dynamic(self) -> Scores | None:
+        """Segment-based scores; None if the reference has no times."""
+        return self.scores["dynamic"] and _scores(self.scores["dynamic"])
+
+    @property
+    def event(self) -> Scores | None:
+        """Event-based scores, within 200 ms or a fifth of an event's length; None if the reference has no times."""
+        return self.scores["event"] and _scores(self.scores["event"])
+
+    @property
+    def psds(self) -> dict[str, float] | None:
+        """`psds1` and `psds2`, DCASE's two scenarios; None unless asked for."""
+        psds: dict[str, float] | None = self.scores["psds"]
+        return psds
+
+    @property
+    def intervals(self) -> dict[str, tuple[float, float]]:
+        """95 % bootstrap intervals over clips: {"dynamic.f1": (low, high), ...}."""
+        return {name: (low, high) for name, (low, high) in self.scores["intervals"].items()}
+
+    @property
+    def notes(self) -> list[str]:
+        """What to know before relying on the scores, a sentence each."""
+        return list(self.scores.get("notes", ()))
+
+    @property
+    def name(self) -> str:
+        """The folder, or else the model or file of events, for messages."""
+        return str(self._folder or self.scores.get("model") or self.scores.get("events") or "evaluation")
+
+    @property
+    def config(self) -> Path | None:
+        """The configuration file of its run, beside it or one folder up; None if there is none."""
+        if self._folder is None:
+            return None
+        places = (self._folder / "config.toml", self._folder.parent / "config.toml")
+        return next((place for place in places if place.is_file()), None)
+
+    def estimate(self) -> LabelTable:
+        """The events found."""
+        if self._estimate is not None:
+            return self._estimate
+        events = read_labels(self.folder / "events.tsv", "tsv")
+        return LabelTable(events, filenames=self.static_counts.filenames, classes=self.static_counts.classes)
+
+    def probabilities(self) -> dict[str, RecordingScores]:
+        """Frame probabilities by file name; empty if events found elsewhere were evaluated."""
+        if self._recordings or self._folder is None:
+            return {recording.filename: recording for recording in self._recordings}
+        path = self.folder / "probabilities.npz"
+        return {recording.filename: recording for recording in self._read(path)} if path.exists() else {}
+
+    def _read(self, path: Path) -> Iterator[RecordingScores]:
+        arrays = _read_arrays(path, ("filenames", "p", "starts", "frames", "durations", "pooled"))
+        starts, grid = arrays["starts"], self.scores["grid"]
+        for i, name in enumerate(arrays["filenames"].tolist()):
+            yield RecordingScores(
+                filename=name,
+                classes=self.static_counts.classes,
+                p=np.asarray(arrays["p"][starts[i] : starts[i + 1]], np.float32),
+                feature_hop=float(grid["hop"]),
+                reduction=int(grid["reduction"]),
+                frames=int(arrays["frames"][i]),
+                duration=float(arrays["durations"][i]),
+                pooled=None if self.pooled_counts is None else arrays["pooled"][i],
+            )
+
+    def save(self, folder: Path) -> None:
+        """Write the files that the top of this module lists."""
+        make_folder(folder)
+        counts = _counts_to_arrays(self)  # first, as it may fail: then an earlier evaluation stays
+        estimate, recordings = self.estimate(), tuple(self.probabilities().values())
+        (folder / "scores.json").unlink(missing_ok=True)
+        write_labels(estimate, folder / "events.tsv", "tsv")
+        _write_arrays(folder / "counts.npz", counts)
+        if recordings:
+            _write_arrays(folder / "probabilities.npz", _recordings_to_arrays(recordings))
+        else:
+            (folder / "probabilities.npz").unlink(missing_ok=True)  # of an earlier evaluation
+        with written_whole(folder / "scores.json") as draft:
+            draft.write_text(json_text(self.scores, indent=1), encoding="utf-8")
+        self._folder = folder
+
+    @classmethod
+    def load(cls, folder: Path) -> Evaluation:
+        """Read what `save` wrote, which is what `earmark evaluate` leaves in a run folder."""
+        path = folder / "scores.json"
+        if not folder.is_dir():
+            raise DataError(f"{folder}: no such folder; expected a run, or a folder of earmark evaluate --out")
+        if not path.is_file() or not (folder / "counts.npz").is_file():
+            raise DataError(f"{folder}: not evaluated yet; run: earmark evaluate {folder} DATA")
+        try:
+            scores = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(scores, dict):
+                raise ValueError(f"expected an object, got {type(scores).__name__}")
+        except ValueError as error:
+            raise DataError(f"{path}: damaged: {error}") from error
+        scores |= {name: _with_nan(scores[name]) for name in _NUMBERS if scores.get(name)}
+        scores["static"] = {rule: part and _with_nan(part) for rule, part in scores.get("static", {}).items()}
+        arrays = _read_arrays(folder / "counts.npz", ("filenames", "classes", "static.tp"))
+        counts = {f"{kind}_counts": _arrays_to_counts(arrays, kind) for kind in _KINDS if f"{kind}.tp" in arrays}
+        return cls(scores, _folder=folder, **counts)  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        notes = [f"Note: {note}" for note in self.notes]
+        return "\n".join([self._heading(), *notes, str(self.table()), *self._lines()])
+
+    def _repr_html_(self) -> str:
+        return str(self.table(caption=self._heading(), note=" ".join(f"{line}." for line in self._lines())).to_html())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers, as in `scores.json`."""
+        return self.scores
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """A data frame with a row per class, and the rows `macro` and `micro`."""
+        import pandas
+
+        columns = {f"static_{name}": ("static", name) for name in _CLIP_COLUMNS.values()}
+        columns |= {f"dynamic_{name}": ("dynamic", name) for name in _SEGMENT_COLUMNS.values()}
+        columns |= {f"event_{name}": ("event", name) for name in _SEGMENT_COLUMNS.values()}
+        rows = {
+            label: {column: parts[kind].get(name, math.nan) for column, (kind, name) in columns.items()}
+            for label, parts in self._rows("macro", "micro")
+        }
+        return pandas.DataFrame.from_dict(rows, orient="index").rename_axis("class")
+
+    def table(self, caption: str = "", note: str = "") -> Table:
+        """Clips and segments, a row per class, and the averages."""
+        columns = [Column("class", is_text=True)]
+        columns += [Column(heading, "clips") for heading in _CLIP_COLUMNS]
+        group = f"{self.scores['segment']:g}-s segments"
+        columns += [Column(heading, group, lower_is_better=heading == "error rate") for heading in _SEGMENT_COLUMNS]
+        rows = []
+        for label, parts in self._rows("average (macro)", "all together (micro)"):
+            clips = [_cell(parts["static"].get(name, math.nan)) for name in _CLIP_COLUMNS.values()]
+            segments = [_cell(parts["dynamic"].get(name, math.nan)) for name in _SEGMENT_COLUMNS.values()]
+            rows.append([Cell(label), *clips, *segments])
+        return Table(columns, rows, caption, note)
+
+    def _rows(self, macro: str, micro: str) -> Iterator[tuple[str, dict[str, dict[str, float]]]]:
+        """Rows of tables: their names, and their numbers by `static`, `dynamic` and `event`."""
+        scores = {
+            "static": self.scores["static"]["maximum"],
+            "dynamic": self.scores["dynamic"] or {},
+            "event": self.scores["event"] or {},
+        }
+        for label in self.static_counts.classes:
+            yield label, {kind: part.get("per_class", {}).get(label, {}) for kind, part in scores.items()}
+        for label, average in ((macro, "macro"), (micro, "overall")):
+            yield label, {kind: part.get(average, {}) for kind, part in scores.items()}
+
+    def _heading(self) -> str:
+        split = self.scores.get("split")
+        return counted(len(self.static_counts.filenames), "clip") + (f" of split {split}" if split else "")
+
+    def _lines(self) -> list[str]:
+        """Scores beyond those of the table, as sentences."""
+        lines = []
+        if self.event is not None:
+            overall, macro = self.event.overall, self.event.macro
+            lines.append(
+                f"Events within 0.2 s or a fifth of their length: F1 {_text(overall.f1)} (macro {_text(macro.f1)}), "
+                f"error rate {_text(overall.error_rate)}"
+            )
+        if self.psds is not None:
+            lines.append(f"PSDS: {_text(self.psds['psds1'])} (first setting), {_text(self.psds['psds2'])} (second)")
+        low, high = self.intervals.get("dynamic.f1", (math.nan, math.nan))
+        if math.isfinite(low):
+            lines.append(f"Segment F1, 95 % interval over clips: {low:.3f} to {high:.3f}")
+        if tuned_on := (self.scores["decoder"] or {}).get("tuned_on"):
+            lines.append(f"Thresholds tuned on {tuned_on}")
+        return lines
+
+
+def _scores(values: Mapping[str, Any]) -> Scores:
+    """What `Scores.to_dict` made a dictionary of."""
+    rows: dict[str, Any] = {name: Ratios(**values[name]) for name in ("overall", "macro")}
+    rows["per_class"] = {label: Ratios(**row) for label, row in values["per_class"].items()}
+    return ClipScores(**{**values, **rows}) if "rule" in values else Scores(**rows)
+
+
+def _cell(value: float) -> Cell:
+    return Cell(_text(value), None if math.isnan(value) else value)
+
+
+def _text(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.3f}"
+
+
+def _with_nan(value: Any) -> Any:
+    """The same with NaN for null."""
+    if isinstance(value, dict):
+        return {name: _with_nan(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_with_nan(part) for part in value]
+    return math.nan if value is None else value
+
+
+def _counts_to_arrays(evaluation: Evaluation) -> dict[str, npt.NDArray[Any]]:
+    first = evaluation.static_counts
+    arrays: dict[str, npt.NDArray[Any]] = {"filenames": np.array(first.filenames), "classes": np.array(first.classes)}
+    for kind in _KINDS:
+        counts: Counts | None = getattr(evaluation, f"{kind}_counts")
+        if counts is None:
+            continue
+        if counts.filenames != first.filenames or counts.classes != first.classes:
+            raise DataError(f"{kind} and static counts are not of the same clips; list all clips in the reference")
+        for name in _COUNTS:
+            if (value := getattr(counts, name)) is not None:
+                arrays[f"{kind}.{name}"] = value.astype(np.min_scalar_type(value.max(initial=0)))  # they are small
+    return arrays
+
+
+def _arrays_to_counts(arrays: Mapping[str, npt.NDArray[Any]], kind: str) -> Counts:
+    names, classes = tuple(arrays["filenames"].tolist()), tuple(arrays["classes"].tolist())
+    values = {name: arrays[f"{kind}.{name}"].astype(np.int64) for name in _COUNTS if f"{kind}.{name}" in arrays}
+    return Counts(names, classes, **{"tn": None, **values})  # type: ignore[arg-type]
+
+
+def _recordings_to_arrays(recordings: Sequence[RecordingScores]) -> dict[str, npt.NDArray[Any]]:
+    without = np.full(len(recordings[0].classes), np.nan, np.float32)
+    pooled = [without if recording.pooled is None else recording.pooled for recording in recordings]
+    return {
+        "filenames": np.array([recording.filename for recording in recordings]),
+        "classes": np.array(recordings[0].classes),
+        "p": np.concatenate([recording.p for recording in recordings]).astype(np.float32),
+        "starts": np.concatenate([[0], np.cumsum([len(recording.p) for recording in recordings])]),
+        "frames": np.array([recording.frames for recording in recordings]),
+        "durations": np.array([recording.duration for recording in recordings]),
+        "pooled": np.stack(pooled).astype(np.float32),
+    }
+
+
+def _write_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    with written_whole(path) as draft, draft.open("wb") as file:
+        np.savez_compressed(file, allow_pickle=False, **arrays)
+
+
+def _read_arrays(path: Path, needed: tuple[str, ...]) -> dict[str, npt.NDArray[Any]]:
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as npz:
+            arrays = {name: npz[name] for name in npz.files}
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise DataError(f"{path}: damaged, or not written by evaluate: {error}") from error
+    for name in needed:
+        if name not in arrays:
+            raise DataError(f"{path}: not written by evaluate: {name} is missing")
+    return arrays

@@ -1,0 +1,108 @@
+"""Thresholds tuned on validation data: the best candidate of each class, by the segments that evaluation counts."""
+
+import numpy as np
+import pytest
+from reference import events as slow
+
+from earmark.annotations import LabelTable
+from earmark.errors import ArgumentError, DataError
+from earmark.evaluation.scoring import EvaluationOptions, evaluate_scores
+from earmark.evaluation.thresholds import tune_thresholds
+from earmark.events import Decoder
+from earmark.inference.scores import RecordingScores
+
+HOP = 0.1
+CLASSES = ("dog", "cat", "bird")
+
+
+def recording(name, p):
+    return RecordingScores(name, CLASSES, np.asarray(p, np.float32), HOP, 1, len(p), len(p) * HOP)
+
+
+def validation_data(rng, n_clips=20):
+    """Clips of 10 s in which class 0 is active at 0.3 and class 1 only at 0.8; class 2 is never active."""
+    rows, recordings = [], []
+    for i in range(n_clips):
+        p = rng.random((100, 3)) * np.array([0.22, 0.72, 0.4])
+        for c, level in ((0, 0.3), (1, 0.8)):
+            first = int(rng.integers(0, 60))
+            p[first : first + 30, c] = level
+            rows.append((f"{i}.wav", first / 10, first / 10 + 3, CLASSES[c]))
+        recordings.append(recording(f"{i}.wav", p))
+    return recordings, LabelTable(rows, classes=CLASSES, splits={r.filename: "validate" for r in recordings})
+
+
+def test_the_thresholds_that_separate_are_chosen(rng):
+    recordings, reference = validation_data(rng)
+    tuned = tune_thresholds(recordings, reference, tuned_on="validate")
+    assert tuned.threshold == (0.3, 0.75, 0.5)  # nearest to 0.5 of those that separate; the third is never there
+    assert tuned.low is None
+    assert tuned.tuned_on.startswith("validate: 20 clips, labels ")
+    assert tune_thresholds(recordings[::-1], reference, tuned_on="validate") == tuned
+    assert tune_thresholds(recordings[:5], reference, tuned_on="validate").tuned_on != tuned.tuned_on
+    assert Decoder.from_dict(tuned.to_dict()) == tuned
+    before, after = (
+        evaluate_scores(recordings, reference, EvaluationOptions(decoder=decoder)).dynamic.macro.f1
+        for decoder in (Decoder(), tuned)
+    )
+    assert after > before
+
+
+def test_other_settings_are_kept_and_low_is_lowered(rng):
+    recordings, reference = validation_data(rng)
+    options = EvaluationOptions(decoder=Decoder(0.6, low=0.4, median=0.3, min_duration=0.2))
+    tuned = tune_thresholds(recordings, reference, options, tuned_on="v")
+    assert (tuned.median, tuned.min_duration) == (0.3, 0.2)
+    assert tuned.threshold[0] <= 0.3
+    assert tuned.low[0] == tuned.threshold[0]
+    assert tuned.low[1:] == (0.4, 0.4)
+
+
+def test_the_best_candidate_is_that_of_the_slow_count(rng):
+    """On noise, where no threshold is right, with a class that is unknown in half of the clips."""
+    scores = {f"{i}.wav": np.round(rng.random((50, 3)), 2).astype(np.float32) for i in range(6)}
+    rows = [(f"{i}.wav", 0.5 * i, 0.5 * i + 1.7, CLASSES[i % 2]) for i in range(6)]
+    rows += [(f"{i}.wav", None, None, "bird") for i in range(3)]
+    rows += [(f"{i}.wav", 1.0, 3.0, "bird") for i in range(3, 6)]
+    reference = LabelTable(rows, classes=CLASSES)
+    candidates = (0.9, 0.95, 0.99)
+    recordings = [recording(name, p) for name, p in scores.items()]
+    tuned = tune_thresholds(recordings, reference, tuned_on="v", candidates=candidates)
+    for c, label in enumerate(CLASSES):
+        f1 = []
+        for threshold in candidates:
+            truth, guess = [], []
+            for name, p in scores.items():
+                if label == "bird" and name in ("0.wav", "1.wav", "2.wav"):
+                    continue
+                true = [(row.onset, row.offset) for row in reference.of(name) if row.label == label]
+                found = [
+                    e[:2] for e in slow.decode(p[:, c], HOP, np.float32(threshold), np.float32(threshold), 0, 0, 0)
+                ]
+                for s in range(5):
+                    truth.append(any(on < s + 1 and off > s for on, off in true))
+                    guess.append(any(on < s + 1 and off > s for on, off in found))
+            f1.append(slow.segment_f1(truth, guess))
+        assert f1[candidates.index(tuned.threshold[c])] == max(f1) > 0
+
+
+def test_test_clips_and_bad_arguments_are_refused(rng):
+    recordings, reference = validation_data(rng, 3)
+    reference.splits["1.wav"] = "test"
+    with pytest.raises(ArgumentError, match=r"'1\.wav' belongs to the test split; thresholds are tuned on validation"):
+        tune_thresholds(recordings, reference, tuned_on="validate")
+    reference.splits.clear()
+    with pytest.raises(ArgumentError, match="expected a name of the validation data in tuned_on"):
+        tune_thresholds(recordings, reference, tuned_on="")
+    with pytest.raises(ArgumentError, match="expected a segment length above 0 s, got 0"):
+        tune_thresholds(recordings, reference, EvaluationOptions(segment=0), tuned_on="v")
+    with pytest.raises(ArgumentError, match="tuning needs at least one clip and one candidate"):
+        tune_thresholds([], reference, tuned_on="v")
+    options = EvaluationOptions(decoder=Decoder(low=(0.1, 0.2)))
+    with pytest.raises(ArgumentError, match="low is given for 2 classes, but there are 3"):
+        tune_thresholds(recordings, reference, options, tuned_on="v")
+    weak = LabelTable([(r.filename, None, None, label) for r in recordings for label in CLASSES], classes=CLASSES)
+    with pytest.raises(DataError, match="the reference has no times; tuning needs strong labels"):
+        tune_thresholds(recordings, weak, tuned_on="v")
+    with pytest.raises(ArgumentError, match=r"'b.wav' is not among the 3 files"):
+        tune_thresholds([recording("b.wav", recordings[0].p)], reference, tuned_on="v")
