@@ -36,6 +36,7 @@ import numpy.typing as npt
 
 from earmark import audio
 from earmark.annotations import LabelTable
+from earmark.cli.display import live_display
 from earmark.detection.detector import load
 from earmark.detection.ledger import Ledger
 from earmark.evaluation.segment import evaluate
@@ -87,17 +88,11 @@ def say(text: str) -> None:
 
 
 def make_clips(args: argparse.Namespace, folder: Path) -> Path:
-    start, said = time.monotonic(), time.monotonic()
-
-    def progress(done: int, total: int) -> None:
-        nonlocal said
-        if time.monotonic() - said > 30:
-            said = time.monotonic()
-            say(f"  {done} of {total} clips")
-
+    start = time.monotonic()
     bank = open_bank(args.soundbank)
     plan = plan_from(args.events or "durations", bank=bank, clips=args.clips, seed=args.seed)
-    made = synthesise(map(lengthened, plan), folder, bank=bank, rate=RATE, progress=progress)
+    with live_display() as display:
+        made = synthesise(map(lengthened, plan), folder, bank=bank, rate=RATE, on_progress=display)
     say(f"{sum(made.clips.values())} clips, {made.kept} of them there already: {time.monotonic() - start:.0f} s")
     return folder
 
@@ -140,15 +135,9 @@ def make_recording(clips: Path, path: Path, args: argparse.Namespace) -> Joined:
         kept = json.loads(record.read_text())
         say(f"recording: {path}, there already")
         return Joined(path=path, labels=path.with_suffix(".tsv"), **kept)
-    start, said = time.monotonic(), time.monotonic()
-
-    def progress(done: int, total: int) -> None:
-        nonlocal said
-        if time.monotonic() - said > 30:
-            said = time.monotonic()
-            say(f"  {done} of {total} clips joined")
-
-    joined = join(clips, SPLIT, duration=3600 * args.hours, seed=args.seed, out=path, progress=progress)
+    start = time.monotonic()
+    with live_display() as display:
+        joined = join(clips, SPLIT, duration=3600 * args.hours, seed=args.seed, out=path, on_progress=display)
     about = {key: value for key, value in asdict(joined).items() if key not in ("path", "labels")}
     with written_whole(record) as draft:
         draft.write_text(json.dumps(about))

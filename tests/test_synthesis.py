@@ -201,7 +201,7 @@ def test_a_source_that_is_not_there_is_no_such_file(tmp_path, name):
 
 def test_a_file_that_is_no_source_says_what_would_be_one(tmp_path):
     (tmp_path / "labels.tsv").write_text("filename\tlabel\n")
-    with pytest.raises(DataError, match=r"labels.tsv: nothing to make .* \(.toml\), .* recipe: durations, urban-sed$"):
+    with pytest.raises(DataError, match=r"labels.tsv: expected a recipe \(.toml\), .* recipe: durations, urban-sed$"):
         plan_from(tmp_path / "labels.tsv")
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,6 +30,8 @@ class Interruption:
 
     def __init__(self) -> None:
         self.signal: int | None = None
+        self.on_signal: Callable[[], object] | None = None
+        """Called when the signal arrives, for work that blocks and cannot poll; may raise KeyboardInterrupt."""
         self._arrived = 0.0
         self._holds = 0
 
@@ -55,6 +57,8 @@ class Interruption:
         now = time.monotonic()
         if self.signal is None:
             self.signal, self._arrived, _last_signal = number, now, number
+            if self.on_signal is not None:
+                self.on_signal()
         elif not self._holds and now - self._arrived > _SAME_REQUEST:
             raise KeyboardInterrupt
 

@@ -43,22 +43,16 @@ class _BarDisplay(Display):
         super().__init__(console)
         self._bar = bar
         self._latest = Progress("starting")
-        self._task = bar.add_task(self._latest.stage, total=None, amount="", detail="")
+        self._task = bar.add_task(self._latest.stage, total=None, text="")
 
     def __call__(self, progress: Progress) -> None:
         if _is_new_stage(progress, self._latest):
             self._bar.remove_task(self._task)
-            self._task = self._bar.add_task(
-                progress.stage, total=progress.total, completed=int(progress.done), amount="", detail=""
-            )
+            done = int(progress.done)
+            self._task = self._bar.add_task(progress.stage, total=progress.total, completed=done, text="")
         self._latest = progress
-        self._bar.update(
-            self._task,
-            completed=progress.done,
-            total=progress.total or None,
-            amount=_amount(progress),
-            detail=progress.detail,
-        )
+        total = progress.total or None
+        self._bar.update(self._task, completed=progress.done, total=total, text=_state(progress))
 
 
 class _LogDisplay(Display):
@@ -69,33 +63,32 @@ class _LogDisplay(Display):
         self._latest = Progress("")
         self._start = self._next_line = 0.0
         self._done_at_start = 0.0
-        self._has_lines = False
+        self._logged: Progress | None = None
 
     def __call__(self, progress: Progress) -> None:
         now = time.monotonic()
         if _is_new_stage(progress, self._latest):
             self.finish()
             self._start, self._next_line = now, now + _FIRST_LINE
-            self._done_at_start, self._has_lines = progress.done, False
+            self._done_at_start, self._logged = progress.done, None
         self._latest = progress
         if now >= self._next_line:
             self._log(progress, now)
             self._next_line = now + max(_INTERVAL, _MIN_SHARE * (now - self._start))
 
     def finish(self) -> None:
-        """Log the last state of a stage of which the log speaks."""
-        if self._has_lines:
+        """Log the end of a stage that has been logged before."""
+        if self._logged not in (None, self._latest):
             self._log(self._latest, time.monotonic())
 
     def _log(self, progress: Progress, now: float) -> None:
-        self._has_lines = True
-        parts = [_amount(progress), progress.detail]
+        self._logged = progress
         gained = progress.done - self._done_at_start
         if progress.total and gained > 0 and progress.done < progress.total:
-            parts.append(f"{_duration((progress.total - progress.done) * (now - self._start) / gained)} left")
+            seconds = f"{_duration((progress.total - progress.done) * (now - self._start) / gained)} left"
         else:
-            parts.append(f"{_duration(now - self._start)} so far")
-        self.print(f"{progress.stage}: {', '.join(filter(None, parts))}")
+            seconds = f"{_duration(now - self._start)} so far"
+        self.print(f"{progress.stage}: {', '.join(filter(None, (_state(progress), seconds)))}")
 
 
 class _TimeColumn(ProgressColumn):
@@ -121,9 +114,8 @@ def live_display(*, quiet: bool = False) -> Iterator[Display]:
         columns = (
             TextColumn("{task.description}"),
             BarColumn(bar_width=16),
-            TextColumn("{task.fields[amount]}"),
+            TextColumn("{task.fields[text]}"),
             _TimeColumn(),
-            TextColumn("{task.fields[detail]}"),
         )
         # standard output is redirected to the display's console, so only where it is the same terminal
         with Bar(*columns, console=console, transient=True, redirect_stdout=sys.stdout.isatty()) as bar:
@@ -135,10 +127,17 @@ def _is_new_stage(progress: Progress, latest: Progress) -> bool:
     return progress.stage != latest.stage or progress.done < latest.done
 
 
-def _amount(progress: Progress) -> str:
-    if progress.total is None:
-        return f"{_number(progress.done)} {progress.unit}" if progress.done else ""
-    return f"{_number(progress.done)}/{_number(progress.total)} {progress.unit}"
+def _state(progress: Progress) -> str:
+    """
+    >>> _state(Progress("training", 0.5, 8, "epochs", "loss 0.1"))
+    '0.50/8 epochs, loss 0.1'
+    """
+    amount = ""
+    if progress.total is not None:
+        amount = f"{_number(progress.done)}/{_number(progress.total)} {progress.unit}"
+    elif progress.done:
+        amount = f"{_number(progress.done)} {progress.unit}"
+    return ", ".join(filter(None, (amount, progress.detail)))
 
 
 def _number(value: float) -> str:

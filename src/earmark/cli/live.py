@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from earmark.errors import ArgumentError
 from earmark.files import json_text
+from earmark.interrupt import interruptible
 
 if TYPE_CHECKING:
     from earmark.annotations import Label
@@ -64,7 +64,8 @@ def detect_live(
     scorer = detector.scorer
     stop, block = Stop(), 0.5 if block is None else block
     kept: list[Label] = []
-    with _asked_by_signals(stop), ExitStack() as files:
+    with interruptible() as interruption, ExitStack() as files:
+        interruption.on_signal = stop.ask
         sound = _opened(source, _format(rate, channels, encoding), idle, stop)
         name = table_name(sound.name)
         add = None if folder is None else files.enter_context(growing_table(folder / "events.csv"))
@@ -124,14 +125,3 @@ def _opened(source: str, format: PcmFormat | None, idle: float | None, stop: Sto
     if sys.stdin.isatty():
         raise ArgumentError("standard input is a terminal; pipe sound into it, as in: arecord -t wav | earmark ...")
     return from_pipe(sys.stdin.buffer, "standard input", format, stop=stop)
-
-
-@contextmanager
-def _asked_by_signals(stop: Stop) -> Iterator[None]:
-    """Let interruption and termination ask for an end instead of tearing it."""
-    before = {number: signal.signal(number, stop.ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
