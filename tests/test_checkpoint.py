@@ -359,11 +359,11 @@ def test_tensors_that_do_not_fit(change, message, tmp_path):
 
 ABOUT = [
     ("one class fewer", put(classes=["a", "b"]), r"size mismatch for head\.weight"),
-    ("one class twice", put(classes=["a", "b", "a"]), "classes must be one or more names, each once"),
-    ("no classes", put(classes=[]), "n_classes must be a whole number of at least 1"),
+    ("one class twice", put(classes=["a", "b", "a"]), "classes: expected one or more names, each once"),
+    ("no classes", put(classes=[]), "n_classes: expected a whole number of at least 1"),
     ("classes that are none", put(classes=3), "object of type 'int' has no len"),
     ("no features", without("features"), "'features' is missing"),
-    ("unknown features", put(features={"n_bins": 3}), "feature setting='n_bins' is not known"),
+    ("unknown features", put(features={"n_bins": 3}), "features: key='n_bins' is not known"),
     ("features that are none", put(features=None), "'NoneType'"),
     ("other bands", put(features={"n_bands": 64}), r"network\.squeeze\.weight is .*, expected"),
     ("unknown network", put(network={"name": "cnnn"}), "network='cnnn' is not known; did you mean 'cnn'"),
@@ -372,7 +372,7 @@ ABOUT = [
     ("a list for a name", put(network={"name": []}), "unhashable"),
     ("a network beyond all memory", put(network={"name": "cnn", "width": 1e4}), "is .*, expected"),
     ("a network beyond all numbers", put(network={"name": "cnn", "width": 1e300}), "Overflow"),
-    ("an impossible network", put(network={"name": "crnn", "hidden": -1}), "hidden must be a whole number"),
+    ("an impossible network", put(network={"name": "crnn", "hidden": -1}), "hidden: expected a whole number"),
     ("another network", put(network={"name": "crnn", "width": 0.05}), "'network.cnn.norm0.weight' is missing"),
     ("another pool", put(pool={"name": "max"}), r"Unexpected key\(s\) in state_dict: \"pool.alpha\""),
     ("unknown option", put(pool={"name": "rap", "penalt": 1}), "option='penalt' is not known; did you mean"),

@@ -191,7 +191,7 @@ def test_parts_that_do_not_fit_are_refused():
     with pytest.raises(ArgumentError, match="the pool is for 2 classes, and there are 3"):
         Detector(CLASSES, FeatureConfig(n_bands=32), network, create_pool("max", 2))
     for classes in ([], ["dog", "cat", "dog"]):
-        with pytest.raises(ArgumentError, match="classes must be one or more names, each once, got"):
+        with pytest.raises(ArgumentError, match="classes: expected one or more names, each once, got"):
             Detector(classes, FeatureConfig(n_bands=32), network, create_pool("max", 3))
 
 

@@ -161,9 +161,9 @@ def test_mistakes_are_named():
         s.update(torch.rand(5, CLASSES))
     with pytest.raises(ArgumentError, match="this stream was begun with 2 bags, got 4"):
         s.update(torch.rand(4, 5, CLASSES))
-    with pytest.raises(ArgumentError, match=r"p must be \(bags, frames, classes\) with classes = 3, got \(2, 5, 9\)"):
+    with pytest.raises(ArgumentError, match=r"p: expected \(bags, frames, classes\) with classes = 3, got \(2, 5, 9\)"):
         s.update(torch.rand(2, 5, 9))
-    with pytest.raises(DataError, match=r"p must hold probabilities in \[0, 1\]"):
+    with pytest.raises(DataError, match=r"p: expected probabilities in \[0, 1\]"):
         s.update(torch.full((2, 5, CLASSES), 2.0))
     with pytest.raises(DataError, match="p has NaN"):
         s.update(torch.full((2, 5, CLASSES), torch.nan))
