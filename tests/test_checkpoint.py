@@ -343,7 +343,11 @@ TENSORS = [
     ("missing in the network", without("network.squeeze.bias"), "'network.squeeze.bias' is missing"),
     ("extra", put(extra=torch.zeros(3)), r"Unexpected key\(s\) in state_dict: \"extra\""),
     ("of another shape", put(**{"head.bias": torch.zeros(4)}), r"size mismatch for head\.bias"),
-    ("of another shape in the network", put(**{"network.squeeze.bias": torch.zeros(4)}), r"squeeze\.bias is \(4,\)"),
+    (
+        "of another shape in the network",
+        put(**{"network.squeeze.bias": torch.zeros(4)}),
+        r"squeeze\.bias: expected .* got \(4,\)",
+    ),
     ("of another pool", put(**{"pool.alpha": torch.zeros(2)}), r"size mismatch for pool\.alpha"),
 ]
 
@@ -365,12 +369,12 @@ ABOUT = [
     ("no features", without("features"), "'features' is missing"),
     ("unknown features", put(features={"n_bins": 3}), "features: key='n_bins' is not known"),
     ("features that are none", put(features=None), "'NoneType'"),
-    ("other bands", put(features={"n_bands": 64}), r"network\.squeeze\.weight is .*, expected"),
+    ("other bands", put(features={"n_bands": 64}), r"network\.squeeze\.weight: expected shape .*, got"),
     ("unknown network", put(network={"name": "cnnn"}), "network='cnnn' is not known; did you mean 'cnn'"),
     ("no network", put(network={}), "'name' is missing"),
     ("a network that is none", put(network="cnn"), "dictionary update sequence"),
     ("a list for a name", put(network={"name": []}), "unhashable"),
-    ("a network beyond all memory", put(network={"name": "cnn", "width": 1e4}), "is .*, expected"),
+    ("a network beyond all memory", put(network={"name": "cnn", "width": 1e4}), "expected shape .*, got"),
     ("a network beyond all numbers", put(network={"name": "cnn", "width": 1e300}), "Overflow"),
     ("an impossible network", put(network={"name": "crnn", "hidden": -1}), "hidden: expected a whole number"),
     ("another network", put(network={"name": "crnn", "width": 0.05}), "'network.cnn.norm0.weight' is missing"),

@@ -274,7 +274,7 @@ def test_width_is_a_factor():
     [
         ({"reduction": 3}, "reduction: expected 1, 2, 4, 8 or 16, got 3"),
         ({"reduction": 16.0}, "reduction: expected 1, 2, 4, 8 or 16, got 16.0"),
-        ({"n_bands": 15}, "halves the bands four times and needs at least 16, got 15"),
+        ({"n_bands": 15}, "n_bands: expected at least 16, .* got 15"),
         ({"width": 0}, "width: expected a positive number, got 0"),
         ({"width": "half"}, "width: expected a positive number, got 'half'"),
         ({"width": math.inf}, "width: expected a positive number, got inf"),
@@ -290,7 +290,7 @@ def test_impossible_options_are_refused(name, options, message):
 
 @pytest.mark.parametrize("options", [{"hidden": 0}, {"layers": 0}, {"layers": 1.5}, {"hidden": "many"}])
 def test_impossible_layers_are_refused(options):
-    with pytest.raises(ArgumentError, match=r"(hidden|layers) must be a whole number of at least 1, got"):
+    with pytest.raises(ArgumentError, match=r"(hidden|layers): expected a whole number of at least 1, got"):
         create_network("crnn", 32, **options)
 
 
@@ -305,7 +305,7 @@ def test_impossible_input_is_refused(name):
     for shape in ((1, 64, 40), (32, 40), (1, 1, 32, 40)):
         with pytest.raises(ArgumentError, match=r"features: expected \(bags, 32, frames\), got"):
             network(torch.zeros(shape).double())
-    with pytest.raises(ArgumentError, match="at least 16 frames are needed for one output frame, got 15"):
+    with pytest.raises(ArgumentError, match="features: expected at least 16 frames, for one output frame, got 15"):
         network(torch.zeros(1, 32, 15).double())
     with pytest.raises(ArgumentError, match=r"mask: expected \(bags, frames\) = \(2, 40\), got \(2, 1\)"):
         network(torch.zeros(2, 32, 40).double(), torch.ones(2, 1, dtype=torch.bool))

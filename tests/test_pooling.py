@@ -407,28 +407,32 @@ def test_an_empty_batch_is_fine(name):
         ("auto", {"alpha": [1.0, 2.0]}, "alpha: expected one number or one per class (4), got shape (2,)"),
         ("auto", {"alpha": float("inf")}, "alpha: expected finite numbers, got"),
         ("rap", {"penalty": -1.0}, "penalty: expected a number of at least 0, got -1.0"),
-        ("cap", {"phi": 1.0}, "phi is the greatest weight of one frame, between 0 and 1, got 1.0"),
+        ("cap", {"phi": 1.0}, "phi: expected the greatest weight of one frame, between 0 and 1, got 1.0"),
         ("cap", {"bag_size": 0}, "bag_size: expected a whole number of at least 1, got 0"),
-        ("cap", {"min_duration": 1.0}, "min_duration (seconds) and frame_rate (frames per second) go together"),
+        (
+            "cap",
+            {"min_duration": 1.0},
+            "min_duration (seconds) and frame_rate (frames per second): expected both or neither",
+        ),
         ("cap", {"min_duration": -1.0, "frame_rate": 1.0}, "min_duration and frame_rate: expected positive numbers"),
         ("noisy-and", {"slope": 0.0}, "slope: expected a positive, finite number, got 0.0"),
         ("top-k", {"k": 0}, "k: expected a whole number of at least 1, got 0"),
         ("top-k", {"share": 2.0}, "share: expected a value in (0, 1], got 2.0"),
-        ("top-k", {"k": 1, "share": 0.5}, "give k or share, not both"),
+        ("top-k", {"k": 1, "share": 0.5}, "expected k or share, got both"),
         ("rank", {"decay": 1.5}, "decay: expected a value in [0, 1], got 1.5"),
         ("mean-max", {"mix": 2.0}, "mix: expected a value in [0, 1], got"),
-        ("attention", {"embedding_dim": 0}, "embedding_dim must be a whole number of at least 1, got 0"),
+        ("attention", {"embedding_dim": 0}, "embedding_dim: expected a whole number of at least 1, got 0"),
         ("gated-attention", {"hidden": 0}, "hidden: expected a whole number of at least 1, got 0"),
         ("hierarchical", {"sizes": []}, "sizes: expected a sequence of segment sizes, got []"),
         ("hierarchical", {"sizes": 5}, "sizes: expected a sequence of segment sizes, got 5"),
         ("auto", {"alpha": "1"}, "alpha: expected one number or one per class (4), got '1'"),
-        ("cap", {"phi": [0.5]}, "phi is the greatest weight of one frame, between 0 and 1, got [0.5]"),
+        ("cap", {"phi": [0.5]}, "phi: expected the greatest weight of one frame, between 0 and 1, got [0.5]"),
         ("AUTO", {}, "pool='AUTO' is not known; did you mean 'auto'?"),
         ("hierarchical", {"sizes": [0]}, "sizes: expected a whole number of at least 1, got 0"),
         (
             "hierarchical",
             {"base": "noisy-or"},
-            "base='noisy-or' is not a weighted mean of the frames' probabilities alone",
+            "base: expected a weighted mean of the frames' probabilities alone, got 'noisy-or'",
         ),
     ],
 )
@@ -466,9 +470,9 @@ def test_rank_keeps_its_digits_on_long_bags(generator):
 def test_attention_asks_for_its_embedding(generator):
     p, mask, h = draw(generator)
     pool = create_pool("attention", CLASSES, embedding_dim=DIM)
-    with pytest.raises(ArgumentError, match=r"pool 'attention' needs embedding=\(bags, frames, 6\), got none"):
+    with pytest.raises(ArgumentError, match=r"embedding: expected \(bags, frames, 6\) for pool 'attention', got none"):
         pool(p, mask)
-    with pytest.raises(ArgumentError, match=r"needs embedding=\(bags, frames, 6\), got \(3, 13, 2\)"):
+    with pytest.raises(ArgumentError, match=r"embedding: expected \(bags, frames, 6\) .* got \(3, 13, 2\)"):
         pool(p, mask, embedding=h[..., :2])
 
 

@@ -74,7 +74,9 @@ class Detector(nn.Module):
             raise ArgumentError(f"pool: expected one for {len(self.classes)} classes, got one for {pool.n_classes}")
         for name in ("embedding", "reduction"):
             if not isinstance(getattr(network, name, None), int):
-                raise ArgumentError(f"network: expected an attribute {name!r}, a whole number, got none; see earmark.networks")
+                raise ArgumentError(
+                    f"network: expected an attribute {name!r}, a whole number, got none; see earmark.networks"
+                )
         self.features = features
         self.network = network
         plain = getattr(network, "_orig_mod", network)  # of a compiled one
@@ -117,7 +119,9 @@ class Detector(nn.Module):
             return
         due = (len(x), x.shape[-1] // self.reduction, self.head.in_features)
         if embedding.shape != due:
-            raise ArgumentError(f"network: expected an output (bags, frames', embedding) = {due}, got {(*embedding.shape,)}")
+            raise ArgumentError(
+                f"network: expected an output (bags, frames', embedding) = {due}, got {(*embedding.shape,)}"
+            )
 
 
 def alive_sigmoid(logits: Tensor) -> Tensor:

@@ -137,7 +137,9 @@ class _Pool1D(keras.Layer):  # type: ignore[misc]  # a subclass of Any, see the 
         shape = tuple(x.shape)
         axis = _resolve(self.axis, shape)
         if shape[axis] == 0:
-            raise DataError(f"input: expected at least one frame along axis {axis}, got shape {shape}; leave out empty bags")
+            raise DataError(
+                f"input: expected at least one frame along axis {axis}, got shape {shape}; leave out empty bags"
+            )
         if mask is None:
             return axis
         marks = tuple(mask.shape)

@@ -245,7 +245,9 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ArgumentError(f"y: expected one label for each of {n_bags} bags, got {len(y)}")
         if y.ndim == 2:
             if not np.isin(y, (0, 1)).all():
-                raise DataError("y: expected only 0 and 1 in a matrix of labels, got other values; give classes as a vector")
+                raise DataError(
+                    "y: expected only 0 and 1 in a matrix of labels, got other values; give classes as a vector"
+                )
             self.kind_, self.classes_ = "multilabel", np.arange(y.shape[1])
             return torch.from_numpy(y.astype(np.float32))
         if y.dtype.kind == "f" and not (np.isfinite(y) & (y == np.round(y))).all():

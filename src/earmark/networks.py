@@ -62,7 +62,9 @@ class Network(nn.Module):
         if type(reduction) is not int or reduction not in (1, 2, 4, 8, 16):
             raise ArgumentError(f"reduction: expected 1, 2, 4, 8 or 16, got {reduction!r}")
         if n_bands < 16:
-            raise ArgumentError(f"n_bands: expected at least 16, since the network halves them four times, got {n_bands}")
+            raise ArgumentError(
+                f"n_bands: expected at least 16, since the network halves them four times, got {n_bands}"
+            )
         self.n_bands = n_bands
         self.reduction = reduction
 

@@ -65,7 +65,9 @@ def max_alpha(phi: ArrayLike | Tensor, m: ArrayLike | Tensor) -> Floats:
     """
     phi, m = _array(phi), _array(m)
     if np.any(m < 2) or np.any(phi < 1 / m) or np.any(phi >= 1):
-        raise ArgumentError(f"phi: expected a value in [1/m, 1) for bags of m >= 2, got phi={phi.tolist()}, m={m.tolist()}")
+        raise ArgumentError(
+            f"phi: expected a value in [1/m, 1) for bags of m >= 2, got phi={phi.tolist()}, m={m.tolist()}"
+        )
     return np.asarray(np.log(phi) - np.log1p(-phi) + _log_others(m))
 
 
@@ -80,7 +82,9 @@ def min_alpha(phi: ArrayLike | Tensor, m: ArrayLike | Tensor) -> Floats:
     """
     phi, m = _array(phi), _array(m)
     if np.any(m < 2) or np.any(phi <= 0) or np.any(phi > 1 / m):
-        raise ArgumentError(f"phi: expected a value in (0, 1/m] for bags of m >= 2, got phi={phi.tolist()}, m={m.tolist()}")
+        raise ArgumentError(
+            f"phi: expected a value in (0, 1/m] for bags of m >= 2, got phi={phi.tolist()}, m={m.tolist()}"
+        )
     return np.asarray(np.log(phi) - np.log1p(-phi) + _log_others(m))
 
 

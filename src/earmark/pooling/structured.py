@@ -36,7 +36,9 @@ class _EmbeddingPool(ScoredPool):
             return p.to(like.dtype)
         if embedding is None or embedding.shape[-1] != self.embedding_dim:
             got = "none" if embedding is None else tuple(embedding.shape)
-            raise ArgumentError(f"embedding: expected (bags, frames, {self.embedding_dim}) for pool {self.name!r}, got {got}")
+            raise ArgumentError(
+                f"embedding: expected (bags, frames, {self.embedding_dim}) for pool {self.name!r}, got {got}"
+            )
         return embedding.to(like.dtype)
 
 
