@@ -179,19 +179,19 @@ def test_an_encoder_that_breaks_the_contract_is_told_so(generator):
     class Wider(Encoder):
         embedding = 6
 
-    with pytest.raises(ArgumentError, match="the network needs an attribute 'embedding', a whole number"):
+    with pytest.raises(ArgumentError, match="network: expected an attribute 'embedding', a whole number"):
         make(network=Nameless())
     for wrong, due in ((Longer, r"\(3, 30, 5\)"), (Wider, r"\(3, 60, 6\)")):
-        with pytest.raises(ArgumentError, match=rf"must give .* = {due}, got \(3, 60, 5\)"):
+        with pytest.raises(ArgumentError, match=rf"network: expected an output .* = {due}, got \(3, 60, 5\)"):
             make(network=wrong())(batch(generator)[0])
 
 
 def test_parts_that_do_not_fit_are_refused():
     network = create_network("cnn", 32, width=0.125)
-    with pytest.raises(ArgumentError, match="the pool is for 2 classes, and there are 3"):
+    with pytest.raises(ArgumentError, match="pool: expected one for 3 classes, got one for 2"):
         Detector(CLASSES, FeatureConfig(n_bands=32), network, create_pool("max", 2))
     for classes in ([], ["dog", "cat", "dog"]):
-        with pytest.raises(ArgumentError, match="classes must be one or more names, each once, got"):
+        with pytest.raises(ArgumentError, match="classes: expected one or more names, each once, got"):
             Detector(classes, FeatureConfig(n_bands=32), network, create_pool("max", 3))
 
 

@@ -215,7 +215,7 @@ def test_a_stream_refuses_what_cannot_be_streamed():
     logmel = LogMel(FeatureConfig(**SMALL, scaling="fixed"))
     with pytest.raises(DataError, match="without samples"):
         logmel.stream().finish()
-    with pytest.raises(ArgumentError, match=r"samples must be \(samples,\), found shape \(1, 5\)"):
+    with pytest.raises(ArgumentError, match=r"samples: expected \(samples,\), got shape \(1, 5\)"):
         logmel.stream().update(torch.zeros(1, 5))
     stream = logmel.stream()
     stream.update(torch.zeros(5))
@@ -326,13 +326,13 @@ def test_it_holds_no_state_and_travels():
 
 
 BAD_CALLS = [
-    (torch.zeros(5), {}, ArgumentError, r"samples must be \(bags, samples\), found shape \(5,\)"),
-    (torch.zeros(1, 5, dtype=torch.int16), {}, ArgumentError, r"floating-point numbers.*found torch.int16"),
+    (torch.zeros(5), {}, ArgumentError, r"samples: expected \(bags, samples\), got shape \(5,\)"),
+    (torch.zeros(1, 5, dtype=torch.int16), {}, ArgumentError, r"floating-point numbers.*got torch.int16"),
     (torch.zeros(1, 0), {}, DataError, "without samples"),
     (torch.full((1, 500), torch.inf), {}, DataError, "NaN, infinity"),
-    (torch.zeros(2, 500), {"lengths": [500]}, ArgumentError, r"one per bag, \(2,\), found shape \(1,\)"),
-    (torch.zeros(2, 500), {"lengths": [500, 501]}, ArgumentError, "between 1 and the 500 samples.*found 501"),
-    (torch.zeros(2, 500), {"lengths": [0, 500]}, ArgumentError, "between 1 and the 500 samples.*found 0"),
+    (torch.zeros(2, 500), {"lengths": [500]}, ArgumentError, r"one per bag, \(2,\), got shape \(1,\)"),
+    (torch.zeros(2, 500), {"lengths": [500, 501]}, ArgumentError, "from 1 to the 500 samples.*got 501"),
+    (torch.zeros(2, 500), {"lengths": [0, 500]}, ArgumentError, "from 1 to the 500 samples.*got 0"),
     (torch.zeros(1, 500), {"semitones": []}, ArgumentError, r"expected one or more finite numbers, got \[\]"),
     (torch.zeros(1, 500), {"semitones": [np.nan]}, ArgumentError, r"semitones: expected .* got \[nan\]"),
     (torch.zeros(1, 500), {"semitones": [48]}, ArgumentError, "shifted by 48 semitones, .* of 20 bands lie between"),

@@ -249,28 +249,33 @@ BAGS = [np.zeros((2, 3)), np.ones((4, 3))]
 @pytest.mark.parametrize(
     ("bags", "y", "error", "message"),
     [
-        ([BAGS[0], np.zeros((0, 3))], [0, 1], DataError, r"^bag 1 is empty; at least one instance expected$"),
-        ([BAGS[0], []], [0, 1], DataError, r"^bag 1 is empty"),
-        ([], [], DataError, r"^no bags came; at least one expected$"),
-        (7, [0, 1], ArgumentError, r"^bags: a sequence of \(n_instances, n_features\) expected, int came$"),
-        ([BAGS[0], np.zeros((2, 4))], [0, 1], DataError, r"^bag 1 has 4 features per instance, 3 expected$"),
+        ([BAGS[0], np.zeros((0, 3))], [0, 1], DataError, r"^bag 1: expected at least one instance, got none$"),
+        ([BAGS[0], []], [0, 1], DataError, r"^bag 1: expected at least one"),
+        ([], [], DataError, r"^bags: expected at least one, got none$"),
+        (7, [0, 1], ArgumentError, r"^bags: expected a sequence of \(n_instances, n_features\), got int$"),
+        ([BAGS[0], np.zeros((2, 4))], [0, 1], DataError, r"^bag 1: expected 3 features per instance, got 4$"),
         (
             [BAGS[0], np.full((1, 3), np.nan)],
             [0, 1],
             DataError,
-            r"^bag 1 holds NaN or infinity; finite numbers expected$",
+            r"^bag 1: expected finite numbers, got NaN or infinity$",
         ),
-        ([np.full((1, 3), np.inf), BAGS[0]], [0, 1], DataError, r"^bag 0 holds NaN or infinity"),
-        ([BAGS[0], [["x", "y", "z"]]], [0, 1], DataError, r"^bag 1: numbers .* expected, not so in this list$"),
-        ([BAGS[0], [[1, 2, 3], [1, 2]]], [0, 1], DataError, r"^bag 1: numbers"),
-        (np.zeros((2, 3)), [0, 1], ArgumentError, r"^bag 0: shape \(n_instances, n_features\) expected, \(3,\) came$"),
-        (BAGS, [0, 1, 1], ArgumentError, r"^2 bags came with 3 labels; one label per bag expected$"),
-        (BAGS, 1, ArgumentError, r"^y: shape \(n_bags,\) or \(n_bags, n_labels\) expected, \(\) came$"),
-        (BAGS, ["a", "a"], DataError, r"^y: at least two classes expected, only \['a'\] came$"),
-        (BAGS, [0.0, np.nan], DataError, r"^y: class labels expected, fractions or NaN came$"),
-        (BAGS, [0.3, 0.7], DataError, r"^y: class labels expected"),
-        (BAGS, np.array([1, "a"], dtype=object), DataError, r"^y: labels of one type expected, a mixture came$"),
-        (BAGS, [[0, 2], [1, 0]], DataError, r"^y: only 0 and 1 expected in a matrix of labels"),
+        ([np.full((1, 3), np.inf), BAGS[0]], [0, 1], DataError, r"^bag 0: expected finite numbers"),
+        (
+            [BAGS[0], [["x", "y", "z"]]],
+            [0, 1],
+            DataError,
+            r"^bag 1: expected numbers .*, got a list of something else$",
+        ),
+        ([BAGS[0], [[1, 2, 3], [1, 2]]], [0, 1], DataError, r"^bag 1: expected numbers"),
+        (np.zeros((2, 3)), [0, 1], ArgumentError, r"^bag 0: expected shape \(n_instances, n_features\), got \(3,\)$"),
+        (BAGS, [0, 1, 1], ArgumentError, r"^y: expected one label for each of 2 bags, got 3$"),
+        (BAGS, 1, ArgumentError, r"^y: expected shape \(n_bags,\) or \(n_bags, n_labels\), got \(\)$"),
+        (BAGS, ["a", "a"], DataError, r"^y: expected at least two classes, got only \['a'\]$"),
+        (BAGS, [0.0, np.nan], DataError, r"^y: expected class labels, got fractions or NaN$"),
+        (BAGS, [0.3, 0.7], DataError, r"^y: expected class labels"),
+        (BAGS, np.array([1, "a"], dtype=object), DataError, r"^y: expected labels of one type, got a mixture$"),
+        (BAGS, [[0, 2], [1, 0]], DataError, r"^y: expected only 0 and 1 in a matrix of labels"),
     ],
 )
 def test_bad_data(bags, y, error, message):
@@ -281,16 +286,16 @@ def test_bad_data(bags, y, error, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"epochs": 0}, r"^epochs=0: a whole number of at least 1 expected$"),
-        ({"batch_size": 2.5}, r"^batch_size=2\.5: a whole number"),
-        ({"batch_size": True}, r"^batch_size=True: a whole number"),
-        ({"hidden": (8, 0)}, r"^hidden=\(8, 0\): a sequence of whole numbers of at least 1 expected$"),
-        ({"hidden": 8}, r"^hidden=8: a sequence of whole numbers"),
-        ({"learning_rate": 0}, r"^learning_rate=0: a number above 0 expected$"),
-        ({"learning_rate": "fast"}, r"^learning_rate='fast': a number above 0 expected$"),
-        ({"pool_learning_rate": -1.0}, r"^pool_learning_rate=-1\.0: a number above 0 expected$"),
-        ({"weight_decay": -1}, r"^weight_decay=-1: a number of at least 0 expected$"),
-        ({"dropout": 1}, r"^dropout=1: a number in \[0, 1\) expected$"),
+        ({"epochs": 0}, r"^epochs: expected a whole number of at least 1, got 0$"),
+        ({"batch_size": 2.5}, r"^batch_size: expected a whole number of at least 1, got 2\.5"),
+        ({"batch_size": True}, r"^batch_size: expected a whole number of at least 1, got True"),
+        ({"hidden": (8, 0)}, r"^hidden: expected a sequence of whole numbers of at least 1, got \(8, 0\)$"),
+        ({"hidden": 8}, r"^hidden: expected a sequence of whole numbers"),
+        ({"learning_rate": 0}, r"^learning_rate: expected a number above 0, got 0$"),
+        ({"learning_rate": "fast"}, r"^learning_rate: expected a number above 0, got 'fast'$"),
+        ({"pool_learning_rate": -1.0}, r"^pool_learning_rate: expected a number above 0, got -1\.0$"),
+        ({"weight_decay": -1}, r"^weight_decay: expected a number of at least 0, got -1$"),
+        ({"dropout": 1}, r"^dropout: expected a number in \[0, 1\), got 1$"),
         ({"pool": "atuo"}, r"^pool='atuo' is not known; did you mean 'auto'\?"),
         ({"pool": "rap", "pool_options": {"penalti": 1}}, r"'penalti' is not known; did you mean 'penalty'\?"),
     ],
@@ -304,7 +309,7 @@ def test_prediction_complains(fitted):
     for method in ("predict", "predict_proba", "predict_instances"):
         with pytest.raises(NotFittedError):
             getattr(BagClassifier(), method)(BAGS)
-        with pytest.raises(DataError, match=r"^bag 0 has 3 features per instance, 5 expected$"):
+        with pytest.raises(DataError, match=r"^bag 0: expected 5 features per instance, got 3$"):
             getattr(fitted, method)(BAGS)
 
 

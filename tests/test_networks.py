@@ -272,14 +272,14 @@ def test_width_is_a_factor():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"reduction": 3}, "reduction must be 1, 2, 4, 8 or 16, got 3"),
-        ({"reduction": 16.0}, "reduction must be 1, 2, 4, 8 or 16, got 16.0"),
-        ({"n_bands": 15}, "halves the bands four times and needs at least 16, got 15"),
-        ({"width": 0}, "width must be a positive number, got 0"),
-        ({"width": "half"}, "width must be a positive number, got 'half'"),
-        ({"width": math.inf}, "width must be a positive number, got inf"),
-        ({"norm_momentum": 0.0}, "norm_momentum must be above 0 and at most 1, got 0.0"),
-        ({"norm_momentum": True}, "norm_momentum must be above 0 and at most 1, got True"),
+        ({"reduction": 3}, "reduction: expected 1, 2, 4, 8 or 16, got 3"),
+        ({"reduction": 16.0}, "reduction: expected 1, 2, 4, 8 or 16, got 16.0"),
+        ({"n_bands": 15}, "n_bands: expected at least 16, .* got 15"),
+        ({"width": 0}, "width: expected a positive number, got 0"),
+        ({"width": "half"}, "width: expected a positive number, got 'half'"),
+        ({"width": math.inf}, "width: expected a positive number, got inf"),
+        ({"norm_momentum": 0.0}, "norm_momentum: expected a number above 0 and at most 1, got 0.0"),
+        ({"norm_momentum": True}, "norm_momentum: expected a number above 0 and at most 1, got True"),
         ({"reductoin": 4}, "option='reductoin' is not known; did you mean 'reduction'"),
     ],
 )
@@ -290,7 +290,7 @@ def test_impossible_options_are_refused(name, options, message):
 
 @pytest.mark.parametrize("options", [{"hidden": 0}, {"layers": 0}, {"layers": 1.5}, {"hidden": "many"}])
 def test_impossible_layers_are_refused(options):
-    with pytest.raises(ArgumentError, match=r"(hidden|layers) must be a whole number of at least 1, got"):
+    with pytest.raises(ArgumentError, match=r"(hidden|layers): expected a whole number of at least 1, got"):
         create_network("crnn", 32, **options)
 
 
@@ -303,9 +303,9 @@ def test_an_unknown_network_is_refused():
 def test_impossible_input_is_refused(name):
     network = small(name)
     for shape in ((1, 64, 40), (32, 40), (1, 1, 32, 40)):
-        with pytest.raises(ArgumentError, match=r"features must be \(bags, 32, frames\), got"):
+        with pytest.raises(ArgumentError, match=r"features: expected \(bags, 32, frames\), got"):
             network(torch.zeros(shape).double())
-    with pytest.raises(ArgumentError, match="at least 16 frames are needed for one output frame, got 15"):
+    with pytest.raises(ArgumentError, match="features: expected at least 16 frames, for one output frame, got 15"):
         network(torch.zeros(1, 32, 15).double())
-    with pytest.raises(ArgumentError, match=r"mask must be \(bags, frames\) = \(2, 40\), got \(2, 1\)"):
+    with pytest.raises(ArgumentError, match=r"mask: expected \(bags, frames\) = \(2, 40\), got \(2, 1\)"):
         network(torch.zeros(2, 32, 40).double(), torch.ones(2, 1, dtype=torch.bool))

@@ -359,29 +359,29 @@ def test_refuses_bad_input_in_one_line(name, generator):
     pool = create_pool(name, CLASSES)
     p, mask, _ = draw(generator)
     wrong = [
-        ((p.numpy(),), ArgumentError, "p and mask must be torch tensors, got ndarray and NoneType"),
-        ((p, mask.tolist()), ArgumentError, "p and mask must be torch tensors, got Tensor and list"),
-        ((p[0],), ArgumentError, r"p must be \(bags, frames, classes\) with classes = 4, got \(13, 4\)"),
+        ((p.numpy(),), ArgumentError, "p and mask: expected torch tensors, got ndarray and NoneType"),
+        ((p, mask.tolist()), ArgumentError, "p and mask: expected torch tensors, got Tensor and list"),
+        ((p[0],), ArgumentError, r"p: expected \(bags, frames, classes\) with classes = 4, got \(13, 4\)"),
         ((p[..., :3],), ArgumentError, r"classes = 4, got \(3, 13, 3\)"),
-        ((p.long(),), ArgumentError, "p must be floating point, got torch.int64"),
-        ((p, mask[:, :5]), ArgumentError, r"mask must be \(bags, frames\) = \(3, 13\), got \(3, 5\)"),
+        ((p.long(),), ArgumentError, "p: expected a floating-point tensor, got torch.int64"),
+        ((p, mask[:, :5]), ArgumentError, r"mask: expected \(bags, frames\) = \(3, 13\), got \(3, 5\)"),
         (
             (p, mask.float()),
             ArgumentError,
-            r"mask must be bool \(True = real frame\) or 0/1 integers, got torch.float32",
+            r"mask: expected bool \(True = real frame\) or 0/1 integers, got torch.float32",
         ),
         ((p[:, :0],), DataError, "bags are empty: p has no frames"),
         ((p, mask & (torch.arange(3) != 1).unsqueeze(1)), DataError, r"bag 1 is empty: its mask has no True \(1 of 3"),
         ((p.masked_fill(mask.unsqueeze(-1), torch.nan), mask), DataError, "p has NaN among its real frames"),
-        ((p * 1.5,), DataError, r"p must hold probabilities in \[0, 1\], got values from .* are these logits"),
-        ((p - 0.5, mask), DataError, r"p must hold probabilities in \[0, 1\]"),
+        ((p * 1.5,), DataError, r"p: expected probabilities in \[0, 1\], got values from .* are these logits"),
+        ((p - 0.5, mask), DataError, r"p: expected probabilities in \[0, 1\]"),
     ]
     for args, error, message in wrong:
         with pytest.raises(error, match=message) as caught:
             pool(*args)
         assert "\n" not in str(caught.value)
     with pytest.raises(
-        ArgumentError, match=r"embedding must be \(bags, frames, dim\) with \(3, 13\) first, got \(3, 5, 2\)"
+        ArgumentError, match=r"embedding: expected \(bags, frames, dim\) with \(3, 13\) first, got \(3, 5, 2\)"
     ):
         pool(p, mask, embedding=torch.zeros(3, 5, 2))
 
@@ -404,31 +404,35 @@ def test_an_empty_batch_is_fine(name):
         ("zzz", {}, "pool='zzz' is not known. Choose from: max"),
         ("auto", {"aplha": 1.0}, "pool 'auto': option='aplha' is not known; did you mean 'alpha'?"),
         ("max", {"alpha": 1.0}, "pool 'max': option='alpha' is not known. Choose from: (none)"),
-        ("auto", {"alpha": [1.0, 2.0]}, "alpha must be one number or one per class (4), got shape (2,)"),
-        ("auto", {"alpha": float("inf")}, "alpha must be finite, got inf"),
-        ("rap", {"penalty": -1.0}, "penalty must be a number of at least 0, got -1.0"),
-        ("cap", {"phi": 1.0}, "phi is the greatest weight of one frame, between 0 and 1, got 1.0"),
-        ("cap", {"bag_size": 0}, "bag_size must be a whole number of at least 1, got 0"),
-        ("cap", {"min_duration": 1.0}, "min_duration (seconds) and frame_rate (frames per second) go together"),
-        ("cap", {"min_duration": -1.0, "frame_rate": 1.0}, "min_duration and frame_rate must be positive"),
-        ("noisy-and", {"slope": 0.0}, "slope must be positive and finite, got 0.0"),
-        ("top-k", {"k": 0}, "k must be a whole number of at least 1, got 0"),
-        ("top-k", {"share": 2.0}, "share must lie in (0, 1], got 2.0"),
-        ("top-k", {"k": 1, "share": 0.5}, "give k or share, not both"),
-        ("rank", {"decay": 1.5}, "decay must lie in [0, 1], got 1.5"),
-        ("mean-max", {"mix": 2.0}, "mix must lie in [0, 1], got"),
-        ("attention", {"embedding_dim": 0}, "embedding_dim must be a whole number of at least 1, got 0"),
-        ("gated-attention", {"hidden": 0}, "hidden must be a whole number of at least 1, got 0"),
-        ("hierarchical", {"sizes": []}, "sizes must be a sequence of segment sizes, got []"),
-        ("hierarchical", {"sizes": 5}, "sizes must be a sequence of segment sizes, got 5"),
-        ("auto", {"alpha": "1"}, "alpha must be one number or one per class (4), got '1'"),
-        ("cap", {"phi": [0.5]}, "phi is the greatest weight of one frame, between 0 and 1, got [0.5]"),
+        ("auto", {"alpha": [1.0, 2.0]}, "alpha: expected one number or one per class (4), got shape (2,)"),
+        ("auto", {"alpha": float("inf")}, "alpha: expected finite numbers, got"),
+        ("rap", {"penalty": -1.0}, "penalty: expected a number of at least 0, got -1.0"),
+        ("cap", {"phi": 1.0}, "phi: expected the greatest weight of one frame, between 0 and 1, got 1.0"),
+        ("cap", {"bag_size": 0}, "bag_size: expected a whole number of at least 1, got 0"),
+        (
+            "cap",
+            {"min_duration": 1.0},
+            "min_duration (seconds) and frame_rate (frames per second): expected both or neither",
+        ),
+        ("cap", {"min_duration": -1.0, "frame_rate": 1.0}, "min_duration and frame_rate: expected positive numbers"),
+        ("noisy-and", {"slope": 0.0}, "slope: expected a positive, finite number, got 0.0"),
+        ("top-k", {"k": 0}, "k: expected a whole number of at least 1, got 0"),
+        ("top-k", {"share": 2.0}, "share: expected a value in (0, 1], got 2.0"),
+        ("top-k", {"k": 1, "share": 0.5}, "expected k or share, got both"),
+        ("rank", {"decay": 1.5}, "decay: expected a value in [0, 1], got 1.5"),
+        ("mean-max", {"mix": 2.0}, "mix: expected a value in [0, 1], got"),
+        ("attention", {"embedding_dim": 0}, "embedding_dim: expected a whole number of at least 1, got 0"),
+        ("gated-attention", {"hidden": 0}, "hidden: expected a whole number of at least 1, got 0"),
+        ("hierarchical", {"sizes": []}, "sizes: expected a sequence of segment sizes, got []"),
+        ("hierarchical", {"sizes": 5}, "sizes: expected a sequence of segment sizes, got 5"),
+        ("auto", {"alpha": "1"}, "alpha: expected one number or one per class (4), got '1'"),
+        ("cap", {"phi": [0.5]}, "phi: expected the greatest weight of one frame, between 0 and 1, got [0.5]"),
         ("AUTO", {}, "pool='AUTO' is not known; did you mean 'auto'?"),
-        ("hierarchical", {"sizes": [0]}, "sizes must be a whole number of at least 1, got 0"),
+        ("hierarchical", {"sizes": [0]}, "sizes: expected a whole number of at least 1, got 0"),
         (
             "hierarchical",
             {"base": "noisy-or"},
-            "base='noisy-or' is not a weighted mean of the frames' probabilities alone",
+            "base: expected a weighted mean of the frames' probabilities alone, got 'noisy-or'",
         ),
     ],
 )
@@ -441,7 +445,7 @@ def test_refuses_bad_settings_in_one_line(name, options, message):
 
 @pytest.mark.parametrize("n_classes", [0, -1, 2.0, None])
 def test_refuses_a_wrong_number_of_classes(n_classes):
-    with pytest.raises(ArgumentError, match="n_classes must be a whole number of at least 1"):
+    with pytest.raises(ArgumentError, match="n_classes: expected a whole number of at least 1"):
         create_pool("max", n_classes)
 
 
@@ -466,9 +470,9 @@ def test_rank_keeps_its_digits_on_long_bags(generator):
 def test_attention_asks_for_its_embedding(generator):
     p, mask, h = draw(generator)
     pool = create_pool("attention", CLASSES, embedding_dim=DIM)
-    with pytest.raises(ArgumentError, match=r"pool 'attention' needs embedding=\(bags, frames, 6\), got none"):
+    with pytest.raises(ArgumentError, match=r"embedding: expected \(bags, frames, 6\) for pool 'attention', got none"):
         pool(p, mask)
-    with pytest.raises(ArgumentError, match=r"needs embedding=\(bags, frames, 6\), got \(3, 13, 2\)"):
+    with pytest.raises(ArgumentError, match=r"embedding: expected \(bags, frames, 6\) .* got \(3, 13, 2\)"):
         pool(p, mask, embedding=h[..., :2])
 
 

@@ -127,13 +127,13 @@ def test_alpha_bounds_invert_the_weight_bounds():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: max_alpha(0.01, 26), r"phi must lie in \[1/m, 1\) for bags of m >= 2"),
-        (lambda: max_alpha(1.0, 26), r"phi must lie in \[1/m, 1\)"),
-        (lambda: min_alpha(0.5, 26), r"phi must lie in \(0, 1/m\]"),
-        (lambda: min_alpha(0.0, 26), r"phi must lie in \(0, 1/m\]"),
-        (lambda: weight_bounds(1.0, 0), "a bag has at least one instance, got m=0"),
-        (lambda: softmax_bounds(1.0, 0.0, 3), "low must not exceed high, got 1.0 and 0.0"),
-        (lambda: active_share_to_alpha(0.0), "a share lies between 0 and 1, got 0.0"),
+        (lambda: max_alpha(0.01, 26), r"phi: expected a value in \[1/m, 1\) for bags of m >= 2"),
+        (lambda: max_alpha(1.0, 26), r"phi: expected a value in \[1/m, 1\)"),
+        (lambda: min_alpha(0.5, 26), r"phi: expected a value in \(0, 1/m\]"),
+        (lambda: min_alpha(0.0, 26), r"phi: expected a value in \(0, 1/m\]"),
+        (lambda: weight_bounds(1.0, 0), "m: expected at least one instance, got 0"),
+        (lambda: softmax_bounds(1.0, 0.0, 3), "expected low <= high, got 1.0 and 0.0"),
+        (lambda: active_share_to_alpha(0.0), "share: expected a value between 0 and 1, got 0.0"),
     ],
 )
 def test_impossible_bounds_are_refused(call, message):

@@ -152,18 +152,18 @@ def test_cap_far_outside_its_bounds_cannot_be_streamed():
 def test_mistakes_are_named():
     pool = create_pool("mean", CLASSES)
     s = pool.stream()
-    with pytest.raises(DataError, match="this stream has seen no frames"):
+    with pytest.raises(DataError, match=r"expected at least one frame before value\(\), got none"):
         s.value()
     s.update(torch.rand(2, 5, CLASSES), torch.tensor([[True] * 5, [False] * 5]))
-    with pytest.raises(DataError, match="bag 1 of this stream has seen no frames"):
+    with pytest.raises(DataError, match="bag 1: expected at least one frame, got none"):
         s.value()
-    with pytest.raises(ArgumentError, match=r"this stream was begun with 3 axes, got a chunk of shape \(5, 3\)"):
+    with pytest.raises(ArgumentError, match=r"p: expected 3 axes, as in the first chunk, got shape \(5, 3\)"):
         s.update(torch.rand(5, CLASSES))
-    with pytest.raises(ArgumentError, match="this stream was begun with 2 bags, got 4"):
+    with pytest.raises(ArgumentError, match="p: expected 2 bags, as in the first chunk, got 4"):
         s.update(torch.rand(4, 5, CLASSES))
-    with pytest.raises(ArgumentError, match=r"p must be \(bags, frames, classes\) with classes = 3, got \(2, 5, 9\)"):
+    with pytest.raises(ArgumentError, match=r"p: expected \(bags, frames, classes\) with classes = 3, got \(2, 5, 9\)"):
         s.update(torch.rand(2, 5, 9))
-    with pytest.raises(DataError, match=r"p must hold probabilities in \[0, 1\]"):
+    with pytest.raises(DataError, match=r"p: expected probabilities in \[0, 1\]"):
         s.update(torch.full((2, 5, CLASSES), 2.0))
     with pytest.raises(DataError, match="p has NaN"):
         s.update(torch.full((2, 5, CLASSES), torch.nan))
@@ -174,7 +174,7 @@ def test_mistakes_are_named():
 
 
 def test_only_streams_of_one_pool_merge():
-    with pytest.raises(ArgumentError, match="streams can be merged only when they come from the same pool"):
+    with pytest.raises(ArgumentError, match="expected a stream of the same pool"):
         create_pool("mean", 1).stream().merge(create_pool("max", 1).stream())
     with pytest.raises(ArgumentError, match="the same pool with the same parameters"):
         create_pool("auto", 1, alpha=1.0).stream().merge(create_pool("auto", 1, alpha=2.0).stream())

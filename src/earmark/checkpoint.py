@@ -1,8 +1,8 @@
 """Model files and training states: tensors and a line of JSON, in the safetensors format.
 
-`model.safetensors` alone is enough to detect with: weights, classes, features, network and pool, and where they came
-from. Nothing in such a file is ever executed. `last.ckpt` has the same format and holds what training needs to go on.
-Files are written whole or not at all.
+`model.safetensors` is self-contained: weights, classes, features, network, pool and provenance. Nothing in such a file
+is ever executed. `last.ckpt` has the same format and holds the state from which training resumes. Files are written
+whole or not at all.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _VERSION = 1
 
 
 def write_tensors(path: Path, kind: str, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
-    """Write tensors and what is to be known about them."""
+    """Write tensors with their metadata."""
     plain = {
         name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()
     }
-    own = {"kind": kind, "version": _VERSION, "written_by": version("earmark"), "tensors": _fingerprint(plain)}
-    text = json_text({**about, **own})
+    origin = {"kind": kind, "version": _VERSION, "written_by": version("earmark"), "tensors": _fingerprint(plain)}
+    text = json_text({**about, **origin})
     header = {"earmark": text, "sha256": hashlib.sha256(text.encode()).hexdigest()}
     with written_whole(path) as draft:
         try:
@@ -46,7 +46,7 @@ def write_tensors(path: Path, kind: str, tensors: dict[str, Tensor], about: dict
 
 
 def read_tensors(path: Path, kind: str, *, only_about: bool = False) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read what `write_tensors` wrote; anything else is refused with the reason."""
+    """Read a file of `write_tensors`; anything else is refused with the reason."""
     if not path.is_file():
         raise ModelFileError(f"{path}: {'a folder, not a file' if path.is_dir() else 'no such file'}")
     try:
@@ -78,7 +78,7 @@ def _read_about(path: Path, kind: str, header: dict[str, str]) -> dict[str, Any]
 
 
 def _fingerprint(tensors: dict[str, Tensor]) -> str:
-    """Of names, kinds, shapes and bytes; the format itself would not notice a wrong bit."""
+    """A digest of names, types, shapes and bytes; the format itself has no checksum."""
     digest = hashlib.sha256()
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
@@ -101,7 +101,7 @@ def save_detector(
     network, pool
         Name and options that the detector's parts were created with.
     provenance
-        Where the weights came from: anything that JSON can say.
+        Where the weights come from: any JSON values.
     """
     about = {
         "classes": list(detector.classes),
@@ -114,17 +114,17 @@ def save_detector(
 
 
 def read_model_info(path: str | Path) -> dict[str, Any]:
-    """What a model file says about itself: classes, features, network, pool, provenance. Reads no weights."""
+    """Metadata of a model file: classes, features, network, pool, provenance. Reads no weights."""
     return read_tensors(Path(path), "model", only_about=True)[1]
 
 
 def model_file(place: Path, order: str = "") -> Path:
-    """The model file that is meant: that of a run folder, or the file itself.
+    """The model file of a run folder, or the file itself.
 
     Parameters
     ----------
     order
-        In which order arguments come, to say to those who may have given another folder first.
+        The order of the command's arguments, as a hint to users who may have swapped them.
     """
     if not place.is_dir():
         return place
@@ -132,22 +132,22 @@ def model_file(place: Path, order: str = "") -> Path:
     if not path.exists() and (place / "config.toml").exists():
         raise ModelFileError(f"{place} has no model.safetensors yet: no epoch of its training has ended")
     if not path.exists():
-        told = f"; the order is {order}" if order else ""
-        raise ModelFileError(f"{place} is not a run folder (it has no model.safetensors){told}")
+        hint = f"; the order is {order}" if order else ""
+        raise ModelFileError(f"{place} is not a run folder (it has no model.safetensors){hint}")
     return path
 
 
 def load_detector(path: str | Path, *, network: nn.Module | None = None) -> Detector:
-    """The detector in a model file, ready to detect.
+    """Load the detector of a model file, in evaluation mode.
 
     Parameters
     ----------
     network
-        For a detector that was trained with a network of your own: a module of the same shape.
+        For a detector with a custom network: a module of the same shape.
     """
     tensors, about = read_tensors(Path(path), "model")
     try:
-        with torch.random.fork_rng(devices=[]):  # first weights are drawn at random, and that is nobody's business
+        with torch.random.fork_rng(devices=[]):  # initial weights are random; leave the caller's generator alone
             detector = _build(about, network, tensors)
         detector.load_state_dict(tensors)
     except (EarmarkError, AttributeError, LookupError, TypeError, ValueError, RuntimeError) as error:
@@ -162,12 +162,12 @@ def _build(about: dict[str, Any], network: nn.Module | None, tensors: dict[str, 
     if network is None:
         options = dict(about["network"])
         name = options.pop("name")
-        with torch.device("meta"):  # takes no memory, however large the file says the network is
+        with torch.device("meta"):  # takes no memory, however large a network the file describes
             sizes = create_network(name, features.n_bands, **options).state_dict()
         for key, like in sizes.items():
-            found = tuple(tensors[f"network.{key}"].shape)
-            if found != tuple(like.shape):
-                raise ArgumentError(f"network.{key} is {found}, expected {tuple(like.shape)}")
+            shape = tuple(tensors[f"network.{key}"].shape)
+            if shape != tuple(like.shape):
+                raise ArgumentError(f"network.{key}: expected shape {tuple(like.shape)}, got {shape}")
         network = create_network(name, features.n_bands, **options)
     options = dict(about["pool"])
     pool = create_pool(options.pop("name"), len(classes), **options)

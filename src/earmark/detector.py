@@ -19,11 +19,11 @@ from earmark.pooling import Pool
 
 __all__ = ["Detector", "Output", "alive_sigmoid"]
 
-_LIMIT = 15.0  # of logits on their way to the pool: sigmoid(15) is 1 - 3e-7, well told from 1 in float32
+_LIMIT = 15.0  # for the logits that reach the pool: sigmoid(15) is 1 - 3e-7, distinct from 1 in float32
 
 
 class Output(NamedTuple):
-    """What a detector says about bags.
+    """Predictions of a detector for a batch of bags.
 
     Attributes
     ----------
@@ -47,13 +47,13 @@ class Detector(nn.Module):
     classes
         Names, in the order of the last axis.
     features
-        The features it wants. It does not compute them; it knows which.
+        The features that it was trained on. It does not compute them.
     network
         (bags, bands, frames) -> (bags, frames', embedding), with attributes `embedding` and `reduction`. If its
-        `forward` has a parameter `mask`, it gets the mask of padded bags; if not, it sees padding as it sees sound, and
-        only the pool knows better.
+        `forward` has a parameter `mask`, it gets the mask of padded bags; if not, it treats padding like sound, and
+        only the pool ignores it.
     pool
-        For as many classes.
+        An operator for as many classes.
 
     Examples
     --------
@@ -69,12 +69,14 @@ class Detector(nn.Module):
         super().__init__()
         self.classes = tuple(classes)
         if not self.classes or len(set(self.classes)) < len(self.classes):
-            raise ArgumentError(f"classes must be one or more names, each once, got {list(self.classes)}")
+            raise ArgumentError(f"classes: expected one or more names, each once, got {list(self.classes)}")
         if pool.n_classes != len(self.classes):
-            raise ArgumentError(f"the pool is for {pool.n_classes} classes, and there are {len(self.classes)}")
+            raise ArgumentError(f"pool: expected one for {len(self.classes)} classes, got one for {pool.n_classes}")
         for name in ("embedding", "reduction"):
             if not isinstance(getattr(network, name, None), int):
-                raise ArgumentError(f"the network needs an attribute {name!r}, a whole number; see earmark.networks")
+                raise ArgumentError(
+                    f"network: expected an attribute {name!r}, a whole number, got none; see earmark.networks"
+                )
         self.features = features
         self.network = network
         plain = getattr(network, "_orig_mod", network)  # of a compiled one
@@ -96,7 +98,7 @@ class Detector(nn.Module):
 
     @property
     def alpha(self) -> list[float] | None:
-        """What an operator of the paper's family has come to for each class; None for one without alpha."""
+        """The alpha of each class, for an operator of the paper's family; None for the others."""
         alpha = getattr(self.pool, "alpha", None)
         return alpha.tolist() if isinstance(alpha, Tensor) else None
 
@@ -113,11 +115,13 @@ class Detector(nn.Module):
         return Output(dynamic, static, logits, reduced)
 
     def _check(self, x: Tensor, embedding: Tensor) -> None:
-        if torch.compiler.is_compiling():  # lengths can be symbols there, and comparing them would fix them
+        if torch.compiler.is_compiling():  # lengths may be symbolic, and a comparison would make them constant
             return
         due = (len(x), x.shape[-1] // self.reduction, self.head.in_features)
         if embedding.shape != due:
-            raise ArgumentError(f"the network must give (bags, frames', embedding) = {due}, got {(*embedding.shape,)}")
+            raise ArgumentError(
+                f"network: expected an output (bags, frames', embedding) = {due}, got {(*embedding.shape,)}"
+            )
 
 
 def alive_sigmoid(logits: Tensor) -> Tensor:

@@ -20,14 +20,14 @@ input                      mask              axis  what is pooled               
 (batch, time, x, classes)  (batch, time, x)  2     the real x of each frame     (batch, time)
 =========================  ================  ====  ===========================  ==================
 
-The last column holds for a mask that came with the input; one given by hand, not every version of Keras passes on.
+The last column is for a mask that is attached to the input; not every version of Keras passes on an explicit one.
 A negative axis counts from the end. Axis 0 is the batch: it stays the default because the authors made it so, but a
 mask marks frames within bags and cannot say which bags to pool with one another, so a mask together with axis 0 is an
 error.
 
 A bag without a single real frame gives 0, with zero gradient. Nothing can be raised from inside a compiled graph, and
-a NaN would ruin the loss of the whole batch, whereas 0 says what is known: no frame in which the sound was heard.
-(`earmark.pooling`, where a call can look at its data, refuses such a bag.)
+a NaN would ruin the loss of the whole batch, whereas 0 is true: there is no frame that contains the sound.
+(`earmark.pooling`, where a call can read its data, refuses such a bag.)
 
 Half precision is for storage only: sums and exponentials are taken in float32, and the result is rounded once.
 """
@@ -46,8 +46,8 @@ except ModuleNotFoundError as error:
     if error.name == "keras":
         raise MissingExtraError("earmark.keras", "keras") from error
     error.add_note(
-        "Keras is installed, its backend is not. Keras takes TensorFlow unless told otherwise: set the environment "
-        "variable KERAS_BACKEND to torch, which earmark has installed, or to jax, before anything imports keras."
+        "Keras is installed, but its backend is not. Its default is TensorFlow: set the environment variable "
+        "KERAS_BACKEND to torch, which earmark has installed, or to jax, before keras is imported."
     )
     raise
 
@@ -62,7 +62,7 @@ PADDING_LOGIT = -3e38
 
 
 class _Pool1D(keras.Layer):  # type: ignore[misc]  # a subclass of Any, see the import
-    """The checked entry point of both layers; a leaf says what alpha is."""
+    """Base class of both layers, with the checked entry point; a subclass defines alpha."""
 
     def __init__(self, axis: int = 0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -70,7 +70,7 @@ class _Pool1D(keras.Layer):  # type: ignore[misc]  # a subclass of Any, see the 
             self.axis = index(axis)
         except TypeError:
             raise ArgumentError(
-                f"axis={axis!r} is not an integer; to pool the frames of (batch, time, classes) use axis=1"
+                f"axis: expected an integer, got {axis!r}; to pool the frames of (batch, time, classes) use axis=1"
             ) from None
         self.supports_masking = True
 
@@ -83,9 +83,9 @@ class _Pool1D(keras.Layer):  # type: ignore[misc]  # a subclass of Any, see the 
         Parameters
         ----------
         x : (batch, time, ..., classes)
-            Frame probabilities p, or whatever else is to be pooled.
+            Frame probabilities p, or other values to pool.
         mask : (batch, time), optional
-            True for a real frame, False for padding. Without it Keras passes on the mask that comes with `x`.
+            True for a real frame, False for padding. By default the mask that is attached to `x`.
 
         Returns
         -------
@@ -124,7 +124,7 @@ class _Pool1D(keras.Layer):  # type: ignore[misc]  # a subclass of Any, see the 
         return tuple(shape)
 
     def compute_output_spec(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """What Keras asks for while a model is being put together: the moment to refuse a mask that does not fit."""
+        """Called by Keras while a model is built, which is when a mask that does not fit is refused."""
         self._pooled_axis(x, mask)
         return super().compute_output_spec(x, mask=mask)
 
@@ -137,20 +137,22 @@ class _Pool1D(keras.Layer):  # type: ignore[misc]  # a subclass of Any, see the 
         shape = tuple(x.shape)
         axis = _resolve(self.axis, shape)
         if shape[axis] == 0:
-            raise DataError(f"an input of shape {shape} has nothing to pool along axis {axis}; leave empty bags out")
+            raise DataError(
+                f"input: expected at least one frame along axis {axis}, got shape {shape}; leave out empty bags"
+            )
         if mask is None:
             return axis
         marks = tuple(mask.shape)
         fits = all(None in pair or pair[0] == pair[1] for pair in zip(marks, shape, strict=False))
         if not 2 <= len(marks) < len(shape) or not fits:
             raise ArgumentError(
-                f"a mask of shape {marks} does not fit an input of shape {shape}; expected {shape[:2]}, "
-                "one truth value per frame (batch, time)"
+                f"mask: expected {shape[:2]} for an input of shape {shape}, one truth value per frame (batch, time), "
+                f"got {marks}"
             )
         if axis == 0:
             raise ArgumentError(
-                f"{type(self).__name__}(axis={self.axis}) pools over the batch, but a mask of shape {marks} came, "
-                "which marks frames within each bag; to pool the frames use axis=1"
+                f"mask: expected none, since {type(self).__name__}(axis={self.axis}) pools over the batch, got shape "
+                f"{marks}, which marks frames within each bag; to pool the frames use axis=1"
             )
         return axis
 
@@ -218,7 +220,7 @@ class AutoPool1D(_Pool1D):
         classes = input_shape[-1]
         if classes is None:
             raise ArgumentError(
-                f"the last axis of an input of shape {tuple(input_shape)} holds the classes; their number must be known"
+                f"input: expected a known number of classes on the last axis, got shape {tuple(input_shape)}"
             )
         self.kernel = self.add_weight(
             shape=(1, classes),
@@ -272,5 +274,5 @@ class SoftMaxPool1D(_Pool1D):
 def _resolve(axis: int, shape: Shape) -> int:
     """`axis` counted from the front."""
     if not -len(shape) <= axis < len(shape):
-        raise ArgumentError(f"axis={axis} is not an axis of an input of shape {tuple(shape)}")
+        raise ArgumentError(f"axis: expected an axis of an input of shape {tuple(shape)}, got {axis}")
     return axis % len(shape)

@@ -1,7 +1,7 @@
-"""Losses: what a detector's probabilities cost, given labels of any strength.
+"""Losses of a detector's probabilities, given labels of any strength.
 
-Targets are 1 (present), 0 (absent) or NaN (unknown). Unknown ones cost nothing and teach nothing. Averages are over the
-known targets, so that a batch with few labels weighs as much as one with many.
+Targets are 1 (present), 0 (absent) or NaN (unknown). Unknown targets contribute neither loss nor gradient. Averages are
+over the known targets, so that a batch with few labels weighs as much as one with many.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from earmark.detector import Output
-from earmark.errors import ArgumentError
+from earmark.errors import ArgumentError, unknown_name
 
 __all__ = ["SUPERVISION", "bag_loss", "detector_loss", "frame_loss", "reduce_targets"]
 
@@ -46,7 +46,7 @@ def frame_loss(logits: Tensor, targets: Tensor, mask: Tensor | None = None) -> T
     known, t = _known("logits", logits, targets)
     if mask is not None:
         known = known & mask[..., None]
-    # Selected before the arithmetic: whatever lies behind the mask, even NaN, is in no gradient.
+    # Selected before the arithmetic, so that padding, even NaN, reaches no gradient.
     cost = F.binary_cross_entropy_with_logits(torch.where(known, logits, 0.0), t, reduction="none")
     return _mean(cost, known)
 
@@ -72,26 +72,26 @@ def detector_loss(
     supervision: str = "weak",
     reduction: int = 1,
 ) -> Tensor:
-    """What a detector's output costs.
+    """The loss of a detector's output.
 
     Parameters
     ----------
     output
-        Of the detector.
+        Output of the detector.
     targets : (bags, classes)
     frame_targets : (bags, frames, classes) on the grid of the features
     supervision
-        "weak" looks at bags only. "strong" looks at frames only. "mixed" looks at the frames of every bag and class
-        whose frames are known, and at the bag where they are not.
+        "weak" uses bags only. "strong" uses frames only. "mixed" uses the frames of every bag and class whose frames
+        are known, and the bag where they are not.
     reduction
         Feature frames per output frame.
     """
     if supervision not in SUPERVISION:
-        raise ArgumentError(f"supervision={supervision!r} is not known. Choose from: {', '.join(SUPERVISION)}")
+        raise unknown_name("supervision", supervision, SUPERVISION)
     if supervision == "weak":
         return bag_loss(output.static, targets)
     if frame_targets is None:
-        raise ArgumentError(f"supervision={supervision!r} needs targets of frames")
+        raise ArgumentError(f"frame_targets: expected a tensor for supervision={supervision!r}, got None")
     frames = reduce_targets(frame_targets, reduction)
     strong = frame_loss(output.logits, frames, output.mask)
     if supervision == "strong":
@@ -101,11 +101,11 @@ def detector_loss(
     return strong + bag_loss(output.static, targets.masked_fill(~weak_only, torch.nan))
 
 
-def _known(name: str, said: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+def _known(name: str, predictions: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """Where targets are known, and the targets with 0 elsewhere."""
-    if said.shape != targets.shape:
-        raise ArgumentError(f"{name} {tuple(said.shape)} and targets {tuple(targets.shape)} must have the same shape")
-    t = targets.to(said.dtype if said.dtype == torch.float64 else torch.float32)
+    if predictions.shape != targets.shape:
+        raise ArgumentError(f"targets: expected the shape of {name}, {(*predictions.shape,)}, got {(*targets.shape,)}")
+    t = targets.to(predictions.dtype if predictions.dtype == torch.float64 else torch.float32)
     return ~t.isnan(), t.nan_to_num()
 
 

@@ -2,12 +2,12 @@
 
 A bag is an array (n_instances, n_features), a data set a sequence of bags of different sizes, and a label belongs to a
 bag. The model is the paper's with a small perceptron in place of the sound network: each instance gets a probability p
-per class, a pooling operator of `earmark.pooling` makes of them the bag's probability P, and P is trained with binary
-cross-entropy, Eq. (4). So the classifier says which bags are positive (`predict`) and, though nobody labelled an
-instance, which instances make them so (`predict_instances`).
+per class, a pooling operator of `earmark.pooling` reduces them to the bag's probability P, and P is trained with binary
+cross-entropy, Eq. (4). The classifier predicts which bags are positive (`predict`) and, without labels of instances,
+which instances make them positive (`predict_instances`).
 
 The defaults follow Ilse, Tomczak and Welling, "Attention-based deep multiple instance learning" (ICML 2018), with a few
-numbers chosen on other folds than those that `benchmarks/mil.py` reports; it says what was tried.
+numbers chosen on other folds than those that `benchmarks/mil.py` reports; it lists the candidates.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ GENERATOR_IN_USE = Lock()
 
 
 class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Classifier of bags: a perceptron gives each instance its p, a pooling operator makes P of them.
+    """Classifier of bags: a perceptron predicts p for each instance, a pooling operator reduces them to P.
 
     Works inside `clone`, `cross_val_score` and `GridSearchCV`. Every random choice comes from `random_state`, and
-    torch's global generator is left as it was found. Runs on the processor.
+    torch's global generator is left unchanged. Runs on the CPU.
 
     Parameters
     ----------
@@ -61,15 +61,15 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Step of Adam.
     pool_learning_rate
         Step of Adam for alpha, or whatever else the operator learns per class. alpha must travel several units in a few
-        hundred steps to tell one instance in twenty from a majority, so this is the larger one.
+        hundred steps to distinguish one instance in twenty from a majority, so this is the larger one.
     weight_decay
-        L2 penalty on weight matrices. Not on biases, nor on alpha, whose own penalty is the operator "rap".
+        L2 penalty on weight matrices. Not on biases, nor on alpha, which the operator "rap" penalises.
     dropout
         Share of hidden units dropped in training, in [0, 1).
     batch_size
         Bags per step.
     standardize
-        Bring each feature to mean 0 and deviation 1 over the training instances.
+        Scale each feature to mean 0 and standard deviation 1 over the training instances.
     random_state
         Seed, numpy `RandomState` or None, as everywhere in scikit-learn.
 
@@ -91,7 +91,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Which pool? "auto" adapts from bags full of evidence (the mean) to bags with one telling instance (the maximum).
     "attention" was as accurate or more where both were measured (`benchmarks/mil.py`), but trains no p of an
-    instance that it ignores, so nothing vouches for such a p.
+    instance that it ignores, so such a p is not reliable.
 
     Examples
     --------
@@ -146,7 +146,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.standardize:
             instances = np.concatenate(arrays)
             self.mean_, self.scale_ = instances.mean(axis=0), instances.std(axis=0)
-            self.scale_[self.scale_ <= 1e-12 * np.abs(self.mean_)] = 1.0  # constant but for rounding: tells nothing
+            self.scale_[self.scale_ <= 1e-12 * np.abs(self.mean_)] = 1.0  # constant up to rounding: not informative
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         with GENERATOR_IN_USE, torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
@@ -171,7 +171,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return P
         if self.kind_ == "binary":
             return np.hstack([1 - P, P])
-        P += np.finfo(np.float32).tiny  # a bag that no class claims at all is shared evenly
+        P += np.finfo(np.float32).tiny  # all classes equally likely where every P is 0
         return np.asarray(P / P.sum(axis=1, keepdims=True))
 
     def predict_instances(self, bags: Iterable[ArrayLike]) -> list[Array]:
@@ -212,7 +212,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _optimizer(self, network: _BagNetwork) -> torch.optim.Optimizer:
         pool = [] if network.pool.uses_embedding else list(network.pool.parameters())
-        rest = [w for w in network.parameters() if all(w is not own for own in pool)]
+        rest = [w for w in network.parameters() if all(w is not parameter for parameter in pool)]
         groups: list[dict[str, Any]] = [
             {"params": [w for w in rest if w.ndim > 1], "weight_decay": self.weight_decay},
             {"params": [w for w in rest if w.ndim <= 1]},
@@ -235,27 +235,29 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _require(self, name: str, holds: bool, expected: str) -> None:
         if not holds:
-            raise ArgumentError(f"{name}={getattr(self, name)!r}: {expected} expected")
+            raise ArgumentError(f"{name}: expected {expected}, got {getattr(self, name)!r}")
 
     def _check_labels(self, y: NDArray[Any], n_bags: int) -> Tensor:
         """Set `kind_` and `classes_`; return the targets, 0/1 (n_bags, outputs)."""
         if y.ndim not in (1, 2):
-            raise ArgumentError(f"y: shape (n_bags,) or (n_bags, n_labels) expected, {y.shape} came")
+            raise ArgumentError(f"y: expected shape (n_bags,) or (n_bags, n_labels), got {y.shape}")
         if len(y) != n_bags:
-            raise ArgumentError(f"{n_bags} bags came with {len(y)} labels; one label per bag expected")
+            raise ArgumentError(f"y: expected one label for each of {n_bags} bags, got {len(y)}")
         if y.ndim == 2:
             if not np.isin(y, (0, 1)).all():
-                raise DataError("y: only 0 and 1 expected in a matrix of labels; classes come as a vector")
+                raise DataError(
+                    "y: expected only 0 and 1 in a matrix of labels, got other values; give classes as a vector"
+                )
             self.kind_, self.classes_ = "multilabel", np.arange(y.shape[1])
             return torch.from_numpy(y.astype(np.float32))
         if y.dtype.kind == "f" and not (np.isfinite(y) & (y == np.round(y))).all():
-            raise DataError("y: class labels expected, fractions or NaN came")
+            raise DataError("y: expected class labels, got fractions or NaN")
         try:
             self.classes_, index = np.unique(y, return_inverse=True)
         except TypeError:
-            raise DataError("y: labels of one type expected, a mixture came") from None
+            raise DataError("y: expected labels of one type, got a mixture") from None
         if len(self.classes_) < 2:
-            raise DataError(f"y: at least two classes expected, only {self.classes_.tolist()} came")
+            raise DataError(f"y: expected at least two classes, got only {self.classes_.tolist()}")
         self.kind_ = "binary" if len(self.classes_) == 2 else "multiclass"
         outputs = np.arange(len(self.classes_))[1 if self.kind_ == "binary" else 0 :]
         return torch.from_numpy((index[:, None] == outputs).astype(np.float32))
@@ -298,34 +300,34 @@ def _pad(x: Tensor, mask: Tensor) -> Tensor:
 
 
 def _cross_entropy(P: Tensor, target: Tensor) -> Tensor:
-    # pressed into [1e-6, 1 - 1e-6], P has a finite logarithm and, unlike when clamped, always a gradient
+    # scaled to [1e-6, 1 - 1e-6], P has a finite logarithm and, unlike when clamped, always a gradient
     return nn.functional.binary_cross_entropy(1e-6 + (1 - 2e-6) * P, target)
 
 
 def _check_bags(bags: Iterable[ArrayLike], n_features: int | None = None) -> list[Array]:
     """Bags as arrays of `n_features` columns, by default as many as the first has; the first bad bag is named."""
     if not isinstance(bags, Iterable):
-        raise ArgumentError(f"bags: a sequence of (n_instances, n_features) expected, {type(bags).__name__} came")
+        raise ArgumentError(f"bags: expected a sequence of (n_instances, n_features), got {type(bags).__name__}")
     arrays: list[Array] = []
     for i, bag in enumerate(bags):
         try:
             array = np.asarray(bag, dtype=np.float64)
         except (TypeError, ValueError):
             raise DataError(
-                f"bag {i}: numbers (n_instances, n_features) expected, not so in this {type(bag).__name__}"
+                f"bag {i}: expected numbers (n_instances, n_features), got a {type(bag).__name__} of something else"
             ) from None
         if array.size == 0:
-            raise DataError(f"bag {i} is empty; at least one instance expected")
+            raise DataError(f"bag {i}: expected at least one instance, got none")
         if array.ndim != 2:
-            raise ArgumentError(f"bag {i}: shape (n_instances, n_features) expected, {array.shape} came")
+            raise ArgumentError(f"bag {i}: expected shape (n_instances, n_features), got {array.shape}")
         n_features = n_features or array.shape[1]
         if array.shape[1] != n_features:
-            raise DataError(f"bag {i} has {array.shape[1]} features per instance, {n_features} expected")
+            raise DataError(f"bag {i}: expected {n_features} features per instance, got {array.shape[1]}")
         if not np.isfinite(array).all():
-            raise DataError(f"bag {i} holds NaN or infinity; finite numbers expected")
+            raise DataError(f"bag {i}: expected finite numbers, got NaN or infinity")
         arrays.append(array)
     if not arrays:
-        raise DataError("no bags came; at least one expected")
+        raise DataError("bags: expected at least one, got none")
     return arrays
 
 

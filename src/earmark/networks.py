@@ -1,10 +1,10 @@
 """Networks: from log-mel frames to an embedding per output frame.
 
-Every one is a module (bags, bands, frames) -> (bags, frames', embedding) with the attributes `embedding` (its size) and
-`reduction` (input frames per output frame: frames' = frames // reduction). That is the whole contract: any module that
-keeps it can take their place in a detector. `forward` may take a `mask` (bags, frames), True where a frame is real; a
-bag's padding comes after its real frames. A network may say in `context` how far an output frame can see: then long
-recordings are scored in blocks with exactly the result of the whole.
+A network is a module (bags, bands, frames) -> (bags, frames', embedding) with the attributes `embedding` (its size) and
+`reduction` (input frames per output frame: frames' = frames // reduction). That is the whole contract: a detector takes
+any module that fulfils it. `forward` may take a `mask` (bags, frames), True where a frame is real; a bag's padding
+comes after its real frames. If a network declares in `context` how far an output frame can see, long recordings are
+scored in blocks, with exactly the result of the whole.
 
 Axes inside are (bags, channels, bands, frames).
 """
@@ -27,7 +27,7 @@ __all__ = ["CNN", "CRNN", "NETWORKS", "ConvBlock", "Network", "create_network", 
 def reduce_mask(mask: Tensor, reduction: int) -> Tensor:
     """Which output frames of padded bags are real: those whose input frames all are. (bags, frames) -> (bags, frames').
 
-    The first one is real also in a bag too short to fill it; so no bag with any sound is empty.
+    The first output frame of a bag is real even if the bag is too short to fill it, so that no bag is empty.
 
     >>> reduce_mask(torch.arange(8) < torch.tensor([[8], [5], [1], [0]]), 4)
     tensor([[ True,  True],
@@ -44,12 +44,12 @@ def reduce_mask(mask: Tensor, reduction: int) -> Tensor:
 
 
 class Network(nn.Module):
-    """Base of the networks that come with earmark.
+    """Base class of the networks in earmark.
 
     Parameters
     ----------
     n_bands
-        Of the features.
+        Bands of the features.
     reduction
         Input frames per output frame: 16 is the paper's; 8, 4, 2, 1 are finer.
     """
@@ -60,15 +60,17 @@ class Network(nn.Module):
     def __init__(self, n_bands: int, reduction: int) -> None:
         super().__init__()
         if type(reduction) is not int or reduction not in (1, 2, 4, 8, 16):
-            raise ArgumentError(f"reduction must be 1, 2, 4, 8 or 16, got {reduction!r}")
+            raise ArgumentError(f"reduction: expected 1, 2, 4, 8 or 16, got {reduction!r}")
         if n_bands < 16:
-            raise ArgumentError(f"the network halves the bands four times and needs at least 16, got {n_bands}")
+            raise ArgumentError(
+                f"n_bands: expected at least 16, since the network halves them four times, got {n_bands}"
+            )
         self.n_bands = n_bands
         self.reduction = reduction
 
     @property
     def context(self) -> int | None:
-        """Input frames on either side that an output frame can see beyond its own; None if it can see all of them."""
+        """Input frames on either side that an output frame depends on beyond its span; None if it depends on all."""
         return None
 
 
@@ -76,7 +78,7 @@ NETWORKS: Registry[Network] = Registry("network")
 
 
 def create_network(name: str, n_bands: int, **options: object) -> Network:
-    """The network called `name`.
+    """Create a network by name.
 
     >>> create_network("cnn", 128)(torch.zeros(2, 128, 431)).shape  # ten seconds of the paper's features
     torch.Size([2, 26, 256])
@@ -111,8 +113,8 @@ class CNN(Network):
     max-pooling; 256 filters over all remaining bands. Convolution, ReLU, batch normalisation, in this order; weights
     drawn by He's rule, biases zero.
 
-    A padded bag gives, in evaluation, the same real frames as alone: padding is zero wherever a convolution could look
-    at it. While training, statistics of batches include the padding, which therefore should look like silence.
+    In evaluation mode, the real frames of a padded bag do not depend on the padding, which is set to zero before every
+    convolution. In training mode, batch statistics include the padding, which should therefore look like silence.
 
     Parameters
     ----------
@@ -120,7 +122,7 @@ class CNN(Network):
         Factor on the number of filters.
     norm_momentum
         Weight of the newest batch in the running statistics of batch normalisation; 0.01 is what Keras calls 0.99.
-        Short runs want more.
+        Short runs need a larger value.
     """
 
     def __init__(
@@ -128,9 +130,9 @@ class CNN(Network):
     ) -> None:
         super().__init__(n_bands, reduction)
         if not (_is_number(width) and 0 < width < math.inf):
-            raise ArgumentError(f"width must be a positive number, got {width!r}")
+            raise ArgumentError(f"width: expected a positive number, got {width!r}")
         if not (_is_number(norm_momentum) and 0 < norm_momentum <= 1):
-            raise ArgumentError(f"norm_momentum must be above 0 and at most 1, got {norm_momentum!r}")
+            raise ArgumentError(f"norm_momentum: expected a number above 0 and at most 1, got {norm_momentum!r}")
         channels = [max(1, round(width * c)) for c in (16, 32, 64, 128, 256)]
         halvings = int(math.log2(reduction))
         self.norm0 = _norm(1, norm_momentum)
@@ -147,10 +149,9 @@ class CNN(Network):
 
     @property
     def context(self) -> int:
-        """Input frames on either side that an output frame can see beyond its own.
+        """Input frames on either side that an output frame depends on beyond its span.
 
-        Each of a block's two convolutions sees one of its own frames further, and these are 1, 2, 4, 8 input frames
-        apart.
+        Each of a block's two convolutions adds one frame at the block's resolution: 1, 2, 4 or 8 input frames.
 
         >>> CNN(reduction=16).context, CNN(reduction=4).context, CNN(reduction=1).context
         (30, 22, 8)
@@ -183,7 +184,7 @@ class CRNN(Network):
     hidden
         Units of each direction.
     layers
-        How many.
+        Number of recurrent layers.
     """
 
     def __init__(
@@ -199,7 +200,7 @@ class CRNN(Network):
         super().__init__(n_bands, reduction)
         for name, value in (("hidden", hidden), ("layers", layers)):
             if type(value) is not int or value < 1:
-                raise ArgumentError(f"{name} must be a whole number of at least 1, got {value!r}")
+                raise ArgumentError(f"{name}: expected a whole number of at least 1, got {value!r}")
         self.cnn = CNN(n_bands, reduction=reduction, width=width, norm_momentum=norm_momentum)
         self.embedding = 2 * hidden
         inputs = [self.cnn.embedding] + [self.embedding] * (layers - 1)
@@ -209,7 +210,7 @@ class CRNN(Network):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """(bags, bands, frames) -> (bags, frames // reduction, embedding)"""
         x = self.cnn(x, mask)
-        # Packed sequences would do the same, but need the lengths on the CPU, which a CUDA graph cannot wait for.
+        # Packed sequences are equivalent, but need the lengths on the CPU, which a CUDA graph cannot wait for.
         order = _backwards(x, None if mask is None else reduce_mask(mask, self.reduction))
         for forth, back in zip(self.forth, self.back, strict=True):
             y = back(_sorted(x, order))[0]
@@ -218,7 +219,7 @@ class CRNN(Network):
 
 
 def _backwards(x: Tensor, mask: Tensor | None) -> Tensor:
-    """The order of frames that turns the real ones round and leaves padding behind them: (bags, frames)."""
+    """The order of frames that reverses the real ones and leaves the padding behind them: (bags, frames)."""
     frames = torch.arange(x.shape[1], device=x.device).expand(x.shape[0], -1)  # len() would fix it in export
     if mask is None:
         return frames.flip(1)
@@ -253,8 +254,8 @@ def _is_number(value: object) -> bool:
 
 def _check(x: Tensor, mask: Tensor | None, n_bands: int, reduction: int) -> None:
     if x.ndim != 3 or x.shape[1] != n_bands:
-        raise ArgumentError(f"features must be (bags, {n_bands}, frames), got {tuple(x.shape)}")
+        raise ArgumentError(f"features: expected (bags, {n_bands}, frames), got {tuple(x.shape)}")
     if x.shape[2] < reduction:
-        raise ArgumentError(f"at least {reduction} frames are needed for one output frame, got {x.shape[2]}")
+        raise ArgumentError(f"features: expected at least {reduction} frames, for one output frame, got {x.shape[2]}")
     if mask is not None and mask.shape != (len(x), x.shape[2]):
-        raise ArgumentError(f"mask must be (bags, frames) = {(len(x), x.shape[2])}, got {tuple(mask.shape)}")
+        raise ArgumentError(f"mask: expected (bags, frames) = {(len(x), x.shape[2])}, got {tuple(mask.shape)}")

@@ -1,7 +1,7 @@
-"""Named families: pooling operators now, other interchangeable things as they come.
+"""Registries of interchangeable classes, by name: pooling operators, networks, formats, data sets.
 
-A registry maps a name to a class and a one-line summary. A class enters by decoration, in the file that defines it;
-from then on the command line lists it, `create` builds it by name, and the family's contract tests test it.
+A registry maps a name to a class and a one-line summary. A decorator registers a class in the file that defines it;
+then the command line lists it, `create` builds it by name, and the contract tests of its family cover it.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ C = TypeVar("C")
 
 @dataclass(frozen=True)
 class Entry(Generic[T]):
-    """One member of a family."""
+    """One registered class."""
 
     name: str
     cls: type[T]
     summary: str
 
     def options(self) -> list[str]:
-        """Names of the keyword options that it is built with."""
+        """Names of the keyword options of its constructor."""
         return [k for k, v in inspect.signature(self.cls).parameters.items() if v.kind is v.KEYWORD_ONLY]
 
 
 class Registry(Generic[T]):
-    """Members of one family, by name, in order of registration.
+    """Classes of one family, by name, in order of registration.
 
     Parameters
     ----------
     kind
-        What a member is called in messages: "pool".
+        The name of the family in messages: "pool".
     """
 
     def __init__(self, kind: str) -> None:
@@ -46,16 +46,16 @@ class Registry(Generic[T]):
         self._entries: dict[str, Entry[T]] = {}
 
     def register(self, name: str, summary: str) -> Callable[[type[C]], type[C]]:
-        """Class decorator that enters the class under `name` and tells it its name."""
+        """Class decorator that registers the class under `name` and sets its attribute `name`."""
 
-        def enter(cls: Any) -> Any:
+        def add(cls: Any) -> Any:
             if name in self._entries:
                 raise RuntimeError(f"{self.kind} {name!r} is registered twice: {self._entries[name].cls}, {cls}")
             cls.name = name
             self._entries[name] = Entry(name, cls, summary)
             return cls
 
-        return enter
+        return add
 
     def __getitem__(self, name: str) -> Entry[T]:
         if name not in self._entries:
@@ -69,13 +69,13 @@ class Registry(Generic[T]):
         return len(self._entries)
 
     def check_options(self, name: str, options: Iterable[str]) -> None:
-        """Refuse an unknown member, or an option that it does not take, with the nearest known name."""
+        """Refuse an unknown name, or an option that the class does not take, with the nearest known one."""
         known = self[name].options()
         for option in options:
             if option not in known:
                 raise unknown_name(f"{self.kind} {name!r}: option", option, known or ["(none)"])
 
     def create(self, name: str, *args: Any, **options: Any) -> T:
-        """Build the member called `name`; an option it does not have is refused with the nearest one it has."""
+        """Create the class called `name`; unknown options are refused with the nearest known one."""
         self.check_options(name, options)
         return self[name].cls(*args, **options)

@@ -15,6 +15,7 @@ with one line, never pydantic's `ValidationError`.
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
@@ -141,6 +142,9 @@ def _message(kind: Any, invalid: ValidationError) -> str:
     if mistake["type"] in _UNKNOWN:
         known = _at(root, path[:-1]).get("properties", {})
         return _located(path[:-1], str(unknown_name("key", path[-1], known)))
+    if path and path[-1] == "[key]":
+        known = _at(root, path[:-2]).get("propertyNames", {}).get("enum", ["any text"])
+        return _located(path[:-2], str(unknown_name("key", path[-2], known)))
     if mistake["type"] == "value_error":
         return _located(path, str(context["error"]))
     expected = _expected(_at(root, path), root)
@@ -214,6 +218,8 @@ def _expected(node: Mapping[str, Any], root: Mapping[str, Any]) -> str:
         text += f" of {length} {_NAMES[items['type']][1]}" if is_fixed else f" of {_NAMES[items['type']][1]}"
     elif length:
         text += " that is not empty"
+    if "examples" in node:
+        text += f" such as {json.dumps(node['examples'][0])}"
     if "minimum" in node and "maximum" in node:
         return f"{text} from {node['minimum']} to {node['maximum']}"
     bounds = [phrase.format(node[key]) for key, phrase in _BOUNDS.items() if key in node]

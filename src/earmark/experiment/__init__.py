@@ -1,7 +1,7 @@
-"""A grid of runs: data set, system, network, seed and fold; and the paper's grids.
+"""Grids of runs over data sets, systems, networks, seeds and folds, among them the paper's.
 
-`grid` reads what is to be run, `cells` runs one cell, `schedule` runs them all and goes on where it was cut, `results`
-gathers what came out.
+`grid` declares and loads a grid, `cells` trains and evaluates one cell, `schedule` runs all cells and resumes after an
+interruption, `results` collects the scores.
 """
 
 from earmark.experiment.grid import Cell, Grid, Judging, grids, load_grid

@@ -1,14 +1,14 @@
-"""What came out of a grid: one table, a row per cell and judgement.
+"""Results of a grid: one table, with a row per cell and evaluation.
 
-`results.csv` holds every score; the counts per clip behind them, from which intervals and tests are rebuilt, stay in
-the cells' folders. Neither needs the weights. `data.json` says what the data were, for when they are gone.
+`results.csv` holds every score. The counts per clip, from which intervals and tests are computed, stay in the cells'
+folders. Neither needs the weights. `data.json` describes the data, for when they are no longer available.
 """
 
 from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Row:
-    """A cell, judged one way."""
+    """A cell, evaluated one way."""
 
     cell: Cell
     judgement: str
@@ -53,28 +53,26 @@ class Row:
     best_epoch: int
 
     def saved(self) -> Evaluation:
-        """The judgement with its counts."""
+        """The saved evaluation, with its counts."""
         return Evaluation.load(self.folder)
 
 
-def paper_scores(said: Mapping[str, Any]) -> dict[str, float]:
-    """The scores of the paper's tables, out of the dictionary of a `scores.json`."""
-    found = {
-        f"static_{rule}_{name}": said["static"][rule]["macro"][name]
+def paper_scores(saved: Mapping[str, Any]) -> dict[str, float]:
+    """The scores of the paper's tables, from the contents of a `scores.json`; NaN for those that it lacks."""
+    scores = {
+        f"static_{rule}_{name}": saved["static"][rule]["macro"][name]
         for rule in ("maximum", "pooled")
         for name in ("f1", "precision", "recall")
     }
-    dynamic = said["dynamic"]["overall"] if said["dynamic"] else dict.fromkeys(("f1", "precision", "recall"), np.nan)
-    names = ("f1", "precision", "recall", "error_rate")
-    return found | {f"dynamic_{name}": float(dynamic.get(name, np.nan)) for name in names}
+    dynamic = saved["dynamic"]["overall"] if saved["dynamic"] else {}
+    for name in ("f1", "precision", "recall", "error_rate"):
+        scores[f"dynamic_{name}"] = float(dynamic.get(name, np.nan))
+    return scores
 
 
 def gather(grid: Grid, out: Path) -> list[Row]:
-    """Everything that is there, in the order of the grid's cells."""
-    return list(_rows(grid, out))
-
-
-def _rows(grid: Grid, out: Path) -> Iterator[Row]:
+    """Rows of all finished cells, in the order of the grid."""
+    rows = []
     for cell in grid.cells:
         folder = out / "cells" / cell.name
         if not is_done(folder, grid.judgements):
@@ -82,55 +80,69 @@ def _rows(grid: Grid, out: Path) -> Iterator[Row]:
         log = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
         best = max((line["epoch"] for line in log if line["best"]), default=0)
         for name in grid.judgements:
-            said = Evaluation.load(folder / name).scores
-            yield Row(cell, name, folder / name, paper_scores(said), len(log), best)
+            scores = paper_scores(Evaluation.load(folder / name).scores)
+            rows.append(Row(cell, name, folder / name, scores, len(log), best))
+    return rows
 
 
 def write_results(rows: Iterable[Row], path: Path) -> None:
-    """`results.csv`, whole."""
+    """Write `results.csv`; it has a column `data` if the grid has several data sets."""
     rows = list(rows)
-    dataset = ["data"] if any(row.cell.dataset for row in rows) else []
+    columns = ["data", "system", "network", "fold", "seed", "judgement", "epochs", "best_epoch", *COLUMNS]
+    first = 0 if any(row.cell.dataset for row in rows) else 1
     with written_whole(path) as draft, draft.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([*dataset, "system", "network", "fold", "seed", "judgement", "epochs", "best_epoch", *COLUMNS])
+        writer.writerow(columns[first:])
         for row in rows:
             cell = row.cell
-            own = [cell.system, cell.network, "" if cell.fold is None else cell.fold, cell.seed, row.judgement]
-            numbers = [f"{row.scores[name]:.6f}" for name in COLUMNS]
-            writer.writerow([*([cell.dataset] if dataset else []), *own, row.epochs, row.best_epoch, *numbers])
+            fold = "" if cell.fold is None else cell.fold
+            values = [
+                cell.dataset,
+                cell.system,
+                cell.network,
+                fold,
+                cell.seed,
+                row.judgement,
+                row.epochs,
+                row.best_epoch,
+            ]
+            writer.writerow([*values[first:], *(f"{row.scores[name]:.6f}" for name in COLUMNS)])
 
 
 def by_system(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    """Rows of each system, by its name; where there are several networks, that of the network stands behind it."""
-    own = list(rows)
-    is_one = len({row.cell.network for row in own}) < 2
-    found: dict[str, list[Row]] = {}
-    for row in own:
-        found.setdefault(row.cell.system if is_one else f"{row.cell.system}, {row.cell.network}", []).append(row)
-    return found
+    """Rows of each system, by its name; with several networks, the network's name is appended."""
+    rows = list(rows)
+    has_networks = len({row.cell.network for row in rows}) > 1
+    systems: dict[str, list[Row]] = {}
+    for row in rows:
+        name = f"{row.cell.system}, {row.cell.network}" if has_networks else row.cell.system
+        systems.setdefault(name, []).append(row)
+    return systems
 
 
 def compare_folds(rows: Sequence[Row], score: str = "dynamic_f1", *, level: float = 0.95) -> Friedman:
-    """Which systems are indistinguishable from the best over the folds they share: the paper's test for MedleyDB.
+    """Which systems are indistinguishable from the best over their common folds: the paper's test for MedleyDB.
 
     Seeds of a fold are averaged.
     """
     systems = by_system(rows)
-    found = [
-        {row.cell.fold: [r.scores[score] for r in own if r.cell.fold == row.cell.fold] for row in own}
-        for own in systems.values()
-    ]
-    shared = set.intersection(*(set(own) for own in found)) if found else set()
-    by_fold = [[np.mean(own[fold]) for own in found] for fold in shared]
-    return friedman(by_fold, tuple(systems), lower_is_better=score.endswith("error_rate"), level=level)
+    scores = []  # of each system: by fold, one per seed
+    for system_rows in systems.values():
+        by_fold: dict[int | None, list[float]] = {}
+        for row in system_rows:
+            by_fold.setdefault(row.cell.fold, []).append(row.scores[score])
+        scores.append(by_fold)
+    common = set(scores[0]).intersection(*scores) if scores else set()
+    means = [[np.mean(by_fold[fold]) for by_fold in scores] for fold in common]
+    return friedman(means, tuple(systems), lower_is_better=score.endswith("error_rate"), level=level)
 
 
 def describe_data(grid: Grid, out: Path) -> dict[str, Any]:
-    """What the grid's data are: `data.json`, written while they are there and read when they are not.
+    """Describe the grid's data: `data.json`, written while they are available and read afterwards.
 
     Returns
     -------
-    `clips` by split and `soundscapes`, what `earmark synth` asked for, if it made them; nothing where nobody knows.
+    `clips` by split, and `soundscapes`, the request to `earmark synth` if it made them; empty if nothing is known.
     """
     path = out / "data.json"
     try:
@@ -138,10 +150,10 @@ def describe_data(grid: Grid, out: Path) -> dict[str, Any]:
     except DataError:
         return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
     clips = {name: len(collection.split(name)) for name in collection.splits}
-    made = Path(grid.source.partition(":")[2] or grid.source) / "soundscapes.json"
-    found = {"data": grid.source, "clips": clips}
-    if made.is_file():
-        found["soundscapes"] = json.loads(made.read_text(encoding="utf-8"))
+    description = {"data": grid.source, "clips": clips}
+    request = Path(grid.source.partition(":")[2] or grid.source) / "soundscapes.json"
+    if request.is_file():
+        description["soundscapes"] = json.loads(request.read_text(encoding="utf-8"))
     with written_whole(path) as draft:
-        draft.write_text(json_text(found, indent=1) + "\n", encoding="utf-8")
-    return found
+        draft.write_text(json_text(description, indent=1) + "\n", encoding="utf-8")
+    return description

@@ -48,7 +48,7 @@ class FeatureConfig:
     earmark.errors.ArgumentError: rate: expected a whole number of at least 1, got 0
     >>> FeatureConfig.from_dict({"bands": 64})
     Traceback (most recent call last):
-    earmark.errors.ArgumentError: key='bands' is not known; did you mean 'n_bands'? Choose from: ...
+    earmark.errors.ArgumentError: features: key='bands' is not known; did you mean 'n_bands'? Choose from: ...
     """
 
     rate: int = Field(default=44100, ge=1, description="Samples per second.")
@@ -86,7 +86,7 @@ class FeatureConfig:
 
     @property
     def window_length(self) -> int:
-        """Samples under the window."""
+        """Length of the window, in samples."""
         return self.n_fft if self.win_samples is None else self.win_samples
 
     @property
@@ -105,9 +105,9 @@ class FeatureConfig:
         return self.n_fft // 2 if self.center else 0
 
     def frames(self, n_samples: int) -> int:
-        """Frames of a sound with that many samples."""
+        """Number of frames for a number of samples."""
         if n_samples < 1:
-            raise DataError("a sound without samples has no frames")
+            raise DataError("expected at least one sample, got a sound without samples")
         if n_samples + 2 * self.padding < self.n_fft:
             raise DataError(
                 f"a sound of {n_samples} samples is shorter than one frame of n_fft {self.n_fft}; "
@@ -122,12 +122,12 @@ class FeatureConfig:
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> FeatureConfig:
         """The configuration with these settings, and defaults for the others."""
-        return parse(cls, dict(settings), error=ArgumentError)
+        return parse(cls, dict(settings), where="features", error=ArgumentError)
 
     def fingerprint(self) -> str:
-        """16 hexadecimal digits, the same wherever the features are the same settings' work.
+        """16 hexadecimal digits that identify the features.
 
-        A default spelled out changes nothing, nor does the reference of "fixed" where the scaling is "clip".
+        An explicit default changes nothing, nor does `reference_db` with scaling "clip".
 
         >>> FeatureConfig().fingerprint() == FeatureConfig(fmax=22050, win_samples=2048).fingerprint()
         True
@@ -144,9 +144,9 @@ def mel_matrix(config: FeatureConfig, semitones: float = 0.0) -> npt.NDArray[np.
     With `semitones`, filters see the spectrum as if the sound had been shifted by so much, upwards if positive. Energy
     at frequency f moves to r f, r = 2^(semitones / 12), so band b of the shifted sound weighs energy at f with
     M_b(r f): its corners are divided by r and its height stays. Then a tone has in its new band the level that it would
-    have had, and noise, spread over r times the bandwidth, has 1 / r of its density: a sound keeps its energy, as one
-    that is shifted in earnest does. Up to two semitones, peaks of tones are right to within 0.6 dB at the default
-    settings; with larger shifts the FFT's own width, which is not shifted, shows in the lowest bands.
+    have had, and noise, spread over r times the bandwidth, has 1 / r of its density: the energy of a sound is
+    kept, as by a real pitch shift. Up to two semitones, peaks of tones are right to within 0.6 dB at the default
+    settings; with larger shifts the FFT's resolution, which is not shifted, shows in the lowest bands.
 
     Nothing is known beyond half the rate. Bands that a downward shift fills from there see what is below it, if
     anything; without anything they hold the floor. That is what a shifted recording has there.

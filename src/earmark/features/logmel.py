@@ -62,7 +62,7 @@ class LogMel(nn.Module):
     Parameters
     ----------
     config
-        How; by default the paper's way.
+        By default the paper's.
 
     Examples
     --------
@@ -94,7 +94,7 @@ class LogMel(nn.Module):
             self.register_buffer(f"mel_{i}", torch.tensor(part, device=device), persistent=False)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> LogMel:
-        # Follow to any device, but not to half precision; and be whole after a birth on the meta device.
+        # Move to any device, but not to half precision; complete also after creation on the meta device.
         self._make_tables(fn(self.window).device)
         return self
 
@@ -117,8 +117,8 @@ class LogMel(nn.Module):
             Mono, at the configuration's rate.
         lengths : (bags,)
             Samples that are real in each bag, where bags were padded to one length. The frames of a bag are then those
-            that it has alone, `config.frames(length)` of them; those behind hold -range_db. What the padding holds
-            does not matter.
+            that it has alone, `config.frames(length)` of them; those behind hold -range_db. The values of the
+            padding do not matter.
         semitones : (shifts,)
             Also shift the pitch, by each of these: one Fourier transform, read by several sets of filters. See
             `mel_matrix`. Scaling "clip" then takes the maximum of each shifted version.
@@ -155,15 +155,15 @@ class LogMel(nn.Module):
         if self.config.scaling != "fixed":
             raise ArgumentError(
                 f"scaling={self.config.scaling!r} cannot be streamed: every frame is relative to the loudest one, "
-                "which may not have been heard yet; choose scaling='fixed', in training too"
+                "which may not have arrived yet; choose scaling='fixed', in training too"
             )
         return LogMelStream(self)
 
     def _tables(self, dtype: torch.dtype, semitones: Sequence[float] | None) -> Tables:
         window = self.window.to(dtype)
         if semitones is None:
-            own = enumerate(_blocks(self.config, 0.0))
-            return window, [[(a, b, getattr(self, f"mel_{i}").to(dtype)) for i, (a, b, _) in own]]
+            blocks = enumerate(_blocks(self.config, 0.0))
+            return window, [[(a, b, getattr(self, f"mel_{i}").to(dtype)) for i, (a, b, _) in blocks]]
         shifts = _checked_shifts(semitones)
         banks = [[(a, b, torch.from_numpy(part).to(window)) for a, b, part in _blocks(self.config, s)] for s in shifts]
         return window, banks
@@ -195,7 +195,7 @@ class LogMel(nn.Module):
         return torch.cat(groups, dim=-2)[:, :frames]
 
     def _together(self, x: Tensor, lengths: Tensor | None, tables: Tables) -> Tensor:
-        """All bags in the same calls: what a GPU wants, and what can be compiled and exported."""
+        """All bags in the same calls, for GPUs, compilation and export."""
         c = self.config
         if lengths is not None:
             x = torch.where(torch.arange(x.shape[1], device=x.device) < lengths.unsqueeze(1), x, 0.0)
@@ -207,9 +207,9 @@ class LogMel(nn.Module):
             frames = padded.unfold(1, c.n_fft, c.hop_samples)
             levels = torch.cat([self._levels(frames[i : i + at_once], tables) for i in range(0, len(x), at_once)])
         if lengths is not None:
-            own = 1 + (lengths + 2 * c.padding - c.n_fft) // c.hop_samples
-            behind = torch.arange(levels.shape[-2], device=x.device) >= own[:, None]
-            levels = levels.masked_fill(behind[:, None, :, None], -torch.inf)
+            counts = 1 + (lengths + 2 * c.padding - c.n_fft) // c.hop_samples
+            is_padding = torch.arange(levels.shape[-2], device=x.device) >= counts[:, None]
+            levels = levels.masked_fill(is_padding[:, None, :, None], -torch.inf)
         return self._scaled(levels)
 
     def _levels(self, frames: Tensor, tables: Tables) -> Tensor:
@@ -232,7 +232,7 @@ class LogMel(nn.Module):
     def _scaled_and_finite(self, levels: Tensor) -> Tensor:
         scaled = self._scaled(levels)
         if not math.isfinite(scaled.detach().sum()):  # one pass over features is cheaper than one over samples
-            raise DataError("samples hold NaN, infinity or numbers beyond float32; features need finite sound")
+            raise DataError("samples: expected finite numbers, got NaN, infinity or numbers beyond float32")
         return scaled
 
 
@@ -256,25 +256,25 @@ class LogMelStream:
         self._finished = False
 
     def update(self, block: Tensor | npt.NDArray[Any]) -> Tensor:
-        """Hear the next block, (samples,); give the frames that are ready, (bands, frames)."""
+        """Process the next block, (samples,); return the frames that are complete, (bands, frames)."""
         if self._finished:
-            raise ArgumentError("this stream is finished; begin another with stream()")
+            raise ArgumentError("this stream is finished; start another with stream()")
         x = _checked(_as_tensor(block), 1, "(samples,)")
         self._samples += len(x)
-        return self._hear(x)
+        return self._process(x)
 
     def finish(self) -> Tensor:
-        """Say that nothing follows; give the frames that are left, (bands, frames)."""
+        """End the recording; return the remaining frames, (bands, frames)."""
         if self._finished:
-            raise ArgumentError("this stream is finished; begin another with stream()")
+            raise ArgumentError("this stream is finished; start another with stream()")
         left = self._logmel.config.frames(self._samples) - self._frames
         groups = -(-left // _GROUP)
         self._finished = True
         missing = self._size - self._filled + (groups - 1) * self._step if groups else 0
-        return self._hear(self._logmel.window.new_zeros(missing))[:, :left]
+        return self._process(self._logmel.window.new_zeros(missing))[:, :left]
 
     @torch.no_grad()
-    def _hear(self, x: Tensor) -> Tensor:
+    def _process(self, x: Tensor) -> Tensor:
         logmel, c = self._logmel, self._logmel.config
         if self._buffer is None:
             self._buffer = torch.zeros(self._size, dtype=x.dtype, device=logmel.window.device)
@@ -303,20 +303,20 @@ def _as_tensor(block: Tensor | npt.NDArray[Any]) -> Tensor:
 def _checked(samples: Tensor, dim: int, shape: str) -> Tensor:
     """Samples in the precision to compute in."""
     if samples.dim() != dim:
-        raise ArgumentError(f"samples must be {shape}, found shape {tuple(samples.shape)}")
+        raise ArgumentError(f"samples: expected {shape}, got shape {tuple(samples.shape)}")
     if not samples.is_floating_point():
-        raise ArgumentError(f"samples must be floating-point numbers in about [-1, 1], found {samples.dtype}")
+        raise ArgumentError(f"samples: expected floating-point numbers in about [-1, 1], got {samples.dtype}")
     return samples if samples.dtype in (torch.float32, torch.float64) else samples.float()
 
 
 def _checked_lengths(lengths: Tensor | Sequence[int], x: Tensor) -> Tensor:
     counts = torch.as_tensor(lengths, device=x.device)
     if counts.shape != x.shape[:1]:
-        raise ArgumentError(f"lengths must be one per bag, ({len(x)},), found shape {tuple(counts.shape)}")
+        raise ArgumentError(f"lengths: expected one per bag, ({len(x)},), got shape {tuple(counts.shape)}")
     if x.device.type == "cpu" and not torch.compiler.is_compiling():
         for n in counts.tolist():
             if not 1 <= n <= x.shape[1]:
-                raise ArgumentError(f"lengths must lie between 1 and the {x.shape[1]} samples of the batch, found {n}")
+                raise ArgumentError(f"lengths: expected from 1 to the {x.shape[1]} samples of the batch, got {n}")
     return counts
 
 

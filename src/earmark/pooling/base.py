@@ -1,14 +1,14 @@
-"""What every pooling operator shares: the checked entry point, the registry, and the two usual shapes of a leaf.
+"""The base classes of all pooling operators: checked entry points, and the registry.
 
-A leaf writes only its maths. It subclasses
+An operator implements only its maths. It subclasses
 
-- `Pool` and gives `_reduce(p, mask, embedding) -> P`, or
-- `WeightedPool` (P is a weighted mean of p) and gives `_weights(p, mask, embedding)`, or
-- `ScoredPool` (the weights are a soft-max over frames) and gives `_scores(p, mask, embedding)`,
+- `Pool` and implements `_reduce(p, mask, embedding) -> P`, or
+- `WeightedPool` (P is a weighted mean of p) and implements `_weights(p, mask, embedding)`, or
+- `ScoredPool` (the weights are a soft-max over frames) and implements `_scores(p, mask, embedding)`,
 
-and, where it has them, `penalty`, `project` and `_summary` (what a stream must remember). By the time a leaf is called,
-shapes are checked, p is at least float32 and padded frames hold 0 in p and in the embedding, so that nothing behind the
-mask can be seen, not even NaN.
+and, if needed, `penalty`, `project` and `_summary` (the state of a stream). When these are called, shapes have been
+checked, p is at least float32 and padded frames hold 0 in p and in the embedding, so that padding has no influence,
+even if it holds NaN.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class Pool(nn.Module, ABC):
     why_no_stream: str = ""
 
     check_values: bool = True
-    """Look at the values of p and mask, to refuse NaN, values outside [0, 1] and empty bags; False saves one pass over
-    p. On a GPU looking means waiting, so there only the first ten calls and every hundredth are looked at. Compiled,
+    """Check the values of p and mask, to refuse NaN, values outside [0, 1] and empty bags; False saves one pass over p.
+    On a GPU this means waiting for it, so there only the first ten calls and every hundredth are checked. Compiled,
     exported, vmapped and graph-captured calls never are."""
 
     def __init__(self, n_classes: int) -> None:
@@ -79,7 +79,7 @@ class Pool(nn.Module, ABC):
         mask : (bags, frames), bool or 0/1 integers
             True where a frame is real, False where it is padding. None: all are real.
         embedding : (bags, frames, dim)
-            What the frames look like to the network, for the operators that use it.
+            The network's embedding of each frame, for the operators that use it.
 
         Returns
         -------
@@ -101,12 +101,12 @@ class Pool(nn.Module, ABC):
         return self._weights(x, mask, embedding).to(p.dtype)
 
     def penalty(self) -> Tensor:
-        """What the operator adds to the loss; a scalar, 0 for most."""
+        """The operator's term in the loss; a scalar, 0 for most."""
         return torch.zeros(())
 
     @torch.no_grad()
     def project(self) -> None:
-        """Bring the parameters back to where they are allowed; call it after each step of the optimiser."""
+        """Project the parameters onto their allowed range; call it after each step of the optimiser."""
         return None
 
     def stream(self) -> Stream:
@@ -128,13 +128,13 @@ class Pool(nn.Module, ABC):
 
     @abstractmethod
     def _reduce(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
-        """(bags, classes) from admitted input."""
+        """(bags, classes) from checked input."""
 
     def _weights(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
         raise ArgumentError(f"pool {self.name!r} has no weights: {self.why_no_weights}")
 
     def _summary(self) -> Summary:
-        """What a stream must remember of the frames gone by."""
+        """The state that a stream keeps of past frames."""
         raise NotImplementedError
 
     def _admit(
@@ -152,11 +152,11 @@ class Pool(nn.Module, ABC):
         return self._hide(p, mask, harmless), mask, None if embedding is None else hide_padding(embedding, mask)
 
     def _hide(self, p: Tensor, mask: Tensor, harmless: bool) -> Tensor:
-        """p with its padding as the leaf wants it, 0 by default; `harmless` padding is known to hold probabilities."""
+        """p with its padding replaced, by 0 by default; `harmless` padding is known to hold probabilities."""
         return hide_padding(p, mask)
 
     def _look_is_due(self, p: Tensor) -> bool:
-        """Whether p's values can be read now, at a fair price: on a GPU, reading them means waiting for it."""
+        """Whether to read the values of p now: on a GPU, reading them means waiting for it."""
         if is_transformed(p):
             return False
         if not p.is_cuda:
@@ -169,21 +169,21 @@ class Pool(nn.Module, ABC):
     def _check_shapes(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> None:
         if not isinstance(p, Tensor) or not (mask is None or isinstance(mask, Tensor)):
             kinds = f"{type(p).__name__} and {type(mask).__name__}"
-            raise ArgumentError(f"p and mask must be torch tensors, got {kinds}; torch.as_tensor makes them so")
+            raise ArgumentError(f"p and mask: expected torch tensors, got {kinds}; convert them with torch.as_tensor")
         if p.ndim != 3 or p.shape[2] != self.n_classes:
             raise ArgumentError(
-                f"p must be (bags, frames, classes) with classes = {self.n_classes}, got {tuple(p.shape)}"
+                f"p: expected (bags, frames, classes) with classes = {self.n_classes}, got {tuple(p.shape)}"
             )
         if not p.is_floating_point():
-            raise ArgumentError(f"p must be floating point, got {p.dtype}")
+            raise ArgumentError(f"p: expected a floating-point tensor, got {p.dtype}")
         if mask is not None:
             if mask.shape != p.shape[:2]:
-                raise ArgumentError(f"mask must be (bags, frames) = {tuple(p.shape[:2])}, got {tuple(mask.shape)}")
+                raise ArgumentError(f"mask: expected (bags, frames) = {tuple(p.shape[:2])}, got {tuple(mask.shape)}")
             if mask.is_floating_point():
-                raise ArgumentError(f"mask must be bool (True = real frame) or 0/1 integers, got {mask.dtype}")
+                raise ArgumentError(f"mask: expected bool (True = real frame) or 0/1 integers, got {mask.dtype}")
         if embedding is not None and (embedding.ndim != 3 or embedding.shape[:2] != p.shape[:2]):
             raise ArgumentError(
-                f"embedding must be (bags, frames, dim) with {tuple(p.shape[:2])} first, got {tuple(embedding.shape)}"
+                f"embedding: expected (bags, frames, dim) with {tuple(p.shape[:2])} first, got {tuple(embedding.shape)}"
             )
 
 
@@ -242,7 +242,7 @@ def hide_padding(x: Tensor, mask: Tensor) -> Tensor:
 
 
 def floored(p: Tensor) -> Tensor:
-    """p, but at least FLOOR, for what has a logarithm inside.
+    """p, but at least FLOOR, for operators with a logarithm.
 
     The gradient passes as if there were no floor: values change by less than float32 resolves, and every gradient at
     p = 0 is finite.
@@ -257,7 +257,7 @@ def count(name: str, value: SupportsIndex) -> int:
     except TypeError:
         number = 0
     if number < 1:
-        raise ArgumentError(f"{name} must be a whole number of at least 1, got {value!r}")
+        raise ArgumentError(f"{name}: expected a whole number of at least 1, got {value!r}")
     return number
 
 
@@ -266,18 +266,18 @@ def per_class(name: str, value: float | Sequence[float] | Tensor, n_classes: int
     try:
         values = torch.as_tensor(value, dtype=torch.float32)
     except (TypeError, ValueError):
-        raise ArgumentError(f"{name} must be one number or one per class ({n_classes}), got {value!r}") from None
+        raise ArgumentError(f"{name}: expected one number or one per class ({n_classes}), got {value!r}") from None
     if values.ndim > 1 or (values.ndim == 1 and len(values) != n_classes):
         raise ArgumentError(
-            f"{name} must be one number or one per class ({n_classes}), got shape {tuple(values.shape)}"
+            f"{name}: expected one number or one per class ({n_classes}), got shape {tuple(values.shape)}"
         )
     if not torch.isfinite(values).all():
-        raise ArgumentError(f"{name} must be finite, got {values.tolist()}")
+        raise ArgumentError(f"{name}: expected finite numbers, got {values.tolist()}")
     return values.expand(n_classes).clone()
 
 
 def _check_values(p: Tensor, mask: Tensor | None, part: bool) -> bool:
-    """Refuse what cannot be pooled; whether even the padding holds probabilities."""
+    """Refuse values that cannot be pooled; return whether the padding holds probabilities too."""
     if p.shape[1] == 0 and not part:
         raise DataError(f"bags are empty: p has no frames, shape {tuple(p.shape)}")
     if p.numel() == 0:
@@ -295,4 +295,4 @@ def _check_values(p: Tensor, mask: Tensor | None, part: bool) -> bool:
     if low != low:
         raise DataError("p has NaN among its real frames")
     hint = "are these logits? Apply torch.sigmoid first"
-    raise DataError(f"p must hold probabilities in [0, 1], got values from {low:.9g} to {high:.9g}; {hint}")
+    raise DataError(f"p: expected probabilities in [0, 1], got values from {low:.9g} to {high:.9g}; {hint}")

@@ -1,4 +1,4 @@
-"""What a pooling parameter allows: bounds on the weight of one instance, on alpha, and alpha read as a duration.
+"""Bounds on the weight of one instance and on alpha, and alpha interpreted as a duration.
 
 m is the number of instances in the bag, phi the weight of one instance. All functions take numbers or arrays, broadcast
 them, and return float64; all are exact for any alpha, however large.
@@ -35,7 +35,7 @@ def softmax_bounds(low: ArrayLike | Tensor, high: ArrayLike | Tensor, m: ArrayLi
     """
     a, b = _array(low), _array(high)
     if np.any(a > b):
-        raise ArgumentError(f"low must not exceed high, got {low!r} and {high!r}")
+        raise ArgumentError(f"expected low <= high, got {low!r} and {high!r}")
     others = _log_others(m)
     # 1 / (1 + e^x) as exp(-log(1 + e^x)): neither end overflows
     return np.exp(-np.logaddexp(0.0, others + (b - a))), np.exp(-np.logaddexp(0.0, others - (b - a)))
@@ -65,7 +65,9 @@ def max_alpha(phi: ArrayLike | Tensor, m: ArrayLike | Tensor) -> Floats:
     """
     phi, m = _array(phi), _array(m)
     if np.any(m < 2) or np.any(phi < 1 / m) or np.any(phi >= 1):
-        raise ArgumentError(f"phi must lie in [1/m, 1) for bags of m >= 2, got phi={phi.tolist()}, m={m.tolist()}")
+        raise ArgumentError(
+            f"phi: expected a value in [1/m, 1) for bags of m >= 2, got phi={phi.tolist()}, m={m.tolist()}"
+        )
     return np.asarray(np.log(phi) - np.log1p(-phi) + _log_others(m))
 
 
@@ -80,7 +82,9 @@ def min_alpha(phi: ArrayLike | Tensor, m: ArrayLike | Tensor) -> Floats:
     """
     phi, m = _array(phi), _array(m)
     if np.any(m < 2) or np.any(phi <= 0) or np.any(phi > 1 / m):
-        raise ArgumentError(f"phi must lie in (0, 1/m] for bags of m >= 2, got phi={phi.tolist()}, m={m.tolist()}")
+        raise ArgumentError(
+            f"phi: expected a value in (0, 1/m] for bags of m >= 2, got phi={phi.tolist()}, m={m.tolist()}"
+        )
     return np.asarray(np.log(phi) - np.log1p(-phi) + _log_others(m))
 
 
@@ -104,7 +108,7 @@ def active_share_to_alpha(share: ArrayLike | Tensor) -> Floats:
     """
     share = _array(share)
     if np.any(share <= 0) or np.any(share >= 1):
-        raise ArgumentError(f"a share lies between 0 and 1, got {share.tolist()}")
+        raise ArgumentError(f"share: expected a value between 0 and 1, got {share.tolist()}")
     return np.asarray(np.log1p(-share) - np.log(share))
 
 
@@ -115,6 +119,6 @@ def _array(x: ArrayLike | Tensor) -> Floats:
 def _log_others(m: ArrayLike | Tensor) -> Floats:
     m = _array(m)
     if np.any(m < 1):
-        raise ArgumentError(f"a bag has at least one instance, got m={m.tolist()}")
+        raise ArgumentError(f"m: expected at least one instance, got {m.tolist()}")
     with np.errstate(divide="ignore"):  # m = 1: no others, ln 0
         return np.asarray(np.log(m - 1))

@@ -250,9 +250,9 @@ class TopKPool(_RankedPool):
     def __init__(self, n_classes: int, *, k: int | None = None, share: float | None = None) -> None:
         super().__init__(n_classes)
         if k is not None and share is not None:
-            raise ArgumentError(f"give k or share, not both, got k={k!r} and share={share!r}")
+            raise ArgumentError(f"expected k or share, got both: k={k!r} and share={share!r}")
         if share is not None and not 0 < share <= 1:
-            raise ArgumentError(f"share must lie in (0, 1], got {share!r}")
+            raise ArgumentError(f"share: expected a value in (0, 1], got {share!r}")
         self.k, self.share = count("k", 3 if k is None else k) if share is None else 0, share
         if share is not None:
             self.why_no_stream = "a share of all frames is kept, which grows with the recording; give k instead"
@@ -290,7 +290,7 @@ class RankPool(_RankedPool):
     def __init__(self, n_classes: int, *, decay: float = 0.9) -> None:
         super().__init__(n_classes)
         if not 0 <= decay <= 1:
-            raise ArgumentError(f"decay must lie in [0, 1], got {decay!r}")
+            raise ArgumentError(f"decay: expected a value in [0, 1], got {decay!r}")
         self.decay = float(decay)
         if 0.99999 < decay < 1:
             self.why_no_stream = (
@@ -341,7 +341,7 @@ class MeanMaxPool(WeightedPool):
         super().__init__(n_classes)
         value = per_class("mix", mix, n_classes)
         if not bool(((value >= 0) & (value <= 1)).all()):
-            raise ArgumentError(f"mix must lie in [0, 1], got {value.tolist()}")
+            raise ArgumentError(f"mix: expected a value in [0, 1], got {value.tolist()}")
         if learned:
             self.mix = nn.Parameter(value)
         else:

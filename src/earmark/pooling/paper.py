@@ -263,12 +263,12 @@ class ConstrainedAutoPool(AutoPool):
     ) -> None:
         super().__init__(n_classes, alpha=alpha)
         if not (isinstance(phi, int | float | Real) and 0 < phi < 1):
-            raise ArgumentError(f"phi is the greatest weight of one frame, between 0 and 1, got {phi!r}")
+            raise ArgumentError(f"phi: expected the greatest weight of one frame, between 0 and 1, got {phi!r}")
         if bag_size is not None:
             bag_size = count("bag_size", bag_size)
         if (min_duration is None) != (frame_rate is None):
             raise ArgumentError(
-                "min_duration (seconds) and frame_rate (frames per second) go together: give both or neither"
+                "min_duration (seconds) and frame_rate (frames per second): expected both or neither, got one"
             )
         self.log_odds = math.log(phi) - math.log1p(-phi)
         self.phi, self.bag_size = phi, bag_size
@@ -279,7 +279,7 @@ class ConstrainedAutoPool(AutoPool):
             seconds = per_class("min_duration", min_duration, n_classes)
             if not (frame_rate > 0 and bool((seconds > 0).all())):
                 raise ArgumentError(
-                    f"min_duration and frame_rate must be positive, got {seconds.tolist()} and {frame_rate!r}"
+                    f"min_duration and frame_rate: expected positive numbers, got {seconds.tolist()} and {frame_rate!r}"
                 )
             least = seconds * frame_rate
         self.register_buffer("least", least, persistent=False)
@@ -381,7 +381,7 @@ class RegularizedAutoPool(AutoPool):
     def __init__(self, n_classes: int, *, penalty: float = 1e-3, alpha: float | Sequence[float] | Tensor = 1.0) -> None:
         super().__init__(n_classes, alpha=alpha)
         if not (isinstance(penalty, int | float | Real) and 0 <= penalty < math.inf):
-            raise ArgumentError(f"penalty must be a number of at least 0, got {penalty!r}")
+            raise ArgumentError(f"penalty: expected a number of at least 0, got {penalty!r}")
         self.strength = float(penalty)
 
     def penalty(self) -> Tensor:

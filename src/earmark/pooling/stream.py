@@ -29,7 +29,7 @@ State = tuple[Tensor, ...]
 
 
 class Summary(ABC):
-    """What a stream remembers of the frames gone by.
+    """The state that a stream keeps of past frames.
 
     A state is a tuple of `size` float64 tensors whose first axis is the bag; the last one counts its frames.
     """
@@ -167,12 +167,12 @@ class Stream:
         single = p.ndim == 2
         if self._state is not None and single != self._single:
             raise ArgumentError(
-                f"this stream was begun with {2 if self._single else 3} axes, got a chunk of shape {tuple(p.shape)}"
+                f"p: expected {2 if self._single else 3} axes, as in the first chunk, got shape {tuple(p.shape)}"
             )
         if single:
             p, mask, embedding = (None if x is None else x.unsqueeze(0) for x in (p, mask, embedding))  # type: ignore[assignment]
         if self._state is not None and p.ndim == 3 and self._state[0].shape[0] != p.shape[0]:
-            raise ArgumentError(f"this stream was begun with {self._state[0].shape[0]} bags, got {p.shape[0]}")
+            raise ArgumentError(f"p: expected {self._state[0].shape[0]} bags, as in the first chunk, got {p.shape[0]}")
         h = None if embedding is None else embedding.double()
         x, real, h = self._pool._admit(p.double(), mask, h, part=True)
         if x.shape[1] == 0:
@@ -186,29 +186,29 @@ class Stream:
     def value(self) -> Tensor:
         """P of everything so far: (classes,) or (bags, classes), as the chunks were."""
         if self._state is None:
-            raise DataError("this stream has seen no frames: there is nothing to pool")
+            raise DataError("expected at least one frame before value(), got none")
         if not bool((self._state[-1] > 0).all()):
             raise DataError(
-                f"bag {int((self._state[-1] == 0).flatten().nonzero()[0])} of this stream has seen no frames"
+                f"bag {int((self._state[-1] == 0).flatten().nonzero()[0])}: expected at least one frame, got none"
             )
         P = self._summary.result(self._state).to(self._dtype)
         return P[0] if self._single else P
 
     def merge(self, other: Stream) -> None:
-        """Add everything another stream of the same pool has seen. Associative: merge in any grouping."""
+        """Add all frames of another stream of the same pool. Associative: merge in any grouping."""
         if (
             not isinstance(other, Stream)
             or type(other._pool) is not type(self._pool)
             or not _same(self._pool, other._pool)
         ):
-            raise ArgumentError("streams can be merged only when they come from the same pool with the same parameters")
+            raise ArgumentError("expected a stream of the same pool with the same parameters, got another")
         if other._state is None:
             return
         if self._state is None:
             self._state, self._single, self._dtype = other._state, other._single, other._dtype
             return
         if self._single != other._single or self._state[0].shape[0] != other._state[0].shape[0]:
-            raise ArgumentError("streams can be merged only when they hold the same number of bags")
+            raise ArgumentError("expected a stream with the same number of bags, got another")
         self._state = self._summary.add(self._state, tuple(x.to(self._state[0].device) for x in other._state))
 
 

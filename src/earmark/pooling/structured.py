@@ -31,12 +31,14 @@ class _EmbeddingPool(ScoredPool):
         return f"{super().extra_repr()}, embedding_dim={self.embedding_dim}"
 
     def _look(self, p: Tensor, embedding: Tensor | None, like: Tensor) -> Tensor:
-        """What the frames look like, in the dtype of the layer that reads it."""
+        """The embedding, in the dtype of the layer that reads it."""
         if self.embedding_dim is None:
             return p.to(like.dtype)
         if embedding is None or embedding.shape[-1] != self.embedding_dim:
             got = "none" if embedding is None else tuple(embedding.shape)
-            raise ArgumentError(f"pool {self.name!r} needs embedding=(bags, frames, {self.embedding_dim}), got {got}")
+            raise ArgumentError(
+                f"embedding: expected (bags, frames, {self.embedding_dim}) for pool {self.name!r}, got {got}"
+            )
         return embedding.to(like.dtype)
 
 
@@ -126,10 +128,10 @@ class HierarchicalPool(WeightedPool):
     def __init__(self, n_classes: int, *, base: str = "linear", sizes: Sequence[int] = (5,)) -> None:
         super().__init__(n_classes)
         if not isinstance(sizes, Sequence) or not sizes:
-            raise ArgumentError(f"sizes must be a sequence of segment sizes, got {sizes!r}")
+            raise ArgumentError(f"sizes: expected a sequence of segment sizes, got {sizes!r}")
         cls = POOLS[base].cls
         if not issubclass(cls, WeightedPool) or cls.uses_embedding or cls.is_ordered:
-            raise ArgumentError(f"base={base!r} is not a weighted mean of the frames' probabilities alone")
+            raise ArgumentError(f"base: expected a weighted mean of the frames' probabilities alone, got {base!r}")
         self.sizes, self.base = tuple(count("sizes", n) for n in sizes), base
         stages = [POOLS.create(base, n_classes) for _ in range(len(sizes) + 1)]
         self.stages = nn.ModuleList(stages)

@@ -86,7 +86,7 @@ class NoisyAndPool(Pool):
     ) -> None:
         super().__init__(n_classes)
         if not 0 < slope < math.inf:
-            raise ArgumentError(f"slope must be positive and finite, got {slope!r}")
+            raise ArgumentError(f"slope: expected a positive, finite number, got {slope!r}")
         self.slope = float(slope)
         self.threshold = nn.Parameter(per_class("threshold", threshold, n_classes))
 

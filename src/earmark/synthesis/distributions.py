@@ -1,10 +1,10 @@
-"""Numbers drawn at random, as Scaper writes them down: a list of a name and its parameters, `["uniform", 0.5, 4]`.
+"""Probability distributions in Scaper's notation: a list of a name and its parameters, `["uniform", 0.5, 4]`.
 
     ["const", value]                           always the same
-    ["choose", [a, b, ...]]                    one of a list, each as likely
-    ["uniform", low, high]                     anything between
-    ["normal", mean, deviation]                the bell curve
-    ["truncnorm", mean, deviation, low, high]  the bell curve, cut off at both ends
+    ["choose", [a, b, ...]]                    one of a list, all equally likely
+    ["uniform", low, high]                     uniform between two bounds
+    ["normal", mean, deviation]                normal
+    ["truncnorm", mean, deviation, low, high]  normal, truncated at both ends
 
 A plain number is short for "const".
 """
@@ -32,7 +32,7 @@ _PARAMETERS = {
 
 @dataclass(frozen=True)
 class Distribution:
-    """Where a number comes from. Made by `parse_distribution`, which checks it.
+    """A distribution of numbers; `parse_distribution` makes and checks it.
 
     Examples
     --------
@@ -63,45 +63,44 @@ class Distribution:
         return float(min(max(mean + deviation * ndtri(share), low), high))
 
 
-def parse_distribution(written: object, what: str = "distribution") -> Distribution:
-    """The distribution that a list from TOML or JSON describes.
+def parse_distribution(value: object) -> Distribution:
+    """The distribution that a number, or a list as at the top of this file, describes.
 
-    Parameters
-    ----------
-    written
-        A list as at the top of this file, or a number.
-    what
-        What it is for, in messages: "events.snr".
-
-    >>> parse_distribution(["uniform", 4, 0.5], "events.duration")
+    >>> parse_distribution(["uniform", 4, 0.5])
     Traceback (most recent call last):
-    earmark.errors.DataError: events.duration: 'uniform' wants low <= high, found low 4, high 0.5
+    earmark.errors.DataError: uniform: expected low <= high, got 4 and 0.5
     """
-    if isinstance(written, int | float) and not isinstance(written, bool):
-        written = ["const", written]
-    if not isinstance(written, list | tuple) or not written or not isinstance(written[0], str):
-        raise DataError(f'{what}: a list such as ["uniform", 0.5, 4] or a number expected, found {written!r}')
-    name, *values = written
+    if isinstance(value, Distribution):
+        return value
+    if _is_number(value):
+        value = ["const", value]
+    if not isinstance(value, list | tuple) or not value or not isinstance(value[0], str):
+        raise DataError(f'expected a list such as ["uniform", 0.5, 4] or a number, got {value!r}')
+    name, *values = value
     if name not in _PARAMETERS:
-        raise unknown_name(f"{what}: distribution", name, _PARAMETERS)
-    wanted = _PARAMETERS[name]
-    if len(values) != len(wanted):
-        raise DataError(f"{what}: {name!r} takes {len(wanted)} parameters ({', '.join(wanted)}), found {len(values)}")
+        raise unknown_name("distribution", name, _PARAMETERS)
+    names = _PARAMETERS[name]
+    if len(values) != len(names):
+        raise DataError(f"{name}: expected {len(names)} parameters ({', '.join(names)}), got {len(values)}")
     if name == "choose":
-        values = values[0]
-        if not isinstance(values, list | tuple) or not values:
-            raise DataError(f"{what}: 'choose' takes a list with something in it, found {values!r}")
-    for value in values:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise DataError(f"{what}: {name!r} takes finite numbers, found {value!r}")
-    _check_order(what, name, dict(zip(wanted, values, strict=False)))
+        values = list(values[0]) if isinstance(values[0], list | tuple) else []
+    if not values or not all(map(_is_number, values)):
+        raise DataError(f"{name}: expected finite numbers, got {value[1:]!r}")
+    _check_order(name, dict(zip(names, values, strict=False)))
     return Distribution(name, tuple(values))
 
 
-def _check_order(what: str, name: str, given: dict[str, float]) -> None:
-    if "low" in given and given["low"] > given["high"]:
-        raise DataError(f"{what}: {name!r} wants low <= high, found low {given['low']}, high {given['high']}")
-    if name in ("normal", "truncnorm") and given["deviation"] <= 0:
-        raise DataError(f"{what}: {name!r} wants a deviation above 0, found {given['deviation']}")
-    if name == "truncnorm" and given["low"] == given["high"]:
-        raise DataError(f"{what}: 'truncnorm' wants low < high, found both {given['low']}")
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _check_order(name: str, values: dict[str, float]) -> None:
+    if values.get("deviation", 1) <= 0:
+        raise DataError(f"{name}: expected a deviation above 0, got {values['deviation']}")
+    if "low" not in values:
+        return
+    low, high = values["low"], values["high"]
+    if name == "truncnorm" and low >= high:
+        raise DataError(f"{name}: expected low < high, got {low} and {high}")
+    if low > high:
+        raise DataError(f"{name}: expected low <= high, got {low} and {high}")

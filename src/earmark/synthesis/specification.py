@@ -1,12 +1,12 @@
-"""What is to be heard in a soundscape: its events with their sources, times and levels, in Scaper's terms.
+"""The specification of a soundscape: its events with their sources, times and levels, in Scaper's terms.
 
-An `Event` is a stretch of a source, `event_duration` seconds from `source_time` on; shifted in pitch and stretched in
-time it lasts `event_duration * time_stretch` seconds in the soundscape, from `event_time` on, cut off at the end. That
-span, to the microsecond, is the truth. Levels are loudness (LUFS): the background lies at `ref_db` plus its own `snr`
+An `Event` is an excerpt of a source, `event_duration` seconds from `source_time` on. Shifted in pitch and stretched in
+time, it lasts `event_duration * time_stretch` seconds in the soundscape, from `event_time` on, cut off at the end. That
+span, to the microsecond, is the true label. Levels are loudness (LUFS): the background is at `ref_db` plus its `snr`
 (nearly always 0), an event at `ref_db + snr`.
 
-`read_events` reads the table that URBAN-SED's 10,000 annotations boil down to: one row per event with columns split,
-clip, label, src, time, snr, edur, and where they are used pitch and stretch (other columns are not looked at).
+`read_events` reads a table such as the one that summarises URBAN-SED's 10,000 annotations: one row per event with
+columns split, clip, label, src, time, snr, edur, and optionally pitch and stretch (other columns are ignored).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -28,8 +29,10 @@ from earmark.errors import DataError
 
 __all__ = ["SPLITS", "Event", "Soundscape", "draw", "noise", "read_events", "shares", "spread"]
 
+Name = TypeVar("Name", bound=str)
+
 SPLITS = ("train", "validate", "test")
-_NEEDED = ("split", "clip", "label", "src", "time", "snr", "edur")
+_COLUMNS = ("split", "clip", "label", "src", "time", "snr", "edur")
 
 
 @dataclass(frozen=True)
@@ -56,22 +59,20 @@ class Event:
     role: str = "foreground"
 
     def __post_init__(self) -> None:
-        numbers = (self.event_time, self.event_duration, self.snr, self.source_time, self.pitch_shift or 0.0)
-        if not all(math.isfinite(number) for number in numbers):
-            raise DataError(f"{self.label}: numbers must be finite, found {self}")
-        if self.event_time < 0 or self.source_time < 0:
-            raise DataError(
-                f"{self.label}: times must not be negative, found event_time {self.event_time}, "
-                f"source_time {self.source_time}"
-            )
-        if self.event_duration <= 0:
-            raise DataError(f"{self.label}: event_duration must be above 0, found {self.event_duration}")
-        if self.time_stretch is not None and not 0 < self.time_stretch < math.inf:
-            raise DataError(f"{self.label}: time_stretch must be above 0, found {self.time_stretch}")
+        for name in ("snr", "pitch_shift"):
+            if not math.isfinite(getattr(self, name) or 0.0):
+                raise DataError(f"{self.label}: {name}: expected a finite number, got {getattr(self, name)}")
+        for name in ("event_time", "source_time"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise DataError(f"{self.label}: {name}: expected a number of at least 0, got {getattr(self, name)}")
+        for name in ("event_duration", "time_stretch"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise DataError(f"{self.label}: {name}: expected a number above 0, got {value}")
 
     @property
     def duration(self) -> float:
-        """Seconds it lasts in the soundscape, unless that ends first."""
+        """Seconds that it lasts in a soundscape that does not end first."""
         return self.event_duration * (self.time_stretch or 1.0)
 
     def span(self, limit: float) -> tuple[float, float]:
@@ -81,14 +82,14 @@ class Event:
 
 @dataclass(frozen=True)
 class Soundscape:
-    """One clip to be rendered. All that its sound depends on is in here, but for the sound bank."""
+    """One clip to render. Its sound depends on this and the sound bank alone."""
 
     name: str
     events: tuple[Event, ...]
     split: str = "train"
     duration: float = 10.0
     ref_db: float = -50.0
-    """Loudness of the background (LUFS), to which events are relative."""
+    """Loudness of the background (LUFS); events are relative to it."""
     fade_in: float = 0.01
     fade_out: float = 0.01
     reverb: float | None = None
@@ -99,70 +100,68 @@ class Soundscape:
 
     def __post_init__(self) -> None:
         if not self.name or "/" in self.name or "\\" in self.name or self.name.startswith("."):
-            raise DataError(f"a soundscape's name becomes a file's; {self.name!r} cannot")
+            raise DataError(f"soundscape: expected a name that a file can have, got {self.name!r}")
         if self.split not in SPLITS:
-            raise DataError(f"{self.name}: split {self.split!r} is none of {', '.join(SPLITS)}")
+            raise DataError(f"{self.name}: split: expected one of {', '.join(SPLITS)}, got {self.split!r}")
         if not 0 < self.duration < math.inf:
-            raise DataError(f"{self.name}: duration must be above 0, found {self.duration}")
+            raise DataError(f"{self.name}: duration: expected a number above 0, got {self.duration}")
         if self.reverb is not None and not 0 <= self.reverb <= 1:
-            raise DataError(f"{self.name}: reverb must be in [0, 1], found {self.reverb}")
+            raise DataError(f"{self.name}: reverb: expected a number from 0 to 1, got {self.reverb}")
         for event in self.events:
             if event.event_time >= self.duration:
                 raise DataError(
-                    f"{self.name}: {event.label} begins at {event.event_time}, after the end of {self.duration} s"
+                    f"{self.name}: {event.label}: expected an onset before {self.duration} s, got {event.event_time}"
                 )
 
     @property
     def filename(self) -> str:
-        """Where its sound goes, below the output folder."""
+        """Path of its audio file in the output folder."""
         return f"audio/{self.split}/{self.name}.flac"
 
     @property
     def annotation(self) -> str:
-        """Where its annotation goes, below the output folder."""
+        """Path of its annotation in the output folder."""
         return f"annotations/{self.split}/{self.name}.jams"
 
     def labels(self) -> list[Label]:
-        """The truth: one row per event, in order of onset."""
+        """The true labels: one row per event, in order of onset."""
         rows = [Label(self.filename, *event.span(self.duration), event.label) for event in self.events]
         return sorted(rows, key=lambda row: (row.onset, row.offset, row.label))
 
     def fingerprint(self) -> str:
-        """A short name for exactly this specification."""
+        """A digest of this specification."""
         written = json.dumps(asdict(self), sort_keys=True)
         return hashlib.blake2b(written.encode(), digest_size=8).hexdigest()
 
 
-def draw(seed: int, *words: object) -> np.random.Generator:
-    """A generator of its own for each purpose, the same on every machine and in every process.
+def draw(seed: int, *purpose: object) -> np.random.Generator:
+    """An independent random generator for each purpose, the same on every machine and in every process.
 
     >>> float(draw(0, "clip1", "background").random()) == float(draw(0, "clip1", "background").random())
     True
     """
-    written = json.dumps([seed, *map(str, words)])
-    return np.random.default_rng(int.from_bytes(hashlib.blake2b(written.encode(), digest_size=16).digest()))
+    key = json.dumps([seed, *map(str, purpose)])
+    return np.random.default_rng(int.from_bytes(hashlib.blake2b(key.encode(), digest_size=16).digest()))
 
 
 def read_events(path: Path, *, seed: int = 0) -> list[Soundscape]:
     """Soundscapes of ten seconds on Brownian noise at -50 LUFS, from a table of events (.csv or .csv.gz).
 
-    Reverberation is left off: the table does not speak of it.
+    There is no reverberation, since the table does not mention it.
     """
     clips: dict[tuple[str, str], list[Event]] = {}
     try:
         with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8", newline="") as file:
             reader = csv.DictReader(file)
-            missing = [column for column in _NEEDED if column not in (reader.fieldnames or ())]
-            if missing:
-                raise DataError(
-                    f"{path}:1: no column {', '.join(missing)}; found: {', '.join(reader.fieldnames or ())}"
-                )
+            columns = list(reader.fieldnames or ())
+            if not set(_COLUMNS) <= set(columns):
+                raise DataError(f"{path}:1: expected columns {', '.join(_COLUMNS)}, got {', '.join(columns)}")
             for row in reader:
                 clips.setdefault((row["split"], row["clip"]), []).append(_event_of(row, path, reader.line_num))
     except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path}: cannot be read as a table of events: {error}") from error
+        raise DataError(f"{path}: not a readable table of events: {error}") from error
     if not clips:
-        raise DataError(f"{path}: no events")
+        raise DataError(f"{path}: expected at least one event, got none")
     try:
         return [
             Soundscape(name, tuple(events), split, background=noise("brownian", 10.0), seed=seed)
@@ -196,7 +195,7 @@ def noise(colour: str, duration: float) -> Event:
 
 
 def spread(plan: Iterable[Soundscape], clips: int) -> list[Soundscape]:
-    """The first so many soundscapes of each split, `clips` in all, splits keeping their shares.
+    """The first soundscapes of each split, `clips` in all, in proportion to the sizes of the splits.
 
     >>> plan = [Soundscape(f"{split}{i}", (), split) for split in SPLITS for i in range(6)]
     >>> [s.name for s in spread(plan, 4)]
@@ -204,7 +203,7 @@ def spread(plan: Iterable[Soundscape], clips: int) -> list[Soundscape]:
     """
     plan = list(plan)
     if clips > len(plan):
-        raise DataError(f"clips={clips} asked for, {len(plan)} there are")
+        raise DataError(f"clips: expected at most {len(plan)}, got {clips}")
     left = shares({split: sum(s.split == split for s in plan) for split in SPLITS}, clips)
     chosen = []
     for soundscape in plan:
@@ -214,17 +213,17 @@ def spread(plan: Iterable[Soundscape], clips: int) -> list[Soundscape]:
     return chosen
 
 
-def shares(sizes: Mapping[str, int], clips: int) -> dict[str, int]:
-    """So many clips, dealt out in proportion to sizes: largest remainders win.
+def shares(sizes: Mapping[Name, int], clips: int) -> dict[Name, int]:
+    """Distribute clips in proportion to sizes; largest remainders round up.
 
     >>> shares({"train": 6000, "validate": 2000, "test": 2000}, 7)
     {'train': 4, 'validate': 2, 'test': 1}
     """
     if clips < 1:
-        raise DataError(f"clips={clips}: at least 1 expected")
+        raise DataError(f"clips: expected at least 1, got {clips}")
     total = sum(sizes.values())
-    dealt = {name: clips * size // total for name, size in sizes.items()}
+    counts = {name: clips * size // total for name, size in sizes.items()}
     by_remainder = sorted(sizes, key=lambda name: -(clips * sizes[name] % total))
-    for name in by_remainder[: clips - sum(dealt.values())]:
-        dealt[name] += 1
-    return dealt
+    for name in by_remainder[: clips - sum(counts.values())]:
+        counts[name] += 1
+    return counts
