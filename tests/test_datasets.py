@@ -136,7 +136,7 @@ def test_plain_paths_are_folders_or_what_synth_made(examples):
 def test_unknown_data_sets_are_refused_with_the_nearest():
     with pytest.raises(ArgumentError, match=r"data set='urban-sde' is not known; did you mean 'urban-sed'\?"):
         open_data("urban-sde:data")
-    with pytest.raises(ArgumentError, match=r"'urban-sed:': no path after the colon; NAME:PATH expected"):
+    with pytest.raises(ArgumentError, match=r"'urban-sed:': no path after the colon; expected NAME:PATH"):
         open_data("urban-sed:")
 
 
@@ -144,11 +144,11 @@ def test_options_go_behind_the_name(examples):
     root = examples / "medleydb"
     third = open_data(f"medleydb,fold=3:{root}")
     assert third.clips == DATASETS.create("medleydb", fold=3).clips(root).clips != open_data(f"medleydb:{root}").clips
-    with pytest.raises(ArgumentError, match=r"medleydb,3:x': OPTION=VALUE expected after the comma, found '3'"):
+    with pytest.raises(ArgumentError, match=r"medleydb,3:x': expected OPTION=VALUE after the comma, got '3'"):
         open_data("medleydb,3:x")
     with pytest.raises(ArgumentError, match=r"data set 'medleydb': option='flod' is not known; did you mean 'fold'\?"):
         open_data("medleydb,flod=3:x")
-    with pytest.raises(ArgumentError, match="fold must be a whole number from 0 to 9, found 'third'"):
+    with pytest.raises(ArgumentError, match="fold must be an integer from 0 to 9, got 'third'"):
         open_data("medleydb,fold=third:x")
 
 
@@ -197,11 +197,9 @@ def test_what_is_taken_by_its_own_name_is_not_taken_by_another(tmp_path):
 
 
 def test_a_name_for_two_recordings_and_two_names_for_one_are_refused(tmp_path):
-    with pytest.raises(
-        DataError, match=r"'a.wav' could be any of 2 recordings: x/a.wav, y/a.wav; label it by its path"
-    ):
+    with pytest.raises(DataError, match=r"'a.wav' could be any of 2 recordings: x/a.wav, y/a.wav; label it by its path"):
         matched(["a.wav"], ["x/a.wav", "y/a.wav"], tmp_path)
-    with pytest.raises(DataError, match=r"'p/a.wav' and 'q/a.wav' both mean .*x/a.wav; label it by one name"):
+    with pytest.raises(DataError, match=r"'p/a.wav' and 'q/a.wav' both fit .*x/a.wav; use one name"):
         matched(["p/a.wav", "q/a.wav"], ["x/a.wav"], tmp_path)
 
 
@@ -303,13 +301,13 @@ def test_a_spreadsheet_beside_label_files_is_not_in_the_way(tmp_path):
 @pytest.mark.parametrize("recording", ["a.wav", "audio/a.wav"])
 def test_recordings_without_any_labels_are_refused(tmp_path, recording):
     put(tmp_path, recording)
-    with pytest.raises(DataError, match=r"sound files but no labels: expected a table \(labels.tsv with columns"):
+    with pytest.raises(DataError, match=r"audio files but no labels: expected a table \(labels.tsv with columns"):
         folder(tmp_path)
 
 
 def test_a_folder_without_sound_is_refused(tmp_path):
     write(tmp_path / "labels.tsv", "a.wav\towl\n")
-    with pytest.raises(DataError, match=r"no sound files, here or below; looked for .*\.flac"):
+    with pytest.raises(DataError, match=r"no audio files here or below; expected .*\.flac"):
         folder(tmp_path)
 
 
@@ -330,7 +328,7 @@ def test_two_tables_are_refused_but_one_can_be_named(tmp_path):
     put(tmp_path, "a.wav")
     for name in ("labels.tsv", "labels.csv"):
         write(tmp_path / name, "filename,label\na.wav,owl\n".replace(",", "\t" if name.endswith("tsv") else ","))
-    with pytest.raises(DataError, match=r"2 label tables: labels.csv, labels.tsv; name the one that is meant"):
+    with pytest.raises(DataError, match=r"2 label tables: labels.csv, labels.tsv; pass one of them instead"):
         folder(tmp_path)
     assert len(folder(tmp_path / "labels.csv")) == 1
 
@@ -394,7 +392,7 @@ def test_a_table_in_a_sub_folder_is_not_passed_over(tmp_path):
     put(tmp_path, "owl/a.wav", "wolf/b.wav")
     write(tmp_path / "wolf/labels.tsv", "b.wav\tlynx\n")
     with pytest.raises(
-        DataError, match=r"wolf/labels.tsv: a label table in a sub-folder; name it instead of the folder"
+        DataError, match=r"wolf/labels.tsv: a label table in a sub-folder; pass it instead of the folder"
     ):
         folder(tmp_path)
 
@@ -402,7 +400,7 @@ def test_a_table_in_a_sub_folder_is_not_passed_over(tmp_path):
 def test_a_table_without_labels_is_refused(tmp_path):
     put(tmp_path, "a.wav")
     write(tmp_path / "labels.tsv", "filename\tlabel\na.wav\t\n")
-    with pytest.raises(DataError, match=r"labels.tsv: names 1 files and labels none of them"):
+    with pytest.raises(DataError, match=r"labels.tsv: lists 1 files but no labels"):
         folder(tmp_path)
 
 
@@ -444,10 +442,10 @@ def test_splits_from_a_file(tmp_path, name, text):
 def test_splits_that_mean_nothing_are_refused(tmp_path):
     put(tmp_path, "test/a.wav", "more/b.wav")
     write(tmp_path / "labels.tsv", "a.wav\towl\nb.wav\twolf\n")
-    with pytest.raises(DataError, match=r"1 of 2 recordings have no split while the others have: b.wav"):
+    with pytest.raises(DataError, match=r"1 of 2 recordings have no split, unlike the others: b.wav"):
         folder(tmp_path)
     write(tmp_path / "split.csv", "a.wav,test\nb.wav,fold3\n")
-    with pytest.raises(DataError, match=r"split.csv:2: split 'fold3' is not known; use train, validate or test"):
+    with pytest.raises(DataError, match=r"split.csv:2: unknown split 'fold3'; use train, validate or test"):
         folder(tmp_path)
     write(tmp_path / "split.csv", "a.wav,test\nb.wav,train\n")
     write(tmp_path / "splits.tsv", "a.wav\ttest\nb.wav\ttrain\n")
@@ -455,7 +453,7 @@ def test_splits_that_mean_nothing_are_refused(tmp_path):
         folder(tmp_path)
     (tmp_path / "splits.tsv").unlink()
     write(tmp_path / "split.csv", "a.wav,test\nb.wav,3,test\n")
-    with pytest.raises(DataError, match=r"split.csv:2: 2 columns expected \(filename, split\), 3 found"):
+    with pytest.raises(DataError, match=r"split.csv:2: expected 2 columns \(filename, split\), got 3"):
         folder(tmp_path)
 
 
@@ -534,10 +532,10 @@ def test_soundscapes_that_the_table_does_not_list_are_an_error(examples, tmp_pat
 def test_soundscapes_that_vanished_are_an_error(examples, tmp_path):
     root = soundscapes(examples, tmp_path)
     (root / "audio/train/train0002.flac").unlink()
-    with pytest.raises(DataError, match=r"labels.tsv: 1 of 10 files are not there: audio/train/train0002.flac"):
+    with pytest.raises(DataError, match=r"labels.tsv: 1 of 10 files are missing: audio/train/train0002.flac"):
         DATASETS.create("soundscapes").clips(root)
     (root / "labels.tsv").unlink()
-    with pytest.raises(DataError, match=r"labels.tsv: no such file; `earmark synth` writes it last: call it again"):
+    with pytest.raises(DataError, match=r"labels.tsv: no such file; `earmark synth` writes it last: run it again"):
         DATASETS.create("soundscapes").clips(root)
 
 
@@ -576,32 +574,32 @@ def test_urban_sed_may_be_there_in_part_and_as_flac(tmp_path):
     data = UrbanSED().clips(tmp_path)
     assert data.splits == ("test",)
     assert data.clips[0].filename == "audio/test/a.flac"
-    with pytest.raises(DataError, match=r"audio/train: no such folder; URBAN-SED keeps its sound there"):
+    with pytest.raises(DataError, match=r"audio/train: no such folder; URBAN-SED has its audio there"):
         UrbanSED().clips(tmp_path, "train")
 
 
 def test_urban_sed_wants_sound_and_annotation_in_pairs(tmp_path):
     urban_sed(tmp_path)
     (tmp_path / "annotations/train/a.txt").unlink()
-    with pytest.raises(DataError, match=r"1 sound files of train without annotation in annotations/train: a$"):
+    with pytest.raises(DataError, match=r"1 audio files of train without annotation in annotations/train: a$"):
         UrbanSED().clips(tmp_path)
     urban_sed(tmp_path)
     (tmp_path / "audio/train/b.wav").unlink()
-    with pytest.raises(DataError, match=r"1 annotations of train without sound in audio/train: b$"):
+    with pytest.raises(DataError, match=r"1 annotations of train without audio in audio/train: b$"):
         UrbanSED().clips(tmp_path)
     put(tmp_path, "audio/train/b.wav", "audio/train/b.flac")
-    with pytest.raises(DataError, match=r"b.flac and .*b.wav go by one name; keep one of them"):
+    with pytest.raises(DataError, match=r"b.flac and .*b.wav have the same name; keep one of them"):
         UrbanSED().clips(tmp_path)
 
 
 def test_urban_sed_without_annotations_or_with_unknown_labels_is_refused(tmp_path):
     put(tmp_path, "audio/train/a.wav")
-    with pytest.raises(DataError, match=r"annotations/train: no such folder; URBAN-SED keeps its annotations there"):
+    with pytest.raises(DataError, match=r"annotations/train: no such folder; URBAN-SED has its annotations there"):
         UrbanSED().clips(tmp_path)
     write(tmp_path / "annotations/train/a.txt", "0\t1\tsirene\n")
     with pytest.raises(DataError, match=r"a.txt: label='sirene' is not known; did you mean 'siren'\?"):
         UrbanSED().clips(tmp_path)
-    with pytest.raises(DataError, match=r"no sound files in audio/train, audio/validate or audio/test"):
+    with pytest.raises(DataError, match=r"no audio files in audio/train, audio/validate or audio/test"):
         UrbanSED().clips(tmp_path / "audio")
 
 
@@ -659,8 +657,8 @@ def test_dcase_reports_clips_whose_videos_vanished(tmp_path):
     with pytest.warns(MissingDataWarning) as caught:
         data = DCASE2017().clips(root)
     assert [str(warning.message).split(": ", 1)[1] for warning in caught] == [
-        f"2 of 4 clips of train have no sound file and are left out: {names[2]}, {names[3]}",
-        "1 sound files are in no label file and are left out: else",
+        f"2 of 4 clips of train have no audio file and are left out: {names[2]}, {names[3]}",
+        "1 audio files are in no label file and are left out: else",
     ]
     assert [(clip.filename, clip.split) for clip in data.clips] == [
         (names[0], "train"),
@@ -682,11 +680,11 @@ def test_dcase_without_sound_or_labels_is_refused(tmp_path):
     dcase(tmp_path, rows, [])
     with (
         pytest.warns(MissingDataWarning, match="1 of 1 clips of train"),
-        pytest.raises(DataError, match=r"no sound file of any labelled clip; expected YID_START_END.wav"),
+        pytest.raises(DataError, match=r"no audio file of any labelled clip; expected YID_START_END.wav"),
     ):
         DCASE2017().clips(tmp_path, "train")
     with pytest.raises(
-        DataError, match=r"label file groundtruth_strong_label_testing_set.csv is not there, nor anywhere"
+        DataError, match=r"no label file groundtruth_strong_label_testing_set.csv here or below"
     ):
         DCASE2017().clips(tmp_path, "validate")
 

@@ -1,4 +1,4 @@
-"""What a data set is once it is read: clips, each with the sound it is made of, and their labels."""
+"""The contract of data sets: clips, each with its audio files, and their labels."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from earmark.registry import Registry
 __all__ = ["DATASETS", "FOLDER_NAMES", "Clip", "Collection", "Dataset", "Source"]
 
 FOLDER_NAMES = "the names of folders"
-"""Where labels come from if nobody wrote any down: a guess that the user should hear of."""
+"""Origin of labels that were guessed from folders, which the user should be told."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A file of sound and how loud it goes into a clip."""
+    """An audio file and its gain in a clip."""
 
     path: Path
     gain: float = 1.0
@@ -32,7 +32,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Clip:
-    """One bag: a name that labels know it by, the sounds it is the sum of (nearly always one), and its split."""
+    """One bag: its name in the labels, the audio files it is the sum of (nearly always one), and its split."""
 
     filename: str
     sources: tuple[Source, ...]
@@ -44,7 +44,7 @@ class Clip:
         return len(self.sources) == 1 and self.sources[0].gain == 1
 
     def read(self, rate: int) -> npt.NDArray[np.float32]:
-        """The sound: (samples,), mono, the sum of the sources at their gains, as long as the longest."""
+        """Read the sum of the sources, as long as the longest: (samples,), mono."""
         parts = [audio.read(source.path, rate=rate) for source in self.sources]
         if self.is_file:
             return parts[0]
@@ -61,7 +61,7 @@ class Collection:
     clips: tuple[Clip, ...]
     labels: LabelTable
     origin: str = ""
-    """Where the labels come from, in words: "labels.csv", or `FOLDER_NAMES`; empty where that is no question."""
+    """Where the labels come from: "labels.csv", or `FOLDER_NAMES`; empty for published data sets."""
 
     def __post_init__(self) -> None:
         names = [clip.filename for clip in self.clips]
@@ -69,7 +69,7 @@ class Collection:
             raise ArgumentError("two clips have the same name")
         unlabelled = set(names) - set(self.labels.filenames)
         if unlabelled:
-            raise ArgumentError(f"{len(unlabelled)} clips without labels, the first {min(unlabelled)!r}")
+            raise ArgumentError(f"{len(unlabelled)} clips have no labels, such as {min(unlabelled)!r}")
 
     def __len__(self) -> int:
         return len(self.clips)
@@ -81,7 +81,7 @@ class Collection:
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """Names of the splits there are."""
+        """Names of the splits."""
         return tuple(dict.fromkeys(clip.split for clip in self.clips))
 
     def split(self, name: str) -> Collection:
@@ -98,16 +98,16 @@ class Collection:
 
 
 class Dataset(ABC):
-    """A data set as its makers publish it."""
+    """A data set in its published layout."""
 
     name: ClassVar[str]
     classes: ClassVar[tuple[str, ...]] = ()
-    """Empty where the data decide."""
+    """Empty where the labels decide."""
     splits: ClassVar[tuple[str, ...]] = ("train", "validate", "test")
     licence: ClassVar[str]
     citation: ClassVar[str]
     layout: ClassVar[str]
-    """The files it wants, as a tree drawn in text."""
+    """The expected files, as a tree in text."""
 
     @abstractmethod
     def clips(self, root: Path, split: str | None = None) -> Collection:

@@ -1,12 +1,12 @@
-"""DCASE 2017 Task 4: ten seconds each of 52,763 YouTube videos, seventeen sounds of warning and of traffic.
+"""DCASE 2017 Task 4: ten seconds each of 52,763 YouTube videos, with seventeen warning and traffic sounds.
 
-The splits are called as in the paper: the challenge's *training* set is `train`, its *testing* set `validate`, its
+Splits are named as in the paper: the challenge's *training* set is `train`, its *testing* set `validate`, its
 *evaluation* set `test`. Training labels are weak: their times are those of the excerpt in the video, and are dropped.
-The others are strong. A strong row from 0 to 0 marks a class that is in the clip according to AudioSet and for which
-the annotators found no times; it is kept as a weak label, so that frame by frame the class is unknown there.
+The others are strong. A strong row from 0 to 0 marks a class that AudioSet lists for the clip and for which the
+annotators gave no times; it becomes a weak label, so that the class is unknown in every frame.
 
-Sound files are found by name, wherever below the folder they are, with the "Y" that the organisers' script puts before
-each name or without it. Videos vanish, so clips without sound are counted and left out, with a warning.
+Audio files are found by name anywhere below the folder, with or without the "Y" that the organisers' script puts in
+front. Videos disappear, so clips without audio are skipped with a warning that counts them.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from pathlib import Path
 
 from earmark.annotations import LabelTable
 from earmark.datasets.base import DATASETS, Clip, Collection, Dataset, Source
-from earmark.datasets.matching import first_few, report_missing, sounds_by_stem
+from earmark.datasets.matching import report_missing, sounds_by_stem
 from earmark.errors import DataError, unknown_name
 from earmark.formats import FORMATS
 from earmark.formats.dcase2017 import CLASSES
+from earmark.text import first_few
 
 __all__ = ["DCASE2017"]
 
@@ -36,7 +37,7 @@ _SOUNDS = {
 
 @DATASETS.register("dcase2017", "DCASE 2017 Task 4: 52,763 clips of 10 s, 17 traffic sounds, weak labels to train on")
 class DCASE2017(Dataset):
-    """DCASE 2017 Task 4, with the organisers' label files. Clips are called as in those: `ID_START_END.wav`."""
+    """DCASE 2017 Task 4, with the organisers' label files. Clips are named as in those: `ID_START_END.wav`."""
 
     classes = CLASSES
     licence = "labels Apache-2.0; the sound belongs to the videos' makers"
@@ -46,7 +47,7 @@ class DCASE2017(Dataset):
         "Scenes and Events, 2017."
     )
     layout = f"""\
-DCASE2017/                  (folders may have other names: files are found by theirs)
+DCASE2017/                  (folders may have other names)
 |-- groundtruth_release/
 |   |-- {_LABELS["train"]}        51,172 clips
 |   |-- {_LABELS["validate"]}       488
@@ -58,7 +59,7 @@ DCASE2017/                  (folders may have other names: files are found by th
 """
 
     def clips(self, root: Path, split: str | None = None) -> Collection:
-        """Clips whose sound is there, and their labels."""
+        """Clips that have audio, and their labels."""
         if not root.is_dir():
             raise DataError(f"{root}: no such folder")
         if split is not None and split not in self.splits:
@@ -68,29 +69,29 @@ DCASE2017/                  (folders may have other names: files are found by th
         clips: list[Clip] = []
         for part, table in tables.items():
             stems = {name: name.removesuffix(".wav") for name in table.filenames}
-            found = {name: sounds.get(f"Y{stem}") or sounds.get(stem) for name, stem in stems.items()}
-            clips += [Clip(name, (Source(path),), part) for name, path in found.items() if path is not None]
-            lost = [name for name, path in found.items() if path is None]
+            paths = {name: sounds.get(f"Y{stem}") or sounds.get(stem) for name, stem in stems.items()}
+            clips += [Clip(name, (Source(path),), part) for name, path in paths.items() if path is not None]
+            lost = [name for name, path in paths.items() if path is None]
             if lost:
                 report_missing(
-                    f"{root}: {len(lost)} of {len(found)} clips of {part} have no sound file and are left out: "
+                    f"{root}: {len(lost)} of {len(paths)} clips of {part} have no audio file and are left out: "
                     f"{first_few(lost)}"
                 )
         if not clips:
-            raise DataError(f"{root}: no sound file of any labelled clip; expected YID_START_END.wav, anywhere below")
+            raise DataError(f"{root}: no audio file of any labelled clip; expected YID_START_END.wav, anywhere below")
         unlisted = sounds.keys() - {clip.sources[0].path.stem for clip in clips}
         if split is None and unlisted:
             report_missing(
-                f"{root}: {len(unlisted)} sound files are in no label file and are left out: "
+                f"{root}: {len(unlisted)} audio files are in no label file and are left out: "
                 f"{first_few(sorted(unlisted))}"
             )
         return Collection(tuple(clips), LabelTable.joined(tables.values()).select(clip.filename for clip in clips))
 
 
 def _read_split(root: Path, split: str) -> LabelTable:
-    # a clone of the organisers' repository has some files twice; those in groundtruth_release are the later ones
-    found = sorted(root.rglob(_LABELS[split]), key=lambda path: (path.parent.name != "groundtruth_release", path))
-    if not found:
-        raise DataError(f"{root}: the organisers' label file {_LABELS[split]} is not there, nor anywhere below")
-    table = FORMATS.create("dcase2017").read(found[0])
-    return LabelTable(table, classes=CLASSES, splits=dict.fromkeys(table.filenames, split))
+    # the organisers' repository has some files twice; those in groundtruth_release are newer
+    files = sorted(root.rglob(_LABELS[split]), key=lambda path: (path.parent.name != "groundtruth_release", path))
+    if not files:
+        raise DataError(f"{root}: no label file {_LABELS[split]} here or below; the organisers publish it")
+    table = FORMATS.create("dcase2017").read(files[0])
+    return table.replace(splits=dict.fromkeys(table.filenames, split))

@@ -1,4 +1,4 @@
-"""Which recording a label means, which split it belongs to, and what to say about those that find no partner."""
+"""Match names in labels with recordings, and assign splits."""
 
 from __future__ import annotations
 
@@ -33,67 +33,67 @@ SPLIT_NAMES: Mapping[str, str] = {
     **dict.fromkeys(("validate", "validation", "valid", "val", "dev"), "validate"),
     **dict.fromkeys(("test", "testing", "eval", "evaluation"), "test"),
 }
-"""What people call their splits, in small letters, and what they are called here."""
+"""Usual names of splits, in lower case, and ours."""
 
 
 class MissingDataWarning(UserWarning):
-    """Labels without recording or recordings without label: left out, counted and named."""
+    """Labels without recording, or recordings without label, are skipped."""
 
 
 def report_missing(message: str) -> None:
-    """Warn, in the name of whoever asked for the data."""
+    """Warn, attributed to the caller's caller."""
     warnings.warn(message, MissingDataWarning, stacklevel=3)
 
 
 def name_to_key(name: str) -> str:
-    """A file name as it is compared: forward slashes, no leading "./", accents composed.
+    """Normalise a file name for comparison: forward slashes, no leading "./", composed accents.
 
     >>> name_to_key(".\\\\audio\\\\owl.wav")
     'audio/owl.wav'
     """
-    # macOS hands out decomposed accents where a label table, typed by hand, has composed ones
+    # macOS gives decomposed accents; label tables have composed ones
     return posixpath.normpath(unicodedata.normalize("NFC", name.replace("\\", "/")))
 
 
 def names_below(paths: Iterable[Path], root: Path) -> dict[str, Path]:
-    """Paths by what they are called below a folder, with forward slashes.
+    """Paths by their name below a folder, with forward slashes.
 
     >>> list(names_below([Path("d/x/a.wav")], Path("d")))
     ['x/a.wav']
     """
-    # by cutting strings: `relative_to` would take most of the time that a folder of 50,000 takes
+    # slicing strings is much faster than `relative_to` for 50,000 files
     start = len(os.path.join(root, "")) if root != Path() else 0
     return {str(path)[start:].replace(os.sep, "/"): path for path in paths}
 
 
 def normal_split(name: str, where: str) -> str:
-    """Name of a split as it is called here; `where` says who used it, should nobody know it.
+    """Our name of a split; `where` is the prefix of the error for unknown names.
 
     >>> normal_split("Val", "labels.tsv"), normal_split("evaluation", "labels.tsv")
     ('validate', 'test')
     """
     split = SPLIT_NAMES.get(name.strip().lower())
     if split is None:
-        raise DataError(f"{where}: split {name!r} is not known; use train, validate or test")
+        raise DataError(f"{where}: unknown split {name!r}; use train, validate or test")
     return split
 
 
 def sounds_by_stem(folder: Path) -> dict[str, Path]:
-    """Sound files below a folder, by name without suffix; two of one name are an error."""
-    found: dict[str, Path] = {}
+    """Audio files below a folder, by name without suffix; duplicates are an error."""
+    sounds: dict[str, Path] = {}
     for path in audio.find(folder):
-        if found.setdefault(path.stem, path) != path:
-            raise DataError(f"{found[path.stem]} and {path} go by one name; keep one of them")
-    return found
+        if sounds.setdefault(path.stem, path) != path:
+            raise DataError(f"{sounds[path.stem]} and {path} have the same name; keep one of them")
+    return sounds
 
 
 def match_names(names: Iterable[str], recordings: Iterable[Path], root: Path) -> dict[str, Path]:
-    """Recordings by the names that labels give them; names without a recording are left out.
+    """Recordings by their names in labels; names without a recording are left out.
 
-    A name is looked up as a path below `root`; then by as much of its end as fits a recording, at least the last part;
-    then likewise without suffix. What a stricter rule has taken, a looser one does not take again. A name that fits
-    several recordings, or two names that fit one, is an error: a guess would put labels on the wrong sound. Last, small
-    and capital letters are taken for the same, as on Windows, for names and recordings that fit each other alone.
+    A name is compared as a path below `root`; then by its longest end that fits a recording, at least the last part;
+    then likewise without suffix. A recording matched by a stricter rule is not matched again by a looser one. A name
+    that fits several recordings, or two names that fit one, are an error. Finally case is ignored, as on Windows, for
+    names and recordings that fit only each other.
 
     >>> found = match_names(["a.wav", "B.mp3", "c.wav"], [Path("d/x/a.wav"), Path("d/b.flac")], Path("d"))
     >>> {name: path.as_posix() for name, path in found.items()}
@@ -101,34 +101,41 @@ def match_names(names: Iterable[str], recordings: Iterable[Path], root: Path) ->
     """
     exact = {name_to_key(name): path for name, path in names_below(recordings, root).items()}
     wanted = {name: name_to_key(name) for name in names}
-    found = {name: key for name, key in wanted.items() if key in exact}
+    matched = {name: key for name, key in wanted.items() if key in exact}
     for without_suffix in (False, True):
-        if len(found) == len(wanted):
+        if len(matched) == len(wanted):
             break
-        strict, loose = set(found.values()), dict[str, str]()
+        taken = set(matched.values())
+        names_by_key: dict[str, str] = {}
         index = _by_ends(exact, without_suffix)
         for name, key in wanted.items():
-            if name in found:
+            if name in matched:
                 continue
             fits = _fits(key, index, without_suffix)
-            fits = [own for own in fits if own.casefold() == key.casefold()] or fits  # its folder in other letters
-            if strict.issuperset(fits):
+            fits = [
+                other for other in fits if other.casefold() == key.casefold()
+            ] or fits  # the same path in another case
+            if taken.issuperset(fits):
                 continue
             if len(fits) > 1:
                 raise DataError(
                     f"{name!r} could be any of {len(fits)} recordings: {first_few(fits)}; "
                     f"label it by its path below {root}"
                 )
-            if fits[0] in loose:
-                raise DataError(f"{loose[fits[0]]!r} and {name!r} both mean {exact[fits[0]]}; label it by one name")
-            loose[fits[0]], found[name] = name, fits[0]
-    left = {name: key for name, key in wanted.items() if name not in found}
-    found |= _in_any_case(left, exact, set(found.values())) if left else {}
-    return {name: exact[found[name]] for name in wanted if name in found}
+            if fits[0] in names_by_key:
+                raise DataError(
+                    f"{names_by_key[fits[0]]!r} and {name!r} both fit {exact[fits[0]]}; use one name for it"
+                )
+            names_by_key[fits[0]] = name
+            matched[name] = fits[0]
+    unmatched = {name: key for name, key in wanted.items() if name not in matched}
+    if unmatched:
+        matched |= _in_any_case(unmatched, exact, set(matched.values()))
+    return {name: exact[matched[name]] for name in wanted if name in matched}
 
 
 def _in_any_case(wanted: Mapping[str, str], keys: Iterable[str], taken: Set[str]) -> dict[str, str]:
-    """Keys that names fit but for capital letters; where a name fits several, or several one, none of them."""
+    """Keys that names fit up to case; none where a name fits several keys, or several names fit one."""
     fitting: dict[str, str] = {}
     for without_suffix in (False, True):
         index = _by_ends(keys, without_suffix, str.casefold)
@@ -141,7 +148,7 @@ def _in_any_case(wanted: Mapping[str, str], keys: Iterable[str], taken: Set[str]
 
 
 def _by_ends(keys: Iterable[str], without_suffix: bool, form: Callable[[str], str] = str) -> dict[str, list[str]]:
-    """Keys by everything they end in: "a/b.wav" by "a/b.wav" and "b.wav"."""
+    """Keys by all their ends: "a/b.wav" by "a/b.wav" and "b.wav"."""
     index: dict[str, list[str]] = {}
     for key in keys:
         for end in _ends(form(_stripped(key) if without_suffix else key)):
@@ -150,7 +157,7 @@ def _by_ends(keys: Iterable[str], without_suffix: bool, form: Callable[[str], st
 
 
 def _fits(key: str, index: Mapping[str, list[str]], without_suffix: bool) -> list[str]:
-    # a name may be given without suffix and yet hold a dot, "owl_30.000_40.000", so first as it is
+    # a name without suffix may contain a dot, as in "owl_30.000_40.000", so it is tried unchanged first
     for form in (key, _stripped(key)) if without_suffix else (key,):
         for end in _ends(form):
             if end in index:
@@ -172,11 +179,11 @@ def _stripped(key: str) -> str:
 
 
 def split_by_hash(names: Iterable[str]) -> dict[str, str]:
-    """Splits for recordings that came without: about 80, 10 and 10 in a hundred, by a hash of the name.
+    """Splits by a hash of the name: about 80 % train, 10 % validate and 10 % test.
 
-    A name goes to the same split on every machine, and stays there when recordings are added later, so that what was
-    for testing is never trained on. Only in folders so small that a split would be empty does a neighbour move into it;
-    one or two recordings are all for training.
+    A name gets the same split on every machine and keeps it when recordings are added, so that test recordings never
+    become training recordings. Only where a split would be empty does a neighbour move into it; one or two recordings
+    are all for training.
 
     >>> sorted(split_by_hash(["a.wav", "b.wav", "c.wav"]).values())
     ['test', 'train', 'validate']

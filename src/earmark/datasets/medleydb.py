@@ -1,20 +1,20 @@
 """MedleyDB: songs as stems, and all their mixes with one instrument left out.
 
-The rules are those by which the paper's authors made their data, read off what they published and tested against it:
+The rules are those of the paper's authors, inferred from what they published and tested against it:
 
 * A song has a full mix, `SONG---`, and one mix without each instrument of `LEFT_OUT` that it has, `SONG---INSTRUMENT`.
-  All stems of that instrument go, and nothing is made where nothing would remain. Every mix, the full one too, is the
-  sum of stems by the song's mixing coefficients.
-* Labels are the names of stems' instruments, word for word: "vocalists" are no "female singer".
-* A stem sounds from its first frame with confidence 0.5 or more to the next frame with less; what still sounds in the
-  last frame ends there. No event is too short. Two stems of an instrument give two events, which may overlap. A stem
-  without confidences has no events.
-* In each of ten splits a fifth of the artists is for testing and a fifth of the other mixes for validation, so that a
-  song may be trained and validated on in different mixes. Mixes with an instrument left out are in all three.
+  All stems of that instrument are omitted; a mix without stems is not made. Every mix, also the full one, is the sum of
+  stems weighted by the song's mixing coefficients.
+* Labels are the exact names of the stems' instruments: "vocalists" is not "female singer".
+* An event of a stem lasts from the first frame with confidence 0.5 or more to the next frame with less; what is still
+  active in the last frame ends there. There is no minimum duration. Two stems of an instrument give two events, which
+  may overlap. A stem without confidences has no events.
+* In each of ten splits a fifth of the artists is for testing and a fifth of the other mixes for validation, so a song
+  may be in training and validation in different mixes. Mixes with an instrument left out are in all three.
 
 The 122 songs make 122 full mixes and 410 others. The paper counts 531: its authors lost the full mix of
 AmarLal_SpringDay1, which has one instrument, by accident, and with their split files it is left out here too. Where one
-stem remains they took it as it is; here it has its coefficient.
+stem remains, they used it unscaled; here it has its coefficient.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ from scipy.optimize import nnls
 from earmark import audio
 from earmark.annotations import Label, LabelTable
 from earmark.datasets.base import DATASETS, Clip, Collection, Dataset, Source
-from earmark.datasets.matching import first_few, report_missing
+from earmark.datasets.matching import report_missing
 from earmark.errors import ArgumentError, DataError, unknown_name
+from earmark.text import first_few
 
 __all__ = [
     "LEFT_OUT",
@@ -62,16 +63,16 @@ CLASSES = (
     "piano",
 )
 LEFT_OUT = (*CLASSES, "auxiliary percussion", "cello", "double bass", "flute", "violin", "vocalists")
-"""Instruments that mixes are made without: the most frequent ones but synthesizer and effects."""
+"""Instruments that mixes leave out: the most frequent ones except synthesizer and effects."""
 
 _METADATA, _ACTIVATIONS, _STEM = "_METADATA.yaml", "_ACTIVATION_CONF.lab", "_STEM_"
 _COEFFICIENTS, _ARTISTS = "mixing_coefficients.yaml", "medley_artist_index.json"
-_YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # yaml.safe_load, in C where libyaml is there
+_YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # yaml.safe_load, in C where libyaml is installed
 
 
 @dataclass(frozen=True)
 class Stem:
-    """One recording of a multitrack; MedleyDB 2 sometimes names several instruments in it."""
+    """One recording of a multitrack; in MedleyDB 2 some have several instruments."""
 
     number: int
     filename: str
@@ -80,14 +81,12 @@ class Stem:
 
 @dataclass(frozen=True)
 class Track:
-    """A multitrack, as its metadata tell. `has_bleed`: microphones heard other instruments too."""
+    """Metadata of a multitrack."""
 
     name: str
     artist: str
     mix: str
     stems: tuple[Stem, ...]
-    has_bleed: bool = False
-    is_excerpt: bool = False
 
     def mixes(self) -> dict[str, tuple[Stem, ...]]:
         """Stems of the full mix and of every mix with an instrument left out, by name.
@@ -96,74 +95,69 @@ class Track:
         >>> list(Track("Song", "Artist", "mix.wav", (bass, drums)).mixes())
         ['Song---', 'Song---drum set', 'Song---electric bass']
         """
-        found = {"": self.stems}
+        mixes = {f"{self.name}---": self.stems}
         for instrument in LEFT_OUT:
             rest = tuple(stem for stem in self.stems if instrument not in stem.instruments)
             if rest and len(rest) < len(self.stems):
-                found[instrument] = rest
-        return {f"{self.name}---{instrument}": stems for instrument, stems in found.items()}
+                mixes[f"{self.name}---{instrument}"] = rest
+        return mixes
 
 
 def read_track(path: Path) -> Track:
     """Read `SONG_METADATA.yaml`."""
     data = _load_yaml(path)
-    listed = data.get("stems") if isinstance(data, dict) else None
-    if not isinstance(listed, dict) or not listed:
-        raise DataError(f"{path}: no stems; metadata of a MedleyDB track have a mapping 'stems'")
+    stems = data.get("stems") if isinstance(data, dict) else None
+    if not isinstance(stems, dict) or not stems:
+        raise DataError(f"{path}: expected a mapping 'stems', as in metadata of MedleyDB")
     name = path.name.removesuffix(_METADATA)
     return Track(
         name=name,
         artist=str(data.get("artist") or name.partition("_")[0]),
         mix=str(data.get("mix_filename") or f"{name}_MIX.wav"),
-        stems=tuple(_stem(path, str(key), listed[key]) for key in sorted(listed, key=str)),
-        has_bleed=data.get("has_bleed") in ("yes", True),
-        is_excerpt=data.get("excerpt") in ("yes", True),
+        stems=tuple(_stem(path, str(key), stems[key]) for key in sorted(stems, key=str)),
     )
 
 
 def _stem(path: Path, key: str, data: Any) -> Stem:
     number = re.fullmatch(r"S(\d+)", key)
     if not number:
-        raise DataError(f"{path}: stems are called S01, S02, ..., found {key!r}")
-    filename, instrument = (data.get(field) if isinstance(data, dict) else None for field in ("filename", "instrument"))
+        raise DataError(f"{path}: expected stems named S01, S02, ..., got {key!r}")
+    entry = data if isinstance(data, dict) else {}
+    filename, instrument = entry.get("filename"), entry.get("instrument")
     if not filename or not instrument:
-        raise DataError(f"{path}: stem {key} needs 'filename' and 'instrument', found {filename!r} and {instrument!r}")
+        raise DataError(f"{path}: stem {key} needs 'filename' and 'instrument', got {filename!r} and {instrument!r}")
     instruments = instrument if isinstance(instrument, list) else [instrument]
     return Stem(int(number[1]), str(filename), tuple(map(str, instruments)))
 
 
 def read_activations(path: Path) -> tuple[Array, dict[int, Array]]:
-    """Read `SONG_ACTIVATION_CONF.lab`: times of frames, and for each stem by number how surely it sounds in them."""
-    lines = _text(path).splitlines()
-    header = [cell.strip() for cell in lines[0].split(",")] if lines else []
+    """Read `SONG_ACTIVATION_CONF.lab`: times of frames, and the confidences of each stem by number."""
+    lines = [(number, line) for number, line in enumerate(_text(path).splitlines(), start=1) if line.strip()]
+    header = [cell.strip() for cell in lines[0][1].split(",")] if lines else []
     if header[:1] != ["time"] or len(header) < 2 or not all(re.fullmatch(r"S\d+", cell) for cell in header[1:]):
-        raise DataError(f"{path}:1: columns time,S01,S02,... expected, found {','.join(header)[:60]!r}")
-    numbered = [(number, line) for number, line in enumerate(lines[1:], start=2) if line.strip()]
-    if not numbered:
+        raise DataError(f"{path}:1: expected columns time,S01,S02,..., got {','.join(header)[:60]!r}")
+    if len(lines) == 1:
         raise DataError(f"{path}: no frames after the header")
-    values = np.array([_numbers(path, number, line, len(header)) for number, line in numbered])
-    for wrong, reason in (
-        (~((values[:, 1:] >= 0) & (values[:, 1:] <= 1)).all(axis=1), "confidences must be in [0, 1]"),
-        (~(np.diff(values[:, 0], prepend=-math.inf) > 0), "times must increase"),
-    ):
-        if wrong.any():
-            number, line = numbered[int(np.argmax(wrong))]
-            raise DataError(f"{path}:{number}: {reason}, found {line[:60]!r}")
+    frames: list[list[float]] = []
+    for number, line in lines[1:]:
+        cells = line.split(",")
+        try:
+            time, *confidences = map(float, cells)
+        except ValueError:
+            raise DataError(f"{path}:{number}: expected numbers, got {line[:60]!r}") from None
+        if len(cells) != len(header):
+            raise DataError(f"{path}:{number}: expected {len(header)} columns, got {len(cells)}: {line[:60]!r}")
+        if not all(0 <= confidence <= 1 for confidence in confidences):
+            raise DataError(f"{path}:{number}: confidences must be in [0, 1], got {line[:60]!r}")
+        if not math.isfinite(time) or (frames and time <= frames[-1][0]):
+            raise DataError(f"{path}:{number}: times must increase, got {line[:60]!r}")
+        frames.append([time, *confidences])
+    values = np.array(frames)
     return values[:, 0], {int(cell[1:]): values[:, c] for c, cell in enumerate(header) if c}
 
 
-def _numbers(path: Path, number: int, line: str, columns: int) -> list[float]:
-    cells = line.split(",")
-    if len(cells) != columns:
-        raise DataError(f"{path}:{number}: {columns} columns expected, {len(cells)} found: {line[:60]!r}")
-    try:
-        return [float(cell) for cell in cells]
-    except ValueError:
-        raise DataError(f"{path}:{number}: numbers expected, found {line[:60]!r}") from None
-
-
 def activations_to_events(times: Array, confidence: Array, threshold: float = 0.5) -> list[tuple[float, float]]:
-    """Onsets and offsets of what reaches the threshold.
+    """Onsets and offsets of runs of frames at or above the threshold.
 
     >>> activations_to_events(np.arange(6) / 10, np.array([0.1, 0.5, 0.9, 0.2, 0.7, 0.8]))
     [(0.1, 0.3), (0.4, 0.5)]
@@ -175,33 +169,33 @@ def activations_to_events(times: Array, confidence: Array, threshold: float = 0.
 
 
 def mixing_coefficients(mix: Path, stems: Sequence[Path], *, seconds: float = 60.0, seed: int = 0) -> list[float]:
-    """Gains, none negative, with which the sum of stems comes nearest to the mix: least squares of the waveforms.
+    """Non-negative gains with which the sum of stems approximates the mix, by least squares of the waveforms.
 
-    What is compared are excerpts of five seconds, spread at random over the song, `seconds` in all; songs shorter than
-    that are compared whole. A stem that is silent there tells nothing and gets 1.
+    Excerpts of five seconds, `seconds` in all, are compared at random positions; shorter songs are compared completely.
+    Stems that are silent there get 1.
     """
     rate = audio.info(mix).rate
     duration = min(audio.info(path).duration for path in (mix, *stems))
     n = len(stems)
     gram = np.zeros((n + 1, n + 1))
     for onset, offset in _excerpts(duration, seconds, np.random.default_rng(seed)):
-        heard = [audio.read(path, rate=rate, onset=onset, offset=offset) for path in (*stems, mix)]
-        length = min(map(len, heard))
-        block = np.stack([samples[:length] for samples in heard]).astype(np.float64)
+        excerpts = [audio.read(path, rate=rate, onset=onset, offset=offset) for path in (*stems, mix)]
+        length = min(map(len, excerpts))
+        block = np.stack([samples[:length] for samples in excerpts]).astype(np.float64)
         gram += block @ block.T
     energy = np.diag(gram)[:n]
     if not energy.any():
         return [1.0] * n
-    # |stems x - mix|^2 depends on the sound only through the Gram matrix, whose root is as good as the waveforms
+    # |stems x - mix|^2 depends on the waveforms only through the Gram matrix, so its root replaces them
     values, vectors = np.linalg.eigh(gram[:n, :n])
     kept = values > values.max() * 1e-12
     root = np.sqrt(values[kept])
     gains, _ = nnls(root[:, None] * vectors[:, kept].T, vectors[:, kept].T @ gram[:n, n] / root)
-    return [float(gain) if heard_at_all else 1.0 for gain, heard_at_all in zip(gains, energy > 0, strict=True)]
+    return [float(gain) if power > 0 else 1.0 for gain, power in zip(gains, energy, strict=True)]
 
 
 def _excerpts(duration: float, seconds: float, rng: np.random.Generator) -> Iterator[tuple[float, float]]:
-    """One excerpt of five seconds in each of as many equal parts of the song as are needed."""
+    """An excerpt of five seconds in each of as many equal parts of the song as needed."""
     length = 5.0
     parts = math.ceil(min(duration, seconds) / length)
     for k in range(parts):
@@ -214,19 +208,19 @@ def _excerpts(duration: float, seconds: float, rng: np.random.Generator) -> Iter
     "medleydb", "songs as stems, each instrument left out in turn: 8 instruments, 10 splits by artist (fold=0 to 9)"
 )
 class MedleyDB(Dataset):
-    """MedleyDB as the paper uses it. The rules are on the door of this file.
+    """MedleyDB as the paper uses it; see the module for the rules.
 
-    Files are known by their names, wherever below the root they lie; of two with one name the one nearer to the root
-    counts. So the audio download, a clone of the annotations' repository and the authors' split files may lie side by
-    side. With `medley_artist_index.json` only the songs that it lists are used (it lists the 122 of MedleyDB 1) and
-    artists are its; else all songs that have sound, by the artists of their metadata.
+    Files are found by name anywhere below the root; of two with the same name, the one nearer to the root is used. So
+    the audio download, a clone of the annotations' repository and the authors' split files may lie side by side. With
+    `medley_artist_index.json` only the songs in it are used (the 122 of MedleyDB 1), with its artists; else all songs
+    with audio, with the artists of their metadata.
 
-    Labels follow the authors also where a mixing coefficient is 0, so that a stem is labelled but not heard.
+    Labels follow the authors also where a mixing coefficient is 0, so that a stem is labelled but inaudible.
 
     Parameters
     ----------
     fold
-        Which of the ten splits: the authors' where their files are there, else one drawn with `fold` as seed.
+        Which of the ten splits: the authors' if their files exist, else a random one with `fold` as seed.
     """
 
     classes = CLASSES
@@ -256,11 +250,11 @@ MedleyDB/
 
     def __init__(self, *, fold: int = 0) -> None:
         if fold not in range(10):
-            raise ArgumentError(f"fold must be a whole number from 0 to 9, found {fold!r}")
+            raise ArgumentError(f"fold must be an integer from 0 to 9, got {fold!r}")
         self.fold = int(fold)
 
     def clips(self, root: Path, split: str | None = None) -> Collection:
-        """Mixes below `root` and when their instruments sound."""
+        """Mixes below `root` and the events of their instruments."""
         if split is not None and split not in self.splits:
             raise unknown_name("split", split, self.splits)
         wanted = self.splits if split is None else (split,)
@@ -268,9 +262,7 @@ MedleyDB/
         artists = _load_artists(files)
         tracks = _find_tracks(root, files, artists)
         artist_of = {mix: artists.get(track.name, track.artist) for track in tracks for mix in track.mixes()}
-        splits = _read_splits(files, self.fold)
-        if splits is None:
-            splits = _draw_splits(root, artist_of, self.fold)
+        splits = _read_splits(files, self.fold) or _draw_splits(root, artist_of, self.fold)
         coefficients = _load_yaml(files[_COEFFICIENTS]) if _COEFFICIENTS in files else None
         clips: list[Clip] = []
         rows: list[Label] = []
@@ -282,41 +274,38 @@ MedleyDB/
             events = self._events(track, files)
             for mix, stems in chosen.items():
                 clips.append(Clip(mix, tuple(sources[stem.number] for stem in stems), splits[mix]))
-                own = (event for stem in stems for event in events[stem.number])
-                rows += [Label(mix, *event) for event in sorted(own)]
+                rows += [
+                    Label(mix, *event) for event in sorted(event for stem in stems for event in events[stem.number])
+                ]
         if not clips:
-            raise DataError(f"{root}: no mix of the songs there is in {' or '.join(wanted)}")
-        chosen_splits = {clip.filename: clip.split for clip in clips}
-        return Collection(
-            tuple(clips), LabelTable(rows, filenames=chosen_splits, classes=self.classes, splits=chosen_splits)
-        )
+            raise DataError(f"{root}: no mix of these songs is in {' or '.join(wanted)}")
+        names = {clip.filename: clip.split for clip in clips}
+        return Collection(tuple(clips), LabelTable(rows, filenames=names, classes=self.classes, splits=names))
 
     def _events(self, track: Track, files: Mapping[str, Path]) -> dict[int, list[tuple[float, float, str]]]:
-        """Onset, offset and class of what each stem plays."""
+        """Events (onset, offset, class) of each stem."""
         name = track.name + _ACTIVATIONS
         if name not in files:
-            raise DataError(f"{track.name}: {name} is missing; it comes with MedleyDB's annotations")
+            raise DataError(f"{track.name}: {name} is missing; it is part of MedleyDB's annotations")
         times, confidences = read_activations(files[name])
-        return {
-            stem.number: [
-                (onset, offset, label)
-                for label in self.classes
-                if label in stem.instruments and stem.number in confidences
-                for onset, offset in activations_to_events(times, confidences[stem.number])
-            ]
-            for stem in track.stems
-        }
+        events: dict[int, list[tuple[float, float, str]]] = {stem.number: [] for stem in track.stems}
+        for stem in track.stems:
+            spans = activations_to_events(times, confidences[stem.number]) if stem.number in confidences else []
+            for label in self.classes:
+                if label in stem.instruments:
+                    events[stem.number] += [(onset, offset, label) for onset, offset in spans]
+        return events
 
 
 def _files_by_name(root: Path) -> dict[str, Path]:
     if not root.is_dir():
         raise DataError(f"{root}: no such folder")
-    found = [path for path in root.rglob("[!.]*") if path.suffix in (".wav", ".yaml", ".lab", ".json")]
-    return {path.name: path for path in sorted(found, key=lambda path: (-len(path.parts), path))}
+    files = [path for path in root.rglob("[!.]*") if path.suffix in (".wav", ".yaml", ".lab", ".json")]
+    return {path.name: path for path in sorted(files, key=lambda path: (-len(path.parts), path))}
 
 
 def _find_tracks(root: Path, files: Mapping[str, Path], artists: Mapping[str, str]) -> list[Track]:
-    """Tracks that have metadata and sound, and are in the artists' index if there is one."""
+    """Tracks with metadata and audio that are in the index of artists, if there is one."""
     with_sound = {name.partition(_STEM)[0] for name in files if _STEM in name and name.endswith(".wav")}
     known = {name.removesuffix(_METADATA) for name in files if name.endswith(_METADATA)}
     wanted = set(artists) or known | with_sound
@@ -324,35 +313,35 @@ def _find_tracks(root: Path, files: Mapping[str, Path], artists: Mapping[str, st
     if not names:
         raise DataError(
             f"{root}: no song with both SONG{_METADATA} and SONG{_STEM}01.wav among {len(known)} with metadata and "
-            f"{len(with_sound)} with sound below it"
+            f"{len(with_sound)} with audio"
         )
     absent = sorted(wanted - set(names))
     if absent:
         report_missing(
-            f"{root}: {len(absent)} of {len(wanted)} songs lack sound or metadata and are left out: {first_few(absent)}"
+            f"{root}: {len(absent)} of {len(wanted)} songs lack audio or metadata and are left out: {first_few(absent)}"
         )
     return [read_track(files[name + _METADATA]) for name in names]
 
 
 def _sources(track: Track, files: Mapping[str, Path], coefficients: Any) -> dict[int, Source]:
-    """The sound of each stem, with the gain it has in the mix."""
+    """Audio file of each stem, with its gain in the mix."""
     absent = [name for name in (track.mix, *(stem.filename for stem in track.stems)) if name not in files]
     if absent:
-        raise DataError(f"{track.name}: {len(absent)} of its sounds are missing: {first_few(absent)}")
+        raise DataError(f"{track.name}: {len(absent)} audio files are missing: {first_few(absent)}")
     paths = [files[stem.filename] for stem in track.stems]
     if coefficients is None:
         gains = mixing_coefficients(files[track.mix], paths)
     else:
-        where, given = files[_COEFFICIENTS], coefficients.get(track.name) if isinstance(coefficients, dict) else None
+        source, given = files[_COEFFICIENTS], coefficients.get(track.name) if isinstance(coefficients, dict) else None
         if not isinstance(given, dict):
-            raise DataError(f"{where}: no coefficients of {track.name}; without this file they are estimated")
-        gains = [_gain(where, track.name, stem.number, given.get(stem.number)) for stem in track.stems]
+            raise DataError(f"{source}: no coefficients of {track.name}; without this file they are estimated")
+        gains = [_gain(source, track.name, stem.number, given.get(stem.number)) for stem in track.stems]
     return {stem.number: Source(path, gain) for stem, path, gain in zip(track.stems, paths, gains, strict=True)}
 
 
-def _gain(where: Path, track: str, number: int, value: Any) -> float:
+def _gain(path: Path, track: str, number: int, value: Any) -> float:
     if not isinstance(value, int | float) or not 0 <= value < math.inf:
-        raise DataError(f"{where}: {track}: coefficient of stem {number} must be a number from 0 up, found {value!r}")
+        raise DataError(f"{path}: {track}: coefficient of stem {number} must be 0 or more, got {value!r}")
     return float(value)
 
 
@@ -361,27 +350,27 @@ def _load_artists(files: Mapping[str, Path]) -> dict[str, str]:
         return {}
     artists = _load_json(files[_ARTISTS])
     if not isinstance(artists, dict) or not all(isinstance(artist, str) for artist in artists.values()):
-        raise DataError(f"{files[_ARTISTS]}: an object with an artist for each song expected")
+        raise DataError(f"{files[_ARTISTS]}: expected an object with an artist for each song")
     return artists
 
 
 def _read_splits(files: Mapping[str, Path], fold: int) -> dict[str, str] | None:
-    """The authors' split of each mix, if their files are there."""
+    """The authors' split of each mix, if their files exist."""
     names = {split: f"index_{split}{fold:02d}.json" for split in MedleyDB.splits}
     absent = [name for name in names.values() if name not in files]
     if len(absent) == len(names):
         return None
     if absent:
-        raise DataError(f"split {fold} is incomplete: {', '.join(absent)} is missing beside the others")
+        raise DataError(f"split {fold} is incomplete: {', '.join(absent)} is missing")
     splits: dict[str, str] = {}
     for split, name in names.items():
         data = _load_json(files[name])
         mixes = data.get("id") if isinstance(data, dict) else None
         if not isinstance(mixes, list) or not all(isinstance(mix, str) for mix in mixes):
-            raise DataError(f"{files[name]}: an object with a list 'id' of mixes expected")
+            raise DataError(f"{files[name]}: expected an object with a list 'id' of mixes")
         twice = [mix for mix in mixes if mix in splits]
         if twice:
-            raise DataError(f"{files[name]}: {twice[0]!r} is in split {splits[twice[0]]!r} already")
+            raise DataError(f"{files[name]}: {twice[0]!r} is also in split {splits[twice[0]]!r}")
         splits.update(dict.fromkeys(mixes, split))
     return splits
 
@@ -390,14 +379,12 @@ def _draw_splits(root: Path, artist_of: Mapping[str, str], seed: int) -> dict[st
     rng = np.random.default_rng(seed)
     artists = sorted(set(artist_of.values()))
     if len(artists) < 2:
-        raise DataError(f"{root}: all songs are by {artists[0]!r}; a split by artist needs at least two")
+        raise DataError(f"{root}: all songs are by {artists[0]!r}; a split by artist needs at least two artists")
     tested = _fifth(artists, rng)
     rest = sorted(mix for mix, artist in artist_of.items() if artist not in tested)
     validated = _fifth(rest, rng)
-    return {
-        mix: "test" if artist in tested else "validate" if mix in validated else "train"
-        for mix, artist in artist_of.items()
-    }
+    splits = {mix: "validate" if mix in validated else "train" for mix in artist_of}
+    return splits | {mix: "test" for mix, artist in artist_of.items() if artist in tested}
 
 
 def _fifth(names: Sequence[str], rng: np.random.Generator) -> set[str]:
@@ -408,7 +395,7 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not text in UTF-8: {error.reason}") from error
+        raise DataError(f"{path}: expected text in UTF-8: {error.reason}") from error
 
 
 def _load_yaml(path: Path) -> Any:

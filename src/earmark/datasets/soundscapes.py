@@ -1,7 +1,7 @@
-"""What `earmark synth` writes: soundscapes, their specifications as JAMS, and one table with the labels of all.
+"""Soundscapes made by `earmark synth`: audio, specifications as JAMS, and one table with all labels.
 
-The table lists every soundscape, also those without events, and is what is read here. `urban-sed` reads the same
-folders by their specifications.
+The table, which lists also soundscapes without events, is what is read here. `urban-sed` reads the specifications of
+the same folders.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ from __future__ import annotations
 from pathlib import Path
 
 from earmark import audio
-from earmark.annotations import LabelTable
 from earmark.datasets.base import DATASETS, Clip, Collection, Dataset, Source
-from earmark.datasets.matching import first_few, name_to_key, names_below, normal_split
+from earmark.datasets.matching import name_to_key, names_below, normal_split
 from earmark.errors import DataError
-from earmark.formats import FORMATS
+from earmark.formats import TSV
+from earmark.text import first_few
 
 __all__ = ["Soundscapes"]
 
 
 @DATASETS.register("soundscapes", "what `earmark synth` writes: soundscapes with exact times")
 class Soundscapes(Dataset):
-    """Synthetic soundscapes. Clips are called by their path: `audio/train/NAME.flac`."""
+    """Synthetic soundscapes. Clips are named by their path: `audio/train/NAME.flac`."""
 
     licence = "that of the sounds they were made from"
     citation = "none needed for soundscapes; cite the sound bank if you used one"
@@ -38,24 +38,24 @@ OUT/
 """
 
     def clips(self, root: Path, split: str | None = None) -> Collection:
-        """Clips and strong labels; a row without its sound, or a sound that nothing speaks of, is an error."""
+        """Clips and strong labels; a row without audio, or audio without a row, is an error."""
         path = root / "labels.tsv"
         if not path.is_file():
-            raise DataError(f"{path}: no such file; `earmark synth` writes it last: call it again if it was stopped")
-        table = FORMATS.create("tsv").read(path)
+            raise DataError(f"{path}: no such file; `earmark synth` writes it last: run it again if it was stopped")
+        table = TSV().read(path)
         table = table.renamed({name: name_to_key(name) for name in table.filenames})
         sounds = {name_to_key(name): sound for name, sound in names_below(audio.find(root / "audio"), root).items()}
         listed = set(table.filenames)
         silent = sorted(listed - sounds.keys())
         if silent:
-            raise DataError(f"{path}: {len(silent)} of {len(listed)} files are not there: {first_few(silent)}")
+            raise DataError(f"{path}: {len(silent)} of {len(listed)} files are missing: {first_few(silent)}")
         unknown = [name for name in sounds if name not in listed]
         if unknown:
             raise DataError(
                 f"{path}: {len(unknown)} of {len(sounds)} soundscapes in audio have no row: {first_few(unknown)}; "
-                "take them away, or make the soundscapes again"
+                "remove them, or make the soundscapes again"
             )
         splits = {name: normal_split(table.splits.get(name) or Path(name).parts[1], str(path)) for name in sounds}
-        labels = LabelTable(table, filenames=sounds, classes=table.classes, splits=splits)
+        labels = table.replace(filenames=sounds, splits=splits)
         clips = tuple(Clip(name, (Source(sound),), splits[name]) for name, sound in sounds.items())
         return Collection(clips, labels) if split is None else Collection(clips, labels).split(split)

@@ -1,7 +1,7 @@
 """URBAN-SED: soundscapes of city sounds with exact times, releases 1.0 and 2.0.
 
-Both releases have the same folders. Annotations come twice, as TXT (Audacity labels) and as JAMS; they agree, and TXT
-is read where it is there, being the quicker of the two.
+Both releases have the same folders. Annotations exist as TXT (Audacity labels) and as JAMS with the same content; TXT
+is preferred because it is faster to read.
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ from pathlib import Path
 
 from earmark.annotations import Label, LabelTable
 from earmark.datasets.base import DATASETS, Clip, Collection, Dataset, Source
-from earmark.datasets.matching import first_few, names_below, sounds_by_stem
+from earmark.datasets.matching import names_below, sounds_by_stem
 from earmark.errors import DataError, unknown_name
 from earmark.formats import FORMATS
 from earmark.synthesis.bank import CLASSES
+from earmark.text import first_few
 
 __all__ = ["UrbanSED", "read_annotations"]
 
 
 @DATASETS.register("urban-sed", "10,000 soundscapes of 10 s, ten city sounds, strong labels")
 class UrbanSED(Dataset):
-    """URBAN-SED as published, or rendered again as flac. Clips are called by their path: `audio/train/NAME.wav`."""
+    """URBAN-SED as published, or rendered again as flac. Clips are named by their path: `audio/train/NAME.wav`."""
 
     classes = CLASSES
     licence = "CC BY 4.0"
@@ -42,7 +43,7 @@ URBAN-SED/
 """
 
     def clips(self, root: Path, split: str | None = None) -> Collection:
-        """Clips and strong labels. A sound file without annotation, or the other way round, is an error."""
+        """Clips and strong labels; audio without annotation, or an annotation without audio, is an error."""
         if not root.is_dir():
             raise DataError(f"{root}: no such folder")
         if split is not None and split not in self.splits:
@@ -54,44 +55,42 @@ URBAN-SED/
                 continue
             folder = root / "audio" / part
             if not folder.is_dir():
-                raise DataError(f"{folder}: no such folder; URBAN-SED keeps its sound there")
+                raise DataError(f"{folder}: no such folder; URBAN-SED has its audio there")
             sounds, labels = sounds_by_stem(folder), read_annotations(root, part)
             _check_pairs(root, part, sounds.keys(), labels.keys())
             for name, path in names_below(sounds.values(), root).items():
                 clips.append(Clip(name, (Source(path),), part))
                 rows += [row._replace(filename=name) for row in labels[path.stem]]
         if not clips:
-            raise DataError(f"{root}: no sound files in audio/train, audio/validate or audio/test")
-        names = [clip.filename for clip in clips]
+            raise DataError(f"{root}: no audio files in audio/train, audio/validate or audio/test")
         splits = {clip.filename: clip.split for clip in clips}
-        return Collection(tuple(clips), LabelTable(rows, filenames=names, classes=self.classes, splits=splits))
+        return Collection(tuple(clips), LabelTable(rows, filenames=splits, classes=self.classes, splits=splits))
 
 
 def read_annotations(root: Path, split: str) -> dict[str, list[Label]]:
     """Events of each soundscape of a split, by its name without suffix."""
     folder = root / "annotations" / split
     if not folder.is_dir():
-        raise DataError(f"{folder}: no such folder; URBAN-SED keeps its annotations there, as NAME.txt or NAME.jams")
+        raise DataError(f"{folder}: no such folder; URBAN-SED has its annotations there, as NAME.txt or NAME.jams")
     files = sorted(folder.iterdir())
     chosen = {path.stem: path for suffix in (".jams", ".txt") for path in files if path.suffix.lower() == suffix}
     readers = {".jams": FORMATS.create("jams"), ".txt": FORMATS.create("audacity")}
     known = set(UrbanSED.classes)
-    found: dict[str, list[Label]] = {}
+    annotations: dict[str, list[Label]] = {}
     for stem, path in chosen.items():
-        found[stem] = list(readers[path.suffix.lower()].read(path))
-        for row in found[stem]:
+        annotations[stem] = list(readers[path.suffix.lower()].read(path))
+        for row in annotations[stem]:
             if row.label not in known:
                 raise DataError(f"{path}: {unknown_name('label', row.label, UrbanSED.classes)}")
-    return found
+    return annotations
 
 
 def _check_pairs(root: Path, split: str, sounds: Iterable[str], labels: Iterable[str]) -> None:
-    silent, mute = sorted(set(labels) - set(sounds)), sorted(set(sounds) - set(labels))
-    if silent:
+    lost, unlabelled = sorted(set(labels) - set(sounds)), sorted(set(sounds) - set(labels))
+    if lost:
+        raise DataError(f"{root}: {len(lost)} annotations of {split} without audio in audio/{split}: {first_few(lost)}")
+    if unlabelled:
         raise DataError(
-            f"{root}: {len(silent)} annotations of {split} without sound in audio/{split}: {first_few(silent)}"
-        )
-    if mute:
-        raise DataError(
-            f"{root}: {len(mute)} sound files of {split} without annotation in annotations/{split}: {first_few(mute)}"
+            f"{root}: {len(unlabelled)} audio files of {split} without annotation in annotations/{split}: "
+            f"{first_few(unlabelled)}"
         )
