@@ -131,8 +131,8 @@ def test_durations_of_the_real_data_sets(shared):
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda t: plots.event_durations(t.weak()), DataError, "no row of the table says when"),
-        (lambda t: plots.event_durations(t, clip_duration=0), ArgumentError, "clip_duration must be above 0, found 0"),
+        (lambda t: plots.event_durations(t.weak()), DataError, "expected strong labels, got a table without event times"),
+        (lambda t: plots.event_durations(t, clip_duration=0), ArgumentError, "clip_duration: expected a positive number, got 0"),
         (
             lambda t: plots.event_durations(t, per="clips"),
             ArgumentError,
@@ -221,12 +221,12 @@ def test_the_lower_bound_of_cap_is_drawn_where_alpha_comes_near_it():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: plots.f1_by_class({}), "nothing to draw"),
-        (lambda: plots.f1_by_class({"max": {"dog": float("nan")}}), "nothing to draw"),
+        (lambda: plots.f1_by_class({}), "expected a value of at least one model and class to draw, got none"),
+        (lambda: plots.f1_by_class({"max": {"dog": float("nan")}}), "expected a value of at least one model and class to draw, got none"),
         (lambda: plots.f1_by_class(F1, {"maxx": {}}), "model='maxx' is not known; did you mean 'max'"),
-        (lambda: plots.learned_alpha({"auto": {}}), "nothing to draw"),
+        (lambda: plots.learned_alpha({"auto": {}}), "expected a value of at least one model and class to draw, got none"),
         (lambda: plots.learned_alpha(ALPHA, {"cap": 3.2}), "model='cap' is not known; did you mean 'CAP'"),
-        (lambda: plots.precision_recall({}), "no models to draw"),
+        (lambda: plots.precision_recall({}), "expected at least one model to draw, got none"),
     ],
 )
 def test_figures_of_results_refuse_what_means_nothing(call, message):
@@ -320,9 +320,9 @@ def test_a_long_recording_is_thinned_without_losing_what_is_short():
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"spectrogram": np.zeros((64, 200))}, DataError, r"\(40 bands, frames\), found an array of shape \(64, 200\)"),
-        ({"likelihoods": {"max": np.zeros((9, 2))}}, DataError, r"'max' must be \(frames, 3 classes\).*\(9, 2\)"),
-        ({"reference": SOUNDS}, ArgumentError, "reference must be of one clip, found 2 files"),
+        ({"spectrogram": np.zeros((64, 200))}, DataError, r"\(40 bands, frames\), got an array of shape \(64, 200\)"),
+        ({"likelihoods": {"max": np.zeros((9, 2))}}, DataError, r"'max': expected \(frames, 3 classes\).*\(9, 2\)"),
+        ({"reference": SOUNDS}, ArgumentError, "reference: expected labels of one clip, got 2 files"),
         ({"reference": [("a", 0, 1, "dog")]}, ArgumentError, "label of the reference='dog' is not known"),
         ({"events": {"rap": [("a", 0, 1, "dog")]}}, ArgumentError, "label of the events of 'rap'='dog' is not known"),
         ({"events": {"rpa": []}}, ArgumentError, "model='rpa' is not known; did you mean 'rap'"),

@@ -89,10 +89,10 @@ def test_a_long_name_leaves_room_for_the_legend(length, sound):
 @pytest.mark.parametrize(
     ("samples", "p", "message"),
     [
-        (np.zeros((2, 5)), [[0.5]], r"samples must be \(samples,\), at least one, found an array of shape \(2, 5\)"),
+        (np.zeros((2, 5)), [[0.5]], r"samples: expected one dimension and at least one sample, got an array of shape \(2, 5\)"),
         (np.zeros(0), [[0.5]], "at least one"),
-        (np.zeros(RATE), [0.5], r"likelihoods must be \(frames, 1 classes\), found an array of shape \(1,\)"),
-        (np.zeros(RATE), np.zeros((0, 1)), "likelihoods must be"),
+        (np.zeros(RATE), [0.5], r"likelihoods: expected \(frames, 1 classes\), got an array of shape \(1,\)"),
+        (np.zeros(RATE), np.zeros((0, 1)), "likelihoods: expected"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused(samples, p, message):
@@ -101,5 +101,5 @@ def test_what_cannot_be_drawn_is_refused(samples, p, message):
 
 
 def test_a_rate_of_nothing_is_refused():
-    with pytest.raises(ArgumentError, match="rate must be that of sound, found 0"):
+    with pytest.raises(ArgumentError, match="rate: expected a sample rate of audio in Hz, got 0"):
         recording_figure(np.zeros(5), 0, [[0.5]], ["dog"], [], p_hop=1.0)

@@ -71,7 +71,7 @@ class Activity:
     @property
     def column_seconds(self) -> Floats:
         """Seconds of audio in each column."""
-        return np.atleast_2d(self.seconds).sum(axis=0)
+        return np.asarray(np.atleast_2d(self.seconds).sum(axis=0))
 
 
 def recorded_at(name: str) -> datetime | None:
