@@ -357,7 +357,7 @@ def test_scores_are_pooled_again_as_the_operator_does(rng, name, horizon):
 
 @pytest.mark.parametrize("reduction", [1, 2])
 def test_a_frame_behind_the_end_belongs_to_the_last_stretch(reduction):
-    hop, frames = 0.1 * reduction, 63 // reduction + 1  # 6.3 s, and one frame more, as features are centred
+    frames = 63 // reduction + 1  # 6.3 s, and one frame more, as features are centred
     p = np.zeros((frames, 2), np.float32)
     p[-1] = 0.75
     scores = RecordingScores("a.wav", CLASSES, p, 0.1, reduction, 64, 6.3, fingerprint="abc")
