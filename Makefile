@@ -5,13 +5,22 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint constraints clean
+.PHONY: demo test test-portable lint constraints clean
 
 demo: .venv/installed
 	$(BIN)/earmark demo --out demo
 
 test: .venv/installed-dev lint
 	$(BIN)/python -m pytest -n 2
+
+# The suite as on other processors: PyTorch selects its kernels by ATEN_CPU_CAPABILITY and splits sums over threads.
+test-portable: .venv/installed-dev
+	@for change in "" ATEN_CPU_CAPABILITY=avx2 ATEN_CPU_CAPABILITY=default OMP_NUM_THREADS=1; do \
+		setting="$${change:-ATEN_CPU_CAPABILITY unset}"; \
+		echo "Running the tests with $$setting"; \
+		env -u ATEN_CPU_CAPABILITY -u OMP_NUM_THREADS $$change $(BIN)/python -m pytest -n 2 -q \
+			|| { echo "The tests fail with $$setting"; exit 1; }; \
+	done
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check .

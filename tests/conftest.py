@@ -1,6 +1,7 @@
-"""Shared fixtures: one seeded generator, and no threads fighting over two cores."""
+"""Shared fixtures and settings of the test session."""
 
 import os
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,9 @@ import torch
 
 from earmark.audio import write
 
-torch.set_num_threads(1)
+torch.set_num_threads(1)  # tests run in several processes
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background; commands under test would inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

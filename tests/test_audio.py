@@ -657,9 +657,7 @@ def test_what_exceeds_full_scale_is_clipped(tmp_path):
 
 
 def test_what_cannot_be_written_leaves_nothing_behind(tmp_path):
-    with pytest.raises(
-        ArgumentError, match=r"a\.xyz: expected one of the suffixes \.aif, \.aiff, \.flac"
-    ):
+    with pytest.raises(ArgumentError, match=r"a\.xyz: expected one of the suffixes \.aif, \.aiff, \.flac"):
         audio.write(tmp_path / "a.xyz", [0.0], 8000)
     with pytest.raises(ArgumentError, match=r"\.wav files cannot have subtype='PCM_7'\. Choose from: PCM_16"):
         audio.write(tmp_path / "a.wav", [0.0], 8000, subtype="PCM_7")

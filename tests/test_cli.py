@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from rich.table import Table
 
 from earmark import __version__
 from earmark.checkpoint import read_model_info
-from earmark.cli.app import make_console
+from earmark.cli.app import main, make_console
 from earmark.datasets.examples import write_example
 from earmark.pooling import POOLS
 from earmark.settings import load_recipe
@@ -24,10 +25,15 @@ LISTS = "pools, datasets, formats, recipes"
 SHORT = ("--recipe", "quick", "--set", "epochs=1", "--set", "steps=1", "--set", "batch_size=2")
 
 
-def earmark(*args, cwd=None):
-    return subprocess.run(
-        [sys.executable, "-m", "earmark.cli", *map(str, args)], capture_output=True, text=True, cwd=cwd, timeout=300
-    )
+def earmark(*args, cwd="."):
+    """Run the command in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.chdir(cwd)
+        patch.setattr(sys, "argv", ["earmark", *map(str, args)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+    return subprocess.CompletedProcess(args, ended.value.code, out.getvalue(), err.getvalue())
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +44,8 @@ def shown(tmp_path_factory):
 
 
 def test_version():
-    done = earmark("--version")
+    words = [sys.executable, "-m", "earmark.cli", "--version"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"earmark {__version__}\n", "")
 
 
@@ -154,6 +161,7 @@ def recordings(tmp_path, monkeypatch):
     return folder
 
 
+@pytest.mark.filterwarnings("always")
 def test_labels_and_recordings_without_partner_are_a_line_each(recordings):
     with open(recordings / "labels.tsv", "a") as file:
         file.write("north/gone.wav\t\t\tsiren\ttrain\n")
@@ -166,6 +174,7 @@ def test_labels_and_recordings_without_partner_are_a_line_each(recordings):
     ]
 
 
+@pytest.mark.filterwarnings("always")
 def test_the_same_warning_is_said_once(recordings):
     lines = (recordings / "labels.tsv").read_text().replace("siren", "sirène")
     (recordings / "labels.tsv").write_bytes(lines.encode("latin-1"))

@@ -197,7 +197,9 @@ def test_what_is_taken_by_its_own_name_is_not_taken_by_another(tmp_path):
 
 
 def test_a_name_for_two_recordings_and_two_names_for_one_are_refused(tmp_path):
-    with pytest.raises(DataError, match=r"'a.wav' could be any of 2 recordings: x/a.wav, y/a.wav; label it by its path"):
+    with pytest.raises(
+        DataError, match=r"'a.wav' could be any of 2 recordings: x/a.wav, y/a.wav; label it by its path"
+    ):
         matched(["a.wav"], ["x/a.wav", "y/a.wav"], tmp_path)
     with pytest.raises(DataError, match=r"'p/a.wav' and 'q/a.wav' both fit .*x/a.wav; use one name"):
         matched(["p/a.wav", "q/a.wav"], ["x/a.wav"], tmp_path)
@@ -683,9 +685,7 @@ def test_dcase_without_sound_or_labels_is_refused(tmp_path):
         pytest.raises(DataError, match=r"no audio file of any labelled clip; expected YID_START_END.wav"),
     ):
         DCASE2017().clips(tmp_path, "train")
-    with pytest.raises(
-        DataError, match=r"no label file groundtruth_strong_label_testing_set.csv here or below"
-    ):
+    with pytest.raises(DataError, match=r"no label file groundtruth_strong_label_testing_set.csv here or below"):
         DCASE2017().clips(tmp_path, "validate")
 
 

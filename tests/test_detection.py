@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from earmark.inference.bags import score_bags
 from fake_scorer import EnergyScorer, bursts
 
 import earmark
@@ -26,7 +27,6 @@ from earmark.detection.outputs import JobFolder, check_formats, choose_names, ta
 from earmark.detection.spans import LocalExecutor, Plan, Span, plan, score_files, score_span
 from earmark.errors import ArgumentError, DataError
 from earmark.events import Decoder
-from earmark.inference.bags import score_bags
 from earmark.settings import load_recipe
 from earmark.training import create_detector
 

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from earmark.inference.bags import score_bags
 
 from earmark.annotations import LabelTable
 from earmark.bags import Bags, build_store
@@ -13,7 +14,6 @@ from earmark.errors import ArgumentError, DataError
 from earmark.evaluation import event, segment
 from earmark.evaluation.scoring import EvaluationOptions, evaluate_events, evaluate_scores, segment_curve
 from earmark.events import Decoder
-from earmark.inference.bags import score_bags
 from earmark.inference.scores import RecordingScores
 from earmark.settings import load_recipe
 from earmark.synthesis import synthesise

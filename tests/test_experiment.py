@@ -235,7 +235,8 @@ def test_a_killed_grid_goes_on_and_ends_alike(whole, grid_file, tmp_path):
     )
     (tmp_path / "go.py").write_text(script)
     command = [sys.executable, str(tmp_path / "go.py"), str(grid_file), str(tmp_path / "a"), str(tmp_path / "cache")]
-    victim = subprocess.run(command, stdout=subprocess.PIPE, timeout=300)  # its workers too: they hold its output
+    threads = {**os.environ, "OMP_NUM_THREADS": "1"}  # as here, or sums would be rounded otherwise
+    victim = subprocess.run(command, stdout=subprocess.PIPE, timeout=300, env=threads)  # and workers, with its output
     assert victim.returncode == -signal.SIGKILL
     grid, heard = load_grid(grid_file), []
     assert run_grid(grid, tmp_path / "a", cache=tmp_path / "cache", on_cell=lambda c, w: heard.append(w))

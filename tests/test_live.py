@@ -360,7 +360,10 @@ def test_memory_does_not_grow_with_the_sound(rng):
 @pytest.mark.parametrize(
     ("bytes_of", "told"),
     [
-        (lambda x: x.astype("<f4").tobytes() + b"abc", "pipe: ends in the middle of a sample: expected 4 bytes for .*, got 3"),
+        (
+            lambda x: x.astype("<f4").tobytes() + b"abc",
+            "pipe: ends in the middle of a sample: expected 4 bytes for .*, got 3",
+        ),
         (
             lambda x: np.concatenate([x, [np.nan], x]).astype("<f4").tobytes(),
             r"pipe: sample 80000 \(at 10\.000 s\) is nan",

@@ -4,7 +4,6 @@ import copy
 import pickle
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,7 +24,6 @@ QUICK = {
     "dropout": 0.0,
     "random_state": 0,
 }
-MUSK1 = Path(__file__).parents[2] / "shared/data/mil/musk1.csv"
 
 
 def make_bags(n_bags=60, n_features=5, n_kinds=1, seed=0):
@@ -320,9 +318,8 @@ def test_without_scikit_learn():
     assert "pip install 'earmark[mil]'" in done.stderr
 
 
-@pytest.mark.skipif(not MUSK1.exists(), reason=f"the real Musk1 is not at {MUSK1}")
-def test_musk1():
-    table = np.loadtxt(MUSK1, delimiter=",")
+def test_musk1(shared):
+    table = np.loadtxt(shared / "mil" / "musk1.csv", delimiter=",")
     ids, first = np.unique(table[:, 1], return_index=True)
     bags = [table[table[:, 1] == i, 2:] for i in ids]
     y = table[first, 0].astype(int)

@@ -72,8 +72,10 @@ def test_an_exported_model_gives_the_same_probabilities(folder, tmp_path):
 
     model = save_model(tmp_path / "model.safetensors", network="cnn", scaling="fixed")
     export_model(model, tmp_path / "model.onnx")
-    ours, theirs = (earmark.evaluate(path, folder, out=tmp_path / path.suffix[1:]).probabilities() for path in
-                    (model, tmp_path / "model.onnx"))
+    ours, theirs = (
+        earmark.evaluate(path, folder, out=tmp_path / path.suffix[1:]).probabilities()
+        for path in (model, tmp_path / "model.onnx")
+    )
     for name, scores in ours.items():
         np.testing.assert_allclose(theirs[name].p, scores.p, rtol=0, atol=1e-4)
 

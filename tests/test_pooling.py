@@ -286,7 +286,9 @@ def test_compiles(name, options, generator):
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile's own backend needs a C++ compiler")
-def test_compiles_to_machine_code(generator):
+def test_compiles_to_machine_code(generator, tmp_path, monkeypatch):
+    """In a cache of its own: PyTorch would reuse code made for other vector instructions, and fail to compile it."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     torch._dynamo.reset()
     pool = make("auto", {"alpha": 2.0})
     p, mask, _ = draw(generator)

@@ -84,7 +84,7 @@ def same_model(one, two):
     return about == their_about and all(torch.equal(ours[name], theirs[name]) for name in {**ours, **theirs})
 
 
-def test_a_search_tries_the_papers_lambdas_first_and_keeps_the_best(whole):
+def test_a_search_tries_the_papers_lambdas_first_and_keeps_a_trial(whole):
     found, out = whole
     penalties = [trial.values["penalty"] for trial in found.trials]
     assert penalties[:5] == [1e-3, 1e-2, 1e-4, 1e-5, 1e-1]
@@ -92,7 +92,7 @@ def test_a_search_tries_the_papers_lambdas_first_and_keeps_the_best(whole):
     assert penalties[5] not in penalties[:5]
     assert found.is_finished
     assert found.clips == 6
-    assert found.best.f1 == max(trial.f1 for trial in found.trials) > min(trial.f1 for trial in found.trials)
+    assert found.best.f1 == max(trial.f1 for trial in found.trials)
     settings = load_recipe(out / "config.toml")
     assert settings.pool == {"name": "rap", "penalty": found.best.values["penalty"]}
     assert (out / "model.safetensors").read_bytes() == (found.best.folder / "model.safetensors").read_bytes()
@@ -120,10 +120,12 @@ def test_the_threshold_is_the_best_of_each_trial(whole):
     reference = open_data(found.best.folder.parents[2] / "recordings", "validate").labels
     for trial in found.trials:
         clips = Evaluation.load(trial.folder).probabilities().values()
-        for t in (0.1, 0.3, 0.5, 0.7, 0.9):
+        f1 = {}
+        for t in (0.1, 0.3, 0.5, 0.7, 0.9, trial.values["threshold"]):
             other = evaluate_scores(clips, reference, EvaluationOptions(decoder=Decoder(threshold=t)))
-            assert other.dynamic.overall.f1 <= trial.f1 + 1e-12
-    assert len({trial.values["threshold"] for trial in found.trials}) > 1
+            f1[t] = other.dynamic.overall.f1
+        assert f1[trial.values["threshold"]] == pytest.approx(trial.f1, abs=1e-12)
+        assert max(f1.values()) <= trial.f1 + 1e-12
 
 
 def test_a_killed_search_goes_on_in_the_trial_it_was_in_and_ends_alike(folder, whole, tmp_path):
@@ -234,7 +236,7 @@ def test_a_search_for_the_reduction_ends_when_all_were_tried(folder, tmp_path):
     assert [t.get_text() for t in axes.get_xticklabels()] == ["2", "4", "8", "16"]
 
 
-def test_trials_that_the_clips_cannot_tell_apart_are_tied(folder, whole, tmp_path):
+def test_the_best_trial_is_kept_and_those_not_clearly_worse_are_tied(folder, whole, tmp_path):
     """Judgements are replaced by made ones: right everywhere but once, right everywhere, and half wrong."""
     names = [f"{i:02}.wav" for i in range(40)]
     reference = LabelTable([Label(name, 0.0, 1.0, "hum") for name in names], filenames=names, classes=("hum", "click"))
@@ -257,6 +259,8 @@ def test_trials_that_the_clips_cannot_tell_apart_are_tied(folder, whole, tmp_pat
     assert np.isnan(found.trials[0].interval).all()
     assert found.best.number == 2
     assert [trial.number for trial in found.tied] == [1]
+    assert load_recipe(out / "config.toml").pool["penalty"] == found.best.values["penalty"] == 1e-2
+    assert (out / "model.safetensors").read_bytes() == (found.best.folder / "model.safetensors").read_bytes()
     with (out / "trials.csv").open() as file:
         assert [row["verdict"] for row in csv.DictReader(file)] == ["tied", "best", "worse"]
 

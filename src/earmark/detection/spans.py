@@ -49,7 +49,6 @@ SPAN = 600.0
 """Seconds that are run at once unless told otherwise: often enough to keep all cores busy with one recording."""
 
 
-
 @dataclass(frozen=True)
 class Span:
     """Output frames `first` up to, not including, `last` of a recording."""
