@@ -120,7 +120,7 @@ class SoundDetector:
     def alpha(self) -> list[float] | None:
         """The operator's alpha per class; None for one without, or if the file does not hold it."""
         model = getattr(self.scorer, "detector", None)
-        return None if model is None else model.alpha  # type: ignore[no-any-return]
+        return None if model is None else model.alpha
 
     def detect(
         self,

@@ -49,5 +49,7 @@ def _match(decoder: Decoder, names: list[str], classes: Sequence[str], path: Pat
         raise ArgumentError(
             f"{path}: no thresholds for {first_few(missing)}; tune them with this model: earmark evaluate --tune-on"
         )
-    ordered = {name: tuple(values[names.index(c)] for c in classes) for name, values in per_class.items()}
+    ordered: dict[str, Any] = {
+        name: tuple(values[names.index(c)] for c in classes) for name, values in per_class.items()
+    }
     return replace(decoder, **ordered)

@@ -121,7 +121,8 @@ class TorchScorer(Scorer):
         x = torch.from_numpy(values)[None].to(self.device)
         p, embedding = x[..., : len(self.classes)], x[..., len(self.classes) :]
         P = self.detector.pool(p, embedding=embedding if self._returns_embedding else None)
-        return P[0].float().cpu().numpy()
+        pooled: npt.NDArray[np.float32] = P[0].float().cpu().numpy()
+        return pooled
 
     def _streams(self) -> tuple[torch.cuda.Stream, torch.cuda.Stream]:
         """Of this thread, always the same: memory is kept for each stream."""
