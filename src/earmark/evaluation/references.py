@@ -142,17 +142,13 @@ def read_durations(path: Path) -> dict[str, float]:
     """Seconds by file name, from a table with columns `filename` and `duration` (DCASE; tab or comma)."""
     text = read_text(path)
     reader = csv.reader(text.splitlines(), delimiter="\t" if "\t" in first_line(text) else ",")
-    columns: list[str] | None = None
+    rows = [(reader.line_num, cells) for cells in reader if any(cell.strip() for cell in cells)]
+    columns = [cell.strip().lower() for cell in rows[0][1]] if rows else []
+    if not {"filename", "duration"} <= set(columns):
+        raise DataError(f"{path}: expected columns filename and duration, got {', '.join(columns) or 'an empty file'}")
     durations: dict[str, float] = {}
-    for cells in reader:
-        if not any(cell.strip() for cell in cells):
-            continue
-        if columns is None:
-            columns = [cell.strip().lower() for cell in cells]
-            if not {"filename", "duration"} <= set(columns):
-                raise DataError(f"{path}: expected columns filename and duration, got {', '.join(columns)}")
-            continue
-        where = f"{path}:{reader.line_num}"
+    for line, cells in rows[1:]:
+        where = f"{path}:{line}"
         if len(cells) != len(columns):
             raise DataError(f"{where}: expected {len(columns)} columns, got {len(cells)}")
         row = dict(zip(columns, cells, strict=True))

@@ -46,8 +46,8 @@ __all__ = ["Evaluation"]
 _KINDS = ("static", "pooled", "dynamic", "event")
 _NUMBERS = ("dynamic", "event", "psds", "intervals")  # and what is in "static"
 _COUNTS = tuple(field.name for field in fields(Counts) if field.name not in ("filenames", "classes"))
-_CLIP_COLUMNS = {"F1": "f1", "P": "precision", "R": "recall"}
-_SEGMENT_COLUMNS = {**_CLIP_COLUMNS, "error rate": "error_rate"}
+_HEADINGS = {"f1": "F1", "precision": "P", "recall": "R", "error_rate": "error rate"}
+_AVERAGES = {"macro": "average (macro)", "micro": "all together (micro)"}
 
 
 @dataclass(eq=False)
@@ -210,39 +210,32 @@ class Evaluation:
         """A data frame with a row per class, and the rows `macro` and `micro`."""
         import pandas
 
-        columns = {f"static_{name}": ("static", name) for name in _CLIP_COLUMNS.values()}
-        columns |= {f"dynamic_{name}": ("dynamic", name) for name in _SEGMENT_COLUMNS.values()}
-        columns |= {f"event_{name}": ("event", name) for name in _SEGMENT_COLUMNS.values()}
-        rows = {
-            label: {column: parts[kind].get(name, math.nan) for column, (kind, name) in columns.items()}
-            for label, parts in self._rows("macro", "micro")
-        }
-        return pandas.DataFrame.from_dict(rows, orient="index").rename_axis("class")
+        return pandas.DataFrame.from_dict(self._rows(), orient="index").rename_axis("class")
 
     def table(self, caption: str = "", note: str = "") -> Table:
         """Clips and segments, a row per class, and the averages."""
-        columns = [Column("class", is_text=True)]
-        columns += [Column(heading, "clips") for heading in _CLIP_COLUMNS]
-        group = f"{self.scores['segment']:g}-s segments"
-        columns += [Column(heading, group, lower_is_better=heading == "error rate") for heading in _SEGMENT_COLUMNS]
-        rows = []
-        for label, parts in self._rows("average (macro)", "all together (micro)"):
-            clips = [_cell(parts["static"].get(name, math.nan)) for name in _CLIP_COLUMNS.values()]
-            segments = [_cell(parts["dynamic"].get(name, math.nan)) for name in _SEGMENT_COLUMNS.values()]
-            rows.append([Cell(label), *clips, *segments])
-        return Table(columns, rows, caption, note)
+        columns, rows = [Column("class", is_text=True)], self._rows()
+        names = {"static": "clips", "dynamic": f"{self.scores['segment']:g}-s segments"}
+        keys = [key for key in rows["micro"] if not key.startswith("event_")]
+        for key in keys:
+            kind, _, name = key.partition("_")
+            columns.append(Column(_HEADINGS[name], names[kind], lower_is_better=name == "error_rate"))
+        cells = [
+            [Cell(_AVERAGES.get(label, label)), *(Cell(_text(row[key]), _finite(row[key])) for key in keys)]
+            for label, row in rows.items()
+        ]
+        return Table(columns, cells, caption, note)
 
-    def _rows(self, macro: str, micro: str) -> Iterator[tuple[str, dict[str, dict[str, float]]]]:
-        """Rows of tables: their names, and their numbers by `static`, `dynamic` and `event`."""
-        scores = {
-            "static": self.scores["static"]["maximum"],
-            "dynamic": self.scores["dynamic"] or {},
-            "event": self.scores["event"] or {},
-        }
-        for label in self.static_counts.classes:
-            yield label, {kind: part.get("per_class", {}).get(label, {}) for kind, part in scores.items()}
-        for label, average in ((macro, "macro"), (micro, "overall")):
-            yield label, {kind: part.get(average, {}) for kind, part in scores.items()}
+    def _rows(self) -> dict[str, dict[str, float]]:
+        """Numbers of tables: a row per class and average, and in each `static_f1`, `dynamic_recall`, ..."""
+        rows: dict[str, dict[str, float]] = {}
+        for label in (*self.static_counts.classes, "macro", "micro"):
+            rows[label] = {}
+            for kind, scores in (("static", self.maximum), ("dynamic", self.dynamic), ("event", self.event)):
+                ratios = {} if scores is None else vars(_ratios(scores, label))
+                names = [name for name in _HEADINGS if (kind, name) != ("static", "error_rate")]
+                rows[label] |= {f"{kind}_{name}": ratios.get(name, math.nan) for name in names}
+        return rows
 
     def _heading(self) -> str:
         split = self.scores.get("split")
@@ -274,8 +267,15 @@ def _scores(values: Mapping[str, Any]) -> Scores:
     return ClipScores(**{**values, **rows}) if "rule" in values else Scores(**rows)
 
 
-def _cell(value: float) -> Cell:
-    return Cell(_text(value), None if math.isnan(value) else value)
+def _ratios(scores: Scores, label: str) -> Ratios:
+    """A row of scores: of a class, or the average `macro` or `micro`."""
+    if label in scores.per_class:
+        return scores.per_class[label]
+    return scores.macro if label == "macro" else scores.overall
+
+
+def _finite(value: float) -> float | None:
+    return None if math.isnan(value) else value
 
 
 def _text(value: float) -> str:

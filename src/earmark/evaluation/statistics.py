@@ -75,6 +75,7 @@ class Verdict:
 
     `difference` is the first score minus the second, `interval` its confidence interval. `is_different` requires both
     a p-value (adjusted, in a table) of at most 1 - level and an interval without 0. `text` says "better" only then.
+    `lower_is_better` is True for statistics whose name ends in "_rate".
     """
 
     names: tuple[str, str]
@@ -173,7 +174,6 @@ def compare(
     statistic: Statistic = "f1",
     *,
     names: tuple[str, str] = ("A", "B"),
-    lower_is_better: bool | None = None,
     level: float = 0.95,
     repetitions: int = 2000,
     exchanges: int = 2000,
@@ -185,11 +185,6 @@ def compare(
     All exchanges are tried if there are at most `exchanges`, else so many random ones. The interval is a bootstrap
     interval of the difference, with the same resampled clips for both. The test does not include the variance of
     training: see `compare_seeds`.
-
-    Parameters
-    ----------
-    lower_is_better
-        By default True for rates of errors, by the name of the statistic.
 
     Examples
     --------
@@ -216,7 +211,7 @@ def compare(
     as_large = int(np.count_nonzero(~(np.abs(swapped) < abs(difference) - 1e-12)))  # NaN counts as large
     p_value = as_large / len(swapped) if len(swapped) == 2**n else (as_large + 1) / (len(swapped) + 1)
     interval = (float(low), float(high))
-    return _verdict(names, statistic, scores, interval, p_value, level, lower_is_better, f"{n} clips")
+    return _verdict(names, statistic, scores, interval, p_value, level, f"{n} clips")
 
 
 def compare_models(
@@ -224,7 +219,6 @@ def compare_models(
     statistic: Statistic = "f1",
     *,
     against: str | None = None,
-    lower_is_better: bool | None = None,
     level: float = 0.95,
     repetitions: int = 2000,
     seed: int = 0,
@@ -240,11 +234,8 @@ def compare_models(
         raise unknown_name("against", against, models)
     pairs = [pair for pair in itertools.combinations(models, 2) if against is None or against in pair]
     exchanges = max(repetitions, math.ceil(4 * len(pairs) / (1 - level)))
-    options: dict[str, Any] = {"lower_is_better": lower_is_better, "level": level, "repetitions": repetitions}
-    verdicts = [
-        compare(models[a], models[b], statistic, names=(a, b), exchanges=exchanges, seed=seed, **options)
-        for a, b in pairs
-    ]
+    options: dict[str, Any] = {"level": level, "repetitions": repetitions, "exchanges": exchanges, "seed": seed}
+    verdicts = [compare(models[a], models[b], statistic, names=(a, b), **options) for a, b in pairs]
     return adjusted(verdicts, level)
 
 
@@ -267,19 +258,19 @@ def seed_variance(seeds: Sequence[Data], statistic: Statistic = "f1", *, level: 
     _check(level)
     f = _function(statistic)
     scores, pseudo = _pseudo_values(f, seeds)
-    part = _components(scores, pseudo)
+    of_seeds, of_clips, of_both = _mean_squares(scores, pseudo)
     n_seeds, n_clips = pseudo.shape
-    mean_squares = np.array([part.seeds, part.clips, part.both])
-    total = max(part.seeds + part.clips - part.both, part.seeds, part.clips)
-    freedom = np.array([n_seeds - 1, n_clips - 1, (n_seeds - 1) * (n_clips - 1)])
+    total = max(of_seeds + of_clips - of_both, of_seeds, of_clips)
+    freedom = [n_seeds - 1, n_clips - 1, (n_seeds - 1) * (n_clips - 1)]
+    degrees = _satterthwaite(total, [of_seeds, of_clips, of_both], freedom)
     score = float(scores.mean())
     return SeedScore(
         score,
-        _student(score, total / pseudo.size, _satterthwaite(total, mean_squares, freedom), level),
+        _student(score, total / pseudo.size, degrees, level),
         tuple(scores.tolist()),
-        max(0.0, part.seeds - part.both) / n_clips,
-        max(0.0, part.clips - part.both) / n_seeds / n_clips,
-        part.both / n_clips,
+        max(0.0, of_seeds - of_both) / n_clips,
+        max(0.0, of_clips - of_both) / n_seeds / n_clips,
+        of_both / n_clips,
     )
 
 
@@ -289,7 +280,6 @@ def compare_seeds(
     statistic: Statistic = "f1",
     *,
     names: tuple[str, str] = ("A", "B"),
-    lower_is_better: bool | None = None,
     level: float = 0.95,
 ) -> Verdict:
     """Whether two models differ, each trained with several seeds and evaluated on the same clips.
@@ -305,24 +295,17 @@ def compare_seeds(
     over_clips = float(np.var(our_values.mean(axis=0) - their_values.mean(axis=0), ddof=1)) / n_clips
     total, terms, freedom = over_clips, [over_clips], [n_clips - 1]
     for scores, pseudo in ((ours, our_values), (theirs, their_values)):
-        part = _components(scores, pseudo)
-        total += max(0.0, part.seeds - part.both) / pseudo.size
-        terms.append(part.seeds / pseudo.size)
+        of_seeds, _, of_both = _mean_squares(scores, pseudo)
+        total += max(0.0, of_seeds - of_both) / pseudo.size
+        terms.append(of_seeds / pseudo.size)
         freedom.append(len(scores) - 1)
-    degrees = _satterthwaite(total, np.array(terms), np.array(freedom))
-    difference = float(ours.mean() - theirs.mean())
+    degrees = _satterthwaite(total, terms, freedom)
+    means = (float(ours.mean()), float(theirs.mean()))
+    difference = means[0] - means[1]
     interval = _student(difference, total, degrees, level)
     p_value = float(2 * stats.t.sf(abs(difference) / math.sqrt(total), degrees)) if total else float(difference == 0)
     basis = f"{n_clips} clips, {len(a)} and {len(b)} seeds"
-    scores_of = (float(ours.mean()), float(theirs.mean()))
-    return _verdict(names, statistic, scores_of, interval, p_value, level, lower_is_better, basis)
-
-
-@dataclass(frozen=True)
-class _MeanSquares:
-    seeds: float
-    clips: float
-    both: float
+    return _verdict(names, statistic, means, interval, p_value, level, basis)
 
 
 def _pseudo_values(f: Function, seeds: Sequence[Data]) -> tuple[Floats, Floats]:
@@ -347,29 +330,22 @@ def _without_each(f: Function, counts: Data) -> Floats:
     if isinstance(f, ratio) and isinstance(counts, Counts):
         return f.without_each(counts)
     n = _length(counts)
-    values, step = np.empty(n), max(1, _CHUNK // n)
-    for first in range(0, n, step):
-        left_out = np.arange(first, min(first + step, n))
-        weights = np.ones((len(left_out), n))
-        weights[np.arange(len(left_out)), left_out] = 0
-        values[left_out] = _values(f, counts, weights)
-    return values
+    step = max(1, _CHUNK // n)
+    weights = (1.0 - np.eye(min(step, n - first), n, first) for first in range(0, n, step))
+    return np.concatenate([_values(f, counts, w) for w in weights])
 
 
-def _components(scores: Floats, pseudo: Floats) -> _MeanSquares:
-    """Mean squares of a two-way table without replication."""
+def _mean_squares(scores: Floats, pseudo: Floats) -> tuple[float, float, float]:
+    """Mean squares of a two-way table without replication: of seeds, of clips, and of their interaction."""
     n_seeds, n_clips = pseudo.shape
     by_seed, by_clip = pseudo.mean(axis=1, keepdims=True), pseudo.mean(axis=0, keepdims=True)
     rest = pseudo - by_seed - by_clip + pseudo.mean()
-    return _MeanSquares(
-        n_clips * float(np.var(scores, ddof=1)),
-        n_seeds * float(np.var(by_clip, ddof=1)),
-        float(np.sum(rest**2)) / ((n_seeds - 1) * (n_clips - 1)),
-    )
+    of_both = float(np.sum(rest**2)) / ((n_seeds - 1) * (n_clips - 1))
+    return n_clips * float(np.var(scores, ddof=1)), n_seeds * float(np.var(by_clip, ddof=1)), of_both
 
 
-def _satterthwaite(total: float, terms: Floats, freedom: npt.ArrayLike) -> float:
-    spread = float(np.sum(terms**2 / np.asarray(freedom)))
+def _satterthwaite(total: float, terms: Sequence[float], freedom: Sequence[int]) -> float:
+    spread = sum(term**2 / degrees for term, degrees in zip(terms, freedom, strict=True))
     return max(1.0, total**2 / spread) if spread else 1.0
 
 
@@ -385,17 +361,13 @@ def _verdict(
     interval: tuple[float, float],
     p_value: float,
     level: float,
-    lower_is_better: bool | None,
     basis: str,
 ) -> Verdict:
     name = statistic if isinstance(statistic, str) else getattr(statistic, "__name__", "score")
     name = "score" if name == "<lambda>" else name
-    if lower_is_better is None:
-        lower_is_better = name.endswith("_rate")
-    is_different = bool(p_value <= 1 - level and not interval[0] <= 0 <= interval[1])
-    difference = scores[0] - scores[1]
-    is_different = is_different and math.isfinite(difference)
-    return Verdict(names, name, scores, difference, interval, p_value, is_different, lower_is_better, basis)
+    difference, has_zero = scores[0] - scores[1], interval[0] <= 0 <= interval[1]
+    is_different = p_value <= 1 - level and not has_zero and math.isfinite(difference)
+    return Verdict(names, name, scores, difference, interval, p_value, is_different, name.endswith("_rate"), basis)
 
 
 def _function(statistic: Statistic) -> Function:
