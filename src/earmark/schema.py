@@ -9,8 +9,8 @@
 
 A record is a frozen dataclass that pydantic checks. Types are strict: "3" is not a number, 1 is not true, 2.0 is not a
 whole number; a whole number is a valid number, and a NumPy scalar counts as the Python one. Unknown keys, NaN and
-infinity are refused (`allow_inf_nan=True` in a field admits the latter two). Whatever is wrong raises an `EarmarkError`
-with one line, never pydantic's `ValidationError`.
+infinity are refused (`allow_inf_nan=True` in a field admits both). Every mistake raises an `EarmarkError` with one
+line, never pydantic's `ValidationError`.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ _BOUNDS = {
 
 @dataclass_transform(frozen_default=True, field_specifiers=(Field,))
 def record(cls: type[T]) -> type[T]:
-    """Class decorator: a frozen dataclass whose fields are checked when it is made."""
+    """Class decorator: a frozen dataclass whose fields are checked when it is created."""
 
-    def core_schema(own: type[T], source: Any, handler: Callable[[Any], Any]) -> Any:
+    def core_schema(_: type[T], source: Any, handler: Callable[[Any], Any]) -> Any:
         schema = handler(source)
         inner = schema
         while inner["type"] != "dataclass":  # a definition or a validator around it
@@ -88,16 +88,16 @@ def record(cls: type[T]) -> type[T]:
 
 
 def parse(kind: type[T], value: object, *, where: str | Path = "", error: type[EarmarkError] = DataError) -> T:
-    """Check plain data, as read from TOML or JSON, and build what they describe.
+    """Check plain data, as read from TOML or JSON, and convert them to a type.
 
     Parameters
     ----------
     kind
         A record, or any type that pydantic knows: `dict[str, float]`.
     where
-        The file, and perhaps the line, that the value comes from; stands in front of the message.
+        The file, and perhaps the line, that the value comes from; the message begins with it.
     error
-        What to raise.
+        The class of errors to raise.
 
     >>> parse(dict[str, int], {"clips": 3})
     {'clips': 3}
@@ -177,7 +177,7 @@ def _short(value: object) -> str:
 
 
 def _at(root: Mapping[str, Any], path: tuple[int | str, ...]) -> dict[str, Any]:
-    """The part of a JSON schema that describes the value at a path; empty where it says nothing."""
+    """The part of a JSON schema that describes the value at a path; empty if there is none."""
     node = _resolved(root, root)
     for step in path:
         options = [_resolved(option, root) for option in node.get("anyOf", [node])]
@@ -197,7 +197,7 @@ def _resolved(node: Mapping[str, Any], root: Mapping[str, Any]) -> dict[str, Any
 
 
 def _expected(node: Mapping[str, Any], root: Mapping[str, Any]) -> str:
-    """What a JSON schema asks for, in words.
+    """A description of the values that a JSON schema allows.
 
     >>> _expected({"type": "integer", "minimum": 1}, {})
     'a whole number of at least 1'
@@ -242,7 +242,7 @@ def load_toml(kind: str, source: str | Path, folder: str) -> dict[str, Any]:
     Parameters
     ----------
     kind
-        What it is, in messages: "recipe".
+        The name of such files in messages: "recipe".
     """
     if Path(source).suffix != ".toml":
         embedded = embedded_toml(folder)

@@ -5,7 +5,7 @@ True where a frame is real. Every operator is a PyTorch module, built by `create
 
     P = pool(p, mask, embedding=h)      (bags, classes)
     w = pool.weights(p, mask)           responsibilities, where P is a weighted mean
-    loss = loss + pool.penalty()        what the operator asks of the loss
+    loss = loss + pool.penalty()        the operator's term in the loss
     pool.project()                      after each step of the optimiser
     s = pool.stream()                   an endless recording, exactly: s.update(chunk), s.value(), s.merge(other)
 

@@ -1,7 +1,7 @@
 """Eq. (8) as one differentiable function, three ways.
 
 - The formula itself, by torch.softmax, for small bags and wherever PyTorch must see through it: compilation, export,
-  vmap, second derivatives. On small bags nothing beats it: its cost is the number of operations, not their size.
+  vmap, second derivatives. It is the fastest on small bags, where the number of operations counts, not their size.
 - In blocks, for large bags on a CPU: every intermediate stays in the cache, and only p is kept for the backward pass.
 - As Triton kernels, for large or padded bags on a GPU: p is read once forward and once backward.
 
@@ -24,13 +24,13 @@ __all__ = ["autopool", "has_kernels", "is_transformed"]
 
 BLOCK_ELEMENTS = 1 << 18
 """Elements per thread and block on a CPU: a megabyte of float32. Smaller blocks are no faster, and every operation on a
-block makes the threads wait for each other, which is dear on a busy machine."""
+block makes the threads wait for each other, which is expensive on a busy machine."""
 LARGE_ELEMENTS = 1 << 20
-"""From here on (on a CPU: for each thread), the other ways pay for the Python that runs them."""
+"""From this size (on a CPU: per thread), the other two are faster despite their overhead in Python."""
 
 
 def is_transformed(p: Tensor) -> bool:
-    """Whether p stands for something else: while compiling, exporting, or under vmap and its like."""
+    """Whether p is symbolic: while compiling or exporting, or under vmap and similar transforms."""
     return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active() or p.is_meta
 
 

@@ -1,9 +1,9 @@
 """Eq. (8) and its gradients as Triton kernels: p is read once forward, once backward, and nothing of its size is kept.
 
-One program takes a stretch of one bag's frames, BLOCK_T rows of BLOCK_C classes at a time. Each of its lanes keeps its
-own running soft-max (reference, mass, moment) over the rows it meets, so that the loop has one exponential per element
-and no exchange between threads; lanes are merged once, at the end. Long bags are cut among programs (`splits`), and a
-second, tiny kernel merges what they found.
+One program processes a range of one bag's frames, BLOCK_T rows of BLOCK_C classes at a time. Each of its lanes keeps a
+running soft-max (reference, mass, moment) over its rows, so that the loop has one exponential per element and no
+exchange between threads; lanes are merged once, at the end. Long bags are split among programs (`splits`), and a
+second, tiny kernel merges their results.
 
 alpha < 0 is folded away by u = sign(alpha) p and beta = |alpha|: the greatest weight is then always at the greatest u.
 """
@@ -28,10 +28,10 @@ except ImportError:  # a CPU build of PyTorch
 __all__ = ["available", "backward", "forward"]
 
 NOTHING = -2.0
-"""The reference of a lane that has met no frame: below every u in [-1, 1]."""
+"""The reference of a lane without any frame: below every u in [-1, 1]."""
 TILE_ELEMENTS = 4096
 PROGRAMS_WANTED = 1024
-"""Enough stretches to fill a large GPU several times over."""
+"""Enough programs to fill a large GPU several times over."""
 MOST_SPLITS = 128
 
 
@@ -146,7 +146,7 @@ if triton is not None:
 
 @functools.cache
 def available() -> bool:
-    """Whether the kernels can run here: Triton needs a C compiler to make its launcher."""
+    """Whether the kernels can run here: Triton needs a C compiler to build its launcher."""
     if triton is None:
         return False
     if not any(shutil.which(cc) for cc in ("cc", "gcc", "clang")):

@@ -1,4 +1,4 @@
-"""Other people's means of frame probabilities.
+"""Means of frame probabilities from the literature.
 
 linear, power               weighted by p, or by p to a learned power
 lse, gm                     log-mean-exp and the generalised mean

@@ -14,7 +14,6 @@ import math
 from collections.abc import Sequence
 from functools import partial
 from numbers import Real
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -50,9 +49,9 @@ def mean_weights(p: Tensor, mask: Tensor | None) -> Tensor:
 class MaxPool(WeightedPool):
     """The largest frame: P = max over t of p_t, Eq. (2).
 
-    What multiple-instance learning means by a positive bag, and hard to train: all responsibility, hence all gradient,
-    goes to one frame (Eq. (5)), which early in training is a random one. Frames that tie for the maximum share it
-    evenly, one element of the sub-differential.
+    The definition of a positive bag in multiple-instance learning, but hard to train: all responsibility, hence all
+    gradient, goes to one frame (Eq. (5)), which early in training is a random one. Frames that tie for the maximum
+    share it evenly, one element of the sub-differential.
 
     Limits: the limit of `auto` for alpha -> +inf. One frame of noise makes a bag positive.
 
@@ -290,10 +289,6 @@ class ConstrainedAutoPool(AutoPool):
         low, high = self._bounds(self.longest.reshape(1, 1))
         cut = self.alpha.clamp(low[0].to(self.alpha), high[0].to(self.alpha))
         self.alpha.copy_(torch.where(self.longest > 0, cut, self.alpha))  # no branch: this can be part of a CUDA graph
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        state_dict.setdefault(f"{prefix}longest", self.longest)  # the first model files were written without it
-        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def extra_repr(self) -> str:
         bound = (

@@ -1,9 +1,8 @@
 """Pooling a recording that arrives in pieces: exact, in constant memory, in any order of merging.
 
-A `Stream` checks what it is given, reduces each chunk to a small state and adds that to what it remembers. Which state
-is enough depends on the operator; a `Summary` knows how to make one from frames, how to add two, and how to read the
-result off. Adding states is associative, so a cluster can pool a recording in pieces and merge the pieces' streams
-pairwise.
+A `Stream` checks its input, reduces each chunk to a small state and adds that to its own. The state depends on the
+operator; a `Summary` computes one from frames, adds two, and computes the result from one. Adding states is
+associative, so a cluster can pool a recording in pieces and merge the pieces' streams pairwise.
 
 State is kept in float64, whatever the chunks' dtype, so that a million small chunks add up to what one large one gives.
 """

@@ -1,6 +1,6 @@
-"""Operators that look at more than one frame's probability: its embedding, or its neighbours.
+"""Operators that use more than a frame's probability: its embedding, or its neighbours.
 
-    attention, gated-attention      weights from what the frame looks like
+    attention, gated-attention      weights from the embedding of the frame
     hierarchical                    pooled in segments first, then over segments
 
 The attention here is at decision level: it weighs the frames' probabilities, so that those keep their meaning (section

@@ -1,4 +1,4 @@
-"""Other people's votes: a bag's probability from its frames' without being a mean of them.
+"""Operators from the literature that are not means: the frames vote.
 
 noisy-or        at least one frame fires
 isr             the same, by odds
