@@ -24,7 +24,7 @@ from earmark.features import FeatureConfig
 from earmark.formats import read_labels
 from earmark.report import figures, results
 from earmark.report.mistakes import show_mistake, worst_mistakes
-from earmark.report.pages import fill_page, fill_text, inline_svg, write_text
+from earmark.report.pages import fill_page, fill_text, inline_svg, write_tables, write_text
 from earmark.report.results import Run
 from earmark.report.tables import alpha_table, class_table, comparison_table, required_activity
 from earmark.tables import Table
@@ -65,9 +65,7 @@ def write_report(
     if out.suffix.lower() not in (".html", ".htm"):
         raise ArgumentError(f"{out}: expected the name of an HTML file, ending in .html")
     report_progress = on_progress or (lambda done, total: None)
-    report_progress(0, _STEPS)
     comparison = runs if isinstance(runs, Comparison) else _compare(runs)
-    extra = extra or {}
     records = [results.read_run(saved, entry.name) for entry in comparison.entries for saved in entry.judgements]
     material = _open_material(records[0].saved, data)
     report_progress(1, _STEPS)
@@ -75,14 +73,14 @@ def write_report(
     report_progress(2, _STEPS)
     mistakes, mistakes_note = _show_mistakes(comparison, records, material)
     report_progress(3, _STEPS)
-    notes = [*comparison.notes, *(str(note) for run in records for note in run.saved.scores.get("notes") or ())]
+    extra = extra or {}
     values = {
         "title": title or _title(comparison),
         "comparison": comparison,
         "runs": records,
         "lead": fill_text("lead.txt.j2", comparison=comparison, runs=records),
         "verdict": fill_text("verdict.txt.j2", comparison=comparison, untested=None),
-        "notes": list(dict.fromkeys(notes)),
+        "notes": _notes(comparison, records),
         "learning": _learning_curves(records),
         "threshold": figures.common_threshold(comparison.entries),
         "example": _alpha_example(comparison, material),
@@ -93,14 +91,16 @@ def write_report(
         "tables": {**tables, **extra.get("tables", {})},
         "drawings": {**drawings, **extra.get("drawings", {})},
     }
-    texts = {
-        out: fill_page(template, **values),
-        out.with_suffix(".md"): _to_markdown(values["title"], values["verdict"], values["tables"].values()),
-        out.with_suffix(".tex"): _to_latex(values["title"], values["tables"].values()),
-    }
-    written = [write_text(path, text) for path, text in texts.items()]
+    written = [write_text(out, fill_page(template, **values))]
+    shown = {"title": values["title"], "text": values["verdict"]}
+    written += write_tables(out.with_suffix(""), values["tables"].values(), latex_intervals=False, **shown)
     report_progress(_STEPS, _STEPS)
     return written
+
+
+def _notes(comparison: Comparison, runs: Sequence[Run]) -> list[str]:
+    notes = [*comparison.notes, *(str(note) for run in runs for note in run.saved.scores.get("notes") or ())]
+    return list(dict.fromkeys(notes))
 
 
 def _compare(runs: Iterable[Path | Entry]) -> Comparison:
@@ -228,17 +228,3 @@ def _show_mistakes(
 
 def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
-
-
-def _to_markdown(title: str, verdict: str, tables: Iterable[Table]) -> str:
-    parts = [f"# {title}", verdict]
-    for table in tables:
-        parts += [f"## {table.caption}", table.to_markdown(intervals=True), table.note]
-    return "\n\n".join(filter(None, parts)) + "\n"
-
-
-def _to_latex(title: str, tables: Iterable[Table]) -> str:
-    parts = [f"% {' '.join(title.split())}", "% needs: \\usepackage{booktabs}"]
-    for table in tables:
-        parts += ["", f"% {table.caption}. {table.note}".rstrip(), table.to_latex()]
-    return "\n".join(parts) + "\n"
