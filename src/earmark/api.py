@@ -113,7 +113,7 @@ def train(
     is_resumed = check_folder(folder, resume=resume)  # before computing features
     if recipe is None:
         recipe = folder / "config.toml" if is_resumed else "paper"
-    chosen = load_recipe(recipe).changed({**pool_changes(pool), **(settings or {})})
+    chosen = load_recipe(os.fspath(recipe)).changed({**pool_changes(pool), **(settings or {})})
     collection = data if isinstance(data, Collection) else open_data(os.fspath(data))
     source = "" if isinstance(data, Collection) else os.fspath(data)
     fabric = make_fabric(chosen, devices=compute.devices, nodes=compute.nodes)
@@ -195,7 +195,7 @@ def evaluate(
     evaluation.save(folder)
     for stem, figure in plots.evaluation_figures(evaluation, table, name).items():
         plots.save(figure, folder / "figures" / stem)
-    return replace(evaluation, folder=folder)
+    return replace(evaluation, _folder=folder)
 
 
 def compare(runs: Iterable[AnyPath], *, out: AnyPath | None = None, level: float = 0.95) -> Comparison:
@@ -269,7 +269,15 @@ def synth(
     """
     from earmark.synthesis import synthesise
 
-    return synthesise(source, out, bank=soundbank, clips=clips, seed=seed, workers=workers, on_progress=on_progress)
+    return synthesise(
+        os.fspath(source),
+        Path(out),
+        bank=None if soundbank is None else Path(soundbank),
+        clips=clips,
+        seed=seed,
+        workers=workers,
+        on_progress=on_progress,
+    )
 
 
 def is_model(path: Path) -> bool:

@@ -48,7 +48,7 @@ def demo(
         f"that say which sounds are in a clip, and never when, {len(SYSTEMS)} pooling operators learn to find them.\n"
     )
     with live_display(quiet=as_json) as display:
-        story = run(out, clips=clips, changes=parse_changes(None, change or []), on_progress=display)
+        story = run(out, clips=clips, changes=parse_changes(change or []), on_progress=display)
     if as_json:
         print(json_text(_as_dict(story)))
         return

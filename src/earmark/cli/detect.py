@@ -107,7 +107,7 @@ def detect(
                 raise ArgumentError(f"{name} needs a folder to write to: give --out too")
     horizon = None if presence is None else _horizon(presence)
     changes = {"threshold": threshold, "median": median, "min_duration": min_duration, "min_gap": min_gap}
-    changes = {name: value for name, value in changes.items() if value is not None}
+    changed: dict[str, Any] = {name: value for name, value in changes.items() if value is not None}
     if thresholds is not None and threshold is not None:
         raise ArgumentError("--threshold and --thresholds do not go together; give one of them")
     if figure and out is not None:
@@ -119,7 +119,7 @@ def detect(
 
     detector = load(model)
     decoder = Decoder() if thresholds is None else load_decoder(thresholds, detector.classes)
-    decoder = replace(decoder, **changes)
+    decoder = replace(decoder, **changed)
     if live:
         detect_live(detector, str(audio[0]), decoder, out=out, formats=formats, as_json=as_json, **for_live)
         return

@@ -86,6 +86,6 @@ def evaluate(
         print(json_text(evaluation.to_dict()))
         return
     print(evaluation)
-    if evaluation.folder is not None:
+    if evaluation.is_saved:
         print(f"Scores: {evaluation.folder / 'scores.json'}; events: {evaluation.folder / 'events.tsv'}")
         print(f"Figures: {evaluation.folder / 'figures'}")

@@ -72,6 +72,11 @@ class Evaluation:
     _recordings: Sequence[RecordingScores] = field(default=(), repr=False)
 
     @property
+    def is_saved(self) -> bool:
+        """Whether it has a folder."""
+        return self._folder is not None
+
+    @property
     def folder(self) -> Path:
         """Where it is saved; an error if it is not."""
         if self._folder is None:

@@ -158,7 +158,7 @@ def _run_one(
     cache: Path,
     *,
     threads: int | None = None,
-    on_progress: OnProgress | None = None,
+    on_progress: OnProgress = ignore_progress,
 ) -> bool:
     """Run a cell with a share of the cores; False if it was interrupted."""
     if threads is not None:

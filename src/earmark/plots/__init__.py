@@ -12,6 +12,7 @@ a search).
 
 from earmark.plots.clip import clip_figure
 from earmark.plots.data import event_durations
+from earmark.plots.evaluation import evaluation_figures
 from earmark.plots.pooling import alpha_against_share, responsibilities, weight_bounds_by_size
 from earmark.plots.recording import recording_figure
 from earmark.plots.scores import f1_by_class, learned_alpha, precision_recall
@@ -24,6 +25,7 @@ __all__ = [
     "STYLE",
     "alpha_against_share",
     "clip_figure",
+    "evaluation_figures",
     "event_durations",
     "f1_by_class",
     "learned_alpha",

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
@@ -52,17 +53,13 @@ def clip_figure(
     Parameters
     ----------
     spectrogram : (bands, frames), dB
-    features
-        Of the spectrogram, for its hop and its frequencies.
+    features : of the spectrogram, for its hop and its frequencies
     reference
         Labels of the clip; None if unknown, as in detection, for a figure without this panel.
     likelihoods : model -> (frames, classes), in [0, 1]
-    classes
-        Names of the columns.
-    duration
-        Of the clip, in seconds; by default that of the spectrogram.
-    p_hop
-        Seconds between frames of likelihoods; by default that of the spectrogram.
+    classes : names of the columns of likelihoods
+    duration, p_hop
+        Of the clip, and between frames of likelihoods, in seconds; by default those of the spectrogram.
     events : model -> detected events
         Drawn as black lines under the likelihoods.
     only
@@ -72,39 +69,29 @@ def clip_figure(
     if x.ndim != 2 or len(x) != features.n_bands or not x.shape[1]:
         raise DataError(f"spectrogram: expected ({features.n_bands} bands, frames), got an array of shape {x.shape}")
     shown = list(classes) if only is None else list(only)
-    for label in shown:
-        if label not in classes:
-            raise unknown_name("class", label, classes)
-    said = {name: _checked(name, p, len(classes)) for name, p in likelihoods.items()}
+    _check_names("class", shown, classes)
+    _check_names("model", events or {}, likelihoods)
     columns = [list(classes).index(label) for label in shown]
+    values = {name: _checked(name, p, len(classes)) for name, p in likelihoods.items()}
     truth = None if reference is None else _rows_of("reference", reference, classes)
-    for name in events or {}:
-        if name not in likelihoods:
-            raise unknown_name("model", name, likelihoods)
-    found = {name: _rows_of(f"events of {name!r}", rows, classes) for name, rows in (events or {}).items()}
+    detected = {name: _rows_of(f"events of {name!r}", rows, classes) for name, rows in (events or {}).items()}
     end = x.shape[1] * features.hop if duration is None else duration
     unit, scale, _ = next(u for u in _UNITS if end <= u[2])
     with mpl.rc_context(STYLE):
-        heights = [1.3] + [0.14 * len(shown) + 0.1] * ((truth is not None) + len(said))
+        heights = [1.3] + [0.14 * len(shown) + 0.1] * ((truth is not None) + len(values))
         figure = Figure(figsize=(PAGE * 0.8, sum(heights) + 0.25 * len(heights) + 0.35))
         panels = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
         _draw_spectrogram(figure, panels[0], x, features, scale)
         if truth is not None:
             _draw_reference(panels[1], truth, shown, scale, end)
-        images = []
-        for axes, (name, p) in zip(panels[len(panels) - len(said) :], said.items(), strict=True):
+        last = list(panels[len(panels) - len(values) :])
+        for axes, (name, p) in zip(last, values.items(), strict=True):
             axes.set_title(readable(name, 60), loc="left")
-            span = (0, len(p) * (p_hop or features.hop) / scale, len(shown) - 0.5, -0.5)
-            images.append(axes.imshow(_thinned(p.T[columns]), cmap="Blues", vmin=0, vmax=1, extent=span, **_IMAGE))
-            axes.hlines(np.arange(len(shown)) - 0.5, 0, end / scale, color="white", lw=1.5)
-            _draw_boxes(axes, truth or [], found.get(name, []), shown, scale)
-            if len(images) == 1:
-                _explain(axes, bool(truth), bool(found))
-            _name_rows(axes, shown)
-            axes.grid(False)
-        if images:
-            bar = figure.colorbar(images[0], ax=list(panels[-len(said) :]), pad=0.01, fraction=0.03, label="likelihood")
-            bar.outline.set_visible(False)
+            image = _draw_likelihoods(axes, p.T[columns], len(p) * (p_hop or features.hop) / scale, end / scale)
+            _draw_boxes(axes, truth or [], detected.get(name, []), shown, scale)
+        if values:
+            _explain(last[0], bool(truth), bool(detected))
+            _colorbar(figure, image, last, "likelihood")
         panels[-1].set(xlabel=f"time ({unit})", xlim=(0, end / scale))
     return figure
 
@@ -127,6 +114,12 @@ def within(rows: Iterable[Label], onset: float, offset: float) -> list[Label]:
     return shifted
 
 
+def _check_names(kind: str, names: Iterable[str], known: Iterable[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise unknown_name(kind, name, known)
+
+
 def _checked(name: str, p: npt.ArrayLike, n_classes: int) -> Floats:
     values = np.asarray(p)
     if values.ndim != 2 or values.shape[1] != n_classes:
@@ -141,17 +134,14 @@ def _rows_of(what: str, labels: Labels, classes: Sequence[str]) -> list[Label]:
     table = as_table(labels)
     if len({row.filename for row in table}) > 1:
         raise ArgumentError(f"{what}: expected labels of one clip, got {len(table.filenames)} files; use select()")
-    for row in table:
-        if row.label not in classes:
-            raise unknown_name(f"label of the {what}", row.label, classes)
+    _check_names(f"label of the {what}", (row.label for row in table), classes)
     return [row for row in table if row.present]
 
 
 def _draw_spectrogram(figure: Figure, axes: Axes, x: Floats, features: FeatureConfig, scale: float) -> None:
     span = (0, x.shape[1] * features.hop / scale, -0.5, len(x) - 0.5)
     image = axes.imshow(_thinned(x), cmap="magma", extent=span, origin="lower", **_IMAGE)
-    bar = figure.colorbar(image, ax=axes, pad=0.01, fraction=0.03, label="dB")
-    bar.outline.set_visible(False)
+    _colorbar(figure, image, [axes], "dB")
     filters = mel_matrix(features)
     bins = np.linspace(0, features.rate / 2, filters.shape[1])
     centres = filters @ bins / filters.sum(axis=1)
@@ -164,6 +154,18 @@ def _draw_spectrogram(figure: Figure, axes: Axes, x: Floats, features: FeatureCo
     axes.set_ylabel("frequency (kHz)")
     axes.grid(False)
     axes.tick_params(bottom=False)
+
+
+def _draw_likelihoods(axes: Axes, p: Floats, length: float, end: float) -> AxesImage:
+    """Draw p (classes, frames), with white lines between classes."""
+    span = (0, length, len(p) - 0.5, -0.5)
+    image = axes.imshow(_thinned(p), cmap="Blues", vmin=0, vmax=1, extent=span, **_IMAGE)
+    axes.hlines(np.arange(len(p)) - 0.5, 0, end, color="white", lw=1.5)
+    return image
+
+
+def _colorbar(figure: Figure, image: AxesImage, axes: list[Axes], label: str) -> None:
+    figure.colorbar(image, ax=axes, pad=0.01, fraction=0.03, label=label).outline.set_visible(False)
 
 
 def _draw_reference(axes: Axes, truth: list[Label], shown: list[str], scale: float, end: float) -> None:
@@ -189,6 +191,8 @@ def _draw_boxes(axes: Axes, truth: list[Label], found: list[Label], shown: list[
     for row in found:
         if row.onset is not None and row.offset is not None and row.label in shown:
             axes.plot([row.onset / scale, row.offset / scale], [shown.index(row.label) + 0.42] * 2, **_LINE)
+    _name_rows(axes, shown)
+    axes.grid(False)
 
 
 def _explain(axes: Axes, boxes: bool, lines: bool) -> None:

@@ -40,7 +40,7 @@ from earmark.reporting.grid_tables import (
     mean_scores,
     published_tables,
 )
-from earmark.reporting.pages import fill_page, fill_text, inline_svg, write_text
+from earmark.reporting.pages import fill_page, fill_text, inline_svg, write_tables, write_text
 from earmark.reporting.results import bag_frames, class_f1, dense_probabilities, learned_alphas
 from earmark.reporting.runs import write_report
 from earmark.settings import Settings
@@ -83,19 +83,18 @@ def write_grid_report(
     if not rows:
         raise DataError(f"{out}: no run of this grid is finished")
     steps = len(grid.judgements) + 2
-    make_folder(out)
-    write_results(rows, out / "results.csv")
-    written = [out / "results.csv"]
+    written = [make_folder(out) / "results.csv"]
+    write_results(rows, written[0])
     evaluations: list[_Evaluation] = []
     for name in grid.judgements:
         on_progress(Progress("report", len(evaluations), steps, "steps"))
         evaluations.append(_evaluation(grid, rows, name))
-        written += _write_tables([evaluations[-1].table], out / f"table-{name}")
+        written += write_tables(out / f"table-{name}", [evaluations[-1].table])
     on_progress(Progress("report", steps - 2, steps, "steps"))
     intervals = {e.name: e.intervals for e in evaluations}
     published = published_tables(grid, rows, intervals[grid.published.judgement] if grid.published else {})
     if published:
-        written += _write_tables(published, out / "published")
+        written += write_tables(out / "published", published)
     drawings = {}
     for name, figure in _figures(grid, rows, evaluations).items():
         written += plots.save(figure, out / "figures" / _FILES[name])
@@ -104,6 +103,7 @@ def write_grid_report(
     first = evaluations[0]
     values = {
         "title": grid.title,
+        "verdict": first.verdict,
         "published": published,
         "others": [evaluation.table for evaluation in evaluations[1:]],
         "differences": _differences(grid, rows, describe_data(grid, out)),
@@ -117,7 +117,6 @@ def write_grid_report(
     if first.comparison is None:  # folds have different clips
         written.append(write_text(page, fill_page("folds.html.j2", **values)))
     else:
-        values["verdict"] = first.verdict
         written += write_report(first.comparison, page, data=grid.source, template="grid.html.j2", extra=values)
     on_progress(Progress("report", steps, steps, "steps"))
     return written
@@ -317,13 +316,3 @@ def _published_figure(grid: Grid, rows: Sequence[Row], evaluations: Sequence[_Ev
         values[name] = {system: mean_scores(ours[system])["dynamic_f1"] for system in values[published.table]}
         bars[name] = {system: intervals[system] for system in values[name] if np.isfinite(intervals[system]).all()}
     return plots.f1_by_class(values, bars)
-
-
-def _write_tables(tables: Sequence[Table], path: Path) -> list[Path]:
-    """Write tables one below the other, as Markdown and LaTeX."""
-    markdown = [part for t in tables for part in (f"**{t.caption}**", t.to_markdown(intervals=True), t.note) if part]
-    latex = [part for t in tables for part in (f"% {t.caption}. {t.note}".rstrip(), t.to_latex(intervals=True))]
-    return [
-        write_text(path.parent / f"{path.name}.md", "\n\n".join(markdown) + "\n"),
-        write_text(path.parent / f"{path.name}.tex", "\n".join(["% needs: \\usepackage{booktabs}", *latex]) + "\n"),
-    ]

@@ -10,6 +10,7 @@ import base64
 import io
 import re
 import warnings
+from collections.abc import Iterable
 from datetime import date
 from functools import cache
 from importlib.metadata import version
@@ -23,13 +24,13 @@ from markupsafe import Markup
 
 from earmark import audio
 from earmark.files import make_folder, written_whole
-from earmark.tables import short_number
+from earmark.tables import Table, short_number
 from earmark.text import compact, counted, duration_text, listed, percent, plural, printable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["fill_page", "fill_text", "inline_audio", "inline_png", "inline_svg", "write_text"]
+__all__ = ["fill_page", "fill_text", "inline_audio", "inline_png", "inline_svg", "write_tables", "write_text"]
 
 _AUDIO_RATE = 32000  # Hz, one that MP3 supports
 _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
@@ -66,6 +67,23 @@ def write_text(path: Path, text: str) -> Path:
     with written_whole(path) as draft:
         draft.write_text(text, encoding="utf-8", errors="replace")
     return path
+
+
+def write_tables(
+    path: Path, tables: Iterable[Table], *, title: str = "", text: str = "", latex_intervals: bool = True
+) -> list[Path]:
+    """Write tables one below the other to `path`.md and `path`.tex, below an optional title and text."""
+    markdown = [f"# {title}", text] if title else []
+    latex = [f"% {' '.join(title.split())}"] if title else []
+    latex.append("% needs: \\usepackage{booktabs}")
+    for table in tables:
+        caption = f"## {table.caption}" if title else f"**{table.caption}**"
+        markdown += [caption, table.to_markdown(intervals=True), table.note]
+        latex += ["", f"% {table.caption}. {table.note}".rstrip(), table.to_latex(intervals=latex_intervals)]
+    return [
+        write_text(path.parent / f"{path.name}.md", "\n\n".join(filter(None, markdown)) + "\n"),
+        write_text(path.parent / f"{path.name}.tex", "\n".join(latex) + "\n"),
+    ]
 
 
 def inline_svg(figure: Figure, description: str) -> Markup:

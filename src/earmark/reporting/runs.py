@@ -25,7 +25,7 @@ from earmark.formats import read_labels
 from earmark.progress import OnProgress, Progress, ignore_progress
 from earmark.reporting import figures, results
 from earmark.reporting.mistakes import show_mistake, worst_mistakes
-from earmark.reporting.pages import fill_page, fill_text, inline_svg, write_text
+from earmark.reporting.pages import fill_page, fill_text, inline_svg, write_tables, write_text
 from earmark.reporting.results import Run
 from earmark.reporting.tables import alpha_table, class_table, required_activity
 from earmark.tables import Table
@@ -63,9 +63,7 @@ def write_report(
     """
     if out.suffix.lower() not in (".html", ".htm"):
         raise ArgumentError(f"{out}: expected the name of an HTML file, ending in .html")
-    on_progress(Progress("report", 0, _STEPS, "steps"))
     comparison = runs if isinstance(runs, Comparison) else _compare(runs)
-    extra = extra or {}
     records = [results.read_run(saved, entry.name) for entry in comparison.entries for saved in entry.evaluations]
     material = _open_material(records[0].saved, data)
     on_progress(Progress("report", 1, _STEPS, "steps"))
@@ -73,14 +71,14 @@ def write_report(
     on_progress(Progress("report", 2, _STEPS, "steps"))
     mistakes, mistakes_note = _show_mistakes(comparison, records, material)
     on_progress(Progress("report", 3, _STEPS, "steps"))
-    notes = [*comparison.notes, *(str(note) for run in records for note in run.saved.scores.get("notes") or ())]
+    extra = extra or {}
     values = {
         "title": title or _title(comparison),
         "comparison": comparison,
         "runs": records,
         "lead": fill_text("lead.txt.j2", comparison=comparison, runs=records),
         "verdict": fill_text("verdict.txt.j2", comparison=comparison, untested=None),
-        "notes": list(dict.fromkeys(notes)),
+        "notes": _notes(comparison, records),
         "learning": _learning_curves(records),
         "threshold": figures.common_threshold(comparison.entries),
         "example": _alpha_example(comparison, material),
@@ -91,14 +89,16 @@ def write_report(
         "tables": {**tables, **extra.get("tables", {})},
         "drawings": {**drawings, **extra.get("drawings", {})},
     }
-    texts = {
-        out: fill_page(template, **values),
-        out.with_suffix(".md"): _to_markdown(values["title"], values["verdict"], values["tables"].values()),
-        out.with_suffix(".tex"): _to_latex(values["title"], values["tables"].values()),
-    }
-    written = [write_text(path, text) for path, text in texts.items()]
+    written = [write_text(out, fill_page(template, **values))]
+    shown = {"title": values["title"], "text": values["verdict"]}
+    written += write_tables(out.with_suffix(""), values["tables"].values(), latex_intervals=False, **shown)
     on_progress(Progress("report", _STEPS, _STEPS, "steps"))
     return written
+
+
+def _notes(comparison: Comparison, runs: Sequence[Run]) -> list[str]:
+    notes = [*comparison.notes, *(str(note) for run in runs for note in run.saved.scores.get("notes") or ())]
+    return list(dict.fromkeys(notes))
 
 
 def _compare(runs: Iterable[Path | Entry]) -> Comparison:
@@ -226,17 +226,3 @@ def _show_mistakes(
 
 def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
-
-
-def _to_markdown(title: str, verdict: str, tables: Iterable[Table]) -> str:
-    parts = [f"# {title}", verdict]
-    for table in tables:
-        parts += [f"## {table.caption}", table.to_markdown(intervals=True), table.note]
-    return "\n\n".join(filter(None, parts)) + "\n"
-
-
-def _to_latex(title: str, tables: Iterable[Table]) -> str:
-    parts = [f"% {' '.join(title.split())}", "% needs: \\usepackage{booktabs}"]
-    for table in tables:
-        parts += ["", f"% {table.caption}. {table.note}".rstrip(), table.to_latex()]
-    return "\n".join(parts) + "\n"
