@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Generator, Hashable, Iterable,
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
+from itertools import islice
 from multiprocessing import parent_process
 from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any, TypeVar
@@ -80,21 +81,13 @@ def parallel_map(
         with pool as executor:
 
             def submit(item: Item) -> Future[Result]:
-                try:
-                    return executor.submit(task, item)
-                except BrokenProcessPool as error:
-                    raise _worker_died() from error
-
-            def wait_briefly(running: Collection[Future[Result]]) -> Iterable[Future[Result]]:
-                return wait(running, _POLL_INTERVAL, FIRST_COMPLETED).done
+                return executor.submit(task, item)
 
             bound = limit or 2 * workers
-            with closing(in_flight(items, submit, wait_briefly, Future.cancel, limit=lambda: bound)) as finished:
+            with closing(in_flight(items, submit, _wait, Future.cancel, limit=lambda: bound)) as finished:
                 for item, future in finished:
                     error = future.exception()
-                    if isinstance(error, BrokenProcessPool):
-                        raise _worker_died() from error
-                    if error is not None and not isinstance(error, Exception):
+                    if error is not None and (isinstance(error, BrokenProcessPool) or not isinstance(error, Exception)):
                         raise error
                     yield item, future.result() if error is None else error
 
@@ -120,24 +113,24 @@ def in_flight(
     """
     source = iter(items)
     running: dict[Handle, Item] = {}
-    is_exhausted = False
     with interruptible() as interruption:
         try:
-            while running or not is_exhausted:
+            while True:
                 interruption.check()
-                while not is_exhausted and len(running) < limit():
-                    try:
-                        item = next(source)
-                    except StopIteration:
-                        is_exhausted = True
-                    else:
-                        running[submit(item)] = item
-                for handle in wait(running) if running else ():
+                for item in islice(source, max(0, limit() - len(running))):
+                    running[submit(item)] = item
+                if not running:
+                    break
+                for handle in wait(running):
                     yield running.pop(handle), handle
         finally:
             for handle in running:
                 cancel(handle)
     interruption.check()
+
+
+def _wait(running: Collection[Future[Result]]) -> Iterable[Future[Result]]:
+    return wait(running, _POLL_INTERVAL, FIRST_COMPLETED).done
 
 
 class WeightedSemaphore:
@@ -193,11 +186,15 @@ def _process_pool(workers: int, function: Callable[..., Any], interruption: Inte
     with interruption.hold():  # an exception inside the executor's own code could leave it waiting for ever
         try:
             yield pool
-        except BaseException:
+        except BaseException as error:
             for process in context.started:
                 if process.is_alive():
                     process.kill()
-            raise
+            if not isinstance(error, BrokenProcessPool):
+                raise
+            raise WorkerError(
+                "a worker process died, possibly out of memory; run the same command again to continue"
+            ) from error
         finally:
             pool.shutdown(cancel_futures=True)
 
@@ -248,7 +245,3 @@ def _exit_with_parent() -> None:
     assert parent is not None
     parent.join()
     os._exit(1)
-
-
-def _worker_died() -> WorkerError:
-    return WorkerError("a worker process died, possibly out of memory; run the same command again to continue")

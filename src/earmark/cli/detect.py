@@ -6,7 +6,7 @@ import math
 import shlex
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -247,16 +247,13 @@ def _tell(found: JobReport, out: Path) -> None:
         print(f"{counted(found.edited, 'file')} edited or added by hand: kept with .edited in the name")
 
 
-@contextmanager
-def _executor(cluster: str | None, model: Path, workers: int | None) -> Iterator[Executor | None]:
-    """What runs a job's spans, if not threads of this process."""
+def _executor(cluster: str | None, model: Path, workers: int | None) -> AbstractContextManager[Executor | None]:
+    """What runs a job's spans; None for threads of this process."""
     if cluster is None:
-        yield None
-        return
+        return nullcontext()
     from earmark.cluster import RayExecutor
 
-    with RayExecutor(cluster, model, workers=workers) as executor:
-        yield executor
+    return RayExecutor(cluster, model, workers=workers)
 
 
 @contextmanager

@@ -96,13 +96,9 @@ def _run_in_turn(
     failures = []
     for number, cell in enumerate(due, 1):
         on_cell(cell, "started")
-        name = f"{cell.name} ({number} of {len(due)})"
-
-        def on_cell_progress(progress: Progress, name: str = name) -> None:
-            on_progress(replace(progress, stage=name if progress.stage == "training" else progress.stage))
-
+        on_cell_progress = partial(_rename_stage, f"{cell.name} ({number} of {len(due)})", on_progress)
         try:
-            if not _run_one(cell, grid, folder, cache, on_progress=on_cell_progress):
+            if not _run_one(cell, grid, folder, cache, torch.get_num_threads(), on_cell_progress):
                 raise KeyboardInterrupt
         except TrainingError as error:
             failures.append(error)
@@ -113,6 +109,10 @@ def _run_in_turn(
         else:
             on_cell(cell, "done")
     return failures
+
+
+def _rename_stage(name: str, on_progress: OnProgress, progress: Progress) -> None:
+    on_progress(replace(progress, stage=name) if progress.stage == "training" else progress)
 
 
 def _run_together(
@@ -152,15 +152,8 @@ def _run_together(
 
 
 def _run_one(
-    cell: Cell,
-    grid: Grid,
-    folder: Path,
-    cache: Path,
-    *,
-    threads: int | None = None,
-    on_progress: OnProgress = ignore_progress,
+    cell: Cell, grid: Grid, folder: Path, cache: Path, threads: int, on_progress: OnProgress = ignore_progress
 ) -> bool:
-    """Run a cell with a share of the cores; False if it was interrupted."""
-    if threads is not None:
-        torch.set_num_threads(threads)
+    """Run a cell with so many threads; False if it was interrupted."""
+    torch.set_num_threads(threads)
     return run_cell(cell, folder / cell.name, grid.judgements, cache=cache / cell.dataset, on_progress=on_progress)

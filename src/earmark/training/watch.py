@@ -19,14 +19,11 @@ class TrainingProgress(Progress):
 
     epoch: int
     """The current one, counted from 1."""
-    epochs: int
     step: int
-    steps: int
     loss: float
-    """Mean over the epoch so far."""
+    """Mean over the epoch so far; NaN before it is first computed."""
     score: float
     """Of the last validation; NaN before the first."""
-    clips_per_second: float
 
 
 class Watch:
@@ -77,24 +74,19 @@ class Watch:
 
     def _report(self) -> None:
         self._reported = time.monotonic()
-        details = []
-        if not math.isnan(self._loss):
-            details += [f"loss {self._loss:.4f}", f"{self.clips_per_second:.0f} clips/s"]
-        if not math.isnan(self._score):
-            details.insert(1, f"score {self._score:.3f}")
+        loss = "" if math.isnan(self._loss) else f"loss {self._loss:.4f}"
+        score = "" if math.isnan(self._score) else f"score {self._score:.3f}"
+        speed = f"{self.clips_per_second:.0f} clips/s" if self.clips_per_second else ""
         self._on_progress(
             TrainingProgress(
                 stage="training",
                 done=self._epoch - 1 + self._step / self._steps,
                 total=self._epochs,
                 unit="epochs",
-                detail=", ".join(details),
+                detail=", ".join(filter(None, (loss, score, speed))),
                 epoch=self._epoch,
-                epochs=self._epochs,
                 step=self._step,
-                steps=self._steps,
                 loss=self._loss,
                 score=self._score,
-                clips_per_second=self.clips_per_second,
             )
         )
