@@ -1,8 +1,8 @@
 """earmark.mil: scikit-learn's contract, the model on problems with a known answer, and every complaint."""
 
 import copy
+import importlib
 import pickle
-import subprocess
 import sys
 
 import numpy as np
@@ -13,7 +13,8 @@ from sklearn.base import clone, is_classifier
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_score
 
-from earmark.errors import ArgumentError, DataError
+import earmark
+from earmark.errors import ArgumentError, DataError, MissingExtraError
 from earmark.mil import BagClassifier
 
 QUICK = {
@@ -311,11 +312,13 @@ def test_prediction_complains(fitted):
             getattr(fitted, method)(BAGS)
 
 
-def test_without_scikit_learn():
-    code = "import sys; sys.modules['sklearn'] = None; sys.modules['sklearn.base'] = None; import earmark.mil"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "MissingExtraError: earmark.mil needs packages" in done.stderr
-    assert "pip install 'earmark[mil]'" in done.stderr
+def test_without_scikit_learn(monkeypatch):
+    for name in ("sklearn", "sklearn.base"):
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.delitem(sys.modules, "earmark.mil")
+    monkeypatch.delitem(vars(earmark), "mil", raising=False)
+    with pytest.raises(MissingExtraError, match=r"^earmark\.mil needs packages .* pip install 'earmark\[mil\]'$"):
+        importlib.import_module("earmark.mil")
 
 
 def test_musk1(shared):
