@@ -11,15 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from earmark.inference.bags import score_bags
 from fake_scorer import EnergyScorer, bursts
 
 import earmark
 from earmark import audio
 from earmark.annotations import Label
-from earmark.bags import Bags, build_store
 from earmark.checkpoint import save_detector
-from earmark.datasets import open_data
 from earmark.detection.detector import SoundDetector, load
 from earmark.detection.inputs import find_recordings
 from earmark.detection.ledger import Ledger
@@ -151,33 +148,6 @@ def save_model(path, classes=("dog", "cat"), recipe="quick", **changes):
     torch.nn.init.normal_(detector.head.weight, std=3.0)  # so that an untrained network has something to say
     save_detector(path, detector, network=settings.network, pool=settings.pool)
     return detector
-
-
-@pytest.mark.parametrize("scaling", ["fixed", "clip"])
-def test_a_clip_has_the_events_that_evaluate_decides(scaling, tmp_path, rng):
-    model = tmp_path / "model.safetensors"
-    detector = save_model(model, scaling=scaling)
-    folder = tmp_path / "data"
-    folder.mkdir()
-    t = np.arange(441000) / 44100
-    x = rng.normal(size=441000) * 0.02 + 0.5 * np.sin(2 * np.pi * 800 * t) * (np.sin(2 * np.pi * 0.3 * t) > 0)
-    audio.write(folder / "a.wav", x, 44100)
-    (folder / "labels.csv").write_text("filename,label\na.wav,dog\na.wav,cat\n")
-    data = open_data(folder / "labels.csv")
-    store = build_store(tmp_path / "store", data.clips, detector.features)
-    (clip,) = score_bags(detector.eval(), Bags(store, data.labels.with_classes(detector.classes)))
-    threshold = float(np.median(clip.dynamic[:, 0]))
-    decoder = Decoder(threshold=threshold)
-    wanted = decoder.decode(
-        clip.as_scores(detector).dense(), detector.features.hop, detector.classes, "a.wav", duration=clip.duration
-    )
-    found = load(model, device="cpu").detect(folder / "a.wav", decoder=decoder)
-    assert len(wanted) >= 2
-    assert [e.label for e in found] == [e.label for e in wanted]
-    for ours, theirs in zip(found, wanted, strict=True):  # stored features and probabilities are rounded to 16 bits
-        assert ours.onset == pytest.approx(theirs.onset, abs=2.1 * detector.features.hop)
-        assert ours.offset == pytest.approx(theirs.offset, abs=2.1 * detector.features.hop)
-        assert ours.confidence == pytest.approx(theirs.confidence, abs=2e-3)
 
 
 def test_load_opens_files_and_runs_and_knows_the_pool(tmp_path):

@@ -4,20 +4,14 @@ import json
 
 import numpy as np
 import pytest
-import torch
-from earmark.inference.bags import score_bags
 
 from earmark.annotations import LabelTable
-from earmark.bags import Bags, build_store
-from earmark.datasets import open_data
 from earmark.errors import ArgumentError, DataError
 from earmark.evaluation import event, segment
 from earmark.evaluation.scoring import EvaluationOptions, evaluate_events, evaluate_scores, segment_curve
 from earmark.events import Decoder
 from earmark.inference.scores import RecordingScores
 from earmark.settings import load_recipe
-from earmark.synthesis import synthesise
-from earmark.training import create_detector
 
 SETTINGS = load_recipe("quick").changed({"width": "0.25", "pool": "cap"})
 HOP, REDUCTION = 0.1, 4
@@ -152,27 +146,3 @@ def test_the_curve_passes_through_the_decision():
     at = curve.at(0.5)
     assert curve.precision[at] == pytest.approx(evaluation.dynamic.overall.precision)
     assert curve.recall[at] == pytest.approx(evaluation.dynamic.overall.recall)
-
-
-@pytest.fixture(scope="module")
-def soundscapes(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("soundscapes")
-    synthesise("durations", folder / "data", clips=6, workers=1)
-    return folder
-
-
-def test_probabilities_of_bags_are_those_of_the_detector(soundscapes):
-    """In float64, where batches of four and of one agree to the last digit of the float32 that comes out."""
-    data = open_data(soundscapes / "data")
-    store = build_store(soundscapes / "store", data.clips, SETTINGS.features)
-    detector = create_detector(SETTINGS, data.classes).double().eval()
-    detector.register_forward_pre_hook(lambda _, args: (args[0].double(), *args[1:]))
-    found = {c.filename: c for c in score_bags(detector, Bags(store, data.labels), batch_size=4)}
-    assert sorted(found) == sorted(data.labels.filenames)
-    for name, c in found.items():
-        x = torch.from_numpy(np.array(store[name][0], np.float32)).T[None]
-        with torch.no_grad():
-            output = detector(x)
-        np.testing.assert_allclose(c.dynamic, output.dynamic[0], rtol=1e-7)
-        np.testing.assert_allclose(c.static, output.static[0], rtol=1e-7)
-        assert c.duration == 10.0

@@ -1,15 +1,17 @@
 """One inference path: `evaluate` and `detect` give the same events, to the last digit."""
 
-import csv
-
 import numpy as np
 import pytest
 import torch
 
 import earmark
-from earmark.audio import write
-from earmark.checkpoint import save_detector
-from earmark.detection.job import run_job
+from earmark.audio import read, write
+from earmark.checkpoint import load_detector, save_detector
+from earmark.detection.job import JobOptions, run_job
+from earmark.evaluation import Evaluation, EvaluationOptions
+from earmark.events import Decoder
+from earmark.features import LogMel
+from earmark.formats import read_labels
 from earmark.settings import load_recipe
 from earmark.training import create_detector
 
@@ -33,10 +35,10 @@ def folder(tmp_path_factory):
     return root
 
 
-def save_model(path, *, network, scaling, pool="cap"):
-    """An untrained model with something to say."""
+def save_model(path, *, network="cnn", scaling="fixed", pool="cap", **options):
+    """An untrained model with probabilities far from 0.5."""
     small = {"network": network, "width": 0.25, "scaling": scaling, "pool": pool, "reduction": 4, "patch": 4.0}
-    settings = load_recipe("quick").changed(small)
+    settings = load_recipe("quick").changed({**small, **options})
     detector = create_detector(settings, CLASSES)
     torch.nn.init.normal_(detector.head.weight, std=3.0)
     about = {"patch": settings.training.patch}
@@ -52,18 +54,19 @@ def rows(table):
 @pytest.mark.parametrize("scaling", ["fixed", "clip"])
 def test_evaluate_and_detect_find_the_same_events(folder, tmp_path, network, scaling):
     model = save_model(tmp_path / "model.safetensors", network=network, scaling=scaling)
-    evaluation = earmark.evaluate(model, folder, out=tmp_path / "evaluated")
-    files = [folder / name for name in RATES]
-    detected = earmark.load(model, device="cpu").detect(files)
-    names = {str(path): path.name for path in files}
-    assert len(detected) > 10
-    assert rows(evaluation.estimate()) == rows(detected.renamed(names))
-    # And in the files that both commands write.
-    run_job(model, [folder], tmp_path / "found")
-    with open(tmp_path / "found" / "events.csv", newline="") as file:
-        found = [(r["filename"], float(r["onset"]), float(r["offset"]), r["label"]) for r in csv.DictReader(file)]
-    saved = earmark.evaluation.result.Evaluation.load(tmp_path / "evaluated").estimate()
-    assert sorted(found) == sorted(row[:4] for row in rows(saved))
+    detector, files = earmark.load(model, device="cpu"), [folder / name for name in RATES]
+    p = np.concatenate([scores.p for scores in detector.score_files(files)])
+    decoder = Decoder(threshold=tuple(np.median(p, axis=0).tolist()))  # so that there are events
+    evaluation = earmark.evaluate(model, folder, out=tmp_path / "evaluated", options=EvaluationOptions(decoder=decoder))
+    detected = detector.detect(files, decoder=decoder)
+    assert len(detected) > 5
+    assert rows(evaluation.estimate()) == rows(detected.renamed({str(path): path.name for path in files}))
+    # The files that both commands write agree as well.
+    run_job(model, [folder], tmp_path / "found", JobOptions(decoder=decoder))
+    table = read_labels(tmp_path / "found" / "events.csv")
+    assert [row[:4] for row in rows(table)] == [
+        row[:4] for row in rows(Evaluation.load(tmp_path / "evaluated").estimate())
+    ]
 
 
 def test_an_exported_model_gives_the_same_probabilities(folder, tmp_path):
@@ -80,13 +83,16 @@ def test_an_exported_model_gives_the_same_probabilities(folder, tmp_path):
         np.testing.assert_allclose(theirs[name].p, scores.p, rtol=0, atol=1e-4)
 
 
-def test_an_operator_that_uses_embeddings_pools_a_clip_as_the_model_does(folder, tmp_path):
-    model = save_model(tmp_path / "model.safetensors", network="cnn", scaling="fixed", pool="attention")
+def test_an_operator_that_uses_embeddings_pools_as_the_model_does(folder, tmp_path):
+    settings = load_recipe("quick").changed({"width": 0.25, "scaling": "fixed", "pool": "mean"})
+    size = create_detector(settings, CLASSES).head.in_features
+    model = save_model(tmp_path / "model.safetensors", pool="attention", embedding_dim=size)
     scores = earmark.evaluate(model, folder, out=tmp_path / "evaluated").probabilities()
-    detector = earmark.load(model, device="cpu", pooled=True).scorer.detector
-    for clip in scores.values():
-        assert clip.pooled.shape == (2,)
-        assert clip.p.shape[1] == 2
-        expected = detector.pool(torch.from_numpy(clip.p)[None])[0] if not detector.pool.embedding_dim else None
-        if expected is not None:
-            np.testing.assert_allclose(clip.pooled, expected.numpy(), atol=1e-6)
+    detector = load_detector(model)
+    log_mel = LogMel(detector.features)
+    for name, clip in scores.items():
+        with torch.inference_mode():
+            whole = detector(log_mel(torch.from_numpy(read(folder / name, rate=detector.features.rate))[None]))
+        assert clip.p.shape[1] == len(CLASSES)
+        np.testing.assert_allclose(clip.p, whole.dynamic[0].numpy(), atol=1e-4)
+        np.testing.assert_allclose(clip.pooled, whole.static[0].numpy(), atol=1e-4)

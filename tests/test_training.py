@@ -18,10 +18,9 @@ from safetensors.torch import load_file
 
 from earmark import audio
 from earmark.annotations import LabelTable
-from earmark.bags import Bags, FeatureStore, build_store
+from earmark.bags import Bags, FeatureStore, build_store, default_cache
 from earmark.checkpoint import load_detector, read_model_info
 from earmark.cli import main
-from earmark.cli.train import default_cache
 from earmark.datasets import open_data
 from earmark.errors import ArgumentError, DataError, TrainingError
 from earmark.settings import Augmentation, load_recipe
