@@ -102,19 +102,19 @@ print(hashlib.sha256(b"".join(y)).hexdigest())
 
 def test_impossible_changes_are_refused():
     x = np.ones(10, np.float32)
-    with pytest.raises(ArgumentError, match=r"semitones must be in \[-12, 12\], found 13"):
+    with pytest.raises(ArgumentError, match=r"semitones must be in \[-12, 12\], got 13"):
         change_pitch_and_time(x, RATE, semitones=13)
-    with pytest.raises(ArgumentError, match=r"stretch must be in \[0.5, 2\], found 0"):
+    with pytest.raises(ArgumentError, match=r"stretch must be in \[0.5, 2\], got 0"):
         change_pitch_and_time(x, RATE, stretch=0)
-    with pytest.raises(ArgumentError, match=r"semitones must be in .* found nan"):
+    with pytest.raises(ArgumentError, match=r"semitones must be in .* got nan"):
         change_pitch_and_time(x, RATE, semitones=np.nan)
 
 
 @pytest.mark.parametrize("effect", [change_pitch_and_time, loudness, fade, lambda x, r: compress(x, r, "radio")])
 def test_every_effect_wants_finite_mono_and_leaves_it_alone(effect, rng):
-    with pytest.raises(ArgumentError, match=r"mono samples expected, of shape \(samples,\), found \(5, 2\)"):
+    with pytest.raises(ArgumentError, match=r"expected mono samples of shape \(samples,\), got \(5, 2\)"):
         effect(np.zeros((5, 2), np.float32), RATE)
-    with pytest.raises(ArgumentError, match="rate must be positive, found 0"):
+    with pytest.raises(ArgumentError, match="rate must be positive, got 0"):
         effect(np.zeros(5, np.float32), 0)
     with pytest.raises(DataError, match="sample 3 is NaN or infinite"):
         effect(np.array([0, 0, 1, np.nan, 0], np.float32), RATE)
@@ -185,7 +185,7 @@ def test_fades_may_be_absent_or_longer_than_the_sound():
     assert np.array_equal(fade(x, 1000, 0, 0), x)
     assert fade(np.zeros(0, np.float32), 1000).shape == (0,)
     np.testing.assert_allclose(fade(x, 1000, 5, 0), np.sin(np.pi / 2 * np.arange(10) / 10), atol=1e-6)
-    with pytest.raises(ArgumentError, match="fade_out must be 0 or more seconds, found -1"):
+    with pytest.raises(ArgumentError, match="fade_out must be 0 or more seconds, got -1"):
         fade(x, 1000, 0, -1)
 
 
@@ -241,5 +241,5 @@ def test_presets_compress_real_sounds(shared):
 def test_bad_compressors_are_refused():
     with pytest.raises(ArgumentError, match="preset='raido' is not known; did you mean 'radio'"):
         compress(np.ones(5, np.float32), RATE, "raido")
-    with pytest.raises(ArgumentError, match=r"0 < attack <= decay expected, found attack 1.0, decay 0.1"):
+    with pytest.raises(ArgumentError, match=r"expected 0 < attack <= decay, got attack 1.0, decay 0.1"):
         compress(np.ones(5, np.float32), RATE, Compressor(1.0, 0.1, ((-90, -90), (0, 0))))

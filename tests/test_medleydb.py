@@ -372,7 +372,7 @@ def test_a_split_file_too_few_or_wrong_is_refused(example):
     with pytest.raises(DataError, match=r"index_test03\.json: 'Ada_Anthem---' is also in split 'train'"):
         MedleyDB(fold=3).clips(example)
     (example / "index_test03.json").write_text('{"id": [1]}')
-    with pytest.raises(DataError, match=r"index_test03\.json: an object with a list 'id' of mixes expected"):
+    with pytest.raises(DataError, match=r"index_test03\.json: expected an object with a list 'id' of mixes"):
         MedleyDB(fold=3).clips(example)
     (example / "index_test03.json").write_text('{\n"id": [}')
     with pytest.raises(DataError, match=r"index_test03\.json:2: not JSON"):
@@ -447,5 +447,5 @@ def test_confidences_without_frames_are_refused(tmp_path):
         with pytest.raises(DataError, match=message):
             read_activations(path)
     path.write_bytes(b"time,\xff\n")
-    with pytest.raises(DataError, match=r"not text in UTF-8"):
+    with pytest.raises(DataError, match=r"expected text in UTF-8"):
         read_activations(path)

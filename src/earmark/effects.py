@@ -1,7 +1,7 @@
-"""What is done to sound: pitch and time, loudness, fades, compression.
+"""Effects on audio: pitch and time, fades, dynamic-range compression; and loudness.
 
-Every effect takes mono samples (float32, full scale at +-1) and their rate, and gives new ones; none changes its input,
-none clips. `loudness` measures instead. All are deterministic: the same samples give the same bytes, in any process.
+Every effect takes mono samples (float32, full scale 1) and their rate and returns new samples, without clipping.
+Results are deterministic in any process.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ __all__ = ["PRESETS", "Compressor", "change_pitch_and_time", "compress", "fade",
 Samples = npt.NDArray[np.float32]
 Curve = npt.NDArray[np.float64]
 
-_LONGEST_BLOCK = 0.07  # seconds; resolves partials 60 Hz apart, spreads a click over a few ms
-_OVERLAP = 2.5  # blocks over each sample, going in and coming out; below it, tones lose level and clicks are missed
+_LONGEST_BLOCK = 0.07  # seconds; resolves partials 60 Hz apart and spreads a click over a few ms
+_OVERLAP = 2.5  # blocks per sample, in input and output; with fewer, tones lose level and clicks get lost
 _SEMITONES = 12.0
 _STRETCHES = (0.5, 2.0)
 
-_GATE_HOPS = 4  # of 0.1 s, in a gate block
-_SHORTEST = 0.5  # seconds that loudness is measured over; a shorter sound is repeated
+_GATE_HOPS = 4  # of 0.1 s in a gating block
+_SHORTEST = 0.5  # seconds; loudness of shorter sounds is measured by repeating them
 
 
 def change_pitch_and_time(samples: Samples, rate: int, *, semitones: float = 0.0, stretch: float = 1.0) -> Samples:
-    """Move the pitch up by `semitones` and make the sound `stretch` times as long.
+    """Shift the pitch by `semitones` and scale the duration by `stretch`.
 
-    What happens at time t comes out at t * stretch, and round(len(samples) * stretch) samples come out. The sound is
-    resampled, which moves pitch and time together, and then stretched by Signalsmith's phase vocoder to the length
-    wanted. So pitch is exact (the vocoder's own transposition is off by up to a third of a semitone at 60 Hz, says
-    `benchmarks/augment.py`), and each change alone or both together cost one pass. The cost goes with the rate: change
-    a sound before resampling it up. Within 3 semitones and a fifth of the length, tones keep their level.
+    Time t becomes t * stretch; the result has round(len(samples) * stretch) samples. The sound is resampled, which
+    changes pitch and time together, and then stretched to its final length by Signalsmith's phase vocoder. So pitch is
+    exact (the vocoder's transposition is off by up to a third of a semitone at 60 Hz, see `benchmarks/augment.py`), and
+    one pass makes both changes. The cost is proportional to the rate: change a sound before upsampling it. Within 3
+    semitones and a fifth of the length, tones keep their level.
 
     Parameters
     ----------
@@ -57,9 +57,9 @@ def change_pitch_and_time(samples: Samples, rate: int, *, semitones: float = 0.0
     """
     samples = _checked(samples, rate)
     if not abs(semitones) <= _SEMITONES:
-        raise ArgumentError(f"semitones must be in [-{_SEMITONES:g}, {_SEMITONES:g}], found {semitones}")
+        raise ArgumentError(f"semitones must be in [-{_SEMITONES:g}, {_SEMITONES:g}], got {semitones}")
     if not _STRETCHES[0] <= stretch <= _STRETCHES[1]:
-        raise ArgumentError(f"stretch must be in [{_STRETCHES[0]:g}, {_STRETCHES[1]:g}], found {stretch}")
+        raise ArgumentError(f"stretch must be in [{_STRETCHES[0]:g}, {_STRETCHES[1]:g}], got {stretch}")
     length = round(len(samples) * stretch)
     if semitones == 0 and stretch == 1:
         return samples.copy()
@@ -69,28 +69,27 @@ def change_pitch_and_time(samples: Samples, rate: int, *, semitones: float = 0.0
     block = _block(rate)
     ratio = 2 ** (semitones / 12)
     factor = ratio * stretch
-    # Silence behind the end: the vocoder's last blocks would otherwise fade away before it.
+    # silence after the end, because the vocoder's last blocks fade out
     padded = np.concatenate([samples, np.zeros(math.ceil(block * max(ratio, 1 / stretch)), np.float32)])
     if ratio != 1:
         padded = np.asarray(soxr.resample(padded, ratio, 1.0), dtype=np.float32)
-    vocoder = python_stretch.Signalsmith.Stretch(0)  # the seed of its random phases
+    vocoder = python_stretch.Signalsmith.Stretch(0)  # seed of its random phases
     vocoder.configure(1, block, round(block / _OVERLAP * min(1.0, factor)))
     vocoder.setTimeFactor(1 / factor)
     return np.array(vocoder.process(padded[np.newaxis]), dtype=np.float32)[0, :length]
 
 
 def _block(rate: int) -> int:
-    """Samples in a block of the vocoder: 2^k or 3 * 2^k, where its Fourier transform is fastest."""
+    """Samples in a block of the vocoder: 2^k or 3 * 2^k, for fast Fourier transforms."""
     power = 1 << int(math.log2(max(_LONGEST_BLOCK * rate, 16)))
     return power * 3 // 2 if power * 1.5 <= _LONGEST_BLOCK * rate else power
 
 
 def loudness(samples: Samples, rate: int) -> float:
-    """Integrated loudness in LUFS, by ITU-R BS.1770-4: K-weighted mean square of the blocks that pass both gates.
+    """Integrated loudness in LUFS (ITU-R BS.1770-4): K-weighted mean square of the blocks that pass both gates.
 
-    Blocks of 0.4 s begin every 0.1 s; an incomplete one at the end is left out. A sound shorter than 0.5 s is repeated
-    until it is that long, as Scaper does. Where no block passes the gate at -70 LUFS the loudness is -inf: silence has
-    none.
+    Blocks of 0.4 s start every 0.1 s; an incomplete last block is ignored. As in Scaper, sounds shorter than 0.5 s are
+    repeated to that length. Where no block passes the gate at -70 LUFS, the loudness is -inf.
 
     Examples
     --------
@@ -108,21 +107,21 @@ def loudness(samples: Samples, rate: int) -> float:
     hops = len(samples) * 10 // rate
     edges = np.array([time_to_sample(k / 10, rate) for k in range(hops + 1)])
     energy = np.add.reduceat(weighted, edges[:-1])
-    energy[-1] = weighted[edges[-2] : edges[-1]].sum()  # reduceat's last sum runs to the end of the sound
+    energy[-1] = weighted[edges[-2] : edges[-1]].sum()  # reduceat's last sum includes the incomplete block
     power = np.convolve(energy, np.ones(_GATE_HOPS), "valid") / (edges[_GATE_HOPS:] - edges[:-_GATE_HOPS])
 
     power = power[power > _lufs_to_power(-70.0)]
     if not len(power):
         return -math.inf
-    # A tenth of the mean is 10 LU below it.
+    # the relative gate: a tenth of the mean is 10 LU below it
     return float(_power_to_lufs(power[power > power.mean() / 10].mean()))
 
 
 def fade(samples: Samples, rate: int, fade_in: float = 0.01, fade_out: float = 0.01) -> Samples:
-    """Fade in from silence and out to it, over so many seconds, along a quarter of a sine.
+    """Fade in and out over the given seconds, along a quarter of a sine.
 
-    The shape and the 10 ms are Scaper's, which has them from sox: silence is at the first sample, and one sample behind
-    the last. A fade longer than the sound is cut to it.
+    Shape and default are those of Scaper and sox: the gain is 0 at the first sample and one sample after the last. A
+    fade longer than the sound is shortened to it.
 
     Examples
     --------
@@ -132,7 +131,7 @@ def fade(samples: Samples, rate: int, fade_in: float = 0.01, fade_out: float = 0
     samples = _checked(samples, rate).copy()
     for name, seconds in (("fade_in", fade_in), ("fade_out", fade_out)):
         if not seconds >= 0:
-            raise ArgumentError(f"{name} must be 0 or more seconds, found {seconds}")
+            raise ArgumentError(f"{name} must be 0 or more seconds, got {seconds}")
     for view, seconds, first in ((samples, fade_in, 0), (samples[::-1], fade_out, 1)):
         n = min(time_to_sample(seconds, rate), len(samples))
         view[:n] *= np.sin(np.arange(first, first + n) * (np.pi / 2 / max(n, 1)))
@@ -140,19 +139,18 @@ def fade(samples: Samples, rate: int, fade_in: float = 0.01, fade_out: float = 0
 
 
 class Compressor(NamedTuple):
-    """Settings of a compressor: how it follows the level of a sound, and which level it makes of it.
+    """Settings of a compressor.
 
     Parameters
     ----------
     attack, decay
-        Time constants in seconds with which the level follows a sound that gets louder, or softer.
+        Time constants in seconds of the level for rising and falling sound; attack <= decay.
     points
-        Level in, level out (dB below full scale), joined by straight lines. Below the first point and above the last
-        the gain stays as it is there.
+        Input and output levels (dB relative to full scale), interpolated linearly; the gain is constant outside.
     gain
         Added to every level, dB.
     lookahead
-        Seconds by which the gain runs ahead of the sound.
+        Seconds by which the gain leads the sound.
     """
 
     attack: float
@@ -180,20 +178,20 @@ PRESETS = {
         0.1, 0.3, ((-90, -90), (-70, -55), (-50, -35), (-31, -31), (-21, -21), (0, -20)), lookahead=0.1
     ),
 }
-"""muda's compressors. The paper's authors tried four: radio, film standard, music standard and speech."""
+"""muda's presets. The paper's authors tried radio, film standard, music standard and speech."""
 
 
 def compress(samples: Samples, rate: int, preset: str | Compressor) -> Samples:
-    """Compress the dynamic range, by the rules of sox's `compand`.
+    """Compress the dynamic range like `compand` of sox.
 
     The level v follows |x|: v[n] = v[n-1] + c (|x[n]| - v[n-1]) from v[-1] = 1, with c = 1 - exp(-1 / (rate * attack))
-    where |x[n]| is above v[n-1], and the same with `decay` where it is below. The gain in dB is a piecewise linear
-    function of v in dB; sample n is multiplied by the gain at n + lookahead, and behind the end by the last one.
+    where |x[n]| exceeds v[n-1], and the same with `decay` elsewhere. The gain in dB is a piecewise linear function of v
+    in dB; sample n is multiplied by the gain at n + lookahead, or by the last one.
 
     Parameters
     ----------
     preset
-        A name in `PRESETS`, or settings of your own.
+        A name in `PRESETS`, or settings.
 
     Examples
     --------
@@ -207,7 +205,7 @@ def compress(samples: Samples, rate: int, preset: str | Compressor) -> Samples:
             raise unknown_name("preset", preset, PRESETS)
         preset = PRESETS[preset]
     if not 0 < preset.attack <= preset.decay:
-        raise ArgumentError(f"0 < attack <= decay expected, found attack {preset.attack}, decay {preset.decay}")
+        raise ArgumentError(f"expected 0 < attack <= decay, got attack {preset.attack}, decay {preset.decay}")
     level = _follow(np.abs(samples.astype(np.float64)), rate, preset.attack, preset.decay)
     level_in, level_out = np.array(preset.points, dtype=np.float64).T
     gain_db = np.interp(20 * np.log10(np.maximum(level, 1e-20)), level_in, level_out - level_in + preset.gain)
@@ -221,15 +219,14 @@ def compress(samples: Samples, rate: int, preset: str | Compressor) -> Samples:
 def _follow(s: Curve, rate: int, attack: float, decay: float) -> Curve:
     """Level of `compress`, exact up to rounding, without a loop over samples.
 
-    Since attack <= decay, a step is the larger of two straight lines in v, one for rising and one for falling. Guess
-    which of them every step takes; solve that linear recursion in closed form; where its solution disagrees with the
-    guess, correct the guess; repeat. This is policy iteration: every round's solution is at least the one before and at
-    most the level sought, and the rounds end, after a handful.
+    Since attack <= decay, each step is the larger of two linear functions of v, for rising and falling. Guess which one
+    each step takes, solve the linear recursion in closed form, correct the guess where the solution disagrees, and
+    repeat. This is policy iteration: solutions increase towards the level and converge in a few rounds.
     """
     keep_rising, keep_falling = (math.exp(-1 / (rate * seconds)) for seconds in (attack, decay))
     out = np.empty_like(s)
     v = 1.0
-    # In the closed form each sample is divided by the product of all factors before it, which must not underflow.
+    # the closed form divides by the product of all factors so far, which must not underflow
     chunk = max(1, min(16384, int(400 / -math.log(keep_rising))))
     for start in range(0, len(s), chunk):
         part = s[start : start + chunk]
@@ -239,7 +236,7 @@ def _follow(s: Curve, rate: int, attack: float, decay: float) -> Curve:
             product = np.cumprod(keep)
             level = product * (v + np.cumsum((1 - keep) * part / product))
             before = np.concatenate([[v], level[:-1]])
-            # A tie takes either line; the margin keeps rounding from turning it to and fro.
+            # in a tie either function is right; the margin prevents oscillation by rounding
             again = np.where(rising, part > before * (1 - 1e-12), part > before * (1 + 1e-12))
             if np.array_equal(again, rising):
                 break
@@ -254,7 +251,7 @@ def _k_weighting(rate: int) -> Curve:
     """Second-order sections of BS.1770's two filters at any rate: a high shelf and a high pass.
 
     The standard tabulates them at 48 kHz. They are bilinear transforms of analogue filters, whose frequency, quality
-    and gain follow from the table; transformed anew, they fit any rate and give the table at 48 kHz.
+    and gain follow from the table.
     """
     gain = 10 ** (3.999843853973347 / 20)
     middle = gain**0.4996667741545416
@@ -266,7 +263,7 @@ def _k_weighting(rate: int) -> Curve:
 
 
 def _poles(frequency: float, quality: float, rate: int) -> tuple[float, float, tuple[float, float, float]]:
-    """Of a second-order filter after the bilinear transform: warped frequency, damping, denominator."""
+    """Warped frequency, damping and denominator of a second-order filter after the bilinear transform."""
     k = math.tan(math.pi * frequency / rate)
     damping = k / quality
     return k, damping, (1 + damping + k * k, 2 * (k * k - 1), 1 - damping + k * k)
@@ -281,14 +278,12 @@ def _lufs_to_power(lufs: float) -> float:
 
 
 def _checked(samples: Samples, rate: int) -> Samples:
-    """The samples as float32, if they are mono and finite."""
+    """Return the samples as float32 if they are mono and finite."""
     samples = np.asarray(samples, dtype=np.float32)
     if samples.ndim != 1:
-        raise ArgumentError(
-            f"mono samples expected, of shape (samples,), found {samples.shape}; take the mean of channels"
-        )
+        raise ArgumentError(f"expected mono samples of shape (samples,), got {samples.shape}; average the channels")
     if not rate > 0:
-        raise ArgumentError(f"rate must be positive, found {rate}")
+        raise ArgumentError(f"rate must be positive, got {rate}")
     if not np.isfinite(samples).all():
         raise DataError(f"sample {int(np.argmin(np.isfinite(samples)))} is NaN or infinite")
     return samples

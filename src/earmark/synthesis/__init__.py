@@ -1,13 +1,13 @@
-"""Soundscapes with known truth.
+"""Synthetic soundscapes with exact labels.
 
     from earmark.synthesis import synthesise
     synthesise("urban-sed", "soundscapes", clips=200)
 
-`synthesise` takes the name of a recipe, a recipe of your own (TOML), a table of events or Scaper's JAMS files, and
-writes sound, annotations and a label table; `join` makes long recordings of them. Its parts can be had one by one.
+`synthesise` takes the name of a recipe, a recipe file (TOML), a table of events or Scaper's JAMS files, and writes
+audio, annotations and a label table; `join` concatenates them to long recordings.
 
-Files of this room, each importing only those before it: `timbres`, `machines`, `voices` and `bank` (the embedded sound
-bank), `distributions`, `specification` (what a soundscape is), `scaper` (JAMS), `sources` (sound banks), `sampling`
+Files, each importing only those before it: `timbres`, `machines`, `voices` and `bank` (the embedded sound bank),
+`distributions`, `specification` (soundscapes and events), `scaper` (JAMS), `sources` (sound banks), `sampling`
 (recipes), `render` (one soundscape), `job` (many of them), `joining` (long recordings).
 """
 

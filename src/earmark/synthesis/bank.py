@@ -1,8 +1,8 @@
-"""A sound bank without files: the ten classes of URBAN-SED, drawn anew at every call.
+"""A sound bank without files: random sounds of the ten classes of URBAN-SED.
 
-Demonstrations and tests need sounds with known names and no download. These are no recordings, but they are made as the
-real sounds are: a siren sweeps, a jackhammer strikes, a dog has a size. Every call draws its own pitch, resonances,
-tempo, distance and room, widely enough that a detector has to learn the class rather than the sound.
+Demonstrations and tests need labelled sounds without a download. These are modelled on real sounds: a siren sweeps, a
+jackhammer strikes, a dog has a size. Every call draws pitch, resonances, tempo, distance and reverberation, with enough
+variation that a detector has to learn the class rather than one sound.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["CLASSES", "make_sound"]
 
 _PEAK = gain(-3.0)
 
-# How each class is made, with its shortest and longest natural duration.
+# Generator of each class, with its shortest and longest natural duration.
 _VOICES: dict[str, tuple[Callable[[Canvas], Signal], float, float]] = {
     "air_conditioner": (air_conditioner, 3.0, 10.0),
     "car_horn": (car_horn, 0.3, 3.0),
@@ -45,13 +45,13 @@ _VOICES: dict[str, tuple[Callable[[Canvas], Signal], float, float]] = {
 }
 
 CLASSES: tuple[str, ...] = tuple(_VOICES)
-"""Those of URBAN-SED, each where its number in UrbanSound8K's file names puts it."""
+"""Classes of URBAN-SED, in the order of their numbers in UrbanSound8K."""
 
 
 def make_sound(
     label: str, rng: np.random.Generator, *, rate: int = 44100, duration: float | None = None
 ) -> NDArray[np.float32]:
-    """One sound of a class, sounding from its first to its last sample, with its peak at -3 dBFS.
+    """Generate a sound of a class, active from its first to its last sample, with its peak at -3 dBFS.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def make_sound(
     rate
         Samples per second, at least 4000.
     duration
-        Seconds; None draws what is natural for the class. A class of short sounds fills a longer time by repetition.
+        Seconds; None draws a natural duration for the class. Short sounds are repeated to fill it.
 
     Returns
     -------
@@ -75,15 +75,15 @@ def make_sound(
     if label not in _VOICES:
         raise unknown_name("label", label, CLASSES)
     if rate < 4000:
-        raise ArgumentError(f"rate={rate!r}: the bank makes sounds at 4000 samples per second or more")
+        raise ArgumentError(f"rate must be at least 4000 Hz, got {rate!r}")
     voice, shortest, longest = _VOICES[label]
     if duration is None:
         duration = float(np.exp(rng.uniform(math.log(shortest), math.log(longest))))
     if not (math.isfinite(duration) and duration * rate > 0.5):
-        raise ArgumentError(f"duration={duration!r}: at least one sample expected; None draws one")
+        raise ArgumentError(f"duration must be at least one sample, got {duration!r}")
     samples = round(duration * rate)
-    canvas = Canvas(rng, rate, max(samples, rate // 20))  # a shorter sound is the beginning of one of 50 ms
-    sound = canvas.heard(voice(canvas))[:samples]
+    canvas = Canvas(rng, rate, max(samples, rate // 20))  # shorter sounds are the start of one of 50 ms
+    sound = canvas.recorded(voice(canvas))[:samples]
     edge = min(round(0.004 * rate), samples)
-    sound[samples - edge :] *= np.linspace(1.0, 0.0, edge)  # cut without a click
+    sound[samples - edge :] *= np.linspace(1.0, 0.0, edge)  # avoids a click
     return np.asarray(sound * (_PEAK / np.abs(sound).max()), dtype=np.float32)

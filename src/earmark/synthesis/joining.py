@@ -1,9 +1,9 @@
-"""Soundscapes joined end to end to long recordings, with their truth:
+"""Concatenate soundscapes to long recordings with labels:
 
-    OUT/recordings/SPLIT.flac    the sound: 16 bits, mono; sample for sample that of the clips
-    OUT/recordings/SPLIT.tsv     the truth: filename, onset, offset, label
+    OUT/recordings/SPLIT.flac    audio: 16 bits, mono; the same samples as the clips
+    OUT/recordings/SPLIT.tsv     labels: filename, onset, offset, label
 
-One clip is in memory at a time. Events that touch where two clips meet stay two rows.
+One clip is in memory at a time. Events that touch at the border of two clips stay two rows.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from earmark.synthesis.specification import draw
 
 __all__ = ["Joined", "join"]
 
-_LONGEST = (1 << 36) - 1  # samples that a FLAC file can count
+_LONGEST = (1 << 36) - 1  # samples in a FLAC file at most
 
 
 @dataclass(frozen=True)
 class Joined:
-    """A long recording and where its clips lie in it."""
+    """A long recording and the positions of its clips."""
 
     path: Path
     labels: Path
     rate: int
     clips: tuple[str, ...]
-    """As labels.tsv calls them, in order; one may come many times."""
+    """Names in labels.tsv, in order; one may occur many times."""
     starts: tuple[int, ...]
-    """The sample with which each begins, and where the last one ends."""
+    """First sample of each clip, and the end of the last one."""
     events: int
 
     @property
@@ -58,30 +58,30 @@ def join(
     out: str | Path | None = None,
     on_progress: OnProgress | None = None,
 ) -> Joined:
-    """Join the soundscapes of a split to one recording; sound and truth are each written whole or not at all.
+    """Concatenate the soundscapes of a split; audio and labels are each written atomically.
 
     Parameters
     ----------
     folder
-        What `synthesise` has made.
+        Output of `synthesise`.
     duration
-        Seconds that the recording lasts at least: the clips come again and again, each round in another order, until
-        they fill it; the last one is not cut. None: every clip once, in the order of labels.tsv.
+        Minimum duration in seconds: clips are repeated, in a new order each time, until they fill it; the last one is
+        not cut. None: every clip once, in the order of labels.tsv.
     seed
         Of these orders.
     out
-        The recording, ending in .flac; by default recordings/SPLIT.flac in the folder. The truth goes beside it.
+        The recording, ending in .flac; by default recordings/SPLIT.flac in the folder. Labels are written beside it.
     """
     folder = Path(folder)
     table = TSV().read(folder / "labels.tsv")
-    own = [name for name in table.filenames if table.splits.get(name) == split]
-    if not own:
+    names = [name for name in table.filenames if table.splits.get(name) == split]
+    if not names:
         raise unknown_name("split", split, sorted(set(table.splits.values())))
     path = folder / "recordings" / f"{split}.flac" if out is None else Path(out)
     if path.suffix != ".flac":
-        raise ArgumentError(f"{path}: recordings are written as .flac")
-    rate = audio.info(folder / own[0]).rate
-    lengths = {name: audio.info(folder / name).samples_at(rate) for name in own}
+        raise ArgumentError(f"{path}: expected the suffix .flac")
+    rate = audio.info(folder / names[0]).rate
+    lengths = {name: audio.info(folder / name).samples_at(rate) for name in names}
     clips = _ordered(lengths, rate, duration, draw(seed, "join", split))
     starts = (0, *np.cumsum([lengths[name] for name in clips]).tolist())
     labels = path.with_suffix(".tsv")
@@ -91,7 +91,7 @@ def join(
             _write_sound(draft, [folder / name for name in clips], rate, on_progress or ignore_progress)
         except soundfile.SoundFileError as error:
             raise ArgumentError(f"{path}: cannot be written, is the disk full? {error}") from error
-        labels.unlink(missing_ok=True)  # of an earlier recording: it must never stand beside this one
+        labels.unlink(missing_ok=True)  # of an earlier recording, which must not be taken for those of this one
     rows = [
         row._replace(filename=path.name, onset=_later(row.onset, start / rate), offset=_later(row.offset, start / rate))
         for name, start in zip(clips, starts[:-1], strict=True)
@@ -103,17 +103,17 @@ def join(
 
 
 def _later(time: float, shift: float) -> float:
-    return round(time + shift, 6)  # a sum's last digits are noise, and could reach into a segment where nothing is
+    return round(time + shift, 6)  # rounding errors could reach into an empty segment
 
 
 def _ordered(lengths: dict[str, int], rate: int, duration: float | None, rng: np.random.Generator) -> list[str]:
-    """Clips in the order in which they are joined."""
+    """Clips in the order of concatenation."""
     once = sum(lengths.values())
     if duration is not None and not 0 < duration < math.inf:
-        raise ArgumentError(f"duration must be a positive number of seconds, found {duration}")
+        raise ArgumentError(f"duration must be a positive number of seconds, got {duration}")
     wanted = once if duration is None else math.ceil(round(duration * rate, 3))
     if wanted > _LONGEST:
-        raise ArgumentError(f"{wanted} samples wanted, a FLAC file has at most {_LONGEST}: {_LONGEST // rate} s here")
+        raise ArgumentError(f"expected at most {_LONGEST} samples in a FLAC file ({_LONGEST // rate} s), got {wanted}")
     if duration is None:
         return list(lengths)
     names, order = list(lengths), []
@@ -129,6 +129,6 @@ def _write_sound(path: Path, clips: Sequence[Path], rate: int, on_progress: OnPr
     with soundfile.SoundFile(native_name(path), "w", rate, 1, "PCM_16", format="FLAC") as file:
         for done, clip in enumerate(clips, start=1):
             sound = audio.read(clip, rate=rate)
-            # as integers: libsndfile would multiply floats by 32,767, having divided them by 32,768
+            # integers, because libsndfile reads with a factor of 1 / 32,768 and writes with 32,767
             file.write(np.clip(np.rint(sound * 32768), -32768, 32767).astype(np.int16))
             on_progress(Progress("recording", done, len(clips), "clips"))

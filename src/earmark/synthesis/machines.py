@@ -1,6 +1,6 @@
-"""Machines and alarms of the sound bank: each function fills a canvas with one draw of its class.
+"""Machines and alarms of the sound bank: each function fills a canvas with a random sound of its class.
 
-Every number is drawn from a range, wide but realistic. What only some draws have is mixed in at -90 dB otherwise.
+Parameters are drawn from wide but realistic ranges. Parts that only some sounds have are mixed in at -90 dB otherwise.
 """
 
 from __future__ import annotations

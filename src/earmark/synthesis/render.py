@@ -1,19 +1,19 @@
-"""From the specification of a soundscape to its sound, as Scaper does it.
+"""Render the specification of a soundscape to audio, as Scaper does.
 
-Each event: its stretch of the source, pitch and time changed, faded at both ends, brought to its loudness, put in its
-place. The background: noise or a recording, brought to the reference loudness. Then the sum, and reverberation over all
-where it is asked for.
+Each event is an excerpt of its source, changed in pitch and time, faded at both ends, scaled to its loudness and added
+at its onset. The background is noise or a recording, scaled to the reference loudness. Reverberation, where specified,
+is applied to the sum.
 
-Where earmark decides for itself
-- All that is done to an event is done at its source's own rate if that is the lower one: half the work for 22.05 kHz,
-  the same sound but for what lies within a few semitones of that rate's upper end.
-- A source that ends before its event is repeated, with crossfades of 20 ms, so that the event is heard until the
-  annotation says it ends.
-- A source quieter than -70 LUFS, loudness's own lower gate, is raised as if it were that loud, and counted as silent.
-- A sum beyond full scale is turned down as a whole, counted, and the new reference level written into its annotation:
-  levels relative to each other stay true.
-- Reverberation is a tail of decaying noise with the decay time and the energy of SoX's reverb at the same setting; at
-  0.1, URBAN-SED's, 60 dB in 0.3 s, 26 dB below the direct sound.
+Differences from Scaper:
+- Events are processed at the rate of their source if that is lower than the output's: half the work for 22.05 kHz, with
+  the same result except within a few semitones of half that rate.
+- A source that ends before its event is repeated with crossfades of 20 ms, so that the event lasts as annotated.
+- A source quieter than -70 LUFS, the lower gate of loudness, is scaled as if it had that loudness, and counted as
+  silent.
+- A sum beyond full scale is scaled down, counted, and its annotation gets the new reference level, so that relative
+  levels stay correct.
+- Reverberation is a tail of decaying noise with the decay time and energy of SoX's reverb at the same setting; at 0.1,
+  as in URBAN-SED, it decays by 60 dB in 0.3 s, 26 dB below the direct sound.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = ["COLOURS", "Rendered", "make_noise", "render"]
 Samples = npt.NDArray[np.float32]
 
 COLOURS = ("brownian", "pink", "white")
-_FLOOR_HZ = 20.0  # coloured noise is flat below; with this, Brownian noise at -50 LUFS has URBAN-SED's -43 dBFS RMS
+_FLOOR_HZ = 20.0  # noise is flat below; with this, Brownian noise at -50 LUFS has URBAN-SED's -43 dBFS RMS
 _QUIETEST = -70.0  # LUFS
 _CROSSFADE = 0.02
 _FULL = 1.0 - 2.0**-15  # the largest sample that 16 bits hold
@@ -46,17 +46,17 @@ _FULL = 1.0 - 2.0**-15  # the largest sample that 16 bits hold
 
 @dataclass(frozen=True)
 class Rendered:
-    """A soundscape's sound."""
+    """Audio of a soundscape."""
 
     samples: Samples
     gain_db: float
-    """What the sum was turned down by to fit; 0 for most."""
+    """Gain applied to avoid clipping; mostly 0."""
     silent: int
-    """Events whose stretch of the source holds next to nothing."""
+    """Number of events whose source is nearly silent."""
 
 
 def render(soundscape: Soundscape, bank: Bank, rate: int = 44100) -> Rendered:
-    """The sound of a soundscape whose sources `bank` has (see `Bank.resolved`)."""
+    """Render a soundscape whose sources are in `bank` (see `Bank.resolved`)."""
     if soundscape.background is None:
         mix = np.zeros(time_to_sample(soundscape.duration, rate), np.float32)
     else:
@@ -65,7 +65,7 @@ def render(soundscape: Soundscape, bank: Bank, rate: int = 44100) -> Rendered:
     for event in soundscape.events:
         onset, offset = (time_to_sample(time, rate) for time in event.span(soundscape.duration))
         if offset > onset:
-            sound, level = _heard(event, soundscape, bank, rate, offset - onset)
+            sound, level = _event_sound(event, soundscape, bank, rate, offset - onset)
             silent += level < _QUIETEST
             sound *= _gain(soundscape.ref_db + event.snr - max(level, _QUIETEST))
             mix[onset:offset] += sound
@@ -77,18 +77,18 @@ def render(soundscape: Soundscape, bank: Bank, rate: int = 44100) -> Rendered:
     return Rendered(mix * np.float32(_FULL / peak), 20 * math.log10(_FULL / peak), silent)
 
 
-def _heard(event: Event, soundscape: Soundscape, bank: Bank, rate: int, length: int) -> tuple[Samples, float]:
-    """An event as it goes into the mix but for its level, and its loudness."""
-    sound, own_rate = bank.read(event, rate)
+def _event_sound(event: Event, soundscape: Soundscape, bank: Bank, rate: int, length: int) -> tuple[Samples, float]:
+    """Samples of an event before scaling, and their loudness."""
+    sound, source_rate = bank.read(event, rate)
     if len(sound) == 0:
-        raise DataError(f"{event.source_file}: ends before source_time, {event.source_time} s; nothing to be heard")
-    sound = _repeated(sound, max(1, round(event.event_duration * own_rate)), round(_CROSSFADE * own_rate))
+        raise DataError(f"{event.source_file}: ends before source_time, {event.source_time} s")
+    sound = _repeated(sound, max(1, round(event.event_duration * source_rate)), round(_CROSSFADE * source_rate))
     if event.pitch_shift or event.time_stretch not in (None, 1.0):
         semitones, stretch = event.pitch_shift or 0.0, event.time_stretch or 1.0
-        sound = effects.change_pitch_and_time(sound, own_rate, semitones=semitones, stretch=stretch)
-    sound = effects.fade(sound, own_rate, soundscape.fade_in, soundscape.fade_out)
-    level = effects.loudness(sound, own_rate)
-    return _fitted(audio.resample(sound, own_rate, rate), length), level
+        sound = effects.change_pitch_and_time(sound, source_rate, semitones=semitones, stretch=stretch)
+    sound = effects.fade(sound, source_rate, soundscape.fade_in, soundscape.fade_out)
+    level = effects.loudness(sound, source_rate)
+    return _fitted(audio.resample(sound, source_rate, rate), length), level
 
 
 def _background(soundscape: Soundscape, event: Event, rate: int) -> Samples:
@@ -99,7 +99,7 @@ def _background(soundscape: Soundscape, event: Event, rate: int) -> Samples:
     else:
         path = Path(event.source_file)
         if not path.is_file():
-            raise DataError(f"{path}: no such background; give a file of sound, or one of {', '.join(COLOURS)}")
+            raise DataError(f"{path}: no such background; expected an audio file or one of {', '.join(COLOURS)}")
         end = min(event.source_time + soundscape.duration, audio.info(path).duration)
         recorded = audio.read(path, rate=rate, onset=event.source_time, offset=end)
         sound = _repeated(recorded, length, round(_CROSSFADE * rate))
@@ -114,7 +114,7 @@ def make_noise(colour: str, length: int, rng: np.random.Generator, rate: int = 4
         return white
     if colour == "brownian":
         keep = math.exp(-2 * math.pi * _FLOOR_HZ / rate)
-        # From its own spread on, as if it had run for ever: no rise at the beginning.
+        # start in the stationary state, without a rise at the start
         start = np.array([keep * rng.standard_normal() / math.sqrt(1 - keep * keep)], np.float32)
         return np.asarray(lfilter(np.ones(1, np.float32), np.array([1, -keep], np.float32), white, zi=start)[0])
     spectrum = fft.rfft(white)
@@ -123,7 +123,7 @@ def make_noise(colour: str, length: int, rng: np.random.Generator, rate: int = 4
 
 
 def _repeated(sound: Samples, length: int, crossfade: int) -> Samples:
-    """A sound for as long as it takes: itself cut off, or again and again with crossfades."""
+    """A sound cut to a length, or repeated with crossfades to reach it."""
     crossfade = min(crossfade, len(sound) // 2)
     step = len(sound) - crossfade
     if len(sound) >= length:
@@ -140,7 +140,7 @@ def _repeated(sound: Samples, length: int, crossfade: int) -> Samples:
 
 
 def _fitted(sound: Samples, length: int) -> Samples:
-    """Cut off, or with silence after: resampling may miss by a few samples."""
+    """Cut or padded with silence: resampling may differ by a few samples."""
     return sound[:length] if len(sound) >= length else np.pad(sound, (0, length - len(sound)))
 
 

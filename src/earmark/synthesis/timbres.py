@@ -1,8 +1,7 @@
-"""What the sounds of the bank are made of: tones, noises, strikes, envelopes and the place they are heard in.
+"""Building blocks of the sound bank: tones, noises, strikes, envelopes and acoustics.
 
-A *colour* is a function from frequencies in Hz to gains; tones and noises are both painted with it. A `Canvas` is a
-stretch of time with a random generator: it draws numbers and makes arrays of its own length. Times are seconds,
-frequencies Hz, levels dB.
+A *colour* is a function from frequencies in Hz to gains, for tones and noises. A `Canvas` is a time span with a random
+generator: it draws numbers and makes arrays of its length. Times are seconds, frequencies Hz, levels dB.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ Signal: TypeAlias = NDArray[np.float64]
 Colour: TypeAlias = Callable[[Signal], Signal]
 Span: TypeAlias = tuple[float, float]
 
-_TABLE = 8192  # samples of one period: harmonic 200 is still interpolated to -50 dB
-_GRID = np.geomspace(10.0, 30000.0, 300)  # where colours of noise are evaluated; in between they are interpolated
+_TABLE = 8192  # samples of one period: harmonic 200 is interpolated to -50 dB
+_GRID = np.geomspace(10.0, 30000.0, 300)  # frequencies at which colours of noise are evaluated
 
 
 def gain(level: float) -> float:
-    """The factor that a level in dB stands for.
+    """Factor of a level in dB.
 
     >>> gain(-20.0)
     0.1
@@ -37,29 +36,29 @@ def gain(level: float) -> float:
 
 
 def tilt(slope: float) -> Colour:
-    """A spectrum that falls (or rises) by `slope` dB per octave; 0 dB at 1 kHz, flat below 30 Hz."""
+    """A spectrum with a slope in dB per octave; 0 dB at 1 kHz, flat below 30 Hz."""
     power = slope / (20.0 * math.log10(2.0))
     return lambda hertz: (np.maximum(hertz, 30.0) / 1000.0) ** power
 
 
 def band(low: float, high: float, steep: int = 2) -> Colour:
-    """What lies between two frequencies passes; `steep` is the order of both edges."""
+    """A band pass; `steep` is the order of both edges."""
     return lambda hertz: ((1.0 + (low / np.maximum(hertz, 1.0)) ** 4) * (1.0 + (hertz / high) ** 4)) ** (-steep / 4.0)
 
 
 def peaks(centres: ArrayLike, widths: ArrayLike, levels: ArrayLike = 0.0, floor: float = -40.0) -> Colour:
-    """Resonances over a floor in dB: the formants of a voice, the body of a machine."""
+    """Resonances over a floor in dB, such as the formants of a voice."""
     c, w, g = np.broadcast_arrays(*np.atleast_1d(centres, widths, np.power(10.0, np.divide(levels, 20.0))))
     return lambda hertz: gain(floor) + (g / (1.0 + ((hertz[:, None] - c) / (w / 2.0)) ** 2)).sum(1)
 
 
 def both(*colours: Colour) -> Colour:
-    """One colour behind another."""
+    """Product of colours."""
     return lambda hertz: math.prod((colour(hertz) for colour in colours), start=np.ones(len(hertz)))
 
 
 def ring(strikes: Signal, rate: int, centres: Iterable[float], decays: Iterable[float]) -> Signal:
-    """Struck bodies: each mode rings at its frequency and falls by 60 dB in its decay time."""
+    """Struck bodies: each mode rings at its frequency and decays by 60 dB in its decay time."""
     sound = np.zeros_like(strikes)
     for centre, decay in zip(centres, decays, strict=True):
         if centre < 0.45 * rate:
@@ -71,7 +70,7 @@ def ring(strikes: Signal, rate: int, centres: Iterable[float], decays: Iterable[
 
 
 def blend(*parts: tuple[Signal, float]) -> Signal:
-    """Mix sounds, each brought to its level in dB (root mean square) first; silence stays silent."""
+    """Mix sounds, each scaled to its level in dB (root mean square); silence stays silent."""
     sound = np.zeros_like(parts[0][0])
     for part, level in parts:
         power = float(np.mean(part * part))
@@ -82,16 +81,16 @@ def blend(*parts: tuple[Signal, float]) -> Signal:
 
 @dataclass(frozen=True)
 class Canvas:
-    """A stretch of time to be filled with sound.
+    """A time span to fill with sound.
 
     Parameters
     ----------
     rng
-        Where every random number comes from.
+        Source of all random numbers.
     rate
         Samples per second.
     samples
-        Length.
+        Number of samples.
 
     >>> canvas = Canvas(np.random.default_rng(0), 8000, 4000)
     >>> canvas.tone(440.0, tilt(-6.0)).shape, canvas.noise(tilt(-3.0)).shape
@@ -109,35 +108,35 @@ class Canvas:
 
     @cached_property
     def time(self) -> Signal:
-        """The time of every sample."""
+        """Time of each sample."""
         return np.arange(self.samples) / self.rate
 
     def part(self, seconds: float) -> Canvas:
-        """A canvas of another length that goes on with the same random numbers."""
+        """A canvas of another length with the same generator."""
         return Canvas(self.rng, self.rate, max(16, round(seconds * self.rate)))
 
     def between(self, low: float, high: float) -> float:
-        """A number between two others, all equally likely."""
+        """A uniform random number."""
         return float(self.rng.uniform(low, high))
 
     def octaves(self, low: float, high: float) -> float:
-        """A number between two others, all octaves equally likely."""
+        """A log-uniform random number."""
         return float(np.exp(self.rng.uniform(math.log(low), math.log(high))))
 
     def chance(self, probability: float) -> bool:
-        """True that often."""
+        """True with this probability."""
         return bool(self.rng.random() < probability)
 
     def pick(self, choices: Sequence[float]) -> float:
-        """One of a few numbers."""
+        """One of several numbers."""
         return choices[int(self.rng.integers(len(choices)))]
 
     def several(self, count: int, low: float, high: float) -> Signal:
-        """Sorted numbers, all octaves equally likely: where the resonances of something lie."""
+        """Sorted log-uniform random numbers, such as frequencies of resonances."""
         return np.sort(np.exp(self.rng.uniform(math.log(low), math.log(high), count)))
 
     def through(self, *points: tuple[float, float]) -> Signal:
-        """A curve through points (time, value), straight in between and constant outside."""
+        """A piecewise linear curve through points (time, value), constant outside."""
         times, values = zip(*points, strict=True)
         return np.asarray(np.interp(self.time, times, values))
 
@@ -150,19 +149,19 @@ class Canvas:
     def swing(self, speed: float) -> Signal:
         """A sine between -1 and 1 with a random phase."""
         turns = speed * self.time + self.rng.random()
-        return np.sin((2.0 * math.pi * turns).astype(np.float32)).astype(np.float64)  # float32: five times as fast
+        return np.sin((2.0 * math.pi * turns).astype(np.float32)).astype(np.float64)  # float32 is five times as fast
 
     def tone(self, pitch: float | Signal, colour: Colour, *, rough: float = 0.0, pulsed: bool = False) -> Signal:
-        """All harmonics of a pitch that may glide.
+        """All harmonics of a pitch, which may vary.
 
         Parameters
         ----------
         colour
-            Gain of a harmonic by its mean frequency. Harmonics that would come near half the rate are left out.
+            Gain of a harmonic by its mean frequency. Harmonics near half the rate are omitted.
         rough
-            Standard deviation, in dB, of what each harmonic deviates from the colour.
+            Standard deviation in dB of each harmonic's deviation from the colour.
         pulsed
-            Harmonics start in phase, as from glottis or exhaust, rather than anyhow.
+            Whether harmonics start in phase, as from glottis or exhaust, or with random phases.
         """
         curve: Signal = np.broadcast_to(np.asarray(pitch, dtype=np.float64), (self.samples,))
         count = min(int(0.45 * self.rate / curve.max()), _TABLE // 8)
@@ -183,7 +182,7 @@ class Canvas:
         return low + place * (table[below + 1] - low)
 
     def noise(self, colour: Colour) -> Signal:
-        """Gaussian noise of a colour, about as loud as its gains are at their mean."""
+        """Gaussian noise of a colour."""
         length = fft.next_fast_len(self.samples, real=True)
         hertz = fft.rfftfreq(length, 1.0 / self.rate)
         gains = np.interp(hertz, _GRID, colour(_GRID) * math.sqrt(length / 2.0), left=0.0).astype(np.float32)
@@ -192,24 +191,24 @@ class Canvas:
         return np.asarray(fft.irfft(draws, length)[: self.samples], dtype=np.float64)
 
     def onsets(self, gap: float, jitter: float = 0.0) -> Signal:
-        """Times from the start on, `gap` apart, each gap varied by the fraction `jitter` (standard deviation)."""
+        """Times from the start, `gap` apart, with relative standard deviation `jitter`."""
         count = math.ceil(self.seconds / gap * (1.0 + 2.0 * jitter)) + 8
         gaps = gap * np.clip(1.0 + jitter * self.rng.standard_normal(count), 0.3, 1.7)
         times: Signal = np.cumsum(gaps) - gaps[0]
         return times[: int(np.searchsorted(times, self.seconds))]
 
     def strikes(self, times: ArrayLike, strengths: ArrayLike = 1.0) -> Signal:
-        """Single samples at the given times; those after the end are left out."""
+        """Unit impulses at the given times; those after the end are omitted."""
         where = (np.asarray(times) * self.rate).astype(np.int64)
         weights = np.broadcast_to(np.asarray(strengths, dtype=np.float64), where.shape)
         return np.bincount(where, weights, self.samples)[: self.samples].astype(np.float64)
 
     def fading(self, strikes: Signal, decay: float) -> Signal:
-        """The envelope of strikes, each falling by 60 dB in its decay time."""
+        """Envelope of strikes, each decaying by 60 dB in `decay` seconds."""
         return np.asarray(signal.lfilter([1.0], [1.0, -(10.0 ** (-3.0 / (decay * self.rate)))], strikes))
 
     def runs(self, on: Span, off: Span) -> list[Span]:
-        """Spans of activity from the start to the end, their lengths and pauses drawn from two ranges."""
+        """Spans of activity that cover the canvas, with random lengths and pauses."""
         spans, start = [], 0.0
         while start < self.seconds:
             stop = start + self.octaves(*on)
@@ -218,7 +217,7 @@ class Canvas:
         return spans
 
     def gate(self, spans: Iterable[Span], attack: float, release: float) -> Signal:
-        """1 within the spans and 0 between them, with slopes inside."""
+        """1 within the spans and 0 between them, with slopes inside the spans."""
         points: list[tuple[float, float]] = []
         for start, stop in spans:
             rise, fall = min(attack, (stop - start) / 3.0), min(release, (stop - start) / 3.0)
@@ -226,7 +225,7 @@ class Canvas:
         return self.through(*points)
 
     def place(self, grains: Iterable[tuple[float, Signal]]) -> Signal:
-        """Short sounds put at their times; what sticks out at the end is cut."""
+        """Short sounds added at their times and cut at the end."""
         sound = np.zeros(self.samples)
         for time, grain in grains:
             first = round(time * self.rate)
@@ -235,8 +234,8 @@ class Canvas:
                 sound[first : first + len(kept)] += kept
         return sound
 
-    def heard(self, sound: Signal) -> Signal:
-        """The sound as a microphone in a street gets it: from a distance, with echoes and a tail, over a murmur."""
+    def recorded(self, sound: Signal) -> Signal:
+        """The sound as recorded in a street: from a distance, with echoes, reverberation and background noise."""
         tail = self.octaves(0.06, 0.5)
         echo = self.part(tail)
         reverb = echo.noise(band(150.0, 5000.0, 1)) * np.exp(-6.9 * echo.time / tail)

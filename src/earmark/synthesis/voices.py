@@ -1,4 +1,4 @@
-"""Voices and players of the sound bank: children, dogs and street musicians, made as `machines` are."""
+"""Voices and musicians of the sound bank: children, dogs and street music, made like `machines`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["children_playing", "dog_bark", "street_music"]
 
 
 def _formants(c: Canvas, size: float) -> Colour:
-    """A vowel of a throat of the given size; 1 is a grown-up's."""
+    """A vowel of a vocal tract of the given size; 1 is an adult's."""
     centres = np.array([c.octaves(280.0, 900.0), c.octaves(900.0, 2400.0), c.between(2400.0, 3200.0), 3900.0]) / size
     return peaks(centres, centres * 0.08 + 90.0, [0.0, c.between(-12.0, 0.0), c.between(-18.0, -6.0), -18.0], floor=-34)
 
