@@ -106,17 +106,15 @@ class Comparison:
     reference: str
 
     def __str__(self) -> str:
-        heading = f"{counted(self.clips, 'clip')}, segments of {self.segment:g} s"
-        return "\n".join([heading, str(self.table()), *self._sentences()])
+        return "\n".join([str(self.table()), *self._sentences()])
 
     def _repr_html_(self) -> str:
-        caption = f"{counted(self.clips, 'clip')}, segments of {self.segment:g} s"
-        return str(replace(self.table(), caption=caption, note=" ".join(f"{s}." for s in self._sentences())).to_html())
+        return str(replace(self.table(), note=" ".join(f"{s}." for s in self._sentences())).to_html())
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, with the folders of each entry."""
         return {
-            "entries": {entry.name: [own.name for own in entry.evaluations] for entry in self.entries},
+            "entries": {entry.name: [evaluation.name for evaluation in entry.evaluations] for entry in self.entries},
             "values": {name: {k: v._asdict() for k, v in values.items()} for name, values in self.values.items()},
             "verdicts": [{**asdict(verdict), "text": verdict.text} for verdict in self.verdicts],
             **{name: list(getattr(self, name)) for name in ("tied", "lines", "notes")},
@@ -159,7 +157,7 @@ class Comparison:
                 row.append(
                     number_cell(value, (interval[0], interval[1]), best=is_best and len(names) > 1, tied=is_tied)
                 )
-        return Table(columns, rows)
+        return Table(columns, rows, f"{counted(self.clips, 'clip')}, segments of {self.segment:g} s")
 
     def _sentences(self) -> list[str]:
         """Intervals of the tested score, verdicts and notes."""
