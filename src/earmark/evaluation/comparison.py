@@ -117,17 +117,15 @@ class Comparison:
     reference: str
 
     def __str__(self) -> str:
-        heading = f"{counted(self.clips, 'clip')}, segments of {self.segment:g} s"
-        return "\n".join([heading, str(self.table()), *self._sentences()])
+        return "\n".join([str(self.table()), *self._sentences()])
 
     def _repr_html_(self) -> str:
-        caption = f"{counted(self.clips, 'clip')}, segments of {self.segment:g} s"
-        return str(replace(self.table(), caption=caption, note=" ".join(f"{s}." for s in self._sentences())).to_html())
+        return str(replace(self.table(), note=" ".join(f"{s}." for s in self._sentences())).to_html())
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, with the folders of each entry."""
         return {
-            "entries": {entry.name: [own.name for own in entry.evaluations] for entry in self.entries},
+            "entries": {entry.name: [evaluation.name for evaluation in entry.evaluations] for entry in self.entries},
             "values": {name: {k: v._asdict() for k, v in values.items()} for name, values in self.values.items()},
             "verdicts": [{**asdict(verdict), "text": verdict.text} for verdict in self.verdicts],
             **{name: list(getattr(self, name)) for name in ("tied", "lines", "notes")},

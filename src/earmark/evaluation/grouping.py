@@ -27,7 +27,7 @@ class Entry(NamedTuple):
     def counts(self, kind: str) -> list[Counts]:
         """Counts of each seed, `kind` being an attribute of `Evaluation`; empty if a seed has none."""
         counts = [getattr(evaluation, kind) for evaluation in self.evaluations]
-        return [] if any(own is None for own in counts) else counts
+        return [] if None in counts else counts
 
 
 def group_runs(folders: Iterable[Path]) -> list[Entry]:
