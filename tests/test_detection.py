@@ -20,9 +20,9 @@ from earmark.bags import Bags, build_store
 from earmark.checkpoint import save_detector
 from earmark.datasets import open_data
 from earmark.detection.detector import SoundDetector, load
-from earmark.detection.inputs import find_recordings
+from earmark.detection.inputs import choose_names, find_recordings, table_name
 from earmark.detection.ledger import Ledger
-from earmark.detection.outputs import JobFolder, check_formats, choose_names, table_name
+from earmark.detection.outputs import JobFolder, check_formats
 from earmark.detection.spans import LocalExecutor, Plan, Span, plan, score_files, score_span
 from earmark.errors import ArgumentError, DataError
 from earmark.evaluation.models import decode_clip
