@@ -395,7 +395,7 @@ class _Job:
         self._update_progress()
 
     def _handle(self, path: Path, result: RecordingScores | Exception) -> None:
-        status, entry, now = self.tally.begun.pop(path), self.ledger.entry(path), status_of(path)
+        status, entry, now = self.tally.begun[path], self.ledger.entry(path), status_of(path)
         if isinstance(result, Exception):
             self._fail(entry, result, status)
         elif status is None or now is None or not entry.is_unchanged(now):
@@ -403,6 +403,7 @@ class _Job:
         else:
             self.results.finish(entry, result, status)
             self.report.done += 1
+        del self.tally.begun[path]  # not before: if the disk is full, the recording is released
         self._update_progress()
 
     def _fail(self, entry: Entry, error: Exception, status: os.stat_result | None, *, attempts: int = 0) -> None:

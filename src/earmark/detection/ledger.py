@@ -262,7 +262,7 @@ class Ledger(_Database):
 
     def release(self, paths: Iterable[Path]) -> None:
         """Recordings were begun and not finished, but the process did not die."""
-        self._update_each("attempts = attempts - 1", paths)
+        self._update_each("attempts = max(0, attempts - 1)", paths)
 
     def finish(
         self, path: Path, events: Sequence[Label], *, status: os.stat_result, duration: float, scores: bool = False
