@@ -1,11 +1,11 @@
-"""A detection job over many files, some damaged, killed once in the middle: what is left, and whether it is all there.
+"""A detection job over many files, some of them damaged, that is killed halfway: time, and whether nothing is lost.
 
     python benchmarks/job.py [--files 500] [--damaged 10] [--seconds 5] [--model run/model.safetensors]
 
-Makes a folder of short recordings on the fly (noise with tones, in five kinds of file, some in folders of the same
-names), damages some, and runs `earmark detect` on it. Once half are done the process is killed (SIGKILL), and the same
-command is started again. A second job over the same files runs undisturbed; both must have left the same bytes. Without
---model an untrained network of the paper's size detects.
+Creates a folder of short recordings (noise with tones, in five kinds of file), damages some, and runs `earmark detect`.
+Once half of them are done the process is killed (SIGKILL), and the same command is run again. A second job over the
+same files runs without interruption; both must write the same bytes. Without --model, an untrained network of the
+paper's size is used.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--files", type=int, default=500)
     parser.add_argument("--damaged", type=int, default=10)
-    parser.add_argument("--seconds", type=float, default=5.0, help="of each recording")
+    parser.add_argument("--seconds", type=float, default=5.0, help="duration of each recording")
     parser.add_argument("--model", type=Path)
     parser.add_argument("--format", default="tsv,raven")
     arguments = parser.parse_args()
@@ -56,13 +56,13 @@ def main() -> None:
         killed_and_continued([*command, str(folder / "out")], folder / "out", arguments.files // 2)
         describe(folder / "out")
         begun = time.monotonic()
-        subprocess.run([*command, str(folder / "undisturbed")], check=True, stdout=subprocess.DEVNULL)
-        print(f"an undisturbed job: {time.monotonic() - begun:.1f} s")
-        one, other = contents(folder / "out"), contents(folder / "undisturbed")
+        subprocess.run([*command, str(folder / "uninterrupted")], check=True, stdout=subprocess.DEVNULL)
+        print(f"without interruption: {time.monotonic() - begun:.1f} s")
+        one, other = contents(folder / "out"), contents(folder / "uninterrupted")
         print(
-            "the same files with the same bytes"
+            "both jobs wrote the same files with the same bytes"
             if one == other
-            else f"THEY DIFFER: {sorted(one.items() ^ other.items())}"
+            else f"THE FILES DIFFER: {sorted(one.items() ^ other.items())}"
         )
 
 
@@ -103,12 +103,12 @@ def killed_and_continued(command: list[str], out: Path, at: int) -> None:
     process.send_signal(signal.SIGKILL)
     process.wait()
     with Ledger(out / "ledger.sqlite", read_only=True) as ledger:
-        print(f"killed after {time.monotonic() - begun:.1f} s: {ledger.counts()}")
+        print(f"killed after {time.monotonic() - begun:.1f} s: {dict(ledger.counts())}")
     begun = time.monotonic()
-    told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     print(
         f"the same command again: {time.monotonic() - begun:.1f} s\n"
-        + "".join(f"    {line}\n" for line in told.splitlines()),
+        + "".join(f"    {line}\n" for line in output.splitlines()),
         end="",
     )
 
@@ -121,18 +121,18 @@ def done(out: Path) -> int:
 
 def describe(out: Path) -> None:
     with Ledger(out / "ledger.sqlite", read_only=True) as ledger:
-        print(f"ledger: {ledger.counts()}")
+        print(f"ledger: {dict(ledger.counts())}")
         reasons = Counter((entry.reason or "").split(":")[0] for entry in ledger.entries("failed"))
         for reason, count in reasons.most_common():
             print(f"    {count} failed: {reason}")
 
 
 def contents(out: Path) -> dict[str, str]:
-    """Digests of what was left, without what tells time or command, and drafts of the process that was killed."""
-    found = (path for path in out.rglob("*") if path.is_file() and not path.name.startswith("."))
+    """Hashes of all files, except the lock and those that hold times or the command."""
+    files = (path for path in out.rglob("*") if path.is_file() and path.name != ".lock")
     return {
         path.relative_to(out).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in found
+        for path in files
         if path.name not in ("ledger.sqlite", "job.json")
     }
 

@@ -18,9 +18,9 @@ from earmark import audio
 from earmark.annotations import Label
 from earmark.checkpoint import save_detector
 from earmark.detection.detector import SoundDetector, load
-from earmark.detection.inputs import find_recordings
+from earmark.detection.inputs import choose_names, find_recordings, table_name
 from earmark.detection.ledger import Ledger
-from earmark.detection.outputs import JobFolder, check_formats, choose_names, table_name
+from earmark.detection.outputs import JobFolder, check_formats
 from earmark.detection.spans import LocalExecutor, Plan, Span, plan, score_files, score_span
 from earmark.errors import ArgumentError, DataError
 from earmark.events import Decoder

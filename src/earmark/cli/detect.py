@@ -186,8 +186,7 @@ def _print_events(
     detector: SoundDetector, inputs: list[Path], decoder: Decoder, workers: int | None, as_json: bool
 ) -> None:
     from earmark.audio.containers import plain_name
-    from earmark.detection.inputs import find_recordings
-    from earmark.detection.outputs import choose_names, reason_of
+    from earmark.detection.inputs import choose_names, find_recordings, reason_of
     from earmark.detection.spans import LocalExecutor, score_files
     from earmark.events import decode_scores
     from earmark.inference.scores import RecordingScores

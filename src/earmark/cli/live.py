@@ -55,8 +55,9 @@ def detect_live(
     close; at the end of the sound all of them are written in each format, as `events` with the format's suffix.
     """
     from earmark.audio.pcm import Stop
+    from earmark.detection.inputs import table_name
     from earmark.detection.live import latency_bound, listen
-    from earmark.detection.outputs import check_formats, growing_table, table_name
+    from earmark.detection.outputs import check_formats, growing_table
     from earmark.files import make_folder
 
     names = () if out is None else check_formats(formats)

@@ -1,17 +1,32 @@
-"""The recordings that a job is given, and those of earlier runs that are no longer there."""
+"""Recordings that a job is given, their names, and those of earlier runs that are no longer there.
+
+The name of a recording is its path relative to the folder that was given, or its file name if it was given itself.
+Characters that tables cannot hold (control characters, backslashes, bytes that are not UTF-8, white space at the ends)
+are written as %0A. Names are unique: on a collision the name of the folder is put in front.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 
 from earmark import audio
 from earmark.audio.containers import folder_trouble, plain_name
 from earmark.detection.ledger import Entry
-from earmark.errors import ArgumentError, DataError
+from earmark.errors import ArgumentError, DataError, EarmarkError
 
-__all__ = ["check_exists", "find_missing", "find_recordings", "status_of"]
+__all__ = [
+    "check_exists",
+    "choose_names",
+    "find_missing",
+    "find_recordings",
+    "reason_of",
+    "status_of",
+    "table_name",
+]
 
 
 def find_recordings(inputs: Iterable[str | os.PathLike[str]], out: Path | None = None) -> list[tuple[Path, Path]]:
@@ -44,6 +59,32 @@ def find_recordings(inputs: Iterable[str | os.PathLike[str]], out: Path | None =
             if path.parent not in skipped:
                 found.setdefault(path, root if path != root else root.parent)
     return [(root, path) for path, root in found.items()]
+
+
+def choose_names(found: Iterable[tuple[Path, Path]], taken: Mapping[Path, str]) -> list[tuple[Path, str]]:
+    """Unique names for recordings (root, path); known paths keep theirs.
+
+    >>> choose_names([(Path("/a"), Path("/a/x.wav")), (Path("/b"), Path("/b/x.wav"))], {})
+    [(PosixPath('/a/x.wav'), 'x.wav'), (PosixPath('/b/x.wav'), 'b/x.wav')]
+    """
+    used = set(taken.values())
+    named = []
+    for root, path in found:
+        name = taken.get(path)
+        if name is None:
+            name = next(candidate for candidate in _candidates(root, path) if candidate not in used)
+            used.add(name)
+        named.append((path, name))
+    return named
+
+
+def table_name(name: str) -> str:
+    r"""A name as it is in tables and output files: characters that they cannot hold as %0A.
+
+    >>> table_name("night 1/a\nb.wav"), table_name("caf\udce9.wav"), table_name(" a.wav")
+    ('night 1/a%0Ab.wav', 'caf%E9.wav', '%20a.wav')
+    """
+    return "/".join(_escaped(part) for part in name.split("/"))
 
 
 def check_exists(given: Sequence[Path]) -> None:
@@ -80,6 +121,16 @@ def find_missing(entries: Iterable[Entry], given: Iterable[Path], found: Sequenc
     return missing
 
 
+def reason_of(error: object, path: Path) -> str:
+    """What is wrong with a recording, on one line and without its path.
+
+    >>> reason_of(OSError("no\\nspace"), Path("a.wav"))
+    'OSError: no space'
+    """
+    message = str(error).removeprefix(f"{plain_name(path)}: ")
+    return " ".join((message if isinstance(error, EarmarkError) else f"{type(error).__name__}: {message}").split())
+
+
 def status_of(path: Path) -> os.stat_result | None:
     """Size and times of a file; None if the system does not tell."""
     try:
@@ -102,3 +153,24 @@ def _is_gone(path: Path) -> bool:
 def _is_inside(folder: Path, root: str | None) -> bool:
     real = os.path.realpath(folder)
     return root is not None and (real == root or real.startswith(root + os.sep))
+
+
+def _candidates(root: Path, path: Path) -> Iterator[str]:
+    """Names for a recording, best first."""
+    relative, folder = path.relative_to(root).as_posix(), root.name or "root"
+    yield table_name(relative)
+    yield table_name(f"{folder}/{relative}")
+    for number in count(2):
+        yield table_name(f"{folder}-{number}/{relative}")
+
+
+def _escaped(part: str) -> str:
+    core = part.strip()
+    start = part.index(core) if core else len(part)
+    ends = {*range(start), *range(start + len(core), len(part))}
+    return "".join(
+        "".join(f"%{byte:02X}" for byte in os.fsencode(char))
+        if i in ends or char == "\\" or unicodedata.category(char) in ("Cc", "Cs")
+        else char
+        for i, char in enumerate(part)
+    )

@@ -30,17 +30,9 @@ import numpy as np
 
 from earmark.annotations import Label, LabelTable
 from earmark.detection.detector import SoundDetector, load
-from earmark.detection.inputs import check_exists, find_missing, find_recordings, status_of
+from earmark.detection.inputs import check_exists, choose_names, find_missing, find_recordings, reason_of, status_of
 from earmark.detection.ledger import Entry, Ledger
-from earmark.detection.outputs import (
-    EVENT_COLUMNS,
-    JobFolder,
-    OutputFiles,
-    check_formats,
-    choose_names,
-    event_cells,
-    reason_of,
-)
+from earmark.detection.outputs import EVENT_COLUMNS, JobFolder, OutputFiles, check_formats, event_cells
 from earmark.detection.spans import SPAN, Executor, LocalExecutor, Plan, score_files
 from earmark.detection.tally import JobReport, Tally
 from earmark.errors import ArgumentError, DataError, EarmarkError
@@ -62,7 +54,7 @@ _MOST_ATTEMPTS = 2
 class JobOptions:
     """What a job is to do."""
 
-    formats: Iterable[str] = ("tsv",)
+    formats: Sequence[str] = ("tsv",)
     """Names of the formats of files per recording."""
     decoder: Decoder | None = None
     """How probabilities become events; a threshold of 0.5 by default."""
@@ -181,7 +173,7 @@ class _Results:
 
     def remove(self, entry: Entry, keep: Collection[Path] = ()) -> None:
         """Delete the files of a recording."""
-        for path in (self.folder.root / key for key in list(self.ledger.outputs(entry.path))):
+        for path in (self.folder.root / key for key in self.ledger.outputs(entry.path)):
             if path not in keep:
                 self.files.remove(path)
 
@@ -402,7 +394,7 @@ class _Job:
         self._update_progress()
 
     def _handle(self, path: Path, result: RecordingScores | Exception) -> None:
-        status, entry, now = self.tally.begun.pop(path), self.ledger.entry(path), status_of(path)
+        status, entry, now = self.tally.begun[path], self.ledger.entry(path), status_of(path)
         if isinstance(result, Exception):
             self._fail(entry, result, status)
         elif status is None or now is None or not entry.is_unchanged(now):
@@ -410,6 +402,7 @@ class _Job:
         else:
             self.results.finish(entry, result, status)
             self.report.done += 1
+        del self.tally.begun[path]  # not before: if the disk is full, the recording is released
         self._update_progress()
 
     def _fail(self, entry: Entry, error: Exception, status: os.stat_result | None, *, attempts: int = 0) -> None:

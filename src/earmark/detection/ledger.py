@@ -71,30 +71,18 @@ class Entry:
     """A recording in the ledger."""
 
     path: Path
-    name: str
-    """The name of the recording in tables: a relative path in plain text, unique within the job."""
-    size: int | None
-    """Bytes, when it was last read; None if there was no file."""
-    mtime: int | None
-    """Modification time in nanoseconds, when it was last read."""
-    attempts: int
-    """How often a process died while it worked on this recording."""
-    missing: bool
-    """Whether it was removed from a folder that was given."""
-    reason: str | None
-    """Why it failed."""
-    decoder: str | None
-    """Identifies the decoder of its events; None if there are no valid events."""
-    duration: float | None
-    """Seconds."""
-    events: int | None
-    """Number of events."""
-    scores: bool
-    """Whether its frame probabilities are kept."""
-    horizon: float | None
-    """Seconds over which its presence was pooled; None if it was not."""
-    state: str
-    """`pending`, `done` or `failed`."""
+    name: str  # in tables: a relative path in plain text, unique within the job
+    size: int | None  # bytes, when it was last read; None if there was no file
+    mtime: int | None  # modification time in nanoseconds, when it was last read
+    attempts: int  # processes that died while they worked on it
+    missing: bool  # removed from a folder that was given
+    reason: str | None  # why it failed
+    decoder: str | None  # identifies the decoder of its events; None if there are no valid events
+    duration: float | None  # seconds
+    events: int | None  # number of events
+    scores: bool  # whether its frame probabilities are kept
+    horizon: float | None  # seconds over which its presence was pooled; None if it was not
+    state: str  # pending, done or failed
 
     def is_unchanged(self, status: os.stat_result) -> bool:
         """Whether the file has the size and modification time it had when it was read."""
@@ -261,9 +249,7 @@ class Ledger(_Database):
 
     def set_missing(self, paths: Iterable[Path]) -> None:
         """Leave recordings out of all tables until they are added again."""
-        with self._transaction() as database:
-            rows = ((os.fsencode(path),) for path in paths)
-            database.executemany("UPDATE recordings SET missing = 1 WHERE path = ?", rows)
+        self._update_each("missing = 1", paths)
 
     def begin(self, path: Path, status: os.stat_result | None = None) -> None:
         """A recording is about to be read. If the file changed, earlier results are no longer valid."""
@@ -276,22 +262,12 @@ class Ledger(_Database):
 
     def release(self, paths: Iterable[Path]) -> None:
         """Recordings were begun and not finished, but the process did not die."""
-        with self._transaction() as database:
-            rows = ((os.fsencode(path),) for path in paths)
-            database.executemany("UPDATE recordings SET attempts = attempts - 1 WHERE path = ?", rows)
+        self._update_each("attempts = max(0, attempts - 1)", paths)
 
     def finish(
         self, path: Path, events: Sequence[Label], *, status: os.stat_result, duration: float, scores: bool = False
     ) -> None:
-        """A recording is done; its events were decoded with the decoder that the job uses now.
-
-        Parameters
-        ----------
-        status
-            Of the file, taken before it was read.
-        scores
-            Whether its frame probabilities are kept.
-        """
+        """A recording is done. `status` was taken before the file was read; `scores` tells whether they are kept."""
         with self._transaction() as database:
             id, _, _ = self._row(database, path)
             database.execute("DELETE FROM events WHERE recording = ?", (id,))
@@ -322,13 +298,7 @@ class Ledger(_Database):
     def record_outputs(
         self, outputs: Iterable[tuple[str, str, set[str]]], *, recording: Path | None = None, new_events: bool = False
     ) -> None:
-        """Files (path, kind, hashes) are about to be replaced.
-
-        Parameters
-        ----------
-        new_events
-            Whether they hold other events than the ledger: until `finish`, the recording is pending.
-        """
+        """Files (path, kind, hashes) will be replaced; with new events, the recording is pending until `finish`."""
         with self._transaction() as database:
             id = None if recording is None else self._row(database, recording)[0]
             for path, kind, hashes in outputs:
@@ -342,6 +312,11 @@ class Ledger(_Database):
         """A file is no longer the job's."""
         with self._transaction() as database:
             database.execute("DELETE FROM outputs WHERE path = ?", (path,))
+
+    def _update_each(self, change: str, paths: Iterable[Path]) -> None:
+        with self._transaction() as database:
+            rows = ((os.fsencode(path),) for path in paths)
+            database.executemany(f"UPDATE recordings SET {change} WHERE path = ?", rows)
 
     def _row(self, database: sqlite3.Connection, path: Path) -> tuple[int, int | None, int | None]:
         query = "SELECT id, size, mtime FROM recordings WHERE path = ?"

@@ -1,18 +1,17 @@
-"""Events while the sound arrives: from a pipe, or from a file that grows.
+"""Detection in a live stream: audio from a pipe, or from a file that grows.
 
-`listen` gives out each event as soon as nothing that may still come can change it; the events are those of the whole
-recording. How long that takes after the event's end, counted in sound that has arrived, is bounded, and `latency_bound`
-says by how much:
+`listen` yields each event as soon as no later audio can change it; the events are those of the whole recording. The
+delay after the end of an event, measured in audio that has arrived, is at most (`latency_bound`):
 
-    block           sound is looked at in blocks, so it may wait for its block to be full
-  + resampling      what soxr keeps to itself, where the sound has another rate than the model
-  + scoring         an output frame needs the rest of its own sound, and what the network sees beyond
-                    (`earmark.inference.recordings.latency`; with the window rule, about a window)
-  + interpolation   half an output frame: values are drawn on lines between the middles of output frames
-  + decoding        half the median filter, and the shortest gap that parts events (`DecoderStream.latency`)
+    block           audio is processed in blocks, and waits until its block is full
+  + resampling      audio that soxr holds back, if the sample rate is not that of the model
+  + scoring         an output frame needs the rest of its own audio and the context of the network
+                    (`earmark.inference.recordings.latency`; with windows, about a window)
+  + interpolation   half an output frame: values are interpolated between the centres of output frames
+  + decoding        half the median filter, and the shortest gap between events (`DecoderStream.latency`)
 
-The time that computing takes comes on top, and for a growing file up to a twentieth of a second until growth is seen.
-The end of the sound gives out all that is left. Memory does not grow with the length of the sound.
+The time for computing comes on top and, for a growing file, up to a twentieth of a second until growth is noticed. At
+the end of the audio all remaining events are yielded. Memory use does not depend on the length of the audio.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ Samples = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Latency:
-    """Seconds of sound from the end of an event until it is given out, at most; by what they are spent on.
+    """Longest delay between the end of an event and its output, by cause, in seconds of audio.
 
     >>> Latency(block=0.5, scoring=1.25, interpolation=0.25, decoding=0.5).total
     2.5
@@ -50,19 +49,19 @@ class Latency:
 
     @property
     def total(self) -> float:
-        """All of it."""
+        """The sum of all causes."""
         return float(sum(astuple(self)))
 
 
 def latency_bound(scorer: Scorer, decoder: Decoder, *, block: float, resampling: float = 0.0) -> Latency:
-    """How long after its end an event is given out by `listen`, at most.
+    """The longest delay between the end of an event and its output by `listen`.
 
     Parameters
     ----------
     block
-        Seconds in the longest block of sound.
+        Seconds of audio in the longest block.
     resampling
-        Seconds that resampling keeps to itself: `earmark.audio.pcm.LiveSound.delay`.
+        Seconds that resampling holds back: `earmark.audio.pcm.LiveSound.delay`.
     """
     return Latency(
         block=block,
@@ -74,40 +73,40 @@ def latency_bound(scorer: Scorer, decoder: Decoder, *, block: float, resampling:
 
 
 def listen(scorer: Scorer, blocks: Iterable[Samples], decoder: Decoder, *, name: str) -> Iterator[Label]:
-    """Events of sound that arrives in blocks (samples,), mono at the scorer's rate, as they close.
+    """Events in audio that arrives in blocks (samples,), mono at the sample rate of the scorer, as soon as they end.
 
-    Sound that turns out to be damaged raises its error after the events before the damage.
+    If the audio is damaged, the error is raised after the events before the damage.
 
     Parameters
     ----------
     name
-        What the events' file is called.
+        File name in the events.
     """
-    sound = _Counted(blocks)
+    audio = _CountedBlocks(blocks)
     dense = InterpolationStream(scorer.reduction, len(scorer.classes))
     stream = decoder.stream(scorer.hop, scorer.classes, name)
-    for p in score_blocks(scorer, sound):
+    for p in score_blocks(scorer, audio):
         yield from stream.update(dense.update(p))
-    if sound.heard:
-        stream.duration = sound.heard / scorer.rate
-        yield from stream.update(dense.finish(feature_frames(scorer, sound.heard)))
+    if audio.samples:
+        stream.duration = audio.samples / scorer.rate
+        yield from stream.update(dense.finish(feature_frames(scorer, audio.samples)))
         yield from stream.finish()
-    if sound.trouble is not None:
-        raise sound.trouble
+    if audio.error is not None:
+        raise audio.error
 
 
-class _Counted:
-    """Blocks, counted; trouble with them ends them, and is kept for later."""
+class _CountedBlocks:
+    """Blocks of audio with a count of their samples; an error ends them and is kept for later."""
 
     def __init__(self, blocks: Iterable[Samples]) -> None:
         self.blocks = blocks
-        self.heard = 0
-        self.trouble: DataError | None = None
+        self.samples = 0
+        self.error: DataError | None = None
 
     def __iter__(self) -> Iterator[Samples]:
         try:
             for block in self.blocks:
-                self.heard += len(block)
+                self.samples += len(block)
                 yield block
         except DataError as error:
-            self.trouble = error
+            self.error = error

@@ -1,4 +1,4 @@
-"""The folder of a detection job: its files, and the names of recordings in them.
+"""The folder of a detection job and its files.
 
     OUT/events.csv               events of all recordings: filename, onset, offset, label, confidence
     OUT/events/NAME.SUFFIX       events of one recording, in each format
@@ -13,10 +13,7 @@ In events.csv a recording without events has one row with its name alone. `read_
 
 The job replaces and deletes only what it wrote itself: the ledger has the SHA-256 of each of its files. A file in the
 way that somebody edited or put there is renamed to NAME.edited.SUFFIX. Files are written completely or not at all.
-
-NAME is the path of a recording relative to the folder that was given, or its file name if it was given itself.
-Characters that tables cannot hold (control characters, backslashes, bytes that are not UTF-8, white space at the ends)
-are written as %0A. Names are unique: on a collision the name of the folder is put in front.
+`earmark.detection.inputs` explains NAME.
 """
 
 from __future__ import annotations
@@ -24,17 +21,15 @@ from __future__ import annotations
 import csv
 import hashlib
 import os
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
 
 from earmark.annotations import Label
-from earmark.audio.containers import plain_name
-from earmark.detection.inputs import find_recordings
+from earmark.detection.inputs import choose_names, find_recordings
 from earmark.detection.ledger import Ledger
-from earmark.errors import ArgumentError, EarmarkError
+from earmark.errors import ArgumentError
 from earmark.files import locked, make_folder, remove_drafts, written_whole
 from earmark.formats import FORMATS
 
@@ -43,12 +38,9 @@ __all__ = [
     "JobFolder",
     "OutputFiles",
     "check_formats",
-    "choose_names",
     "event_cells",
     "growing_table",
     "job_recordings",
-    "reason_of",
-    "table_name",
     "writing_views",
 ]
 
@@ -132,13 +124,7 @@ class OutputFiles:
     def write_table(
         self, path: Path, heading: Sequence[str], rows: Iterable[Sequence[object]], *, is_viewed: bool = False
     ) -> None:
-        """Write a table.
-
-        Parameters
-        ----------
-        is_viewed
-            Whether figures and reports show its content: they are deleted if it changes.
-        """
+        """Write a table. If figures and reports show its content (`is_viewed`), they are deleted when it changes."""
         with self.writing({path: "table"}) as drafts:
             with drafts[path].open("w", newline="", encoding="utf-8") as file:
                 writer = csv.writer(file, lineterminator="\n")
@@ -150,9 +136,7 @@ class OutputFiles:
     def remove(self, path: Path) -> bool:
         """Delete a file that the job wrote; if somebody edited it, rename it. Symbolic links are not followed.
 
-        Returns
-        -------
-        Whether there was one.
+        This is the only place that deletes files, apart from `remove_unfinished`. Returns whether there was one.
         """
         key = self.key(path)
         hashes = self.ledger.hashes(key)
@@ -219,23 +203,6 @@ def writing_views(root: Path, paths: Sequence[Path]) -> Iterator[None]:
         yield
 
 
-def choose_names(found: Iterable[tuple[Path, Path]], taken: Mapping[Path, str]) -> list[tuple[Path, str]]:
-    """Unique names for recordings (root, path); known paths keep theirs.
-
-    >>> choose_names([(Path("/a"), Path("/a/x.wav")), (Path("/b"), Path("/b/x.wav"))], {})
-    [(PosixPath('/a/x.wav'), 'x.wav'), (PosixPath('/b/x.wav'), 'b/x.wav')]
-    """
-    used = set(taken.values())
-    named = []
-    for root, path in found:
-        name = taken.get(path)
-        if name is None:
-            name = next(candidate for candidate in _candidates(root, path) if candidate not in used)
-            used.add(name)
-        named.append((path, name))
-    return named
-
-
 def job_recordings(inputs: Iterable[str | os.PathLike[str]], out: Path) -> dict[str, Path]:
     """Recordings by name that a job will have once it has run over these inputs too; nothing is written."""
     found, ledger = find_recordings(inputs, out), JobFolder(out).ledger
@@ -245,25 +212,6 @@ def job_recordings(inputs: Iterable[str | os.PathLike[str]], out: Path) -> dict[
         entries = list(opened.entries(with_missing=True))
     named = choose_names(found, {entry.path: entry.name for entry in entries})
     return {entry.name: entry.path for entry in entries if not entry.missing} | {name: path for path, name in named}
-
-
-def table_name(name: str) -> str:
-    r"""A name as it is in tables and output files: characters that they cannot hold as %0A.
-
-    >>> table_name("night 1/a\nb.wav"), table_name("caf\udce9.wav"), table_name(" a.wav")
-    ('night 1/a%0Ab.wav', 'caf%E9.wav', '%20a.wav')
-    """
-    return "/".join(_escaped(part) for part in name.split("/"))
-
-
-def reason_of(error: object, path: Path) -> str:
-    """What is wrong with a recording, on one line and without its path.
-
-    >>> reason_of(OSError("no\\nspace"), Path("a.wav"))
-    'OSError: no space'
-    """
-    message = str(error).removeprefix(f"{plain_name(path)}: ")
-    return " ".join((message if isinstance(error, EarmarkError) else f"{type(error).__name__}: {message}").split())
 
 
 def check_formats(names: Iterable[str]) -> tuple[str, ...]:
@@ -318,34 +266,10 @@ def _remove_empty_folders(folder: Path, root: Path) -> None:
         folder = folder.parent
 
 
-def _candidates(root: Path, path: Path) -> Iterator[str]:
-    """Names for a recording, best first."""
-    relative, folder = path.relative_to(root).as_posix(), root.name or "root"
-    yield table_name(relative)
-    yield table_name(f"{folder}/{relative}")
-    for number in count(2):
-        yield table_name(f"{folder}-{number}/{relative}")
-
-
-def _escaped(part: str) -> str:
-    core = part.strip()
-    start = part.index(core) if core else len(part)
-    ends = {*range(start), *range(start + len(core), len(part))}
-    return "".join(
-        "".join(f"%{byte:02X}" for byte in os.fsencode(char))
-        if i in ends or char == "\\" or unicodedata.category(char) in ("Cc", "Cs")
-        else char
-        for i, char in enumerate(part)
-    )
-
-
 def _short(name: str) -> str:
     """The name; parts that are too long for a file system are cut and made unique by a digest."""
-    return "/".join(_short_part(part) for part in name.split("/"))
-
-
-def _short_part(part: str) -> str:
-    raw = part.encode()
-    if len(raw) <= _LONGEST:
-        return part
-    return f"{raw[: _LONGEST - 17].decode(errors='ignore')}~{hashlib.sha256(raw).hexdigest()[:16]}"
+    parts = name.split("/")
+    for i, raw in enumerate(part.encode() for part in parts):
+        if len(raw) > _LONGEST:
+            parts[i] = f"{raw[: _LONGEST - 17].decode(errors='ignore')}~{hashlib.sha256(raw).hexdigest()[:16]}"
+    return "/".join(parts)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -55,39 +54,34 @@ class Tally:
     """The report so far, and how much is left to do."""
 
     report: JobReport
-    begun: dict[Path, os.stat_result | None] = field(default_factory=dict)
-    """Recordings that are being read, with the state of their file before."""
     scored: float = 0.0
     """Seconds of audio scored in this run."""
+    begun: dict[Path, os.stat_result | None] = field(default_factory=dict)
+    """Recordings that are being read, with the state of their file before."""
     _sizes: dict[Path, int] = field(default_factory=dict)
-    _bytes_left: Counter[str] = field(default_factory=Counter)
-    _bytes_known: Counter[str] = field(default_factory=Counter)
-    _seconds_known: dict[str, float] = field(default_factory=dict)
+    _bytes_left: int = 0  # of recordings that were not opened yet
+    _bytes_known: int = 0  # of those whose duration is known
+    _seconds_known: float = 0.0
 
     def expect(self, path: Path, size: int) -> None:
         """A recording of this many bytes is to be scored."""
         self._sizes[path] = size
-        self._bytes_left[path.suffix.lower()] += size
+        self._bytes_left += size
 
     def begin(self, path: Path, status: os.stat_result | None) -> None:
         """A recording is opened: its duration is no longer estimated."""
         self.begun[path] = status
-        self._bytes_left[path.suffix.lower()] -= self._sizes[path]
+        self._bytes_left -= self._sizes[path]
 
     def set_duration(self, path: Path, seconds: float) -> None:
         """The duration of a recording is known."""
-        suffix = path.suffix.lower()
-        self._bytes_known[suffix] += self._sizes[path]
-        self._seconds_known[suffix] = self._seconds_known.get(suffix, 0.0) + seconds
+        self._bytes_known += self._sizes[path]
+        self._seconds_known += seconds
 
     def progress(self) -> Progress:
         """Hours scored and to score; the total is estimated from file sizes until all recordings are opened."""
-        seconds = sum(self._seconds_known.values())
-        average = seconds / max(1, self._bytes_known.total())  # per byte, for suffixes that were not opened yet
-        for suffix, size in self._bytes_left.items():
-            known = self._bytes_known[suffix]
-            seconds += size * (self._seconds_known[suffix] / known if known else average)
+        seconds_left = self._bytes_left * self._seconds_known / max(1, self._bytes_known)
+        total = (self._seconds_known + seconds_left) / 3600
         report = self.report
         settled = report.done + report.redecoded + report.kept + report.failed
-        detail = f"{settled} of {report.files} recordings"
-        return Progress("detecting", self.scored / 3600, seconds / 3600, "h", detail)
+        return Progress("detecting", self.scored / 3600, total, "h", f"{settled} of {report.files} recordings")
