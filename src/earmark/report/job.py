@@ -100,7 +100,7 @@ def read_job(folder: Path) -> Job:
         )
         index = {recording.name: r for r, recording in enumerate(recordings)}
         events = np.fromiter(_event_rows(ledger, index, classes), EVENT)
-    pending = counts["pending"] + counts["running"]
+    pending = sum(n for state, n in counts.items() if state not in ("done", "failed"))
     return Job(folder.absolute().name, tuple(classes), recordings, events, failed, pending, settings)
 
 
