@@ -1,4 +1,4 @@
-"""Figures: what they show is what they were given or what the operators say; and they save as PNG and SVG."""
+"""Figures: they show the values given, or those of the operators, and save as PNG and SVG."""
 
 import itertools
 import json

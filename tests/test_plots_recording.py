@@ -1,4 +1,4 @@
-"""The figure of a stretch: what lies in it, at the recording's own times."""
+"""The figure of an excerpt: its content, at times of the recording."""
 
 import numpy as np
 import pytest
