@@ -1,4 +1,4 @@
-"""Judged runs for the tests of reports: made by hand, without training."""
+"""Evaluated runs for the tests of reports, made without training."""
 
 import json
 

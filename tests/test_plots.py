@@ -1,4 +1,4 @@
-"""Figures: what they show is what they were given or what the operators say; and they save as PNG and SVG."""
+"""Figures: they show the values given, or those of the operators, and save as PNG and SVG."""
 
 import itertools
 import json
@@ -131,16 +131,8 @@ def test_durations_of_the_real_data_sets(shared):
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (
-            lambda t: plots.event_durations(t.weak()),
-            DataError,
-            "expected strong labels, got a table without event times",
-        ),
-        (
-            lambda t: plots.event_durations(t, clip_duration=0),
-            ArgumentError,
-            "clip_duration: expected a positive number, got 0",
-        ),
+        (lambda t: plots.event_durations(t.weak()), DataError, "expected strong labels, got a table without"),
+        (lambda t: plots.event_durations(t, clip_duration=0), ArgumentError, "expected a positive number, got 0"),
         (
             lambda t: plots.event_durations(t, per="clips"),
             ArgumentError,
@@ -229,16 +221,10 @@ def test_the_lower_bound_of_cap_is_drawn_where_alpha_comes_near_it():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: plots.f1_by_class({}), "expected a value of at least one model and class to draw, got none"),
-        (
-            lambda: plots.f1_by_class({"max": {"dog": float("nan")}}),
-            "expected a value of at least one model and class to draw, got none",
-        ),
+        (lambda: plots.f1_by_class({}), "expected a value of at least one model and class"),
+        (lambda: plots.f1_by_class({"max": {"dog": float("nan")}}), "expected a value of at least one model and class"),
         (lambda: plots.f1_by_class(F1, {"maxx": {}}), "model='maxx' is not known; did you mean 'max'"),
-        (
-            lambda: plots.learned_alpha({"auto": {}}),
-            "expected a value of at least one model and class to draw, got none",
-        ),
+        (lambda: plots.learned_alpha({"auto": {}}), "expected a value of at least one model and class"),
         (lambda: plots.learned_alpha(ALPHA, {"cap": 3.2}), "model='cap' is not known; did you mean 'CAP'"),
         (lambda: plots.precision_recall({}), "expected at least one model to draw, got none"),
     ],

@@ -1,4 +1,4 @@
-"""The figure of a stretch: what lies in it, at the recording's own times."""
+"""The figure of an excerpt: its content, at times of the recording."""
 
 import numpy as np
 import pytest
@@ -89,11 +89,7 @@ def test_a_long_name_leaves_room_for_the_legend(length, sound):
 @pytest.mark.parametrize(
     ("samples", "p", "message"),
     [
-        (
-            np.zeros((2, 5)),
-            [[0.5]],
-            r"samples: expected one dimension and at least one sample, got an array of shape \(2, 5\)",
-        ),
+        (np.zeros((2, 5)), [[0.5]], r"at least one sample, got an array of shape \(2, 5\)"),
         (np.zeros(0), [[0.5]], "at least one"),
         (np.zeros(RATE), [0.5], r"likelihoods: expected \(frames, 1 classes\), got an array of shape \(1,\)"),
         (np.zeros(RATE), np.zeros((0, 1)), "likelihoods: expected"),

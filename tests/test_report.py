@@ -1,4 +1,4 @@
-"""The page of runs: what it says, that it needs nothing but itself, and that nothing in it can do harm."""
+"""The report of runs: its content, that it is self-contained, and that names are escaped."""
 
 import base64
 import html

@@ -1,4 +1,4 @@
-"""The page of a detection job: counts that are exact, a page that is bounded, names that do no harm."""
+"""The report of a detection job: exact counts, a page of limited size, escaped names."""
 
 import json
 import os

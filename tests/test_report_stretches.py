@@ -1,4 +1,4 @@
-"""Stretches of recordings for figures: what a user asks for, the busiest minutes, and what is drawn of them."""
+"""Figures of excerpts: requests, the busiest minutes, and what is drawn."""
 
 import sys
 

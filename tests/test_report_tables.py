@@ -1,4 +1,4 @@
-"""Tables: marks, escapes and headings in every form they are written in."""
+"""Tables: marks, escapes and headings in every output format."""
 
 import io
 import math

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
-"""Fill the tables of documents anew from the files they come from: tools/fill_tables.py docs/reproduction.md ...
+"""Update the tables of documents from their source files: tools/fill_tables.py docs/reproduction.md ...
 
-A table of a document stands between two lines, the first of which says where it comes from, and which of the tables in
-that file it is:
+A table is between two marker lines, the first of which names its source file and its number in that file:
 
     <!-- table 1: results/urban-sed/published.md -->
     <!-- end of table -->
@@ -17,13 +16,13 @@ TABLE = re.compile(r"(<!-- table (\d+): (\S+) -->\n)(.*?)(<!-- end of table -->)
 
 
 def table(path, number):
-    """The table of a file, with its caption before and its note behind it; the first is 1."""
+    """A table of a file with its caption and note; the first has number 1."""
     captions = re.split(r"^(?=\*\*)", path.read_text(encoding="utf-8"), flags=re.M)
     return captions[number].strip()
 
 
 def filled(text):
-    """A document with its tables as they are now."""
+    """A document with its tables updated."""
     return TABLE.sub(lambda m: f"{m[1]}{table(ROOT / m[3], int(m[2]))}\n{m[5]}", text)
 
 
