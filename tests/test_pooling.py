@@ -44,6 +44,13 @@ VARIANTS = [(name, {}) for name in NAMES] + [
 ]
 family = pytest.mark.parametrize(("name", "options"), VARIANTS, ids=[f"{n}-{i}" for i, (n, _) in enumerate(VARIANTS)])
 each = pytest.mark.parametrize("name", NAMES)
+GRAPHS = [(name, {}) for name in NAMES] + [  # for slow tests: options that change the computation, not only numbers
+    ("cap", {"alpha": [9.0, -9.0, 9.0, 9.0], "min_duration": [0.1, 1.0, 2.0, 9.0], "frame_rate": 2.5}),
+    ("top-k", {"share": 0.3}),
+    ("attention", {"embedding_dim": DIM}),
+    ("hierarchical", {"sizes": [3, 2]}),
+]
+each_graph = pytest.mark.parametrize(("name", "options"), GRAPHS, ids=[f"{n}-{i}" for i, (n, _) in enumerate(GRAPHS)])
 
 
 def make(name, options):
@@ -270,7 +277,7 @@ def test_state_round_trip(name, options, generator):
     assert torch.equal(pool(p, mask, embedding=h), twin(p, mask, embedding=h))
 
 
-@family
+@each_graph
 def test_compiles(name, options, generator):
     torch._dynamo.reset()
     pool = make(name, options)
@@ -295,7 +302,7 @@ def test_compiles_to_machine_code(generator, tmp_path, monkeypatch):
     torch.testing.assert_close(torch.compile(pool)(p, mask), pool(p, mask), atol=1e-6, rtol=0)
 
 
-@family
+@each_graph
 def test_exports_with_any_length(name, options, generator):
     pool = make(name, options).eval()
     p, mask, h = draw(generator, bags=4, frames=20)
