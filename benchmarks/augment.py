@@ -2,7 +2,7 @@
 
     python benchmarks/augment.py [--soundbank FOLDER] [--files 100] [--json FILE]
 
-Three tables. The first compares, in decibels, log-mel features of really shifted sound (`effects.change_pitch_and_time`) with
+Three tables. The first compares, in decibels, log-mel features of shifted sound (`effects.change_pitch_and_time`) with
 
 - warped: features of the unshifted sound, read by shifted filters (`LogMel.forward(semitones=...)`);
 - another: sound shifted by another honest method, the vocoder's own transposition. Two methods make different noise

@@ -748,7 +748,7 @@ def test_recordings_that_cannot_be(made, monkeypatch):
         join(made, "tset")
     with pytest.raises(ArgumentError, match="duration must be a positive number of seconds, got 0"):
         join(made, "test", duration=0)
-    with pytest.raises(ArgumentError, match="expected at most 68719476735 samples in a FLAC file .*, got 80000000000"):
+    with pytest.raises(ArgumentError, match=r"expected at most 68719476735 samples in a FLAC file .*, got 80000000000"):
         join(made, "test", duration=1e7)
     with pytest.raises(ArgumentError, match=r"day.wav: expected the suffix .flac"):
         join(made, "test", out=made / "day.wav")
