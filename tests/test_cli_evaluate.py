@@ -57,7 +57,7 @@ def run(world, capsys):
 def undrawn(request, monkeypatch):
     """Figures take longer than all the rest, so only the tests that look at them have them."""
     if "figures" not in request.node.name:
-        monkeypatch.setattr("earmark.cli.evaluate._draw", lambda *_: [])
+        monkeypatch.setattr("earmark.plots.evaluation_figures", lambda *_: {})
 
 
 def strictly(text):
@@ -66,7 +66,7 @@ def strictly(text):
 
 
 def evaluate(run, model, data, *more):
-    return run("evaluate", model, data, "--cache", "@cache", *more)
+    return run("evaluate", model, data, *more)
 
 
 def test_a_judged_run_keeps_scores_events_probabilities_and_figures(world, run):
@@ -111,7 +111,7 @@ def test_a_clip_that_cannot_be_read_is_a_line(world, run, tmp_path):
         (tmp_path / f"{i}.flac").write_bytes(sound if i else b"no sound")
         lines += [f"{i}.flac\t{row.onset}\t{row.offset}\t{row.label}\ttest" for row in data.labels.of(clip.filename)]
     (tmp_path / "labels.tsv").write_text("\n".join(lines))
-    said = run("evaluate", "@a", tmp_path, "--out", tmp_path / "out", "--cache", tmp_path / "cache")
+    said = run("evaluate", "@a", tmp_path, "--out", tmp_path / "out")
     assert "Note: 1 clip could not be read and is left out: 0.flac (" in said
 
 
@@ -124,7 +124,7 @@ def test_decisions_are_made_as_told_and_tuned_elsewhere_than_judged(run, tmp_pat
     assert ", validate: " in told["decoder"]["tuned_on"]
     for split, judged, why in (
         ("test", "train", "the test split"),
-        ("train", "train", "the clips that are judged"),
+        ("train", "train", "the clips that are evaluated"),
     ):
         with pytest.raises(ArgumentError, match=f"--tune-on {split}: thresholds tuned on {why} would flatter"):
             evaluate(run, "@a", "@data", "--split", judged, "--tune-on", split)
@@ -185,13 +185,13 @@ def test_events_made_elsewhere_are_judged_without_model_or_sound(world, run, tmp
         assert told["psds"] is not None
     assert not (tmp_path / "out" / "probabilities.npz").exists()
     assert run("compare", tmp_path / "out", tmp_path / "model").count("not distinguishable") == 1
-    with pytest.raises(ArgumentError, match="say by --out in which folder"):
+    with pytest.raises(ArgumentError, match="--out is needed"):
         run("evaluate", events, tmp_path / "truth.jsonl")
-    with pytest.raises(ArgumentError, match=r"--tune-on, --threshold: events are decided on already"):
-        run("evaluate", events, tmp_path / "truth.jsonl", "--threshold", 0.3, "--tune-on", "validate")
+    with pytest.raises(ArgumentError, match="thresholds do not apply to events found elsewhere"):
+        run("evaluate", events, tmp_path / "truth.jsonl", "--threshold", 0.3, "--out", tmp_path / "y")
     with pytest.raises(ArgumentError, match=r"labels.tsv: no clips of split 'x'; it has test, train, validate"):
         run("evaluate", events, world / "data" / "labels.tsv", "--split", "x", "--out", tmp_path / "y")
-    with pytest.raises(ArgumentError, match="--durations is for events"):
+    with pytest.raises(ArgumentError, match="durations are for events"):
         evaluate(run, "@a", "@data", "--durations", durations)
     with pytest.raises(ModelFileError, match="no such file"):
         evaluate(run, "@gone.tsv", "@data")
@@ -256,7 +256,8 @@ def test_the_curve_of_the_report_is_that_of_the_figures(world, run, tmp_path, mo
         return Figure()
 
     monkeypatch.setattr("earmark.plots.precision_recall", draw)
-    told = ("--reference", "authors", "--threshold", 0.3, "--out", tmp_path / "out", "--cache", tmp_path / "cache")
+    monkeypatch.setattr("earmark.plots.evaluation.precision_recall", draw)
+    told = ("--reference", "authors", "--threshold", 0.3, "--out", tmp_path / "out")
     run("evaluate", "@a", tmp_path, *told)
     run("report", tmp_path / "out", "--out", tmp_path / "page.html")
     (figure, mark), (report, other) = drawn
@@ -283,9 +284,8 @@ def test_labels_of_other_classes_are_refused_and_leave_what_is_there(world, run,
     evaluate(run, "@c", "@data")
     before = (world / "c" / "scores.json").read_bytes()
     with pytest.raises(DataError, match=r"^the model knows .*; the labels know owl: no class in common$"):
-        run("evaluate", "@c", tmp_path, "--cache", tmp_path / "cache")
+        run("evaluate", "@c", tmp_path)
     assert (world / "c" / "scores.json").read_bytes() == before
-    assert not (tmp_path / "cache").exists()
 
 
 def test_data_before_the_model_are_told_the_order(run):

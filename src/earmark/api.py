@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from earmark import audio
 from earmark.annotations import LabelTable
 from earmark.bags import default_cache
+from earmark.checkpoint import model_file
 from earmark.datasets import Collection, open_data
 from earmark.detection.detector import SoundDetector, load
 from earmark.errors import ArgumentError, EarmarkError
@@ -35,7 +36,7 @@ from earmark.evaluation.scoring import EvaluationOptions, evaluate_events, evalu
 from earmark.evaluation.thresholds import tune_thresholds
 from earmark.formats import read_labels
 from earmark.progress import OnProgress, ignore_progress
-from earmark.text import counted, first_few
+from earmark.text import counted, first_few, plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -179,7 +180,9 @@ def evaluate(
     if isinstance(model, SoundDetector) or is_model(Path(model)) or _is_swapped(Path(model), Path(data)):
         if durations is not None:
             raise ArgumentError("durations are for events; clips of a model have their own")
-        detector = model if isinstance(model, SoundDetector) else load(model, pooled=True)
+        detector = (
+            model if isinstance(model, SoundDetector) else load(model_file(Path(model), "MODEL DATA"), pooled=True)
+        )
         subject = _Model(detector, os.fspath(data), split, on_progress)
         evaluation, table = subject.evaluate(reference, tune_on, options, about)
         home = detector.path.parent if detector.path and detector.path.suffix != ".onnx" else None
@@ -317,7 +320,8 @@ class _Model:
         notes = (*self._seen_notes(), *notes)
         if skipped:
             reasons = first_few(f"{name} ({why})" for name, why in skipped.items())
-            notes += (f"{counted(len(skipped), 'clip')} could not be read and left out: {reasons}",)
+            verb = plural(len(skipped), "is", "are")
+            notes += (f"{counted(len(skipped), 'clip')} could not be read and {verb} left out: {reasons}",)
         about |= {**self._description(), "skipped": skipped, "notes": list(notes)}
         about["threshold"] = options.decoder.to_dict()["threshold"]
         return evaluate_scores(recordings, table, options, about=about), table

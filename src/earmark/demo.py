@@ -168,7 +168,7 @@ def _train(
 ) -> tuple[dict[str, Path], list[Entry]]:
     """Train and evaluate all operators: the folder of a model of each, and the evaluations of all seeds."""
     systems = {name: {**pool, **changes} for name, pool in SYSTEMS.items()}
-    grid = Grid("demo", {"": str(sounds)}, systems, recipe="quick", seeds=range(seeds))
+    grid = Grid("demo", {"": str(sounds)}, systems, recipe="quick", seeds=seeds)
     if not run_grid(grid, out, cache=out / "features", at_once=at_once, on_progress=on_progress):
         raise KeyboardInterrupt("run the same command again to continue")
     rows = gather(grid, out)
