@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -34,6 +35,10 @@ def compare(
     if as_json:
         print(json_text(comparison.to_dict()))
         return
-    print(comparison)
+    console = make_console()
+    console.print(f"{comparison.heading}; bold: best, underlined: not distinguishable from the best")
+    console.print(replace(comparison.table(), caption="", note="").to_rich())
+    for sentence in comparison.sentences():
+        console.print(sentence)
     if out is not None:
         print(f"Comparison: {out / 'comparison.json'}; tables: {out / 'table.md'}, {out / 'table.tex'}")

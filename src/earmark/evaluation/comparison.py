@@ -117,10 +117,16 @@ class Comparison:
     reference: str
 
     def __str__(self) -> str:
-        return "\n".join([str(self.table()), *self._sentences()])
+        return "\n".join([self.heading, str(replace(self.table(), caption="", note="")), *self.sentences()])
 
     def _repr_html_(self) -> str:
-        return str(replace(self.table(), note=" ".join(f"{s}." for s in self._sentences())).to_html())
+        note = " ".join(f"{sentence}." for sentence in self.sentences())
+        return str(replace(self.table(), caption=self.heading, note=note).to_html())
+
+    @property
+    def heading(self) -> str:
+        """What was compared on what."""
+        return f"{counted(self.clips, 'clip')}, segments of {self.segment:g} s"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, with the folders of each entry."""
@@ -185,7 +191,7 @@ class Comparison:
         averaged = "Static scores averaged over classes, dynamic scores over segments"
         return Table(columns, rows, averaged if self.statistic == "dynamic.f1" else pooled, _table_note(self))
 
-    def _sentences(self) -> list[str]:
+    def sentences(self) -> list[str]:
         """Intervals of the tested score, verdicts and notes."""
         sentences = []
         for name, values in self.values.items():
