@@ -169,10 +169,10 @@ def test_what_telephones_record_is_not_passed_over(earmark, model, recordings, t
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
-        ("aa.wav@0-1", "recording 'aa.wav' is not in the job; the nearest name in it is "),
-        ("sub/b.wav@0-1", "recording 'sub/b.wav' is not in the job; the nearest name in it is sub/a.wav\n"),
-        ("0-1", "there are 2 recordings; say which to draw"),
-        ("sub/a.wav@9-10", "lies behind the end: sub/a.wav lasts 0:00:02"),
+        ("aa.wav@0-1", "recording 'aa.wav' is not in the job; the most similar name is "),
+        ("sub/b.wav@0-1", "recording 'sub/b.wav' is not in the job; the most similar name is sub/a.wav\n"),
+        ("0-1", "the job has 2 recordings; name one"),
+        ("sub/a.wav@9-10", "is after the end of sub/a.wav, which lasts 0:00:02"),
     ],
 )
 def test_a_figure_that_cannot_be_is_refused_before_the_job_runs(wanted, message, earmark, model, recordings, tmp_path):
@@ -277,7 +277,7 @@ def test_thresholds_of_a_file_go_by_the_names_of_its_classes(earmark, model, rec
     code, out, err = found(["cat", "owl", "frog"])
     assert (code, out) == (2, "")
     assert err == (
-        f"earmark: {tuned}: thresholds for other classes than the model's: none for dog; tune them with this model: "
+        f"earmark: {tuned}: no thresholds for dog; tune them with this model: "
         "earmark evaluate --tune-on\n"
     )
     code, _, err = found(["cat", "owl", "frog"], (0.9, 0.04, 0.9), "--live")
@@ -300,8 +300,8 @@ def test_thresholds_of_a_file_go_by_the_names_of_its_classes(earmark, model, rec
         (["--threshold", "1.5"], "threshold must be in [0, 1]"),
         (["--threshold", "0.5", "--thresholds", "t.json"], "--threshold and --thresholds do not go together"),
         (["--thresholds", "none.json"], "none.json: cannot be read: No such file or directory"),
-        (["--thresholds", "bad.json"], "bad.json: not JSON"),
-        (["--thresholds", "list.json"], "list.json: an object with a decoder's settings expected"),
+        (["--thresholds", "bad.json"], "bad.json: expected JSON"),
+        (["--thresholds", "list.json"], "list.json: expected an object with a decoder's settings"),
         (["--out", "a.wav"], "a.wav: cannot create this folder: File exists"),
         (["--out", "."], "holds the recordings; choose another folder"),
     ],

@@ -369,7 +369,7 @@ def test_several_data_sets_share_a_grid(folder, tmp_path, monkeypatch, capsys):
         main()
     out, err = capsys.readouterr()
     assert ended.value.code == 0, err
-    assert "here, judgement clean: means over runs" in out
+    assert "here, evaluation clean: means over runs" in out
     assert "again, judgement chosen-by: means over runs" in out
     assert sorted(path.name for path in (tmp_path / "cache").iterdir()) == ["again", "here"]
     for dataset in ("here", "again"):
