@@ -26,11 +26,12 @@ from earmark.events import Decoder
 from earmark.files import written_whole
 from earmark.formats import FORMATS, read_labels
 from earmark.pooling import create_pool
+from earmark.progress import ignore_progress
 
 OTHER = Decoder(threshold=0.9)
 
 
-def run_job(model, files, out, *, workers=None, on_progress=None, **options):
+def run_job(model, files, out, *, workers=None, on_progress=ignore_progress, **options):
     return job.run_job(model, files, out, JobOptions(**options), workers=workers, on_progress=on_progress)
 
 

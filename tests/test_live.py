@@ -412,7 +412,7 @@ def rounded(events):
 def test_a_growing_file_gives_the_events_of_the_finished_one(tmp_path, capsys, model, recording):
     decoder = Decoder(min_gap=0.2)
     formats = {"tsv": "events.tsv", "audacity": "events.txt", "raven": "events.selections.txt", "jams": "events.jams"}
-    detect_live(model, str(recording), decoder, idle=0.1, out=tmp_path / "out", formats=formats)
+    detect_live(load(model), str(recording), decoder, idle=0.1, out=tmp_path / "out", formats=formats)
     lines = capsys.readouterr().out.splitlines()
     found = sorted((float(a), float(b), label, float(c)) for a, b, label, c in (line.split("\t") for line in lines))
     assert found == rounded(load(model).detect(recording, decoder=decoder))
@@ -424,8 +424,8 @@ def test_a_growing_file_gives_the_events_of_the_finished_one(tmp_path, capsys, m
     assert as_it_came[0] == ["onset", "offset", "label", "confidence"]
     assert [label for _, _, label, _ in as_it_came[1:]] == [line.split("\t")[2] for line in lines]
     with pytest.raises(ArgumentError, match=r"out holds events\.csv already; choose another folder"):
-        detect_live(model, str(recording), decoder, idle=0.1, out=tmp_path / "out", formats=["tsv"])
-    detect_live(model, str(recording), decoder, idle=0.1, out=tmp_path / "csv", formats=["csv"])
+        detect_live(load(model), str(recording), decoder, idle=0.1, out=tmp_path / "out", formats=["tsv"])
+    detect_live(load(model), str(recording), decoder, idle=0.1, out=tmp_path / "csv", formats=["csv"])
     written = read_labels(tmp_path / "csv" / "events.csv")
     assert len(written) == len(found)
 
@@ -437,7 +437,7 @@ def test_whatever_ends_it_the_events_until_then_are_in_the_folder(tmp_path, monk
 
     monkeypatch.setattr(live, "listen", torn)
     with pytest.raises(MemoryError):
-        detect_live(model, str(recording), Decoder(), idle=0.1, out=tmp_path / "out", formats=["tsv"])
+        detect_live(load(model), str(recording), Decoder(), idle=0.1, out=tmp_path / "out", formats=["tsv"])
     assert os.listdir(tmp_path / "out") == ["events.csv"]
     (event,) = read_labels(tmp_path / "out" / "events.csv")
     assert (event.onset, event.offset, event.label, event.confidence) == (0.25, 1.5, "dog", 0.75)
@@ -449,7 +449,7 @@ def test_whatever_ends_it_the_events_until_then_are_in_the_folder(tmp_path, monk
 )
 def test_formats_are_looked_at_before_anything_is_heard(tmp_path, model, formats, told):
     with pytest.raises(ArgumentError, match=told):
-        detect_live(model, str(tmp_path / "none.wav"), Decoder(), out=tmp_path / "out", formats=formats)
+        detect_live(load(model), str(tmp_path / "none.wav"), Decoder(), out=tmp_path / "out", formats=formats)
     assert os.listdir(tmp_path) == []
 
 
@@ -487,7 +487,7 @@ def test_what_cannot_be_listened_to_is_refused(monkeypatch, model, source, optio
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
     with pytest.raises(ArgumentError, match=told):
-        detect_live(model, source, Decoder(), **options)
+        detect_live(load(model), source, Decoder(), **options)
 
 
 @pytest.mark.parametrize(

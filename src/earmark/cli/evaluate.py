@@ -9,7 +9,6 @@ import typer
 
 from earmark.cli.app import Json, app
 from earmark.cli.display import live_display
-from earmark.errors import ArgumentError
 from earmark.files import json_text
 
 __all__ = ["evaluate"]
@@ -38,7 +37,7 @@ def evaluate(
     ],
     split: Annotated[str, typer.Option(help="Which clips to evaluate on.")] = "test",
     out: Annotated[
-        Path | None, typer.Option(help="Folder for scores, events and figures; if not given, the run.")
+        Path | None, typer.Option(help="Folder for scores, events and figures; by default the run; none for EVENTS.")
     ] = None,
     reference: Annotated[str | None, typer.Option(metavar="FILE|authors", help=_REFERENCE_HELP)] = None,
     segment: Annotated[float, typer.Option(help="Length of segments in seconds.")] = 1.0,
@@ -66,8 +65,6 @@ def evaluate(
     from earmark.evaluation import EvaluationOptions
     from earmark.events import Decoder
 
-    if out is None and not api.is_model(model):
-        raise ArgumentError("--out is needed: the folder for the scores of these events")
     decoder = Decoder(threshold=threshold, median=median, min_duration=min_duration, min_gap=min_gap)
     options = EvaluationOptions(segment=segment, align=align, with_psds=psds, decoder=decoder)
     with live_display(quiet=as_json) as display:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,7 +103,7 @@ class SoundDetector:
         """Names of the classes it detects."""
         return self.scorer.classes
 
-    @property
+    @cached_property
     def pool(self) -> Pool:
         """The model's own pooling operator."""
         model = getattr(self.scorer, "detector", None)

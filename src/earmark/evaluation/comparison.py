@@ -36,7 +36,7 @@ from earmark.evaluation.statistics import (
 )
 from earmark.files import json_text, make_folder, written_whole
 from earmark.tables import Cell, Column, Table, number_cell, short_number
-from earmark.text import first_few
+from earmark.text import counted, first_few
 
 if TYPE_CHECKING:
     import pandas
