@@ -36,7 +36,7 @@ def compare(
         print(json_text(comparison.to_dict()))
         return
     console = make_console()
-    console.print(f"{comparison.heading}; bold: best, underlined: not distinguishable from the best")
+    console.print(f"{comparison.heading}; bold: best, underlined: tied with the best")
     console.print(replace(comparison.table(), caption="", note="").to_rich())
     for sentence in comparison.sentences():
         console.print(sentence)

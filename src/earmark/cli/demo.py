@@ -83,7 +83,7 @@ def _as_dict(result: DemoResult) -> dict[str, object]:
 
 
 def _print_scores(console: Console, result: DemoResult) -> None:
-    seeds = len(result.comparison.entries[0].judgements)
+    seeds = len(result.comparison.entries[0].evaluations)
     means = f", means of {seeds} trainings" if seeds > 1 else ""
     console.print(f"Scores of one-second segments of the test clips{means}", style="bold")
     table = Table(box=None, pad_edge=False)
