@@ -27,7 +27,7 @@ _BAR = 8  # characters, for the largest alpha
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Output folder; created if necessary.")] = Path("demo"),
-    clips: Annotated[int, typer.Option(min=20, help="Soundscapes to synthesise.")] = 200,
+    clips: Annotated[int, typer.Option(min=20, help="Soundscapes to synthesise.")] = 240,
     seeds: Annotated[int, typer.Option(min=1, help="Trainings of each operator.")] = 3,
     change: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; repeatable.")
@@ -57,7 +57,7 @@ def demo(
         return
     _print_scores(console, result)
     _print_alphas(console, result)
-    for line in conclusions(result.f1, result.ranks):
+    for line in conclusions(result.scores, result.ranks):
         console.print(line)
     console.print()
     _print_events(console, result)
@@ -73,7 +73,7 @@ def _as_dict(result: DemoResult) -> dict[str, object]:
             name: {score: value.value for score, value in values.items()}
             for name, values in result.comparison.values.items()
         },
-        "f1": {name: list(values) for name, values in result.f1.items()},
+        "seeds": {name: dict(values) for name, values in result.scores.items()},
         "alpha": {name: dict(values) for name, values in result.alpha.items()},
         "ranks": {name: vars(rank) for name, rank in result.ranks.items()},
         "best": result.best,
