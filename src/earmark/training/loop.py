@@ -120,7 +120,7 @@ def train(
             _set_mode(detector, knobs.freeze_norm)
             for loss in _steps(step, training, settings, memory, fabric):
                 watch.stepped(memory.epoch, memory.step)
-                # Several processes read the loss, and communicate, at the same steps: otherwise one would wait for ever.
+                # Several processes read the loss, and communicate, at the same steps: otherwise one waits for ever.
                 is_due = memory.step % _LOOK_EVERY == 0 or memory.step == knobs.steps
                 if not is_due and not (fabric.world_size == 1 and interruption):
                     continue
