@@ -288,7 +288,7 @@ def test_patches_are_cut_from_the_clip(store, labels, resident):
 def test_whole_clips_have_the_targets_of_their_labels(store, labels):
     bags = Bags(store, labels)
     seen = {}
-    for batch in bags.whole(3):
+    for batch in bags.pieces(3, patch=1e6):
         for x, target, name, n in zip(
             batch.features,
             batch.targets,
@@ -328,7 +328,7 @@ def test_long_clips_are_validated_in_the_patches_they_are_learned_in(store, labe
 
 def test_clips_no_longer_than_a_patch_are_validated_whole(store, labels):
     bags = Bags(store, labels)
-    for one, two in zip(bags.whole(3), bags.pieces(3, patch=2.2), strict=True):
+    for one, two in zip(bags.pieces(3, patch=1e6), bags.pieces(3, patch=2.2), strict=True):
         assert one.filenames == two.filenames
         torch.testing.assert_close(one.features, two.features, rtol=0, atol=0)
         torch.testing.assert_close(one.targets, two.targets, rtol=0, atol=0, equal_nan=True)
@@ -349,7 +349,7 @@ def test_a_clip_that_is_hardly_longer_than_a_patch_keeps_its_labels(tmp_path, se
 
 def test_unknown_stays_unknown(store, labels, clips):
     bags = Bags(store, labels, [clips[1].filename, clips[6].filename])
-    (batch,) = bags.whole(2)
+    (batch,) = bags.pieces(2, patch=1e6)
     by_name = dict(zip(batch.filenames, batch.targets.tolist(), strict=True))
     assert by_name[clips[1].filename] == [1, 0]
     assert np.isnan(by_name[clips[6].filename][0])
@@ -380,7 +380,7 @@ def test_variants_are_drawn_like_clips(tmp_path, clips, labels):
             (v,) = (v for v in range(3) if np.array_equal(store[name][v], x.T[mask]))
             found.add((name, v))
     assert len(found) == 21
-    (first,) = Bags(store, labels, [clips[0].filename]).whole(1)
+    (first,) = Bags(store, labels, [clips[0].filename]).pieces(1, patch=1e6)
     np.testing.assert_array_equal(first.features[0].T, store[clips[0].filename][0])
 
 

@@ -299,7 +299,7 @@ def test_a_file_with_one_wrong_bit_is_refused_or_as_good_as_before(tmp_path, rng
     with pytest.raises(ModelFileError, match="damaged: its weights are not those that were written"):
         load_wrong(bad, content, len(content) - 1)
     where = content.index(b"dog")
-    with pytest.raises(ModelFileError, match="damaged: what it says about itself is not what was written"):
+    with pytest.raises(ModelFileError, match="damaged: its metadata are not those that were written"):
         load_wrong(bad, content, where)
 
 

@@ -185,7 +185,7 @@ def test_clips_too_short_for_an_output_frame_can_decide_when_to_stop(supervision
     clip = Clip("a.wav", (Source(tmp_path / "a.wav"),))
     bags = Bags(build_store(tmp_path / "store", [clip], detector.features), LabelTable([("a.wav", 0.0, 0.3, "dog")]))
     knobs = load_recipe("quick").changed({"supervision": supervision}).training
-    (batch,) = bags.whole(1)
+    (batch,) = bags.pieces(1, patch=1e6)
     filled = batch.filled_up(detector.reduction, -detector.features.range_db)
     with torch.inference_mode():
         P = detector.eval()(filled.features, filled.mask).static.item()

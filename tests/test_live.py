@@ -478,8 +478,8 @@ def test_standard_input_is_heard_until_it_is_interrupted(model, recording):
 @pytest.mark.parametrize(
     ("source", "options", "told"),
     [
-        ("-", {"encoding": "f32"}, "raw samples need their rate: say --rate too"),
-        ("-", {"idle": 1.0}, "--idle is for files that grow; a pipe says when it ends"),
+        ("-", {"encoding": "f32"}, "raw samples need their rate: give --rate too"),
+        ("-", {"idle": 1.0}, "--idle is for growing files; a pipe ends by itself"),
         ("-", {}, "standard input is a terminal; pipe sound into it"),
     ],
 )
@@ -494,9 +494,9 @@ def test_what_cannot_be_listened_to_is_refused(monkeypatch, model, source, optio
     ("given", "told"),
     [
         ((False, [Path("a.wav")], {"rate": 8000}, {}), "--rate goes with --live only"),
-        ((True, [Path("a.wav")], {}, {"keep_scores": True}), "--keep-scores does not go with --live"),
-        ((True, [Path("a.wav"), Path("b.wav")], {}, {}), "--live listens to one sound, .* 2 are given"),
-        ((False, [Path("-")], {}, {"workers": 2}), "- is standard input, which only --live listens to"),
+        ((True, [Path("a.wav")], {}, {"--keep-scores": True}), "--keep-scores does not go with --live"),
+        ((True, [Path("a.wav"), Path("b.wav")], {}, {}), "--live: expected one sound, .* got 2"),
+        ((False, [Path("-")], {}, {"--workers": 2}), "- is standard input, which only --live reads"),
     ],
 )
 def test_options_that_mean_nothing_together_are_refused(given, told):

@@ -25,8 +25,8 @@ from earmark.datasets import open_data
 from earmark.errors import ArgumentError, DataError, TrainingError
 from earmark.settings import Augmentation, load_recipe
 from earmark.training import Schedule, create_detector, train, validate
-from earmark.training.augmentation import augmented
 from earmark.training.run import data_fingerprint, make_fabric, run, split_for_training
+from earmark.training.steps import augmented
 from earmark.training.watch import Watch
 
 SMALL = {
@@ -185,10 +185,11 @@ def test_an_interrupted_command_says_how_to_go_on(folder, tmp_path, monkeypatch,
         with pytest.raises(SystemExit) as ended:
             main()
         assert ended.value.code == 130
-    text, model, told = capsys.readouterr().out.splitlines()[-3:]
+    text, best, model, told = capsys.readouterr().out.splitlines()[-4:]
     assert text.startswith("Interrupted after 1 epoch; continue with: earmark train ")
     assert text.endswith(" --resume")
-    assert model == f"{tmp_path / 'a' / 'model.safetensors'} is that of epoch 1"
+    assert best.startswith("Best epoch by accuracy: 1 of 1 (interrupted); validation loss ")
+    assert model == f"Model: {tmp_path / 'a' / 'model.safetensors'}"
     assert json.loads(told)["is_finished"] is False
 
 
@@ -450,13 +451,6 @@ def test_the_schedule_cuts_the_rate_and_ends_as_keras_does():
             assert mine.is_over == (stop.stopped_epoch > 0)
             if mine.is_over:
                 break
-
-
-def test_a_schedule_without_a_score_yet_is_remembered_in_strict_json():
-    schedule = Schedule(1e-3, plateau_epochs=3, plateau_factor=0.1, stop_epochs=7)
-    assert Schedule(**json.loads(json.dumps(schedule.state(), allow_nan=False))) == schedule
-    schedule.is_best(0.25)
-    assert Schedule(**json.loads(json.dumps(schedule.state(), allow_nan=False))) == schedule
 
 
 def test_augmentation_depends_on_its_key_alone(bags):

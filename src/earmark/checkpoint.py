@@ -66,7 +66,7 @@ def _read_about(path: Path, kind: str, header: dict[str, str]) -> dict[str, Any]
     if not {"earmark", "sha256"} <= header.keys():
         raise ModelFileError(f"{path}: a file of weights that earmark did not write")
     if hashlib.sha256(header["earmark"].encode()).hexdigest() != header["sha256"]:
-        raise ModelFileError(f"{path}: damaged: what it says about itself is not what was written")
+        raise ModelFileError(f"{path}: damaged: its metadata are not those that were written")
     about: dict[str, Any] = json.loads(header["earmark"])
     if about["version"] > _VERSION:
         raise ModelFileError(
@@ -94,15 +94,7 @@ def save_detector(
     pool: dict[str, Any],
     provenance: dict[str, Any] | None = None,
 ) -> None:
-    """Write a model file.
-
-    Parameters
-    ----------
-    network, pool
-        Name and options that the detector's parts were created with.
-    provenance
-        Where the weights come from: any JSON values.
-    """
+    """Write a model file; `network` and `pool` are the names and options that the parts were created with."""
     about = {
         "classes": list(detector.classes),
         "features": detector.features.to_dict(),
@@ -119,13 +111,7 @@ def read_model_info(path: str | Path) -> dict[str, Any]:
 
 
 def model_file(place: Path, order: str = "") -> Path:
-    """The model file of a run folder, or the file itself.
-
-    Parameters
-    ----------
-    order
-        The order of the command's arguments, as a hint to users who may have swapped them.
-    """
+    """The model file of a run folder, or the file itself; `order` of arguments is a hint for users who swapped them."""
     if not place.is_dir():
         return place
     path = place / "model.safetensors"
@@ -138,13 +124,7 @@ def model_file(place: Path, order: str = "") -> Path:
 
 
 def load_detector(path: str | Path, *, network: nn.Module | None = None) -> Detector:
-    """Load the detector of a model file, in evaluation mode.
-
-    Parameters
-    ----------
-    network
-        For a detector with a custom network: a module of the same shape.
-    """
+    """Load the detector of a model file, in evaluation mode; a custom `network` is passed in, with the same shapes."""
     tensors, about = read_tensors(Path(path), "model")
     try:
         with torch.random.fork_rng(devices=[]):  # initial weights are random; leave the caller's generator alone

@@ -49,9 +49,7 @@ class Detector(nn.Module):
     features
         The features that it was trained on. It does not compute them.
     network
-        (bags, bands, frames) -> (bags, frames', embedding), with attributes `embedding` and `reduction`. If its
-        `forward` has a parameter `mask`, it gets the mask of padded bags; if not, it treats padding like sound, and
-        only the pool ignores it.
+        As `earmark.networks` describes it. If its `forward` has no parameter `mask`, only the pool ignores padding.
     pool
         An operator for as many classes.
 

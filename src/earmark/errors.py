@@ -1,16 +1,15 @@
-"""What can go wrong, as one tree.
+"""Exceptions.
 
-    EarmarkError                         everything earmark raises on purpose
-    |-- ArgumentError (ValueError)       a call that cannot mean anything: an unknown name, an impossible setting
-    |-- DataError (ValueError)           a call that is fine with data that are not: NaN, an empty bag, half a file
+    EarmarkError                         base of all expected errors
+    |-- ArgumentError (ValueError)       an invalid argument: an unknown name, an impossible setting
+    |-- DataError (ValueError)           unusable data: NaN, an empty bag, an incomplete file
     |-- ModelFileError (ValueError)      a model file that is damaged, foreign or newer than this earmark
-    |-- TrainingError (ArithmeticError)  training that cannot go on: a loss that is no number
-    |-- WorkerError (RuntimeError)       a process that worked for this one has died
-    `-- MissingExtraError (ImportError)  a part of earmark whose optional packages are not installed
+    |-- TrainingError (ArithmeticError)  training that cannot continue: a loss of NaN
+    |-- WorkerError (RuntimeError)       a worker process has died
+    `-- MissingExtraError (ImportError)  optional packages are not installed
 
-Each is also the builtin that a caller would expect to catch. A message says what came, what was expected and how to
-mend it. The command line prints that message as one line and exits with 2; anything outside the tree is a bug and keeps
-its traceback.
+Each is also the builtin that a caller would expect to catch. The command line prints the message as one line and exits
+with 2; other exceptions are bugs and keep their traceback.
 """
 
 from __future__ import annotations
@@ -31,31 +30,31 @@ __all__ = [
 
 
 class EarmarkError(Exception):
-    """Base of everything earmark raises on purpose."""
+    """Base of all expected errors."""
 
 
 class ArgumentError(EarmarkError, ValueError):
-    """A call that cannot mean anything."""
+    """An invalid argument."""
 
 
 class DataError(EarmarkError, ValueError):
-    """Data that cannot be used."""
+    """Unusable data."""
 
 
 class ModelFileError(EarmarkError, ValueError):
-    """A model file that cannot be used."""
+    """An unusable model file."""
 
 
 class TrainingError(EarmarkError, ArithmeticError):
-    """Training that cannot go on."""
+    """Training that cannot continue."""
 
 
 class WorkerError(EarmarkError, RuntimeError):
-    """A process that worked for this one has died."""
+    """A worker process has died."""
 
 
 class MissingExtraError(EarmarkError, ImportError):
-    """An optional package is needed and absent."""
+    """Optional packages are not installed."""
 
     def __init__(self, feature: str, extra: str) -> None:
         super().__init__(
@@ -64,7 +63,7 @@ class MissingExtraError(EarmarkError, ImportError):
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> ArgumentError:
-    """The error for a name that nothing answers to, with the nearest one that something does.
+    """The error for an unknown name, with the most similar known one.
 
     >>> print(unknown_name("pool", "atuo", ["auto", "max"]))
     pool='atuo' is not known; did you mean 'auto'? Choose from: auto, max

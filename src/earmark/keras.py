@@ -7,9 +7,8 @@ custom_objects={"AutoPool1D": AutoPool1D})`.
 
 Masks
 -----
-Their layers accept a mask and ignore it: padding is pooled as if it were sound. Here one rule holds. *A mask's axes
-are the leading axes of the input, and what it marks False is not there: not in the values, not in the gradients, even
-where it holds NaN or infinity.*
+Their layers accept a mask and ignore it. Here *a mask's axes are the leading axes of the input, and what it marks False
+affects neither values nor gradients, even where it holds NaN or infinity.*
 
 =========================  ================  ====  ===========================  ==================
 input                      mask              axis  what is pooled               mask of the output
@@ -21,15 +20,12 @@ input                      mask              axis  what is pooled               
 =========================  ================  ====  ===========================  ==================
 
 The last column is for a mask that is attached to the input; not every version of Keras passes on an explicit one.
-A negative axis counts from the end. Axis 0 is the batch: it stays the default because the authors made it so, but a
-mask marks frames within bags and cannot say which bags to pool with one another, so a mask together with axis 0 is an
-error.
+A negative axis counts from the end. Axis 0, the authors' default, is the batch; a mask together with axis 0 is an
+error, since it marks frames within bags.
 
-A bag without a single real frame gives 0, with zero gradient. Nothing can be raised from inside a compiled graph, and
-a NaN would ruin the loss of the whole batch, whereas 0 is true: there is no frame that contains the sound.
-(`earmark.pooling`, where a call can read its data, refuses such a bag.)
-
-Half precision is for storage only: sums and exponentials are taken in float32, and the result is rounded once.
+A bag without a real frame gives 0, with zero gradient: a compiled graph cannot raise an error, and a NaN would ruin the
+loss of the whole batch. (`earmark.pooling` refuses such a bag.) With half precision, sums and exponentials are computed
+in float32, and the result is rounded once.
 """
 
 from __future__ import annotations
@@ -56,8 +52,7 @@ __all__ = ["AutoPool1D", "SoftMaxPool1D"]
 Tensor: TypeAlias = Any  # of whichever backend, or symbolic
 Shape: TypeAlias = Sequence[int | None]
 
-# Beside any real logit its exponential is exactly 0. Finite, also in float32, so that a bag of nothing but padding is
-# a mean of zeros, not 0/0.
+# Its exponential is 0 beside any real logit. Finite in float32, so that a bag of padding is a mean of zeros, not 0/0.
 PADDING_LOGIT = -3e38
 
 
@@ -176,8 +171,8 @@ class AutoPool1D(_Pool1D):
     kernel_regularizer
         RAP, Sec. III.F: `keras.regularizers.l2(penalty)` adds penalty * sum(alpha ** 2) to the loss.
     **kwargs
-        Passed on to `keras.Layer`. The old `input_dim=n` works where Keras 3 still looks for it, in the first layer of
-        a `Sequential`: the input is (batch, time, n), and Keras warns that `keras.Input` is the better way to say so.
+        Passed on to `keras.Layer`. `input_dim=n` works in the first layer of a `Sequential`: the input is
+        (batch, time, n).
 
     Attributes
     ----------

@@ -76,15 +76,11 @@ def detector_loss(
 
     Parameters
     ----------
-    output
-        Output of the detector.
     targets : (bags, classes)
     frame_targets : (bags, frames, classes) on the grid of the features
     supervision
         "weak" uses bags only. "strong" uses frames only. "mixed" uses the frames of every bag and class whose frames
         are known, and the bag where they are not.
-    reduction
-        Feature frames per output frame.
     """
     if supervision not in SUPERVISION:
         raise unknown_name("supervision", supervision, SUPERVISION)

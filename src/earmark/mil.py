@@ -1,10 +1,9 @@
 """Multiple-instance learning on bags of anything, with scikit-learn's contract.
 
-A bag is an array (n_instances, n_features), a data set a sequence of bags of different sizes, and a label belongs to a
-bag. The model is the paper's with a small perceptron in place of the sound network: each instance gets a probability p
-per class, a pooling operator of `earmark.pooling` reduces them to the bag's probability P, and P is trained with binary
-cross-entropy, Eq. (4). The classifier predicts which bags are positive (`predict`) and, without labels of instances,
-which instances make them positive (`predict_instances`).
+A bag is an array (n_instances, n_features) with one label. The model is the paper's with a small perceptron in place of
+the sound network: each instance gets a probability p per class, a pooling operator of `earmark.pooling` reduces them to
+the bag's probability P, and P is trained with binary cross-entropy, Eq. (4). The classifier predicts which bags are
+positive (`predict`) and which instances make them positive (`predict_instances`).
 
 The defaults follow Ilse, Tomczak and Welling, "Attention-based deep multiple instance learning" (ICML 2018), with a few
 numbers chosen on other folds than those that `benchmarks/mil.py` reports; it lists the candidates.
@@ -60,8 +59,8 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     learning_rate
         Step of Adam.
     pool_learning_rate
-        Step of Adam for alpha, or whatever else the operator learns per class. alpha must travel several units in a few
-        hundred steps to distinguish one instance in twenty from a majority, so this is the larger one.
+        Step of Adam for alpha, or whatever else the operator learns per class. It is larger because alpha has to change
+        by several units in a few hundred steps.
     weight_decay
         L2 penalty on weight matrices. Not on biases, nor on alpha, which the operator "rap" penalises.
     dropout
@@ -197,8 +196,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return results
 
     def _train(self, data: Sequence[Tensor], targets: Tensor) -> _BagNetwork:
-        options = self.pool_options or {}
-        network = _BagNetwork(self.n_features_in_, targets.shape[1], self.hidden, self.dropout, self.pool, options)
+        network = _BagNetwork(self, targets.shape[1])
         optimizer = self._optimizer(network)
         for _ in range(self.epochs):
             for batch in torch.split(torch.randperm(len(data)), int(self.batch_size)):
@@ -224,18 +222,19 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return torch.from_numpy(((bag - self.mean_) / self.scale_).astype(np.float32))
 
     def _check_parameters(self) -> None:
-        for name in ("epochs", "batch_size"):
-            self._require(name, _is_count(getattr(self, name)), "a whole number of at least 1")
         widths = isinstance(self.hidden, Sequence) and all(map(_is_count, self.hidden))
-        self._require("hidden", widths, "a sequence of whole numbers of at least 1")
-        for name in ("learning_rate", "pool_learning_rate"):
-            self._require(name, _is_number(rate := getattr(self, name)) and rate > 0, "a number above 0")
-        self._require("weight_decay", _is_number(decay := self.weight_decay) and decay >= 0, "a number of at least 0")
-        self._require("dropout", _is_number(share := self.dropout) and 0 <= share < 1, "a number in [0, 1)")
-
-    def _require(self, name: str, holds: bool, expected: str) -> None:
-        if not holds:
-            raise ArgumentError(f"{name}: expected {expected}, got {getattr(self, name)!r}")
+        rate, pool_rate, decay, dropout = self.learning_rate, self.pool_learning_rate, self.weight_decay, self.dropout
+        for name, is_valid, expected in (
+            ("epochs", _is_count(self.epochs), "a whole number of at least 1"),
+            ("batch_size", _is_count(self.batch_size), "a whole number of at least 1"),
+            ("hidden", widths, "a sequence of whole numbers of at least 1"),
+            ("learning_rate", _is_number(rate) and rate > 0, "a number above 0"),
+            ("pool_learning_rate", _is_number(pool_rate) and pool_rate > 0, "a number above 0"),
+            ("weight_decay", _is_number(decay) and decay >= 0, "a number of at least 0"),
+            ("dropout", _is_number(dropout) and 0 <= dropout < 1, "a number in [0, 1)"),
+        ):
+            if not is_valid:
+                raise ArgumentError(f"{name}: expected {expected}, got {getattr(self, name)!r}")
 
     def _check_labels(self, y: NDArray[Any], n_bags: int) -> Tensor:
         """Set `kind_` and `classes_`; return the targets, 0/1 (n_bags, outputs)."""
@@ -266,22 +265,14 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 class _BagNetwork(nn.Module):
     """Perceptron on instances, sigmoid, pooling operator."""
 
-    def __init__(
-        self,
-        n_features: int,
-        n_outputs: int,
-        hidden: Sequence[int],
-        dropout: float,
-        pool: str,
-        pool_options: Mapping[str, Any],
-    ) -> None:
+    def __init__(self, model: BagClassifier, n_outputs: int) -> None:
         super().__init__()
-        widths = [n_features, *hidden]
-        layers = [nn.Sequential(nn.Linear(a, b), nn.ReLU(), nn.Dropout(dropout)) for a, b in pairwise(widths)]
+        widths = [model.n_features_in_, *model.hidden]
+        layers = [nn.Sequential(nn.Linear(a, b), nn.ReLU(), nn.Dropout(model.dropout)) for a, b in pairwise(widths)]
         self.embed = nn.Sequential(*layers)
         self.classify = nn.Linear(widths[-1], n_outputs)
-        needed = {"embedding_dim": widths[-1]} if POOLS[pool].cls.uses_embedding else {}
-        self.pool = create_pool(pool, n_outputs, **needed | dict(pool_options))
+        needed = {"embedding_dim": widths[-1]} if POOLS[model.pool].cls.uses_embedding else {}
+        self.pool = create_pool(model.pool, n_outputs, **needed | dict(model.pool_options or {}))
 
     def forward(self, bags: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """P (bags, outputs), and p (instances of all bags, outputs). Only what the pool sees is padded."""

@@ -1,10 +1,9 @@
 """Networks: from log-mel frames to an embedding per output frame.
 
-A network is a module (bags, bands, frames) -> (bags, frames', embedding) with the attributes `embedding` (its size) and
-`reduction` (input frames per output frame: frames' = frames // reduction). That is the whole contract: a detector takes
-any module that fulfils it. `forward` may take a `mask` (bags, frames), True where a frame is real; a bag's padding
-comes after its real frames. If a network declares in `context` how far an output frame can see, long recordings are
-scored in blocks, with exactly the result of the whole.
+A detector takes any module (bags, bands, frames) -> (bags, frames', embedding) with the attributes `embedding` (its
+size) and `reduction` (input frames per output frame: frames' = frames // reduction). `forward` may take a `mask` (bags,
+frames), True where a frame is real; a bag's padding comes after its real frames. If a network declares in `context` how
+many frames around it an output frame depends on, long recordings are scored in blocks, with the result of the whole.
 
 Axes inside are (bags, channels, bands, frames).
 """
@@ -143,9 +142,7 @@ class CNN(Network):
         self.squeeze = nn.Conv2d(channels[3], channels[4], (n_bands // 16, 1))
         self.norm_out = _norm(channels[4], norm_momentum)
         self.embedding = channels[4]
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d):
-                _he_normal(module)
+        self.apply(_he_normal)
 
     @property
     def context(self) -> int:
@@ -235,13 +232,12 @@ def _norm(channels: int, momentum: float) -> nn.BatchNorm2d:
     return nn.BatchNorm2d(channels, eps=1e-3, momentum=momentum)  # Keras' epsilon
 
 
-def _he_normal(module: nn.Conv2d) -> None:
+def _he_normal(module: nn.Module) -> None:
     """He's initialisation as in Keras: a normal distribution cut at two deviations, rescaled to the right variance."""
-    fan_in = module.weight[0].numel()
-    deviation = math.sqrt(2 / fan_in) / 0.87962566103423978
-    nn.init.trunc_normal_(module.weight, std=deviation, a=-2 * deviation, b=2 * deviation)
-    assert module.bias is not None
-    nn.init.zeros_(module.bias)
+    if isinstance(module, nn.Conv2d) and module.bias is not None:
+        deviation = math.sqrt(2 / module.weight[0].numel()) / 0.87962566103423978
+        nn.init.trunc_normal_(module.weight, std=deviation, a=-2 * deviation, b=2 * deviation)
+        nn.init.zeros_(module.bias)
 
 
 def _hide(x: Tensor, mask: Tensor | None) -> Tensor:

@@ -134,7 +134,8 @@ def _message(kind: Any, invalid: ValidationError) -> str:
     """One line about the first mistake; unknown keys come first, since a misspelt key is also a missing one."""
     mistakes = invalid.errors(include_url=False)
     mistake = next((m for m in mistakes if m["type"] in _UNKNOWN), mistakes[0])
-    path, context = mistake["loc"], mistake.get("ctx", {})
+    path, got = mistake["loc"], repr(mistake["input"])
+    got = got if len(got) <= 80 else f"{got[:77]}..."
     try:
         root = _adapter(kind).json_schema()
     except PydanticInvalidForJsonSchema:
@@ -146,15 +147,15 @@ def _message(kind: Any, invalid: ValidationError) -> str:
         known = _at(root, path[:-2]).get("propertyNames", {}).get("enum", ["any text"])
         return _located(path[:-2], str(unknown_name("key", path[-2], known)))
     if mistake["type"] == "value_error":
-        return _located(path, str(context["error"]))
+        return _located(path, str(mistake["ctx"]["error"]))
     expected = _expected(_at(root, path), root)
     if not expected:
-        return _located(path, f"{mistake['msg']}, got {_short(mistake['input'])}")
+        return _located(path, f"{mistake['msg']}, got {got}")
     if mistake["type"] in _MISSING:
         return _located(path, f"expected {expected}, got nothing")
     if mistake["type"] == "finite_number":
         expected = expected.replace("a number", "a finite number")
-    message = f"expected {expected}, got {_short(mistake['input'])}"
+    message = f"expected {expected}, got {got}"
     if mistake["type"] == "literal_error" and isinstance(mistake["input"], str):
         choices = [value for value in _at(root, path).get("enum", []) if isinstance(value, str)]
         message += "".join(f"; did you mean {close!r}?" for close in get_close_matches(mistake["input"], choices, n=1))
@@ -169,11 +170,6 @@ def _located(path: tuple[int | str, ...], message: str) -> str:
     """
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path if step != "")
     return f"{text.lstrip('.')}: {message}" if text else message
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def _at(root: Mapping[str, Any], path: tuple[int | str, ...]) -> dict[str, Any]:

@@ -45,6 +45,8 @@ from earmark.files import json_text, make_folder, written_whole
 from earmark.pooling import POOLS
 from earmark.progress import OnProgress
 from earmark.settings import Settings
+from earmark.tables import Cell, Column, Table
+from earmark.text import counted
 from earmark.training.run import data_fingerprint, make_fabric, run, split_for_training
 
 __all__ = ["SEARCHES", "Trial", "Tuned", "tune"]
@@ -89,6 +91,12 @@ class Trial:
         """
         return _in_words(self.values)
 
+    @property
+    def score(self) -> str:
+        """F1 with its interval."""
+        low, high = self.interval
+        return f"{self.f1:.3f} ({low:.3f} to {high:.3f})"
+
 
 @dataclass(frozen=True)
 class Tuned:
@@ -117,6 +125,43 @@ class Tuned:
     tied: tuple[Trial, ...]
     clips: int
     is_finished: bool
+
+    def __str__(self) -> str:
+        best = self.best
+        if best is None:
+            return f"{counted(len(self.trials), 'trial')} done, not compared yet"
+        knobs = ("lambda" if knob == "penalty" else knob for knob in best.values)
+        headings = ("trial", *knobs, "F1", "95 % interval", "")
+        rows = []
+        for trial in sorted(self.trials, key=lambda trial: -trial.f1):
+            low, high = trial.interval
+            verdict = "best" if trial is best else "tied" if trial in self.tied else ""
+            values = (f"{value:g}" for value in trial.values.values())
+            rows.append([str(trial.number), *values, f"{trial.f1:.3f}", f"{low:.3f} to {high:.3f}", verdict])
+        columns = [Column(heading, is_text=not heading) for heading in headings]
+        table = Table(columns, [[Cell(text) for text in row] for row in rows])
+        lines = [f"Best: {best.name}; F1 of 1-s segments {best.score} on {counted(self.clips, 'validation clip')}"]
+        if len(self.trials) > 1:
+            lines.append(self._comparison())
+        return "\n".join([str(table), *lines, *(f"Could not be trained: {name}" for name in self.failed)])
+
+    def _comparison(self) -> str:
+        others, chance = len(self.trials) - 1, "Each was trained once: another seed may change their order."
+        if not self.tied:
+            return f"On these clips all others are worse. {chance}"
+        tied = f"{len(self.tied)} of {others} other trials" if others > 1 else "the other trial"
+        return f"These clips do not distinguish it from {tied} (tied). {chance}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values; trials by number."""
+        return {
+            "is_finished": self.is_finished,
+            "clips": self.clips,
+            "trials": [{**vars(t), "values": dict(t.values), "folder": str(t.folder)} for t in self.trials],
+            "failed": dict(self.failed),
+            "best": self.best and self.best.number,
+            "tied": [trial.number for trial in self.tied],
+        }
 
 
 def tune(

@@ -1,9 +1,9 @@
 """Batches of bags, drawn from a feature store.
 
-What step `s` of epoch `e` draws depends on the seed, `e` and `s` alone: not on what was drawn before, nor on the number
-of processes. So a resumed run goes on exactly where it was cut, and several processes share out what one would draw.
+What step `s` of epoch `e` draws depends only on the seed, `e` and `s`. So a resumed run draws the same batches as an
+uninterrupted one, and several processes divide the batches that one would draw.
 
-Targets are 1 (present), 0 (absent) and NaN (unknown). Frame targets stand on the grid of the features.
+Targets are 1 (present), 0 (absent) and NaN (unknown). There is a frame target per feature frame.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from queue import Queue
 from typing import Any
 
@@ -31,7 +32,7 @@ Plan = npt.NDArray[np.int64]
 """What to draw: (3, bags), the clip, its variant, and the frame to begin with."""
 
 SLACK = 1.01
-"""A clip up to so many times as long as a patch is not called longer: what is heard in it is heard in the patch."""
+"""A clip up to this many times as long as a patch counts as one patch, with the targets of the clip."""
 
 _RESIDENT_SHARE = 0.5  # of the free memory of a GPU that features may take
 
@@ -56,17 +57,12 @@ class Batch:
     filenames: tuple[str, ...]
 
     def filled_up(self, least: int, silence: float) -> Batch:
-        """The same, in which clips of fewer frames than `least` are followed by silence that counts as sound.
-
-        Detection pads a clip that is too short for one output frame with silence, and its network hears that; behind a
-        mask it would not, and would say something else. What the last windows still have of the sound behind its last
-        frame is not among the features, so that the result is that of detection up to this little.
-        """
+        """The same batch, with clips of fewer frames than `least` padded by unmasked silence, as in detection."""
         x, mask, truth = self.features, self.mask, self.frame_targets
         missing = least - x.shape[-1]
         if missing > 0:
             x, mask = F.pad(x, (0, missing), value=silence), None
-            if truth is not None:  # the last frame holds, as where other clips are padded
+            if truth is not None:  # repeat the last frame, as for other padded clips
                 truth = torch.cat([truth, truth[:, -1:].expand(-1, missing, -1)], 1)
         elif mask is not None:
             mask = mask | (torch.arange(mask.shape[1], device=mask.device) < least)
@@ -85,10 +81,10 @@ class Bags:
     filenames
         Which clips, by default all that have both features and labels.
     device
-        Where batches go. On a GPU the features themselves move there if they take no more than half of the memory that
-        is free; otherwise a thread reads them from the disk ahead of time.
+        Device of the batches. Features are copied to a GPU if they fit into half of its free memory; otherwise a thread
+        reads them from disk ahead of time.
     resident
-        True or False to decide that by hand.
+        True or False to override that decision.
 
     Attributes
     ----------
@@ -117,7 +113,8 @@ class Bags:
         self._entries = [store.entry(name) for name in self.filenames]
         self._variants = store.variants
         if resident is None:
-            resident = self.device.type == "cuda" and store.rows.nbytes < _RESIDENT_SHARE * _free_memory(self.device)
+            on_gpu = self.device.type == "cuda"
+            resident = on_gpu and store.rows.nbytes < _RESIDENT_SHARE * torch.cuda.mem_get_info(self.device)[0]
         self.is_resident = resident
         self._rows: Any = store.rows
         self._lengths = np.array([entry.frames for entry in self._entries])
@@ -139,11 +136,6 @@ class Bags:
         pairs = zip(self.filenames, self._entries, strict=True)
         return {name: entry.samples / self.config.rate for name, entry in pairs}
 
-    @property
-    def targets(self) -> Tensor:
-        """Targets of whole clips: (clips, classes)."""
-        return self._targets
-
     def draw(
         self,
         steps: int,
@@ -161,28 +153,26 @@ class Bags:
         """Random patches for training: steps `first` to `steps` of an epoch.
 
         A clip shorter than the patch is padded and masked. A longer one is cut at random, and the patch is positive for
-        the classes active in at least `min_share` of it. Where a class is somewhere in a longer clip and nobody knows
-        when, the patch's target is unknown. Clips that are longer by a hundredth or less keep their own targets.
+        the classes active in at least `min_share` of it; its target is unknown for a class that the clip has without
+        times. Clips that are longer by a hundredth or less keep their own targets.
 
         Parameters
         ----------
         patch
             Length in seconds.
         balanced
-            Whether every class is drawn equally often, and then a clip that has it. Otherwise clips pass by in shuffled
-            order, all of them before any comes again; pitch variants count as clips of their own.
+            Whether to draw a class, each equally often, and then a clip that has it. Otherwise clips are drawn in
+            shuffled passes over all of them; variants count as clips.
         with_frames
-            Whether targets of frames are wanted.
+            Whether batches have frame targets.
         part
-            (k, n): the k-th of n equal shares of every batch, for n processes. `batch_size` is that of all together.
+            (k, n): the k-th of n equal shares of every batch, for n processes; `batch_size` is the whole batch.
         """
         k, n = part
         if batch_size % n:
             raise ArgumentError(f"batch_size {batch_size} cannot be shared equally by {n} processes")
-        length = self.config.frames(round(patch * self.config.rate))
+        length, lengths = self.config.frames(round(patch * self.config.rate)), self._lengths
         share = slice(k * batch_size // n, (k + 1) * batch_size // n)
-
-        lengths = self._lengths
 
         def plan(step: int) -> Plan:
             rng = np.random.default_rng((seed, epoch, step))
@@ -200,18 +190,13 @@ class Bags:
             self._batch(plan(step), length, needs_mask, min_share, with_frames) for step in range(first, steps)
         )
 
-    def whole(self, batch_size: int, *, part: tuple[int, int] = (0, 1)) -> Iterator[Batch]:
-        """Every clip once, whole and as it is. Clips of like length go together."""
-        every = np.argsort(self._lengths, kind="stable")
-        return self._in_turn(self._whole(every, batch_size)[part[0] :: part[1]], min_share=0.0)
-
     def pieces(
         self, batch_size: int, *, patch: float, min_share: float = 0.1, part: tuple[int, int] = (0, 1)
     ) -> Iterator[Batch]:
-        """Everything once, for validation: clips longer than a patch in patches end to end, as `draw` would cut them.
+        """Everything once, for validation: clips longer than a patch in consecutive patches, with targets as in `draw`.
 
         The last patch of a clip ends with it, and overlaps the one before. A longer clip stays whole if it has a class
-        and nobody knows when: its patches would say nothing about it.
+        without times, since that class would be unknown in its patches. Clips of similar length share a batch.
         """
         length, lengths = self.config.frames(round(patch * self.config.rate)), self._lengths
         to_cut = (lengths > SLACK * length) & ~self._has_lost_times()
@@ -220,26 +205,23 @@ class Bags:
             for clip in np.flatnonzero(to_cut)
             for offset in (*range(0, lengths[clip] - length, length), lengths[clip] - length)
         ]
-        stay = np.array([clip for clip in np.argsort(lengths, kind="stable") if not to_cut[clip]], np.int64)
-        groups = [np.array(cut[i : i + batch_size], np.int64).T for i in range(0, len(cut), batch_size)]
-        plans = self._whole(stay, batch_size) + [(group, length) for group in groups]
-        return self._in_turn(plans[part[0] :: part[1]], min_share)
+        whole = [(clip, 0, 0) for clip in np.argsort(lengths, kind="stable") if not to_cut[clip]]
+        plans = [
+            np.array(items[i : i + batch_size], np.int64).T
+            for items in (whole, cut)
+            for i in range(0, len(items), batch_size)
+        ]
 
-    def _whole(self, clips: npt.NDArray[np.int64], batch_size: int) -> list[tuple[Plan, int]]:
-        """Plans for whole clips, and the frames of the longest in each."""
-        groups = [clips[i : i + batch_size] for i in range(0, len(clips), batch_size)]
-        zeros = [np.zeros_like(group) for group in groups]
-        return [(np.stack([g, z, z]), int(self._lengths[g].max())) for g, z in zip(groups, zeros, strict=True)]
+        def batch(plan: Plan) -> Batch:
+            clips, _, offsets = plan
+            longest = length if to_cut[clips[0]] else int(lengths[clips].max())
+            needs_mask = bool((lengths[clips] - offsets < longest).any())
+            return self._batch(plan, longest, needs_mask, min_share, with_frames=True)
 
-    def _in_turn(self, plans: list[tuple[Plan, int]], min_share: float) -> Iterator[Batch]:
-        def batch(plan: Plan, length: int) -> Batch:
-            needs_mask = bool((self._lengths[plan[0]] - plan[2] < length).any())
-            return self._batch(plan, length, needs_mask, min_share, with_frames=True)
-
-        return self._ahead(batch(plan, length) for plan, length in plans)
+        return self._ahead(batch(plan) for plan in plans[part[0] :: part[1]])
 
     def _has_lost_times(self) -> npt.NDArray[np.bool_]:
-        """Whether a clip has a class, and nobody knows when: (clips,)."""
+        """Whether a clip has a class without times: (clips,)."""
         unknown = (self._activity == _UNKNOWN).cpu().numpy()
         somewhere = np.logical_or.reduceat(unknown, self._starts.cpu().numpy(), axis=0)
         return np.asarray((somewhere & (self._targets == 1).cpu().numpy()).any(1))
@@ -251,23 +233,15 @@ class Bags:
         items = np.empty(count, np.int64)
         for turn in np.unique(numbers // size):
             here = numbers // size == turn
-            order = self._order(seed, int(turn), size)
-            items[here] = order[numbers[here] % size]
+            items[here] = _permutation(seed, int(turn), size)[numbers[here] % size]
         return items
-
-    def _order(self, seed: int, turn: int, size: int) -> npt.NDArray[np.int64]:
-        key = (seed, turn, size)
-        if getattr(self, "_order_key", None) != key:
-            self._order_key = key
-            self._order_now = np.random.default_rng((seed, turn, 0x5EED)).permutation(size)
-        return self._order_now
 
     def _balanced_items(self, rng: np.random.Generator, count: int) -> npt.NDArray[np.int64]:
         targets = self._targets.cpu().numpy()
-        heard = [clips for c in range(len(self.classes)) if len(clips := np.flatnonzero(targets[:, c] == 1))]
-        if not heard:
+        positive = [clips for c in range(len(self.classes)) if len(clips := np.flatnonzero(targets[:, c] == 1))]
+        if not positive:
             raise DataError("no clip is labelled with any class, so classes cannot be drawn equally often")
-        clips = np.array([rng.choice(heard[c]) for c in rng.integers(0, len(heard), count)])
+        clips = np.array([rng.choice(positive[c]) for c in rng.integers(0, len(positive), count)])
         return clips + len(self) * rng.integers(0, self._variants, count)
 
     def _batch(self, plan: Plan, length: int, needs_mask: bool, min_share: float, with_frames: bool) -> Batch:
@@ -305,15 +279,18 @@ class Bags:
             patch[:n] = self._rows[start : start + n]
         return buffer.to(self.device, non_blocking=True)
 
-    def _ahead(self, batches: Iterator[Batch], depth: int = 4) -> Iterator[Batch]:
+    def _ahead(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         """The same batches; on a GPU with features on disk, prepared ahead of time by a thread."""
-        if self.is_resident or self.device.type != "cuda":
-            return batches
-        return _prepared(batches, depth)
+        return batches if self.is_resident or self.device.type != "cuda" else _prepared(batches)
 
 
-def _prepared(batches: Iterator[Batch], depth: int) -> Iterator[Batch]:
-    queue: Queue[Batch | BaseException | None] = Queue(depth)
+@lru_cache(maxsize=8)
+def _permutation(seed: int, turn: int, size: int) -> npt.NDArray[np.int64]:
+    return np.random.default_rng((seed, turn, 0x5EED)).permutation(size)
+
+
+def _prepared(batches: Iterator[Batch]) -> Iterator[Batch]:
+    queue: Queue[Batch | BaseException | None] = Queue(4)
     stop = threading.Event()
 
     def work() -> None:
@@ -351,8 +328,3 @@ def _patch_targets(activity: Tensor, mask: Tensor, min_share: float) -> Tensor:
     unknown = ((activity == _UNKNOWN) & inside).any(1)
     present = active >= (min_share * mask.sum(1, keepdim=True)).clamp(min=1)
     return present.float().masked_fill(unknown & ~present, torch.nan)
-
-
-def _free_memory(device: torch.device) -> int:
-    free, _ = torch.cuda.mem_get_info(device)
-    return int(free)

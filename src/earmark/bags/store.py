@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -66,17 +66,10 @@ class Entry:
 
 
 class FeatureStore:
-    """Features of clips, read-only; created by `build_store`.
-
-    Parameters
-    ----------
-    path
-        The folder.
+    """Features of clips in a folder, read-only; created by `build_store`.
 
     Attributes
     ----------
-    config
-        Feature settings.
     semitones
         Pitch variants of every clip; the first is 0, the unchanged clip.
     compression
@@ -195,16 +188,12 @@ def _check_settings(folder: Path, settings: dict[str, Any]) -> None:
         with written_whole(folder / "store.json") as draft:
             draft.write_text(json_text(settings, indent=1))
         return
-    old, new = _flat(_read_settings(folder)), _flat(settings)
+    old, new = ({**each["features"], **each, "features": None} for each in (_read_settings(folder), settings))
     differing = [f"{key} {old.get(key)} (now {value})" for key, value in new.items() if old.get(key) != value]
     if differing:
         raise ArgumentError(
             f"{folder} holds features with other settings: {', '.join(differing)}; choose another folder or delete it"
         )
-
-
-def _flat(settings: dict[str, Any]) -> dict[str, Any]:
-    return {**settings["features"], **{key: value for key, value in settings.items() if key != "features"}}
 
 
 def _fill(
@@ -271,7 +260,7 @@ def _appending(folder: Path, end: int) -> Iterator[Callable[[Array, dict[str, An
     lines: list[str] = []
     with open(folder / "features.bin", "ab") as data, open(folder / "index.jsonl", "ab") as index:
         data.truncate(end)
-        _truncate_partial_line(index, folder / "index.jsonl")
+        index.truncate((folder / "index.jsonl").read_bytes().rfind(b"\n") + 1)  # without an incomplete last line
 
         def flush() -> None:
             data.flush()
@@ -290,12 +279,6 @@ def _appending(folder: Path, end: int) -> Iterator[Callable[[Array, dict[str, An
             yield append
         finally:
             flush()
-
-
-def _truncate_partial_line(index: BinaryIO, path: Path) -> None:
-    """Remove an incomplete line left by a killed process."""
-    text = path.read_bytes()
-    index.truncate(text.rfind(b"\n") + 1)
 
 
 def _is_changed(clip: Clip, entry: Entry) -> bool:

@@ -1,28 +1,16 @@
-"""The command line: words for people, `--json` for programs, one line and exit code 2 for what cannot be done.
+"""The command line: a module per command, each calling one function of the library and printing its result.
 
-A file per command, each making one call into the rooms before this one; `app` holds what they share.
+With `--json`, commands print one JSON object. Errors are one line on standard error and exit code 2.
 """
 
 from __future__ import annotations
 
-from earmark.cli import compare, demo, detect, evaluate, export, listing, report, reproduce, synth, train, tune
+from importlib import import_module
+
 from earmark.cli.app import app, main
 
-__all__ = [
-    "app",
-    "compare",
-    "demo",
-    "detect",
-    "evaluate",
-    "export",
-    "listing",
-    "main",
-    "report",
-    "reproduce",
-    "synth",
-    "train",
-    "tune",
-]
+__all__ = ["app", "main"]
 
-_ORDER = ("synth", "train", "evaluate", "compare", "report", "detect", "tune", "reproduce", "export", "list", "demo")
-app.registered_commands.sort(key=lambda own: _ORDER.index(own.name or getattr(own.callback, "__name__", "")))  # of work
+_COMMANDS = "synth train evaluate compare report detect tune reproduce export listing demo"  # the order of --help
+for _name in _COMMANDS.split():
+    import_module(f"earmark.cli.{_name}")

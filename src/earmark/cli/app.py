@@ -33,7 +33,7 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as stop:
-            _say("; ".join(filter(None, ("interrupted", str(stop)))))
+            _print_error("; ".join(filter(None, ("interrupted", str(stop)))))
             raise typer.Exit(exit_code()) from None
 
 
@@ -46,64 +46,54 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 (_UsageError,) = typer.BadParameter.__bases__  # typer does not export it
-_READERS = tuple(Path(__file__).parents[1] / room for room in ("formats", "datasets"))
+_READERS = tuple(Path(__file__).parents[1] / package for package in ("formats", "datasets"))
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
 
 
 def main() -> None:
-    """Run the command line; anything earmark refuses or cannot parse is one line on standard error and exit code 2."""
+    """Run the command line; expected errors are one line on standard error and exit code 2."""
     warnings.showwarning = partial(_show_warning, warnings.showwarning)
     atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not look like a crash
+    code: Any = 2
     try:
         with raising_signals():
             code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
     except EarmarkError as error:
-        code = _refuse(str(error))
+        _print_error(str(error))
     except _UsageError as error:  # type: ignore[misc]
-        code = _refuse(error.format_message())
+        _print_error(error.format_message())
     except (KeyboardInterrupt, typer.Abort):
-        _say("interrupted")
+        _print_error("interrupted")
         code = exit_code()
     except BrokenPipeError:  # `earmark list pools | head`
         sys.stderr.close()
         code = 0
     except OSError as error:  # a full disk, a folder that may not be written to
-        code = _refuse(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
+        _print_error(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
     sys.exit(code if isinstance(code, int) else 0)
 
 
 def is_first_process() -> bool:
-    """Whether this is the process that prints: the first on its machine of those that train together."""
+    """Whether this is the first process on its machine of those that train together: the one that prints."""
     return all(os.environ.get(name, "0") == "0" for name in ("LOCAL_RANK", "SLURM_LOCALID"))
 
 
-def _refuse(message: str) -> int:
-    _say(message)
-    return 2
-
-
-def _say(message: str) -> None:
-    """Print one line on standard error."""
+def _print_error(message: str) -> None:
     if is_first_process():
         print("earmark: " + " ".join(message.split()), file=sys.stderr)
 
 
 def _show_warning(
-    usual: Callable[..., None],
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    *rest: Any,
+    default: Callable[..., None], message: Warning | str, category: type[Warning], filename: str, *rest: Any
 ) -> None:
-    """Say what earmark warns of, labels and sound, in one line; other people's warnings as Python does."""
+    """Print warnings about labels and sound in one line, each once; others as Python does."""
     if issubclass(category, UserWarning) and Path(filename).parent in _READERS:
-        _say_once(str(message))
+        _print_once(str(message))
     else:
-        usual(message, category, filename, lineno, *rest)
+        default(message, category, filename, *rest)
 
 
-_say_once = cache(_say)
+_print_once = cache(_print_error)
 
 
 def _version(wanted: bool) -> None:
@@ -122,15 +112,15 @@ def options(
 
 
 class _Console(Console):
-    """Cuts no table off: one that is wider than the window goes on in the window's next line."""
+    """Wraps tables that are wider than the window instead of cutting them off."""
 
     def print(self, *objects: Any, **options: Any) -> None:
         wide = self.options.update(max_width=10_000)
-        tables = [thing for thing in objects if isinstance(thing, Table)]
-        self.width = max(self.width, *(Measurement.get(self, wide, table).maximum for table in tables), 0)
+        widths = [Measurement.get(self, wide, table).maximum for table in objects if isinstance(table, Table)]
+        self.width = max([self.width, *widths])
         super().print(*objects, **options)
 
 
 def make_console(**options: Any) -> Console:
-    """Where words go. What stands in brackets, as it may in a class's name, is a word like any other."""
+    """A console without markup, since names of classes may contain brackets."""
     return _Console(highlight=False, markup=False, soft_wrap=True, **options)

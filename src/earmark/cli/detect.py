@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from earmark.annotations import Label
     from earmark.detection.detector import SoundDetector
     from earmark.detection.spans import Executor
-    from earmark.detection.tally import JobReport
     from earmark.events import Decoder
 
 __all__ = ["detect"]
@@ -91,25 +90,17 @@ def detect(
     from earmark.cli.live import check_options, detect_live
 
     for_live: dict[str, Any] = {"rate": rate, "channels": channels, "encoding": encoding, "block": block, "idle": idle}
-    for_jobs = {
-        "keep_scores": keep_scores,
-        "presence": presence,
-        "figure": figure,
-        "report": report,
-        "cluster": cluster,
-    }
-    check_options(live, audio, for_live, {**for_jobs, "workers": workers, "retry": retry})
-    formats = [name.strip() for name in (format or "tsv").split(",") if name.strip()]
-    if out is None:
-        wants_folder = {"format": format, **for_jobs}
-        for name, value in ((f"--{name.replace('_', '-')}", value) for name, value in wants_folder.items()):
-            if value:
-                raise ArgumentError(f"{name} needs a folder to write to: give --out too")
-    horizon = None if presence is None else _horizon(presence)
-    changes = {"threshold": threshold, "median": median, "min_duration": min_duration, "min_gap": min_gap}
-    changed: dict[str, Any] = {name: value for name, value in changes.items() if value is not None}
+    for_jobs: dict[str, Any] = {"--keep-scores": keep_scores, "--presence": presence, "--figure": figure}
+    for_jobs |= {"--report": report, "--cluster": cluster}
+    check_options(live, audio, for_live, {**for_jobs, "--workers": workers, "--retry": retry})
+    for option, value in {"--format": format, **for_jobs}.items():
+        if value and out is None:
+            raise ArgumentError(f"{option} needs a folder to write to: give --out too")
     if thresholds is not None and threshold is not None:
         raise ArgumentError("--threshold and --thresholds do not go together; give one of them")
+    formats = [name.strip() for name in (format or "tsv").split(",") if name.strip()]
+    horizon = None if presence is None else _horizon(presence)
+    changes = {"threshold": threshold, "median": median, "min_duration": min_duration, "min_gap": min_gap}
     if figure and out is not None:
         from earmark.reporting.stretches import check_stretches
 
@@ -119,7 +110,7 @@ def detect(
 
     detector = load(model)
     decoder = Decoder() if thresholds is None else load_decoder(thresholds, detector.classes)
-    decoder = replace(decoder, **changed)
+    decoder = replace(decoder, **{name: value for name, value in changes.items() if value is not None})
     if live:
         detect_live(detector, str(audio[0]), decoder, out=out, formats=formats, as_json=as_json, **for_live)
         return
@@ -139,37 +130,35 @@ def detect(
         command=shlex.join(["earmark", *sys.argv[1:]]),
     )
     with _explaining(out), _executor(cluster, model, workers) as executor, live_display(quiet=as_json) as display:
-        found = run_job(detector, audio, out, options, workers=workers, executor=executor, on_progress=display)
-    shown = _show(out, detector, figure or [], report)
+        result = run_job(detector, audio, out, options, workers=workers, executor=executor, on_progress=display)
+    written = _write_views(out, detector, figure or [], report)
     if as_json:
-        print(json_text({**found.to_dict(), "shown": [str(path) for path in shown]}))
+        print(json_text({**result.to_dict(), "shown": [str(path) for path in written]}))
     else:
-        _tell(found, out)
-        for path in shown:
-            print(path)
-    if found.failed and found.failed == found.files:
-        example = f", such as {found.first_failure}" if found.first_failure else ""
-        raise DataError(f"none of {found.files} recordings could be read{example}; {out / 'failed.csv'} says why")
+        print(result, *written, sep="\n")
+    if result.failed and result.failed == result.files:
+        example = f", such as {result.first_failure}" if result.first_failure else ""
+        raise DataError(f"none of {result.files} recordings could be read{example}; {out / 'failed.csv'} says why")
 
 
-def _show(out: Path, detector: SoundDetector, figures: list[str], report: bool) -> list[Path]:
-    """Draw what was asked for, and write the page; the pictures, and the page."""
+def _write_views(out: Path, detector: SoundDetector, figures: list[str], report: bool) -> list[Path]:
+    """Draw the figures and write the page that were asked for; returns their paths."""
     from earmark.detection.outputs import writing_views
 
-    shown: list[Path] = []
+    written: list[Path] = []
     if figures:
         from earmark.reporting.stretches import choose_stretches, draw_stretches, figure_path
 
         stretches = [stretch for wanted in figures for stretch in choose_stretches(out, wanted)]
         paths = [figure_path(out, stretch).with_suffix(end) for stretch in stretches for end in (".png", ".svg")]
         with writing_views(out, paths):
-            shown += draw_stretches(out, detector.scorer, stretches)
+            written += draw_stretches(out, detector.scorer, stretches)
     if report:
         from earmark.reporting.job import write_job_report
 
         with writing_views(out, [out / "report.html"]):
-            shown.append(write_job_report(out, figures=list(shown)))
-    return shown
+            written.append(write_job_report(out, figures=list(written)))
+    return written
 
 
 def _horizon(text: str) -> float:
@@ -178,7 +167,7 @@ def _horizon(text: str) -> float:
     except ValueError:
         seconds = math.nan
     if not seconds > 0:
-        raise ArgumentError(f"--presence {text!r}: minute, hour, recording or a number of seconds expected")
+        raise ArgumentError(f"--presence: expected minute, hour, recording or a number of seconds, got {text!r}")
     return seconds
 
 
@@ -210,12 +199,13 @@ def _print_events(
         print(json_text({"events": rows, "failed": {names[path]: why for path, why in failed.items()}}))
     elif events:
         _print_table(found, with_names=len(names) > 1)
-    told = [f"{plain_name(path)}: {why}" for path, why in failed.items()]
-    if len(names) > 1:
-        for line in told:
-            print(f"earmark: {line}", file=sys.stderr)
+    errors = [f"{plain_name(path)}: {why}" for path, why in failed.items()]
+    if len(names) == 1 and errors:
+        raise DataError(errors[0])
+    for line in errors:
+        print(f"earmark: {line}", file=sys.stderr)
     if not events:
-        raise DataError(f"none of {len(names)} recordings could be read" if len(names) > 1 else told[0])
+        raise DataError(f"none of {len(names)} recordings could be read")
 
 
 def _print_table(events: list[Label], *, with_names: bool) -> None:
@@ -224,26 +214,6 @@ def _print_table(events: list[Label], *, with_names: bool) -> None:
     for event in events:
         line = f"{event.onset:10.3f}{event.offset:11.3f}  {event.label:<{width}}  {event.confidence:10.3f}"
         print(line + f"  {event.filename}" * with_names)
-
-
-def _tell(found: JobReport, out: Path) -> None:
-    done = found.done + found.redecoded + found.kept
-    before = f", {found.kept} of them before" if found.kept else ""
-    again = f", {found.redecoded} from kept results" if found.redecoded else ""
-    print(f"{done} of {found.files} recordings done{before}{again}; {found.events} events in {out / 'events.csv'}")
-    if found.hours and found.seconds:
-        speed = 3600 * found.hours / found.seconds
-        print(f"{found.hours:.2f} hours of sound in {found.seconds:.1f} s: {speed:.0f} times real time")
-    if found.presence is not None:
-        print(f"probabilities of {counted(found.presence, 'recording')} in {out / 'presence.csv'}")
-    if found.failed:
-        print(f"{found.failed} failed: {out / 'failed.csv'} says which and why")
-    if found.missing:
-        print(f"{counted(found.missing, 'recording')} no longer there: left out of events.csv, files in events stay")
-    if found.pending:
-        print(f"{counted(found.pending, 'recording')} of earlier runs still to do: not in events.csv until then")
-    if found.edited:
-        print(f"{counted(found.edited, 'file')} edited or added by hand: kept with .edited in the name")
 
 
 def _executor(cluster: str | None, model: Path, workers: int | None) -> AbstractContextManager[Executor | None]:
@@ -258,21 +228,15 @@ def _executor(cluster: str | None, model: Path, workers: int | None) -> Abstract
 @contextmanager
 def _explaining(out: Path) -> Iterator[None]:
     """Add to an interruption how many recordings are left and how to continue."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        left = _left(out)
-        todo = f"{left} still to do; " if left else ""
-        raise KeyboardInterrupt(f"{todo}results so far are in {out}; run the same command again to continue") from None
-
-
-def _left(out: Path) -> str | None:
-    """How many recordings a job has not done yet, in words; None if there are none."""
     from earmark.detection.ledger import Ledger
     from earmark.detection.outputs import JobFolder
 
-    if not JobFolder(out).ledger.exists():
-        return None
-    with Ledger(JobFolder(out).ledger, read_only=True) as ledger:
-        left = ledger.counts()["pending"]
-    return counted(left, "recording") if left else None
+    try:
+        yield
+    except KeyboardInterrupt:
+        left = 0
+        if JobFolder(out).ledger.exists():
+            with Ledger(JobFolder(out).ledger, read_only=True) as ledger:
+                left = ledger.counts()["pending"]
+        state = f"{counted(left, 'recording')} still to do; " if left else ""
+        raise KeyboardInterrupt(f"{state}results so far are in {out}; run the same command again to continue") from None

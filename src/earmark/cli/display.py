@@ -23,10 +23,11 @@ _MIN_SHARE = 0.02  # of a stage's time between lines, so that a long one does no
 
 
 class Display:
-    """Shows progress on standard error; an `on_progress` callback. This one shows nothing."""
+    """An `on_progress` callback that shows progress on standard error. This one shows nothing."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
+        self._latest = Progress("")
 
     def __call__(self, progress: Progress) -> None:
         """Show the state of a stage."""
@@ -35,6 +36,11 @@ class Display:
         """Print a line on standard error without disturbing the display."""
         self._console.print(line)
 
+    def _is_new_stage(self, progress: Progress) -> bool:
+        """Whether another stage starts, or the same one again; remembers the progress."""
+        latest, self._latest = self._latest, progress
+        return progress.stage != latest.stage or progress.done < latest.done
+
 
 class _BarDisplay(Display):
     """One bar, which changes its stage in place."""
@@ -42,15 +48,12 @@ class _BarDisplay(Display):
     def __init__(self, console: Console, bar: Bar) -> None:
         super().__init__(console)
         self._bar = bar
-        self._latest = Progress("starting")
-        self._task = bar.add_task(self._latest.stage, total=None, text="")
+        self._task = bar.add_task("starting", total=None, text="")
 
     def __call__(self, progress: Progress) -> None:
-        if _is_new_stage(progress, self._latest):
+        if self._is_new_stage(progress):
             self._bar.remove_task(self._task)
-            done = int(progress.done)
-            self._task = self._bar.add_task(progress.stage, total=progress.total, completed=done, text="")
-        self._latest = progress
+            self._task = self._bar.add_task(progress.stage, completed=int(progress.done), text="")
         total = progress.total or None
         self._bar.update(self._task, completed=progress.done, total=total, text=_state(progress))
 
@@ -60,26 +63,23 @@ class _LogDisplay(Display):
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
-        self._latest = Progress("")
-        self._start = self._next_line = 0.0
-        self._done_at_start = 0.0
+        self._start = self._next_line = self._done_at_start = 0.0
         self._logged: Progress | None = None
 
     def __call__(self, progress: Progress) -> None:
-        now = time.monotonic()
-        if _is_new_stage(progress, self._latest):
-            self.finish()
+        now, before = time.monotonic(), self._latest
+        if self._is_new_stage(progress):
+            self.finish(before)
             self._start, self._next_line = now, now + _FIRST_LINE
             self._done_at_start, self._logged = progress.done, None
-        self._latest = progress
         if now >= self._next_line:
             self._log(progress, now)
             self._next_line = now + max(_INTERVAL, _MIN_SHARE * (now - self._start))
 
-    def finish(self) -> None:
+    def finish(self, latest: Progress) -> None:
         """Log the end of a stage that has been logged before."""
-        if self._logged not in (None, self._latest):
-            self._log(self._latest, time.monotonic())
+        if self._logged not in (None, latest):
+            self._log(latest, time.monotonic())
 
     def _log(self, progress: Progress, now: float) -> None:
         self._logged = progress
@@ -109,7 +109,7 @@ def live_display(*, quiet: bool = False) -> Iterator[Display]:
     elif not console.is_terminal:
         log = _LogDisplay(console)
         yield log
-        log.finish()
+        log.finish(log._latest)
     else:
         columns = (
             TextColumn("{task.description}"),
@@ -120,11 +120,6 @@ def live_display(*, quiet: bool = False) -> Iterator[Display]:
         # standard output is redirected to the display's console, so only where it is the same terminal
         with Bar(*columns, console=console, transient=True, redirect_stdout=sys.stdout.isatty()) as bar:
             yield _BarDisplay(console, bar)
-
-
-def _is_new_stage(progress: Progress, latest: Progress) -> bool:
-    """Whether another stage starts, or the same one again."""
-    return progress.stage != latest.stage or progress.done < latest.done
 
 
 def _state(progress: Progress) -> str:

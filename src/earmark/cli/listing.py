@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from earmark.cli.app import Json, app
 from earmark.errors import unknown_name
 from earmark.files import json_text
+from earmark.registry import Entry
 
 __all__ = ["list_"]
 
 
-def _pools() -> list[dict[str, object]]:
+def _described(entry: Entry[Any], *attributes: str) -> dict[str, Any]:
+    """Name and summary of a registered class, with some of its attributes."""
+    return {"name": entry.name, "summary": entry.summary, **{name: getattr(entry.cls, name) for name in attributes}}
+
+
+def _pools() -> list[dict[str, Any]]:
     from earmark.pooling import POOLS
 
     return [
         {
-            "name": entry.name,
-            "summary": entry.summary,
+            **_described(entry),
             "class": entry.cls.__name__,
             "options": entry.options(),
             "weights": not entry.cls.why_no_weights,
@@ -29,40 +34,20 @@ def _pools() -> list[dict[str, object]]:
     ]
 
 
-def _datasets() -> list[dict[str, object]]:
+def _datasets() -> list[dict[str, Any]]:
     from earmark.datasets import DATASETS
 
-    return [
-        {
-            "name": entry.name,
-            "summary": entry.summary,
-            "classes": entry.cls.classes,
-            "splits": entry.cls.splits,
-            "licence": entry.cls.licence,
-            "citation": entry.cls.citation,
-            "layout": entry.cls.layout,
-            "options": entry.options(),
-        }
-        for entry in DATASETS
-    ]
+    attributes = ("classes", "splits", "licence", "citation", "layout")
+    return [{**_described(entry, *attributes), "options": entry.options()} for entry in DATASETS]
 
 
-def _formats() -> list[dict[str, object]]:
+def _formats() -> list[dict[str, Any]]:
     from earmark.formats import FORMATS
 
-    return [
-        {
-            "name": entry.name,
-            "summary": entry.summary,
-            "suffix": entry.cls.suffix,
-            "per_recording": entry.cls.per_recording,
-            "loses": entry.cls.loses,
-        }
-        for entry in FORMATS
-    ]
+    return [_described(entry, "suffix", "per_recording", "loses") for entry in FORMATS]
 
 
-def _recipes() -> list[dict[str, object]]:
+def _recipes() -> list[dict[str, Any]]:
     from earmark.settings import recipes
     from earmark.synthesis import recipe_names
 
@@ -81,7 +66,7 @@ def list_(
     what: Annotated[str, typer.Argument(metavar="|".join(_FAMILIES), help="What to list.", show_default=False)],
     as_json: Json = False,
 ) -> None:
-    """List what there is to choose from.
+    """List pooling operators, data sets, label formats or recipes.
 
     Example: earmark list pools
     """

@@ -15,7 +15,7 @@ from earmark.interrupt import interruptible
 
 if TYPE_CHECKING:
     from earmark.annotations import Label
-    from earmark.audio.pcm import LiveSound, PcmFormat, Stop
+    from earmark.audio.pcm import LiveSound, Stop
     from earmark.detection.detector import SoundDetector
     from earmark.events import Decoder
 
@@ -23,15 +23,17 @@ __all__ = ["check_options", "detect_live"]
 
 
 def check_options(live: bool, audio: list[Path], for_live: dict[str, Any], for_jobs: dict[str, Any]) -> None:
-    """Refuse options that mean nothing with, or without, --live."""
-    for name, value in (for_jobs if live else for_live).items():
-        if value not in (None, False):
-            option = f"--{name.replace('_', '-')}"
-            raise ArgumentError(f"{option} does not go with --live" if live else f"{option} goes with --live only")
+    """Refuse options of jobs with --live, and options of --live without it."""
+    for option, value in for_jobs.items():
+        if live and value not in (None, False):
+            raise ArgumentError(f"{option} does not go with --live")
+    for name, value in for_live.items():
+        if not live and value is not None:
+            raise ArgumentError(f"--{name} goes with --live only")
     if live and len(audio) != 1:
-        raise ArgumentError(f"--live listens to one sound, a growing file or - for a pipe; {len(audio)} are given")
+        raise ArgumentError(f"--live: expected one sound, a growing file or - for a pipe, got {len(audio)}")
     if not live and Path("-") in audio:
-        raise ArgumentError("- is standard input, which only --live listens to")
+        raise ArgumentError("- is standard input, which only --live reads")
 
 
 def detect_live(
@@ -48,17 +50,19 @@ def detect_live(
     formats: Iterable[str] = (),
     as_json: bool = False,
 ) -> None:
-    """Print events of standard input (`-`) or of a growing file as they close, one per line, until it ends.
+    """Print events of standard input (`-`) or of a growing file as they end, one per line.
 
-    On standard error it says first how long after an event's end its line comes at most. An interruption ends the
-    sound: what was heard until then is decided and printed. In a folder `out`, events are added to events.csv as they
-    close; at the end of the sound all of them are written in each format, as `events` with the format's suffix.
+    The longest delay is printed on standard error first. An interruption ends the sound; events until then are printed.
+    With a folder `out`, events are also appended to events.csv, and at the end written in each format, as `events` with
+    the format's suffix.
     """
+    from earmark.annotations import LabelTable
     from earmark.audio.pcm import Stop
     from earmark.detection.inputs import table_name
     from earmark.detection.live import latency_bound, listen
     from earmark.detection.outputs import check_formats, growing_table
     from earmark.files import make_folder
+    from earmark.formats import FORMATS
 
     names = () if out is None else check_formats(formats)
     folder = None if out is None else make_folder(out)
@@ -67,7 +71,7 @@ def detect_live(
     kept: list[Label] = []
     with interruptible() as interruption, ExitStack() as files:
         interruption.on_signal = stop.ask
-        sound = _opened(source, _format(rate, channels, encoding), idle, stop)
+        sound = _open(source, rate, channels, encoding, idle, stop)
         name = table_name(sound.name)
         add = None if folder is None else files.enter_context(growing_table(folder / "events.csv"))
         bound = latency_bound(scorer, decoder, block=block, resampling=sound.delay(scorer.rate))
@@ -85,7 +89,10 @@ def detect_live(
                 kept.append(event)
             print(_line(event, as_json), flush=True)
     if folder is not None:
-        _write(kept, name, scorer.classes, folder, names)
+        table = LabelTable(sorted(kept, key=lambda event: event[1:]), filenames=[name], classes=scorer.classes)
+        for format in names:
+            chosen = FORMATS[format].cls
+            chosen().write(table, folder / f"events{chosen.suffix}")
 
 
 def _line(event: Label, as_json: bool) -> str:
@@ -95,34 +102,19 @@ def _line(event: Label, as_json: bool) -> str:
     return f"{onset:.3f}\t{offset:.3f}\t{event.label}\t{confidence:.3f}"
 
 
-def _write(events: list[Label], name: str, classes: tuple[str, ...], folder: Path, formats: Iterable[str]) -> None:
-    from earmark.annotations import LabelTable
-    from earmark.formats import FORMATS
+def _open(
+    source: str, rate: int | None, channels: int | None, encoding: str | None, idle: float | None, stop: Stop
+) -> LiveSound:
+    """Open a source; its header states the format unless `rate` is given, which means raw samples."""
+    from earmark.audio.pcm import PcmFormat, from_growing, from_pipe
 
-    table = LabelTable(sorted(events, key=lambda e: e[1:]), filenames=[name], classes=classes)
-    for format in formats:
-        chosen = FORMATS[format].cls
-        chosen().write(table, folder / f"events{chosen.suffix}")
-
-
-def _format(rate: int | None, channels: int | None, encoding: str | None) -> PcmFormat | None:
-    """What was said about raw samples; None if nothing was."""
-    from earmark.audio.pcm import PcmFormat
-
-    if rate is None:
-        if channels is not None or encoding is not None:
-            raise ArgumentError("raw samples need their rate: say --rate too, for example --rate 44100")
-        return None
-    return PcmFormat(rate, 1 if channels is None else channels, encoding or "s16")
-
-
-def _opened(source: str, format: PcmFormat | None, idle: float | None, stop: Stop) -> LiveSound:
-    from earmark.audio.pcm import from_growing, from_pipe
-
+    format = None if rate is None else PcmFormat(rate, 1 if channels is None else channels, encoding or "s16")
+    if rate is None and (channels is not None or encoding is not None):
+        raise ArgumentError("raw samples need their rate: give --rate too, for example --rate 44100")
     if source != "-":
         return from_growing(source, format, idle=idle, stop=stop)
     if idle is not None:
-        raise ArgumentError("--idle is for files that grow; a pipe says when it ends")
+        raise ArgumentError("--idle is for growing files; a pipe ends by itself")
     if sys.stdin.isatty():
         raise ArgumentError("standard input is a terminal; pipe sound into it, as in: arecord -t wav | earmark ...")
     return from_pipe(sys.stdin.buffer, "standard input", format, stop=stop)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Annotated
 
@@ -52,7 +51,6 @@ def synth(
     from earmark.synthesis import join as join_clips
     from earmark.synthesis import synthesise
 
-    begin = time.monotonic()
     length = None if join is None else _length(join)
     try:
         with live_display(quiet=as_json) as display:
@@ -62,24 +60,12 @@ def synth(
                 for split in (() if join is None else done.clips)
             ]
     except KeyboardInterrupt as stop:
-        how = "run the same command again to continue"
-        raise KeyboardInterrupt("; ".join(filter(None, (str(stop), how)))) from None
+        state = f"{stop}; " if str(stop) else ""
+        raise KeyboardInterrupt(f"{state}run the same command again to continue") from None
     if as_json:
         print(json_text({**vars(done), "out": str(done.out), "recordings": [str(r.path) for r in recordings]}))
         return
-    shares = ", ".join(f"{count} {split}" for split, count in done.clips.items())
-    seconds = time.monotonic() - begin
-    made = counted(sum(done.clips.values()), "clip")
-    print(f"{made} ({shares}) with {counted(done.events, 'event')} in {out}, {seconds:.0f} s")
-    for n, noun, what in (
-        (done.kept, "clip", "there already, and kept"),
-        (done.substituted, "event", "source not in the sound bank, another of the same class and split stands in"),
-        (done.turned_down, "clip", "beyond full scale, and turned down as a whole"),
-        (done.silent, "event", "source silent where it is used"),
-    ):
-        if n:
-            print(f"{counted(n, noun)}: {what}")
-    print(f"Labels: {out / 'labels.tsv'}")
+    print(done)
     for recording in recordings:
         print(f"Recording: {recording.path}, {counted(recording.events, 'event')} in {recording.duration:.0f} s")
 
@@ -91,4 +77,4 @@ def _length(join: str) -> float | None:
     try:
         return float(join)
     except ValueError:
-        raise ArgumentError(f"--join: {', '.join(_LENGTHS)} or a number of seconds expected, found {join!r}") from None
+        raise ArgumentError(f"--join: expected {', '.join(_LENGTHS)} or a number of seconds, got {join!r}") from None

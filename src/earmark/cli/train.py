@@ -76,13 +76,11 @@ def train(
     if as_json:
         print(json_text({**run.to_dict(), "out": str(out)}))
     elif run.is_finished:
-        scores = ", ".join(f"{name} {value:.3f}" for name, value in run.scores.items())
-        print(f"Best epoch by {run.monitor}: {run.best_epoch} of {run.epochs}; validation {scores}")
-        print(f"Model: {out / 'model.safetensors'}")
+        print(run)
         print(f"Figure: {out / 'figures' / 'learning.png'}")
     else:
         print(f"Interrupted after {counted(run.epochs, 'epoch')}; continue with: {_with_resume(command)}")
-        print(f"{out / 'model.safetensors'} is that of epoch {run.best_epoch}" if run.scores else "No model yet")
+        print(run)
     if not run.is_finished:
         raise typer.Exit(exit_code())
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from earmark.progress import Progress
+from earmark.text import counted
 
 __all__ = ["JobReport", "Tally"]
 
@@ -47,6 +48,27 @@ class JobReport:
     def to_dict(self) -> dict[str, Any]:
         """As plain values."""
         return asdict(self)
+
+    def __str__(self) -> str:
+        out, done = Path(self.out), self.done + self.redecoded + self.kept
+        before = f", {self.kept} of them before" if self.kept else ""
+        again = f", {self.redecoded} from kept results" if self.redecoded else ""
+        lines = [f"{done} of {self.files} recordings done{before}{again}; {self.events} events in {out / 'events.csv'}"]
+        if self.hours and self.seconds:
+            speed = 3600 * self.hours / self.seconds
+            lines.append(f"{self.hours:.2f} hours of sound in {self.seconds:.1f} s: {speed:.0f} times real time")
+        if self.presence is not None:
+            lines.append(f"probabilities of {counted(self.presence, 'recording')} in {out / 'presence.csv'}")
+        if self.failed:
+            lines.append(f"{self.failed} failed: {out / 'failed.csv'} says which and why")
+        for n, noun, what in (
+            (self.missing, "recording", "no longer there: left out of events.csv, files in events stay"),
+            (self.pending, "recording", "of earlier runs still to do: not in events.csv until then"),
+            (self.edited, "file", "edited or added by hand: kept with .edited in the name"),
+        ):
+            if n:
+                lines.append(f"{counted(n, noun)} {what}")
+        return "\n".join(lines)
 
 
 @dataclass

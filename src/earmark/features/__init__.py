@@ -7,9 +7,8 @@ Which scaling
 -------------
 "clip", the paper's, is relative to the clip's maximum: values lie in [-range_db, 0], and the loudness of the clip is
 lost. It suits clips of a few seconds. In a long recording every frame would depend on the loudest one, which may be an
-hour away: a single bang pushes the rest of a night below the cut, and the two halves of a recording do not have the
-features of the whole. **Long recordings need "fixed"**: relative to a level that is the same for every recording. Then
-a frame depends only on the sound around it, and blocks have exactly the features of the whole.
+hour away. **Long recordings need "fixed"**, which is relative to the same level for every recording: a frame depends
+only on the sound around it, and blocks have exactly the features of the whole.
 
 Silence
 -------

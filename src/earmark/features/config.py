@@ -25,16 +25,14 @@ Window = Literal["hann", "hamming", "blackman", "blackmanharris", "nuttall", "ba
 class FeatureConfig:
     """How samples become frames. The defaults are the paper's.
 
-    Impossible settings are refused. So are bands so narrow that no FFT bin falls into one (librosa warns and leaves
-    them empty): such a band would have the same value in every frame.
+    Bands so narrow that no FFT bin falls into one are refused (librosa warns and leaves them empty). With `center`, the
+    sound is padded with zeros; without, frame k begins at sample k * hop_samples, and samples after the last whole
+    frame are ignored.
 
-    With `center`, samples before the beginning and after the end count as zeros; without, a frame begins at its sample,
-    and samples after the last whole frame are left out.
-
-    The default `reference_db` is about the loudest band and frame of an ordinary recording at the default settings:
-    over 2,985 slices of UrbanSound8K, the loudest is at 18 dB in the median, and between 2 and 33 dB in nine of ten
-    (`benchmarks/features.py --sounds FOLDER`). So values cover about the same range as with "clip"; loud sounds
-    exceed 0. Other values of n_fft, window, norm and power shift all levels.
+    The default `reference_db` is about the level of the loudest band and frame of ordinary recordings at the default
+    settings: 18 dB in the median over 2,985 slices of UrbanSound8K, between 2 and 33 dB for nine in ten
+    (`benchmarks/features.py --sounds FOLDER`). So values cover about the same range as with "clip"; loud sounds exceed
+    0. Other values of n_fft, window, norm and power shift all levels.
 
     Examples
     --------
@@ -141,15 +139,12 @@ class FeatureConfig:
 def mel_matrix(config: FeatureConfig, semitones: float = 0.0) -> npt.NDArray[np.float32]:
     """Triangular filters: (bands, bins), equal to `librosa.filters.mel`.
 
-    With `semitones`, filters see the spectrum as if the sound had been shifted by so much, upwards if positive. Energy
-    at frequency f moves to r f, r = 2^(semitones / 12), so band b of the shifted sound weighs energy at f with
-    M_b(r f): its corners are divided by r and its height stays. Then a tone has in its new band the level that it would
-    have had, and noise, spread over r times the bandwidth, has 1 / r of its density: the energy of a sound is
-    kept, as by a real pitch shift. Up to two semitones, peaks of tones are right to within 0.6 dB at the default
-    settings; with larger shifts the FFT's resolution, which is not shifted, shows in the lowest bands.
-
-    Nothing is known beyond half the rate. Bands that a downward shift fills from there see what is below it, if
-    anything; without anything they hold the floor. That is what a shifted recording has there.
+    With `semitones`, features are those of a sound shifted in pitch, upwards if positive. Energy at frequency f moves to
+    r f, r = 2^(semitones / 12), so band b weighs energy at f with M_b(r f): corners are divided by r, heights stay.
+    Tones keep their level, and noise is spread over r times the bandwidth, as by a real pitch shift. Up to two
+    semitones, peaks of tones are within 0.6 dB at the default settings; larger shifts reveal the resolution of the FFT
+    in the lowest bands. Bands that a downward shift would fill from beyond half the rate hold the floor, as in a
+    shifted recording.
     """
     ratio = 2.0 ** (semitones / 12)
     if empty := _empty_bands(config, ratio=ratio):
@@ -161,11 +156,11 @@ def mel_matrix(config: FeatureConfig, semitones: float = 0.0) -> npt.NDArray[np.
     bins = _bins(config, config.n_fft)
     weights = _triangles(bins * ratio, corners, config.norm)
     if semitones:
-        # The lowest filters are three bins wide, and by chance a moved one catches almost a decibel more or less noise
-        # than the original. So its sum is made what it should be, unless a part of it lies beyond the last bin.
-        caught, due = weights.sum(axis=1), _triangles(bins, corners, config.norm).sum(axis=1) / ratio
+        # The lowest filters are only three bins wide, and moving one changes its sum by up to a decibel. Restore the
+        # sum of the original, unless a part of the filter lies beyond the last bin.
+        actual, due = weights.sum(axis=1), _triangles(bins, corners, config.norm).sum(axis=1) / ratio
         is_inside = corners[2:] <= ratio * config.rate / 2
-        weights *= np.divide(due, caught, out=np.ones_like(due), where=is_inside)[:, None]
+        weights *= np.divide(due, actual, out=np.ones_like(due), where=is_inside)[:, None]
     return np.asarray(weights, np.float32)
 
 

@@ -22,10 +22,9 @@ __all__ = ["LogMel", "LogMelStream"]
 Block = tuple[int, int, Tensor]  # a part of the mel matrix: its first row, one past its last, (rows, bands)
 Tables = tuple[Tensor, list[list[Block]]]  # window; blocks of each shift
 
-# Frames are computed this many at a time: frames, spectra and powers of 2048 samples then stay in a core's cache, and a
-# clip of ten seconds (431 frames) fills four groups. Groups begin at multiples of it, in a stream too, and the last one
-# is filled up with zeros: every frame goes through the same calls with the same shapes, so whole and stream agree to
-# the last bit.
+# Frames are computed this many at a time: they stay in a core's cache, and a clip of ten seconds (431 frames) fills
+# four groups. Groups begin at multiples of it, in a stream too, and the last one is padded with zeros: every frame is
+# computed by the same calls with the same shapes, so whole and stream agree to the last bit.
 _GROUP = 108
 
 # Mel filters are narrow, so most of the mel matrix is zeros. Each product takes this many bands and only the bins that
@@ -39,8 +38,7 @@ _GPU_FRAMES = 1 << 15  # at a time: 0.8 GB on the way at the default n_fft
 def _blocks(config: FeatureConfig, semitones: float) -> list[tuple[int, int, npt.NDArray[np.float32]]]:
     """The parts of the mel matrix that are not zero, in order of bands.
 
-    Rows are bins. For energies each bin has two, for the squares of its real and its imaginary part: the product adds
-    them.
+    Rows are bins; for power 2, two per bin, for the squares of its real and imaginary part, which the product adds.
     """
     matrix = mel_matrix(config, semitones).T.repeat(2 if config.power == 2 else 1, axis=0)
     blocks = []
@@ -55,9 +53,9 @@ def _blocks(config: FeatureConfig, semitones: float) -> list[tuple[int, int, npt
 class LogMel(nn.Module):
     """Log-mel frames of sound: (bags, samples) to (bags, bands, frames), in decibels.
 
-    Differentiable; float32, or float64 if the samples are (half precision is computed in float32). Holds no parameters,
-    and nothing in its state dict. On a CPU, a bag in a batch gets to the last bit what it gets alone. On a GPU, or
-    compiled or exported, all bags go through one product, and agree to within rounding.
+    Differentiable; computes in float32, or in float64 for such samples. Holds no parameters, and nothing in its state
+    dict. On a CPU, results do not depend on the other bags of a batch; on a GPU, or compiled or exported, they agree to
+    within rounding.
 
     Parameters
     ----------
@@ -71,8 +69,6 @@ class LogMel(nn.Module):
     >>> x = logmel(samples)
     >>> x.shape, x.max().item(), x.min().item()
     (torch.Size([2, 64, 32]), 0.0, -80.0)
-    >>> logmel(samples, lengths=[32000, 8000])[1, 0, -1].item()  # behind the end of a shorter bag
-    -80.0
     >>> logmel(samples, semitones=[-2, 0, 2]).shape  # (bags, shifts, bands, frames)
     torch.Size([2, 3, 64, 32])
     """
@@ -98,27 +94,13 @@ class LogMel(nn.Module):
         self._make_tables(fn(self.window).device)
         return self
 
-    def extra_repr(self) -> str:
-        c = self.config
-        return f"{c.rate} Hz, n_fft={c.n_fft}, hop_samples={c.hop_samples}, n_bands={c.n_bands}, scaling={c.scaling!r}"
-
-    def forward(
-        self,
-        samples: Tensor,
-        *,
-        lengths: Tensor | Sequence[int] | None = None,
-        semitones: Sequence[float] | None = None,
-    ) -> Tensor:
+    def forward(self, samples: Tensor, *, semitones: Sequence[float] | None = None) -> Tensor:
         """Features of a batch.
 
         Parameters
         ----------
         samples : (bags, samples)
             Mono, at the configuration's rate.
-        lengths : (bags,)
-            Samples that are real in each bag, where bags were padded to one length. The frames of a bag are then those
-            that it has alone, `config.frames(length)` of them; those behind hold -range_db. The values of the
-            padding do not matter.
         semitones : (shifts,)
             Also shift the pitch, by each of these: one Fourier transform, read by several sets of filters. See
             `mel_matrix`. Scaling "clip" then takes the maximum of each shifted version.
@@ -130,15 +112,14 @@ class LogMel(nn.Module):
         device = samples.device.type
         if torch.is_autocast_enabled(device):  # energies span more than half precision holds
             with torch.autocast(device, enabled=False):
-                return self.forward(samples, lengths=lengths, semitones=semitones)
+                return self.forward(samples, semitones=semitones)
         x = _checked(samples, 2, "(bags, samples)")
         self.config.frames(x.shape[1])
-        counts = None if lengths is None else _checked_lengths(lengths, x)
         tables = self._tables(x.dtype, semitones)
         if device == "cpu" and not torch.compiler.is_compiling():
-            features = self._bag_by_bag(x, counts, tables)
+            features = torch.stack([self._scaled_and_finite(self._whole_levels(bag, tables)) for bag in x])
         else:
-            features = self._together(x, counts, tables)
+            features = self._together(x, tables)
         features = features.transpose(-1, -2).contiguous()
         return features[:, 0] if semitones is None else features
 
@@ -164,24 +145,14 @@ class LogMel(nn.Module):
         if semitones is None:
             blocks = enumerate(_blocks(self.config, 0.0))
             return window, [[(a, b, getattr(self, f"mel_{i}").to(dtype)) for i, (a, b, _) in blocks]]
-        shifts = _checked_shifts(semitones)
+        shifts = [float(s) for s in semitones]
+        if not shifts or not all(map(math.isfinite, shifts)):
+            raise ArgumentError(f"semitones: expected one or more finite numbers, got {shifts}")
         banks = [[(a, b, torch.from_numpy(part).to(window)) for a, b, part in _blocks(self.config, s)] for s in shifts]
         return window, banks
 
-    def _bag_by_bag(self, x: Tensor, lengths: Tensor | None, tables: Tables) -> Tensor:
-        """One bag after the other, `_GROUP` frames at a time."""
-        total = self.config.frames(x.shape[1])
-        counts = [x.shape[1]] * len(x) if lengths is None else lengths.tolist()
-        bags = []
-        for bag, n in zip(x, counts, strict=True):
-            scaled = self._scaled_and_finite(self._whole_levels(bag[:n], tables))
-            if missing := total - scaled.shape[-2]:
-                scaled = F.pad(scaled, (0, 0, 0, missing), value=-self.config.range_db)
-            bags.append(scaled)
-        return torch.stack(bags)
-
     def _whole_levels(self, x: Tensor, tables: Tables) -> Tensor:
-        """Levels of one sound: (samples,) to (shifts, frames, bands)."""
+        """Levels of one sound, `_GROUP` frames at a time: (samples,) to (shifts, frames, bands)."""
         c = self.config
         frames = c.frames(len(x))
         groups = []
@@ -194,22 +165,14 @@ class LogMel(nn.Module):
             groups.append(self._levels(excerpt.unfold(0, c.n_fft, c.hop_samples), tables))
         return torch.cat(groups, dim=-2)[:, :frames]
 
-    def _together(self, x: Tensor, lengths: Tensor | None, tables: Tables) -> Tensor:
+    def _together(self, x: Tensor, tables: Tables) -> Tensor:
         """All bags in the same calls, for GPUs, compilation and export."""
         c = self.config
-        if lengths is not None:
-            x = torch.where(torch.arange(x.shape[1], device=x.device) < lengths.unsqueeze(1), x, 0.0)
-        padded = F.pad(x, (c.padding, c.padding))
+        frames = F.pad(x, (c.padding, c.padding)).unfold(1, c.n_fft, c.hop_samples)
         if torch.compiler.is_compiling():
-            levels = self._levels(padded.unfold(1, c.n_fft, c.hop_samples), tables)
-        else:
-            at_once = max(1, _GPU_FRAMES // c.frames(x.shape[1]))
-            frames = padded.unfold(1, c.n_fft, c.hop_samples)
-            levels = torch.cat([self._levels(frames[i : i + at_once], tables) for i in range(0, len(x), at_once)])
-        if lengths is not None:
-            counts = 1 + (lengths + 2 * c.padding - c.n_fft) // c.hop_samples
-            is_padding = torch.arange(levels.shape[-2], device=x.device) >= counts[:, None]
-            levels = levels.masked_fill(is_padding[:, None, :, None], -torch.inf)
+            return self._scaled(self._levels(frames, tables))
+        at_once = max(1, _GPU_FRAMES // c.frames(x.shape[1]))
+        levels = torch.cat([self._levels(frames[i : i + at_once], tables) for i in range(0, len(x), at_once)])
         return self._scaled(levels)
 
     def _levels(self, frames: Tensor, tables: Tables) -> Tensor:
@@ -239,9 +202,8 @@ class LogMel(nn.Module):
 class LogMelStream:
     """Features of one recording that arrives in blocks of any size; made by `LogMel.stream`.
 
-    Frames come out in groups of 108, as soon as a group's last sample is in, so `update` often returns none; `finish`
-    returns the rest. Together they are, on a CPU to the last bit, what `LogMel` makes of the whole. What is kept is one
-    group's samples, however long the recording.
+    `update` returns frames in groups of 108, so often none; `finish` returns the rest. Together they equal, on a CPU to
+    the last bit, the features of the whole. Memory holds the samples of one group.
     """
 
     def __init__(self, logmel: LogMel) -> None:
@@ -259,7 +221,9 @@ class LogMelStream:
         """Process the next block, (samples,); return the frames that are complete, (bands, frames)."""
         if self._finished:
             raise ArgumentError("this stream is finished; start another with stream()")
-        x = _checked(_as_tensor(block), 1, "(samples,)")
+        if not isinstance(block, Tensor):
+            block = torch.from_numpy(np.require(block, requirements="W"))  # torch warns of read-only arrays
+        x = _checked(block, 1, "(samples,)")
         self._samples += len(x)
         return self._process(x)
 
@@ -294,12 +258,6 @@ class LogMelStream:
         return torch.cat(groups, dim=1)
 
 
-def _as_tensor(block: Tensor | npt.NDArray[Any]) -> Tensor:
-    if isinstance(block, Tensor):
-        return block
-    return torch.from_numpy(np.require(block, requirements="W"))  # torch warns of arrays that cannot be written to
-
-
 def _checked(samples: Tensor, dim: int, shape: str) -> Tensor:
     """Samples in the precision to compute in."""
     if samples.dim() != dim:
@@ -307,21 +265,3 @@ def _checked(samples: Tensor, dim: int, shape: str) -> Tensor:
     if not samples.is_floating_point():
         raise ArgumentError(f"samples: expected floating-point numbers in about [-1, 1], got {samples.dtype}")
     return samples if samples.dtype in (torch.float32, torch.float64) else samples.float()
-
-
-def _checked_lengths(lengths: Tensor | Sequence[int], x: Tensor) -> Tensor:
-    counts = torch.as_tensor(lengths, device=x.device)
-    if counts.shape != x.shape[:1]:
-        raise ArgumentError(f"lengths: expected one per bag, ({len(x)},), got shape {tuple(counts.shape)}")
-    if x.device.type == "cpu" and not torch.compiler.is_compiling():
-        for n in counts.tolist():
-            if not 1 <= n <= x.shape[1]:
-                raise ArgumentError(f"lengths: expected from 1 to the {x.shape[1]} samples of the batch, got {n}")
-    return counts
-
-
-def _checked_shifts(semitones: Sequence[float]) -> list[float]:
-    shifts = [float(s) for s in semitones]
-    if not shifts or not all(map(math.isfinite, shifts)):
-        raise ArgumentError(f"semitones: expected one or more finite numbers, got {shifts}")
-    return shifts

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Generator, Iterable
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from earmark.synthesis.sampling import read_recipe, recipe_names
 from earmark.synthesis.scaper import read_jams, write_jams
 from earmark.synthesis.sources import Bank, open_bank
 from earmark.synthesis.specification import SPLITS, Soundscape, read_events, spread
+from earmark.text import counted
 
 __all__ = ["Summary", "plan_from", "synthesise"]
 
@@ -53,6 +55,22 @@ class Summary:
     """Clips that were attenuated because they exceeded full scale."""
     silent: int
     """Events whose excerpt of the source is silent."""
+    seconds: float = field(default=0.0, compare=False)
+    """Duration of the call."""
+
+    def __str__(self) -> str:
+        shares = ", ".join(f"{count} {split}" for split, count in self.clips.items())
+        made = f"{counted(sum(self.clips.values()), 'clip')} ({shares}) with {counted(self.events, 'event')}"
+        lines = [f"{made} in {self.out}, {self.seconds:.0f} s"]
+        for n, noun, what in (
+            (self.kept, "clip", "there already, and kept"),
+            (self.substituted, "event", "source not in the sound bank, another of the same class and split stands in"),
+            (self.turned_down, "clip", "beyond full scale, and turned down as a whole"),
+            (self.silent, "event", "source silent where it is used"),
+        ):
+            if n:
+                lines.append(f"{counted(n, noun)}: {what}")
+        return "\n".join([*lines, f"Labels: {self.out / 'labels.tsv'}"])
 
 
 def plan_from(
@@ -123,6 +141,7 @@ def synthesise(
 
     An interruption raises KeyboardInterrupt within moments; its message says how many clips are done.
     """
+    started = time.monotonic()
     n_workers = None if workers is None else worker_count(workers)
     sounds = bank if isinstance(bank, Bank) else open_bank(None if bank is None else Path(bank))
     wanted = plan_from(plan, bank=sounds, clips=clips, seed=seed) if isinstance(plan, str | Path) else list(plan)
@@ -156,6 +175,7 @@ def synthesise(
         substituted=_substituted(wanted, resolved),
         turned_down=turned_down,
         silent=silent,
+        seconds=time.monotonic() - started,
     )
 
 

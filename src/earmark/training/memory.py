@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,58 @@ import torch
 
 from earmark.checkpoint import read_tensors, write_tensors
 from earmark.detector import Detector
-from earmark.errors import ArgumentError
+from earmark.errors import ArgumentError, MissingExtraError
 from earmark.files import json_text, make_folder, written_whole
 from earmark.settings import Settings
-from earmark.training.schedule import Schedule
 
-__all__ = ["Memory", "begin", "check_folder", "load_state", "log", "save"]
+__all__ = ["Log", "Memory", "Schedule", "check_folder", "load_state", "save"]
 
 _MAY_CHANGE = {"epochs", "stop_epochs", "save_minutes", "precision", "compile", "tensorboard"}
+_MIN_GAIN = 1e-4  # smaller improvements do not count for the learning rate, as in Keras
+
+
+@dataclass
+class Schedule:
+    """Learning rate and early stopping, decided by one validation score, as in the paper (IV.C).
+
+    Higher scores are better. Counters are those of Keras, which the authors used: the learning rate is reduced after
+    `plateau_epochs` epochs without a gain of at least 1e-4, and the run ends after `stop_epochs` without any.
+
+    Examples
+    --------
+    >>> schedule = Schedule(1e-3, plateau_epochs=2, plateau_factor=0.1, stop_epochs=3)
+    >>> [(schedule.is_best(s), round(schedule.learning_rate, 9), schedule.is_over) for s in (0.5, 0.6, 0.6, 0.55, 0.58)]
+    [(True, 0.001, False), (True, 0.001, False), (False, 0.001, False), (False, 0.0001, False), (False, 0.0001, True)]
+    """
+
+    learning_rate: float
+    plateau_epochs: int
+    plateau_factor: float
+    stop_epochs: int
+    best: float = -math.inf
+    plateau_best: float = -math.inf
+    since_best: int = 0
+    since_plateau: int = 0
+
+    def is_best(self, score: float) -> bool:
+        """Update with the score of an epoch; whether it is the best so far."""
+        if score > self.plateau_best + _MIN_GAIN:
+            self.plateau_best, self.since_plateau = score, 0
+        else:
+            self.since_plateau += 1
+            if self.since_plateau >= self.plateau_epochs:
+                self.learning_rate *= self.plateau_factor
+                self.since_plateau = 0
+        if score > self.best:
+            self.best, self.since_best = score, 0
+            return True
+        self.since_best += 1
+        return False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the score has not improved for `stop_epochs` epochs."""
+        return self.since_best >= self.stop_epochs
 
 
 @dataclass
@@ -33,8 +78,8 @@ class Memory:
     best_epoch: int = -1
     best_scores: dict[str, float] = field(default_factory=dict)
 
-    def judge(self, scores: dict[str, float], monitor: str) -> bool:
-        """Record the scores of the epoch; whether they are the best so far."""
+    def update_best(self, scores: dict[str, float], monitor: str) -> bool:
+        """Record the validation scores of the epoch; whether they are the best so far."""
         is_best = self.schedule.is_best(-scores["loss"] if monitor == "loss" else scores[monitor])
         if is_best:
             self.best_epoch, self.best_scores = self.epoch, scores
@@ -44,32 +89,13 @@ class Memory:
         """Advance to the next epoch."""
         self.epoch, self.step, self.loss = self.epoch + 1, 0, 0.0
 
-    def to_dict(self) -> dict[str, Any]:
-        """State as plain JSON values."""
-        return {**vars(self), "schedule": self.schedule.state()}
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Memory:
-        """Restore from `to_dict`."""
-        return cls(**{**values, "schedule": Schedule(**values["schedule"])})
-
 
 def check_folder(out: Path, *, resume: bool) -> bool:
-    """Whether there is a run to resume in a folder; an error where there is one and it is not to be resumed."""
+    """Whether a folder holds a run to resume; an error if it holds one and `resume` is False."""
     has_run = (out / "last.ckpt").exists()
     if has_run and not resume:
         raise ArgumentError(f"{out} already holds a run; continue it with --resume, or choose another folder")
     return has_run
-
-
-def begin(out: Path, settings: Settings, epochs: int) -> None:
-    """Prepare a run folder: its settings, and a log truncated to the epochs that are done."""
-    path = make_folder(out) / "log.jsonl"
-    lines = path.read_text().splitlines()[:epochs] if path.exists() else []
-    with written_whole(path) as draft:
-        draft.write_text("".join(line + "\n" for line in lines))
-    with written_whole(out / "config.toml") as draft:
-        draft.write_text(settings.to_toml())
 
 
 def save(
@@ -84,8 +110,9 @@ def save(
     tensors = {f"detector.{name}": tensor for name, tensor in detector.state_dict().items()}
     for i, p in enumerate(detector.parameters()):
         tensors |= {f"adam.{i}.{key}": value for key, value in optimizer.state.get(p, {}).items()}
+    schedule = {name: value for name, value in vars(memory.schedule).items() if value != -math.inf}  # not in JSON
     about = {
-        "memory": memory.to_dict(),
+        "memory": {**vars(memory), "schedule": schedule},
         "settings": settings.to_dict(),
         "classes": list(detector.classes),
         "data": data,
@@ -109,38 +136,66 @@ def load_state(
     for i, p in enumerate(detector.parameters()):
         for name, value in tensors.items():
             if name.startswith(f"adam.{i}."):
-                # Laid out as its parameter (channels last), or the fused Adam of a GPU refuses it.
+                # With the memory layout of its parameter (channels last), which the fused Adam of a GPU requires.
                 like = p.detach() if value.shape == p.shape else value
-                optimizer.state[p][name.split(".", 2)[2]] = torch.empty_like(
-                    like, dtype=value.dtype, device=p.device
-                ).copy_(value)
-    return Memory.from_dict(about["memory"])
+                moment = torch.empty_like(like, dtype=value.dtype, device=p.device)
+                optimizer.state[p][name.split(".", 2)[2]] = moment.copy_(value)
+    values = about["memory"]
+    return Memory(**{**values, "schedule": Schedule(**values["schedule"])})
 
 
-def log(
-    out: Path,
-    memory: Memory,
-    scores: dict[str, float],
-    learning_rate: float,
-    detector: Detector,
-    is_best: bool,
-    clips_per_second: float,
-) -> dict[str, Any]:
-    """Append the epoch's line to `log.jsonl`, and return it."""
-    line = {
-        "epoch": memory.epoch + 1,
-        "loss": memory.loss / max(memory.step, 1),
-        "validation": scores,
-        "learning_rate": learning_rate,
-        "best": is_best,
-        "alpha": detector.alpha,
-        "clips_per_second": round(clips_per_second, 1),
-    }
-    path = out / "log.jsonl"
-    before = path.read_text() if path.exists() else ""
-    with written_whole(path) as draft:
-        draft.write_text(before + json_text(line) + "\n")
-    return line
+class Log:
+    """Writes `log.jsonl`, a line per epoch, and the log for TensorBoard where the settings ask for one.
+
+    Creates the run folder with `config.toml`. Epochs after the first `epochs` are removed from an existing log.
+    """
+
+    def __init__(self, out: Path, settings: Settings, epochs: int) -> None:
+        self._path = make_folder(out) / "log.jsonl"
+        self._writer: Any = None
+        if settings.training.tensorboard:
+            try:
+                from torch.utils.tensorboard import SummaryWriter
+            except ImportError as error:
+                raise MissingExtraError("training.tensorboard", "tensorboard") from error
+            self._writer = SummaryWriter(out / "tensorboard", purge_step=epochs + 1)
+        lines = self._path.read_text().splitlines()[:epochs] if self._path.exists() else []
+        self._write("".join(line + "\n" for line in lines))
+        with written_whole(out / "config.toml") as draft:
+            draft.write_text(settings.to_toml())
+
+    def append(
+        self,
+        memory: Memory,
+        scores: dict[str, float],
+        learning_rate: float,
+        detector: Detector,
+        is_best: bool,
+        clips_per_second: float,
+    ) -> None:
+        """Write the numbers of the current epoch."""
+        epoch, loss, alpha = memory.epoch + 1, memory.loss / max(memory.step, 1), detector.alpha
+        line = {
+            "epoch": epoch,
+            "loss": loss,
+            "validation": scores,
+            "learning_rate": learning_rate,
+            "best": is_best,
+            "alpha": alpha,
+            "clips_per_second": round(clips_per_second, 1),
+        }
+        self._write(self._path.read_text() + json_text(line) + "\n")
+        if self._writer:
+            numbers = {"loss": loss, "learning_rate": learning_rate}
+            numbers |= {f"validation/{name}": value for name, value in scores.items()}
+            numbers |= {f"alpha/{label}": value for label, value in zip(detector.classes, alpha or (), strict=False)}
+            for name, value in numbers.items():
+                self._writer.add_scalar(name, value, epoch)
+            self._writer.flush()
+
+    def _write(self, text: str) -> None:
+        with written_whole(self._path) as draft:
+            draft.write_text(text)
 
 
 def _check_same(out: Path, before: dict[str, Any], settings: Settings) -> None:

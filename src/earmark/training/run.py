@@ -7,6 +7,8 @@ import gc
 import hashlib
 import html
 import json
+import logging
+import os
 import platform
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,10 +23,9 @@ from earmark.datasets import Collection
 from earmark.datasets.base import FOLDER_NAMES
 from earmark.datasets.checks import check_examples, check_labels, check_times, refuse_without_negatives
 from earmark.errors import DataError
-from earmark.features import FeatureConfig
 from earmark.progress import OnProgress
 from earmark.settings import Augmentation, Settings
-from earmark.text import first_few
+from earmark.text import counted, first_few
 from earmark.training.loop import train
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Run", "data_fingerprint", "feature_store", "launch", "make_fabric", "run", "split_for_training"]
 
-_HELD_OUT = 10  # one in so many training clips decides, where a data set names no validation clips
+_HELD_OUT = 10  # one in so many training clips validates, where a data set has no validation clips
 
 
 @dataclass(frozen=True)
@@ -69,14 +70,14 @@ class Run:
 
     def __str__(self) -> str:
         if not self.scores:
-            return f"{self.path}: no epoch finished yet"
-        state = "" if self.is_finished else "interrupted; "
+            return "No model yet"
+        state = "" if self.is_finished else " (interrupted)"
         scores = ", ".join(f"{name} {value:.3f}" for name, value in self.scores.items())
-        best = f"best epoch by {self.monitor} {self.best_epoch} of {self.epochs}"
-        return f"{self.path}: {state}{best}; validation {scores}"
+        best = f"Best epoch by {self.monitor}: {self.best_epoch} of {self.epochs}{state}; validation {scores}"
+        return f"{best}\nModel: {self.path / 'model.safetensors'}"
 
     def _repr_html_(self) -> str:
-        return f"<p>{html.escape(str(self))}</p>"
+        return f"<pre>{html.escape(str(self))}</pre>"
 
     def to_dict(self) -> dict[str, Any]:
         """The attributes as plain values."""
@@ -91,23 +92,16 @@ class Run:
 
 
 def make_fabric(settings: Settings, *, devices: int | None = None, nodes: int = 1) -> Fabric:
-    """The machine, or machines, as Lightning Fabric sees them.
-
-    One device unless told otherwise. Started by torchrun or SLURM, it takes its place among the processes there are.
-    """
-    import logging
-    import os
-
+    """The devices and the precision of a run; processes that torchrun or SLURM started join each other."""
     from lightning_fabric import Fabric
 
-    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it greets
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # no banner
     on_gpu = torch.cuda.is_available()
     if on_gpu:
         torch.set_float32_matmul_precision("high")
     count = devices or int(os.environ.get("LOCAL_WORLD_SIZE", 1))
-    has_bf16 = on_gpu and torch.cuda.is_bf16_supported()
-    wanted = settings.training.precision
-    half = wanted == "bf16" or (wanted == "auto" and has_bf16)
+    precision = settings.training.precision
+    half = precision == "bf16" or (precision == "auto" and on_gpu and torch.cuda.is_bf16_supported())
     fabric = Fabric(
         accelerator="cuda" if on_gpu else "cpu",
         devices=count,
@@ -120,19 +114,19 @@ def make_fabric(settings: Settings, *, devices: int | None = None, nodes: int = 
 
 
 def launch(fabric: Fabric) -> None:
-    """Start the processes, or join them, and leave them in good order when this one ends.
+    """Start or join the processes, and destroy their group when this one exits.
 
-    Threads of the group that outlive the interpreter would end the process with a signal, and torchrun calls that a
-    failure. They end with the group, which is gone when nobody holds it: neither torch nor a wrapped model.
+    Threads of the group that outlive the interpreter would kill the process with a signal, which torchrun reports as a
+    failure. They end with the group, once neither torch nor a wrapped model refers to it.
     """
     fabric.launch()
     if fabric.world_size > 1:
-        atexit.register(_leave)
+        atexit.register(_destroy_group)
 
 
-def _leave() -> None:
+def _destroy_group() -> None:
     gc.collect()  # wrapped models that are no longer used
-    if torch.distributed.is_initialized():  # with NCCL, Fabric may have been here before
+    if torch.distributed.is_initialized():  # with NCCL, Fabric may have destroyed it
         torch.distributed.destroy_process_group()
 
 
@@ -148,22 +142,16 @@ def run(
     on_progress: OnProgress | None = None,
     on_note: Callable[[str], None] | None = None,
 ) -> Run:
-    """Train on the clips of split `train`, decide by those of `validate`.
+    """Train on the clips of split `train`, and choose the best epoch on those of `validate`.
 
     Parameters
     ----------
-    data
-        Clips and labels.
-    out
-        The run folder.
     cache
-        Folder for features, which other runs on the same data can use again.
-    on_progress
-        Called with the progress of computing features, then of training.
+        Folder for features, shared by runs on the same data.
     on_note
-        Called with what the user should know about the data, a line at a time, before training begins.
+        Called with each note about the data before training starts.
 
-    See `train` for the rest.
+    See `earmark.training.train` for the rest.
     """
     training, validation, notes = split_for_training(data)
     notes = [*_summary(data, training, validation), *notes, *check_labels(data)]
@@ -176,21 +164,19 @@ def run(
     notes += [note for store in stores for note in _skipped(store)]
     learn = Bags(stores[0], training.labels, device=fabric.device)
     decide = Bags(stores[1], validation.labels, device=fabric.device)
-    notes += (
-        check_times(data, learn.durations | decide.durations)
-        + check_examples(training, learn.filenames)
-        + _too_long(learn, training, settings.training.patch)
-    )
+    notes += check_times(data, learn.durations | decide.durations)
+    notes += check_examples(training, learn.filenames)
+    notes += _too_long(learn, training, settings.training.patch)
     if on_note is not None:
         for note in notes:
             on_note(note)
+    versions = {name: version(name) for name in ("earmark", "torch", "numpy")}
     about = {
         **(provenance or {}),
         "data": data_fingerprint(data),
         "training_clips": len(learn),
         "validation_clips": len(decide),
-        "versions": {name: version(name) for name in ("earmark", "torch", "numpy")}
-        | {"python": platform.python_version()},
+        "versions": {**versions, "python": platform.python_version()},
     }
     result = train(
         learn, decide, settings, out, fabric=fabric, resume=resume, provenance=about, on_progress=on_progress
@@ -207,18 +193,14 @@ def run(
 
 
 def feature_store(
-    part: Collection,
-    settings: Settings,
-    cache: Path,
-    *,
-    to_learn: bool,
-    on_progress: OnProgress | None = None,
+    part: Collection, settings: Settings, cache: Path, *, to_learn: bool, on_progress: OnProgress | None = None
 ) -> FeatureStore:
     """Features of training clips, with variants of pitch and compression, or of validation clips."""
     name, augment = ("train", settings.augment) if to_learn else ("validate", Augmentation())
     variants = f"{augment.semitones} {augment.compression}" if augment.compression else f"{augment.semitones}"
+    key = hashlib.sha256(f"{settings.features.fingerprint()} {variants}".encode()).hexdigest()[:12]
     return build_store(
-        cache / f"{name}-{_key(settings.features, variants)}",
+        cache / f"{name}-{key}",
         part.clips,
         settings.features,
         semitones=augment.semitones,
@@ -228,27 +210,14 @@ def feature_store(
 
 
 def data_fingerprint(data: Collection) -> str:
-    """A short print of clips and labels: two data sets with the same one are the same.
-
-    Names, splits and labels count; the sound itself does not.
-    """
-    text = json.dumps(
-        [
-            [(clip.filename, clip.split) for clip in data.clips],
-            [tuple(row) for row in data.labels],
-            data.classes,
-            data.labels.complete,
-        ]
-    )
+    """Identifies names, splits and labels of clips, but not their sound: 16 hexadecimal digits."""
+    clips = [(clip.filename, clip.split) for clip in data.clips]
+    text = json.dumps([clips, [tuple(row) for row in data.labels], data.classes, data.labels.complete])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _key(config: FeatureConfig, variants: str) -> str:
-    return hashlib.sha256(f"{config.fingerprint()} {variants}".encode()).hexdigest()[:12]
-
-
 def split_for_training(data: Collection) -> tuple[Collection, Collection, list[str]]:
-    """Clips to learn from and clips to decide by."""
+    """Training and validation clips, and notes; without a split `validate`, one in ten training clips is held out."""
     if "train" not in data.splits:
         raise DataError(f"no clips to train on: the splits are {', '.join(data.splits)}, none is called train")
     training = data.split("train")
@@ -256,31 +225,26 @@ def split_for_training(data: Collection) -> tuple[Collection, Collection, list[s
         return training, data.split("validate"), []
     names = [clip.filename for clip in training.clips]
     if len(names) < 2:
-        raise DataError("one clip cannot both teach and decide: at least two training clips are needed")
-    held = {name for name in names if _digest(name) % _HELD_OUT == 0}
+        raise DataError("expected at least two training clips, one of them to validate with, got one")
+    digests = {name: hashlib.sha256(name.encode(errors="surrogateescape")).hexdigest() for name in names}
+    held = [name for name in names if int(digests[name], 16) % _HELD_OUT == 0]
     if len(held) in (0, len(names)):
-        held = {names[-1]}
+        held = names[-1:]
     note = (
         f"no clips are set aside to validate with: {len(held)} of {len(names)} training clips, chosen by name, are used"
     )
-    kept, chosen = ([n for n in names if (n in held) is wanted] for wanted in (False, True))
-    return training.select(kept), training.select(chosen), [note]
-
-
-def _digest(name: str) -> int:
-    # a file's name may be any bytes
-    return int(hashlib.sha256(name.encode(errors="surrogateescape")).hexdigest(), 16)
+    kept = [name for name in names if name not in set(held)]
+    return training.select(kept), training.select(held), [note]
 
 
 def _summary(data: Collection, training: Collection, validation: Collection) -> list[str]:
-    """What was found and what becomes of it: the user sees at once if it is not what was meant."""
+    """The number of clips and classes, and where labels come from."""
     tested = sum(clip.split == "test" for clip in data.clips)
     parts = [f"{len(training)} to train on", f"{len(validation)} to validate with"]
     parts += [f"{tested} to test with"] if tested else []
-    n = len(data.classes)
-    classes = f"{n} class" if n == 1 else f"{n} classes"
+    classes = counted(len(data.classes), "class", "classes")
     origin = f"; labels from {data.origin}" if data.origin else ""
-    notes = [f"{_clips(len(data))}, {classes}: {', '.join(parts)}{origin}"]
+    notes = [f"{counted(len(data), 'clip')}, {classes}: {', '.join(parts)}{origin}"]
     if data.origin == FOLDER_NAMES:
         notes.append(f"labels are the names of folders: {classes} ({first_few(data.classes)})")
     return notes
@@ -289,22 +253,18 @@ def _summary(data: Collection, training: Collection, validation: Collection) -> 
 def _skipped(store: FeatureStore) -> list[str]:
     if not store.skipped:
         return []
-    what = f"{_clips(len(store.skipped))} could not be read and will not be used"
+    what = f"{counted(len(store.skipped), 'clip')} could not be read and will not be used"
     return [f"{what}: {first_few(store.skipped.values())}; all are listed in {store.path / 'skipped.tsv'}"]
 
 
 def _too_long(bags: Bags, training: Collection, patch: float) -> list[str]:
-    """A line if clips are longer than a patch and do not say when: their patches would teach nothing."""
+    """A note if clips with labels without times are longer than a patch."""
     long = {name: seconds for name, seconds in bags.durations.items() if seconds > SLACK * patch}
-    silent = [n for n in long if any(row.present and not row.has_times for row in training.labels.of(n))]
-    if not silent:
+    untimed = [n for n in long if any(row.present and not row.has_times for row in training.labels.of(n))]
+    if not untimed:
         return []
-    longest = max(long[name] for name in silent)
+    longest = max(long[name] for name in untimed)
     return [
-        f"{_clips(len(silent))} with labels without times, longer than a patch of {patch:g} s: nobody knows where the "
-        f"sound is, so such patches teach nothing about it. Try --set patch={longest:.0f}"
+        f"{counted(len(untimed), 'clip')} with labels without times, longer than a patch of {patch:g} s: whether a "
+        f"patch contains the sound is unknown, so it is not used to learn that class. Try --set patch={longest:.0f}"
     ]
-
-
-def _clips(n: int) -> str:
-    return f"{n} clip" if n == 1 else f"{n} clips"

@@ -1,77 +1,90 @@
-"""One step of training, as fast as the machine allows and the same everywhere.
+"""One optimiser step, as fast as the device allows, with the same result everywhere.
 
 On a single GPU the whole step (forward, loss, backward, Adam, projection) is recorded once as a CUDA graph and
-replayed: at the paper's batch of 16 the network is so small that starting its kernels one by one would take most of the
-time. When the run is long enough to pay for it, PyTorch's compiler fuses kernels first. Elsewhere the step is plain.
+replayed: at the paper's batch size of 16 the network is so small that launching its kernels one by one would take most
+of the time. In runs long enough to pay for it, PyTorch's compiler fuses kernels first. Elsewhere the step runs eagerly.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import Adam
 
+from earmark.augment import mask_bands, mask_frames, mixup
 from earmark.bags import Batch
 from earmark.detector import Detector
 from earmark.loss import detector_loss
-from earmark.settings import Settings
+from earmark.settings import Augmentation, Settings
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-__all__ = ["Step", "make_optimizer", "set_learning_rate"]
+__all__ = ["Step", "augmented", "make_optimizer", "set_learning_rate"]
 
-_WARM_UP = 3  # steps before a graph is recorded, so that every library has made its plans
+_WARM_UP = 3  # steps before a graph is recorded, in which libraries choose their kernels
+
+
+def augmented(batch: Batch, settings: Augmentation, key: tuple[int, ...]) -> Batch:
+    """The batch with bags mixed and masked according to the settings.
+
+    Random numbers depend on the key alone. Variants of pitch and compression are in the store, not made here.
+    """
+    if not (settings.mixup or settings.band_mask or settings.frame_mask):
+        return batch
+    generator = torch.Generator().manual_seed(int(np.random.SeedSequence(key).generate_state(1)[0]))
+    if settings.mixup:
+        batch = mixup(batch, probability=settings.mixup, generator=generator)
+    x = batch.features
+    if settings.band_mask:
+        x = mask_bands(x, width=settings.band_mask, mask=batch.mask, generator=generator)
+    if settings.frame_mask:
+        x = mask_frames(x, width=settings.frame_mask, mask=batch.mask, generator=generator)
+    return replace(batch, features=x)
 
 
 def make_optimizer(detector: Detector, learning_rate: float, device: torch.device, *, alpha_rate: float = 1.0) -> Adam:
-    """Adam with Keras' epsilon; on a GPU fused, and able to be part of a graph.
+    """Adam with Keras' epsilon; on a GPU fused, and capturable by a CUDA graph.
 
     Parameters
     ----------
     alpha_rate
-        How much faster than the network the operator's own parameters learn.
+        Learning rate of the pooling operator, relative to the network's.
     """
     on_gpu = device.type == "cuda"
-    own = {id(p) for p in detector.pool.parameters()}
-    groups = [
-        {"params": [p for p in detector.parameters() if id(p) not in own], "share": 1.0},
-        {"params": list(detector.pool.parameters()), "share": alpha_rate},
+    pooling = list(detector.pool.parameters())
+    rest = [p for p in detector.parameters() if all(p is not other for other in pooling)]
+    groups: list[dict[str, Any]] = [
+        {
+            "params": params,
+            "share": share,
+            "lr": torch.tensor(learning_rate, device=device) if on_gpu else learning_rate,
+        }
+        for params, share in ((rest, 1.0), (pooling, alpha_rate))
+        if params
     ]
-    for group in groups:
-        group["lr"] = torch.tensor(learning_rate, device=device) if on_gpu else learning_rate
-    optimizer = Adam([group for group in groups if group["params"]], eps=1e-7, fused=on_gpu or None, capturable=on_gpu)
+    optimizer = Adam(groups, eps=1e-7, fused=on_gpu or None, capturable=on_gpu)
     set_learning_rate(optimizer, learning_rate)
     return optimizer
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """The network's rate; the operator's parameters keep their multiple of it."""
+    """Set the learning rate of the network; that of the pooling operator stays relative to it."""
     for group in optimizer.param_groups:
         if isinstance(group["lr"], Tensor):
-            group["lr"].fill_(rate * group["share"])  # in place: a recorded graph points to it
+            group["lr"].fill_(rate * group["share"])  # in place: a recorded graph reads this tensor
         else:
             group["lr"] = rate * group["share"]
 
 
 class Step:
-    """Features and targets in, one step of the optimiser done, loss out.
-
-    Parameters
-    ----------
-    fabric
-        Where and in which precision.
-    detector
-        As it is; `module` is the same, wrapped by Fabric.
-    settings
-        Of the run.
-    compiled
-        Whether PyTorch's compiler fuses the kernels.
-    """
+    """One optimiser step on a batch. `module` is the detector as wrapped by Fabric."""
 
     def __init__(
         self,
@@ -93,21 +106,16 @@ class Step:
         self.is_recorded = fabric.device.type == "cuda" and fabric.world_size == 1
 
     def loss(self, x: Tensor, mask: Tensor | None, targets: Tensor, frame_targets: Tensor | None) -> Tensor:
-        """What a batch costs: Eq. (4) or its strong form, the operator's penalty, the penalty on output biases."""
-        output = self.module(x, mask)
-        cost = detector_loss(
-            output,
-            targets,
-            frame_targets,
-            supervision=self.settings.supervision,
-            reduction=self.detector.reduction,
-        )
+        """Loss of a batch: Eq. (4) or its strong form, the operator's penalty, the penalty on output biases."""
+        output, supervision = self.module(x, mask), self.settings.supervision
+        reduction = self.detector.reduction
+        cost = detector_loss(output, targets, frame_targets, supervision=supervision, reduction=reduction)
         cost = cost + self.settings.bias_penalty * self.detector.head.bias.square().sum()
         penalty = self.detector.pool.penalty()
-        return cost + penalty if penalty.requires_grad else cost  # else it is a constant 0, perhaps of another device
+        return cost + penalty if penalty.requires_grad else cost  # else a constant 0, perhaps on another device
 
     def __call__(self, batch: Batch) -> Tensor:
-        """One step; the loss before it."""
+        """Take one step; returns the loss before it."""
         parts = batch.features, batch.mask, batch.targets, batch.frame_targets
         if not self.is_recorded:
             return self._plain(*parts)
@@ -129,7 +137,7 @@ class Step:
         return cost.detach()
 
     def _project(self) -> None:
-        """Bring alpha back within its bound: that of the longest bag of any process, so that all do the same."""
+        """Project alpha into its bound, which depends on the longest bag of all processes, so that all agree."""
         pool = self.detector.pool
         longest = getattr(pool, "longest", None)
         if longest is not None and self.fabric.world_size > 1:
@@ -144,7 +152,9 @@ class Step:
             with torch.cuda.stream(side):
                 for _ in range(_WARM_UP):
                     self._plain(*self._places)
-            torch.cuda.current_stream().wait_stream(side)  # before weights are put back, or the last step is late
+            torch.cuda.current_stream().wait_stream(
+                side
+            )  # before weights are restored, or the last warm-up step comes after
         self.optimizer.zero_grad()
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph):
@@ -153,7 +163,7 @@ class Step:
 
 @contextmanager
 def _restored(detector: Detector, optimizer: torch.optim.Optimizer) -> Iterator[None]:
-    """Weights and moments after the block as before it, in the same memory, which a graph will point to."""
+    """Restore weights and moments after the block, in place: a recorded graph will use the same memory."""
     weights = {name: tensor.clone() for name, tensor in detector.state_dict().items()}
     moments = {
         id(p): {k: v.clone() for k, v in state.items() if isinstance(v, Tensor)} for p, state in optimizer.state.items()

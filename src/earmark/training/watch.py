@@ -10,7 +10,7 @@ from earmark.progress import OnProgress, Progress, ignore_progress
 
 __all__ = ["TrainingProgress", "Watch"]
 
-_REPORT_EVERY = 1.0  # seconds, between looks at the loss
+_REPORT_EVERY = 1.0  # seconds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,42 +32,33 @@ class Watch:
     def __init__(self, epochs: int, steps: int, batch_size: int, on_progress: OnProgress | None) -> None:
         self._epochs, self._steps, self._batch_size = epochs, steps, batch_size
         self._on_progress = on_progress or ignore_progress
-        self._epoch_start = self._saved = self._reported = time.monotonic()
+        self._epoch_start = self._reported = time.monotonic()
         self._epoch_done = 0
-        self._epoch, self._step, self._loss, self._score = 1, 0, math.nan, math.nan
+        self._loss = self._score = math.nan
         self.clips_per_second = 0.0
         """Of this epoch so far."""
 
     def started(self, epoch: int, step: int) -> None:
-        """Report where a run starts or continues."""
+        """Report where a run starts or resumes."""
         self._epoch, self._step = epoch + 1, step
         self._report()
 
-    @property
-    def since_saving(self) -> float:
-        """Seconds."""
-        return time.monotonic() - self._saved
-
-    def saved(self) -> None:
-        """Note that the state was written."""
-        self._saved = time.monotonic()
-
     def stepped(self, epoch: int, step: int) -> None:
-        """Note that a step was done."""
+        """Count a step, and report if the last report is old."""
         self._epoch_done += 1
         self._epoch, self._step = epoch + 1, step
         if time.monotonic() - self._reported > _REPORT_EVERY:
             self._report()
 
     def looked(self, loss: float) -> None:
-        """Note the loss, and report."""
+        """Report the mean loss of the epoch so far."""
         self._loss = loss
         elapsed = max(time.monotonic() - self._epoch_start, 1e-9)
         self.clips_per_second = self._epoch_done * self._batch_size / elapsed
         self._report()
 
     def validated(self, score: float) -> None:
-        """Note the end of an epoch, and report."""
+        """Report the validation score at the end of an epoch."""
         self._score = score
         self._report()
         self._epoch_start, self._epoch_done = time.monotonic(), 0
