@@ -191,10 +191,10 @@ def test_renamed(table):
 
 
 def test_with_classes(table):
-    more = table.with_classes(["dog", "cat", "bird", "bat"])
+    more = table.replace(classes=["dog", "cat", "bird", "bat"])
     same(more.bag_targets(["a.wav"]), [[1, 1, 0, 0]])
     with pytest.raises(ArgumentError, match="label='bird' is not known"):
-        table.with_classes(["dog", "cat"])
+        table.replace(classes=["dog", "cat"])
 
 
 def test_joined(table):

@@ -137,7 +137,7 @@ def test_the_truth_is_cut_off_at_the_end():
         (lambda: tone(event_duration=0.0), "event_duration: expected a number above 0, got 0.0"),
         (lambda: tone(time_stretch=0.0), "time_stretch: expected a number above 0, or none, got 0.0"),
         (lambda: Soundscape("../a", ()), "expected a name that a file can have, got '../a'"),
-        (lambda: Soundscape("a", (), "dev"), "split: expected train, validate or test, got 'dev'"),
+        (lambda: Soundscape("a", (), split="dev"), "split: expected train, validate or test, got 'dev'"),
         (lambda: Soundscape("a", (), duration=0.0), "duration: expected a number above 0, got 0.0"),
         (lambda: Soundscape("a", (), reverb=2.0), "reverb: expected a number from 0 to 1, or none, got 2.0"),
         (lambda: Soundscape("a", (tone(event_time=11.0),)), "tone: expected an onset before 10.0 s, got 11.0"),

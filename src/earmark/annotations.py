@@ -331,10 +331,6 @@ class LabelTable(Sequence[Label]):
             splits={names.get(name, name): split for name, split in self.splits.items()},
         )
 
-    def with_classes(self, classes: Iterable[str]) -> LabelTable:
-        """The same labels with classes in another order, or with more classes."""
-        return self.replace(classes=classes)
-
     @classmethod
     def joined(cls, tables: Iterable[LabelTable]) -> LabelTable:
         """Concatenate tables; classes are in order of appearance."""

@@ -91,8 +91,6 @@ def loudness(samples: Samples, rate: int) -> float:
     Blocks of 0.4 s start every 0.1 s; an incomplete last block is ignored. As in Scaper, sounds shorter than 0.5 s are
     repeated to that length. Where no block passes the gate at -70 LUFS, the loudness is -inf.
 
-    Examples
-    --------
     >>> tone = np.sin(2 * np.pi * 997 * np.arange(480000) / 48000).astype(np.float32)
     >>> round(loudness(tone, 48000), 2), loudness(np.zeros(48000, np.float32), 48000)
     (-3.01, -inf)
@@ -110,11 +108,11 @@ def loudness(samples: Samples, rate: int) -> float:
     energy[-1] = weighted[edges[-2] : edges[-1]].sum()  # reduceat's last sum includes the incomplete block
     power = np.convolve(energy, np.ones(_GATE_HOPS), "valid") / (edges[_GATE_HOPS:] - edges[:-_GATE_HOPS])
 
-    power = power[power > _lufs_to_power(-70.0)]
+    power = power[power > 10 ** ((-70 + 0.691) / 10)]
     if not len(power):
         return -math.inf
     # the relative gate: a tenth of the mean is 10 LU below it
-    return float(_power_to_lufs(power[power > power.mean() / 10].mean()))
+    return float(-0.691 + 10 * math.log10(power[power > power.mean() / 10].mean()))
 
 
 def fade(samples: Samples, rate: int, fade_in: float = 0.01, fade_out: float = 0.01) -> Samples:
@@ -123,8 +121,6 @@ def fade(samples: Samples, rate: int, fade_in: float = 0.01, fade_out: float = 0
     Shape and default are those of Scaper and sox: the gain is 0 at the first sample and one sample after the last. A
     fade longer than the sound is shortened to it.
 
-    Examples
-    --------
     >>> fade(np.ones(6, np.float32), 10, fade_in=0.3, fade_out=0.3).round(2)
     array([0.  , 0.5 , 0.87, 1.  , 0.87, 0.5 ], dtype=float32)
     """
@@ -160,23 +156,17 @@ class Compressor(NamedTuple):
     lookahead: float = 0.0
 
 
+def _slow(*points: tuple[float, float]) -> Compressor:
+    return Compressor(0.1, 0.3, points, lookahead=0.1)
+
+
 PRESETS = {
     "radio": Compressor(0.01, 1.0, ((-90, -90), (-70, -70), (-60, -20), (0, 0)), gain=-5.0),
-    "film standard": Compressor(
-        0.1, 0.3, ((-90, -90), (-70, -64), (-43, -37), (-31, -31), (-21, -21), (0, -20)), lookahead=0.1
-    ),
-    "film light": Compressor(
-        0.1, 0.3, ((-90, -90), (-70, -64), (-53, -47), (-41, -41), (-21, -21), (0, -20)), lookahead=0.1
-    ),
-    "music standard": Compressor(
-        0.1, 0.3, ((-90, -90), (-70, -58), (-55, -43), (-31, -31), (-21, -21), (0, -20)), lookahead=0.1
-    ),
-    "music light": Compressor(
-        0.1, 0.3, ((-90, -90), (-70, -58), (-65, -53), (-41, -41), (-21, -21), (0, -11)), lookahead=0.1
-    ),
-    "speech": Compressor(
-        0.1, 0.3, ((-90, -90), (-70, -55), (-50, -35), (-31, -31), (-21, -21), (0, -20)), lookahead=0.1
-    ),
+    "film standard": _slow((-90, -90), (-70, -64), (-43, -37), (-31, -31), (-21, -21), (0, -20)),
+    "film light": _slow((-90, -90), (-70, -64), (-53, -47), (-41, -41), (-21, -21), (0, -20)),
+    "music standard": _slow((-90, -90), (-70, -58), (-55, -43), (-31, -31), (-21, -21), (0, -20)),
+    "music light": _slow((-90, -90), (-70, -58), (-65, -53), (-41, -41), (-21, -21), (0, -11)),
+    "speech": _slow((-90, -90), (-70, -55), (-50, -35), (-31, -31), (-21, -21), (0, -20)),
 }
 """muda's presets. The paper's authors tried radio, film standard, music standard and speech."""
 
@@ -267,14 +257,6 @@ def _poles(frequency: float, quality: float, rate: int) -> tuple[float, float, t
     k = math.tan(math.pi * frequency / rate)
     damping = k / quality
     return k, damping, (1 + damping + k * k, 2 * (k * k - 1), 1 - damping + k * k)
-
-
-def _power_to_lufs(power: float) -> float:
-    return -0.691 + 10 * math.log10(power)
-
-
-def _lufs_to_power(lufs: float) -> float:
-    return float(10 ** ((lufs + 0.691) / 10))
 
 
 def _checked(samples: Samples, rate: int) -> Samples:

@@ -19,7 +19,8 @@ from earmark.synthesis.specification import SPLITS, Event, Soundscape
 
 __all__ = ["read_jams", "write_jams"]
 
-_FIELDS = "label source_file source_time event_time event_duration snr pitch_shift time_stretch role".split()
+_SOURCE = ("label", "source_file", "source_time")
+_FIELDS = (*_SOURCE, "event_time", "event_duration", "snr", "pitch_shift", "time_stretch", "role")
 
 
 def read_jams(path: Path, *, seed: int = 0) -> Soundscape:
