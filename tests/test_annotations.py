@@ -197,18 +197,6 @@ def test_with_classes(table):
         table.replace(classes=["dog", "cat"])
 
 
-def test_joined(table):
-    other = LabelTable([("d.wav", 0, 1, "bat")], splits={"d.wav": "train"})
-    both = LabelTable.joined([table, other])
-    assert both.classes == ("bird", "cat", "dog", "bat")
-    assert both.filenames == (*table.filenames, "d.wav")
-    assert len(both) == 6
-    assert both.splits == table.splits | other.splits
-    assert LabelTable.joined([]) == LabelTable()
-    with pytest.raises(ArgumentError, match="cannot join complete and incomplete"):
-        LabelTable.joined([table, LabelTable(complete=False)])
-
-
 def test_a_table_prints_as_text_and_html_and_converts():
     table = LabelTable(
         [("a.wav", 0.5, 12.25, "dog", True, 0.5), ("<b>.wav", None, None, "cat & co")], filenames=["c.wav"]

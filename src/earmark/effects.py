@@ -34,7 +34,7 @@ _SHORTEST = 0.5  # seconds; loudness of shorter sounds is measured by repeating 
 
 
 def change_pitch_and_time(samples: Samples, rate: int, *, semitones: float = 0.0, stretch: float = 1.0) -> Samples:
-    """Shift the pitch by `semitones` and scale the duration by `stretch`.
+    """Shift the pitch by `semitones` (-12 to 12) and scale the duration by `stretch` (0.5 to 2).
 
     Time t becomes t * stretch; the result has round(len(samples) * stretch) samples. The sound is resampled, which
     changes pitch and time together, and then stretched to its final length by Signalsmith's phase vocoder. So pitch is
@@ -42,15 +42,6 @@ def change_pitch_and_time(samples: Samples, rate: int, *, semitones: float = 0.0
     one pass makes both changes. The cost is proportional to the rate: change a sound before upsampling it. Within 3
     semitones and a fifth of the length, tones keep their level.
 
-    Parameters
-    ----------
-    semitones
-        In [-12, 12].
-    stretch
-        In [0.5, 2].
-
-    Examples
-    --------
     >>> tone = np.sin(2 * np.pi * 440 * np.arange(44100) / 44100).astype(np.float32)
     >>> change_pitch_and_time(tone, 44100, semitones=-2, stretch=1.1).shape
     (48510,)
@@ -65,8 +56,10 @@ def change_pitch_and_time(samples: Samples, rate: int, *, semitones: float = 0.0
         return samples.copy()
     if not samples.any():
         return np.zeros(length, np.float32)
-
-    block = _block(rate)
+    # samples in a block of the vocoder: 2^k or 3 * 2^k, for fast Fourier transforms
+    block = 1 << int(math.log2(max(_LONGEST_BLOCK * rate, 16)))
+    if block * 1.5 <= _LONGEST_BLOCK * rate:
+        block = block * 3 // 2
     ratio = 2 ** (semitones / 12)
     factor = ratio * stretch
     # silence after the end, because the vocoder's last blocks fade out
@@ -77,12 +70,6 @@ def change_pitch_and_time(samples: Samples, rate: int, *, semitones: float = 0.0
     vocoder.configure(1, block, round(block / _OVERLAP * min(1.0, factor)))
     vocoder.setTimeFactor(1 / factor)
     return np.array(vocoder.process(padded[np.newaxis]), dtype=np.float32)[0, :length]
-
-
-def _block(rate: int) -> int:
-    """Samples in a block of the vocoder: 2^k or 3 * 2^k, for fast Fourier transforms."""
-    power = 1 << int(math.log2(max(_LONGEST_BLOCK * rate, 16)))
-    return power * 3 // 2 if power * 1.5 <= _LONGEST_BLOCK * rate else power
 
 
 def loudness(samples: Samples, rate: int) -> float:
@@ -125,10 +112,9 @@ def fade(samples: Samples, rate: int, fade_in: float = 0.01, fade_out: float = 0
     array([0.  , 0.5 , 0.87, 1.  , 0.87, 0.5 ], dtype=float32)
     """
     samples = _checked(samples, rate).copy()
-    for name, seconds in (("fade_in", fade_in), ("fade_out", fade_out)):
+    for name, view, seconds, first in (("fade_in", samples, fade_in, 0), ("fade_out", samples[::-1], fade_out, 1)):
         if not seconds >= 0:
             raise ArgumentError(f"{name} must be 0 or more seconds, got {seconds}")
-    for view, seconds, first in ((samples, fade_in, 0), (samples[::-1], fade_out, 1)):
         n = min(time_to_sample(seconds, rate), len(samples))
         view[:n] *= np.sin(np.arange(first, first + n) * (np.pi / 2 / max(n, 1)))
     return samples
@@ -172,19 +158,12 @@ PRESETS = {
 
 
 def compress(samples: Samples, rate: int, preset: str | Compressor) -> Samples:
-    """Compress the dynamic range like `compand` of sox.
+    """Compress the dynamic range like `compand` of sox, with a preset (a name in `PRESETS`) or other settings.
 
     The level v follows |x|: v[n] = v[n-1] + c (|x[n]| - v[n-1]) from v[-1] = 1, with c = 1 - exp(-1 / (rate * attack))
     where |x[n]| exceeds v[n-1], and the same with `decay` elsewhere. The gain in dB is a piecewise linear function of v
     in dB; sample n is multiplied by the gain at n + lookahead, or by the last one.
 
-    Parameters
-    ----------
-    preset
-        A name in `PRESETS`, or settings.
-
-    Examples
-    --------
     >>> quiet = np.full(4 * 44100, 0.001, np.float32)  # -60 dB
     >>> round(20 * np.log10(compress(quiet, 44100, "speech")[-1]))  # 15 dB up
     -45

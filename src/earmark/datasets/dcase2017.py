@@ -81,7 +81,9 @@ DCASE2017/                  (folders may have other names)
                 f"{root}: {len(unlisted)} audio files are in no label file and are left out: "
                 f"{first_few(sorted(unlisted))}"
             )
-        return Collection(tuple(clips), LabelTable.joined(tables.values()).select(clip.filename for clip in clips))
+        splits = {clip.filename: clip.split for clip in clips}
+        rows = [row for clip in clips for row in tables[clip.split].of(clip.filename)]
+        return Collection(tuple(clips), LabelTable(rows, filenames=splits, classes=CLASSES, splits=splits))
 
 
 def _read_split(root: Path, split: str) -> LabelTable:
@@ -89,5 +91,4 @@ def _read_split(root: Path, split: str) -> LabelTable:
     files = sorted(root.rglob(_LABELS[split]), key=lambda path: (path.parent.name != "groundtruth_release", path))
     if not files:
         raise DataError(f"{root}: no label file {_LABELS[split]} here or below; the organisers publish it")
-    table = FORMATS.create("dcase2017").read(files[0])
-    return table.replace(splits=dict.fromkeys(table.filenames, split))
+    return FORMATS.create("dcase2017").read(files[0])

@@ -264,7 +264,8 @@ MedleyDB/
         tracks = _find_tracks(root, files, artists)
         artist_of = {mix: artists.get(track.name, track.artist) for track in tracks for mix in track.mixes()}
         splits = _read_splits(files, self.fold) or _draw_splits(root, artist_of, self.fold)
-        coefficients = _load_coefficients(files.get(_COEFFICIENTS))
+        path = files.get(_COEFFICIENTS)
+        coefficients = parse(Coefficients, _load_yaml(path), where=path) if path else None
         clips: list[Clip] = []
         rows: list[Label] = []
         for track in tracks:
@@ -340,10 +341,6 @@ def _sources(track: Track, files: Mapping[str, Path], coefficients: Coefficients
     return {stem.number: Source(path, gain) for stem, path, gain in zip(track.stems, paths, gains, strict=True)}
 
 
-def _load_coefficients(path: Path | None) -> Coefficients | None:
-    return None if path is None else parse(Coefficients, _load_yaml(path), where=path)
-
-
 def _read_splits(files: Mapping[str, Path], fold: int) -> dict[str, str] | None:
     """The authors' split of each mix, if their files exist."""
     names = {split: f"index_{split}{fold:02d}.json" for split in MedleyDB.splits}
@@ -365,18 +362,17 @@ def _read_splits(files: Mapping[str, Path], fold: int) -> dict[str, str] | None:
 
 def _draw_splits(root: Path, artist_of: Mapping[str, str], seed: int) -> dict[str, str]:
     rng = np.random.default_rng(seed)
+
+    def fifth(names: list[str]) -> set[str]:
+        return {names[i] for i in rng.permutation(len(names))[: math.ceil(len(names) / 5)]}
+
     artists = sorted(set(artist_of.values()))
     if len(artists) < 2:
         raise DataError(f"{root}: all songs are by {artists[0]!r}; a split by artist needs at least two artists")
-    tested = _fifth(artists, rng)
+    tested = fifth(artists)
     rest = sorted(mix for mix, artist in artist_of.items() if artist not in tested)
-    validated = _fifth(rest, rng)
-    splits = {mix: "validate" if mix in validated else "train" for mix in artist_of}
-    return splits | {mix: "test" for mix, artist in artist_of.items() if artist in tested}
-
-
-def _fifth(names: Sequence[str], rng: np.random.Generator) -> set[str]:
-    return {names[i] for i in rng.permutation(len(names))[: math.ceil(len(names) / 5)]}
+    splits = dict.fromkeys(rest, "train") | dict.fromkeys(fifth(rest), "validate")
+    return splits | {mix: "test" for mix in artist_of if mix not in splits}
 
 
 def _text(path: Path) -> str:

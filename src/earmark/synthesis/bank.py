@@ -305,22 +305,10 @@ CLASSES: tuple[str, ...] = tuple(_VOICES)
 def make_sound(
     label: str, rng: np.random.Generator, *, rate: int = 44100, duration: float | None = None
 ) -> NDArray[np.float32]:
-    """Generate a sound of a class, active from its first to its last sample, with its peak at -3 dBFS.
+    """Generate a sound of a class, active from its first to its last sample, with its peak at -3 dBFS: (samples,).
 
-    Parameters
-    ----------
-    label
-        One of `CLASSES`.
-    rng
-        The same state gives the same sound.
-    rate
-        Samples per second, at least 4000.
-    duration
-        Seconds; None draws a natural duration for the class. Short sounds are repeated to fill it.
-
-    Returns
-    -------
-    float32 (samples,)
+    The same state of `rng` gives the same sound. Without a duration, a natural one for the class is drawn; short sounds
+    are repeated to fill it.
 
     >>> bark = make_sound("dog_bark", np.random.default_rng(0), rate=16000, duration=1.5)
     >>> bark.shape, bark.dtype

@@ -138,8 +138,7 @@ class FolderBank(Bank):
         return sources
 
     def pick(self, label: str, split: str, rng: np.random.Generator, *, avoid: Iterable[str] = ()) -> str:
-        every = self.sources(label, split)
-        avoided = set(avoid)
+        every, avoided = self.sources(label, split), set(avoid)
         fresh = [name for name in every if name not in avoided] or every
         return fresh[int(rng.integers(len(fresh)))]
 
