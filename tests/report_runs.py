@@ -38,7 +38,7 @@ def write_run(folder, data, pool, seed, noise, *, alpha=None):
     """A run folder with everything an evaluated run has, whose detector is wrong in a share `noise` of the frames."""
     rng = np.random.default_rng(seed)
     collection = open_data(data, "test")
-    labels = collection.labels.with_classes(CLASSES)
+    labels = collection.labels.replace(classes=CLASSES)
     frames = round(SECONDS / FEATURES.hop)
     clips = []
     for clip in collection.clips:

@@ -191,22 +191,10 @@ def test_renamed(table):
 
 
 def test_with_classes(table):
-    more = table.with_classes(["dog", "cat", "bird", "bat"])
+    more = table.replace(classes=["dog", "cat", "bird", "bat"])
     same(more.bag_targets(["a.wav"]), [[1, 1, 0, 0]])
     with pytest.raises(ArgumentError, match="label='bird' is not known"):
-        table.with_classes(["dog", "cat"])
-
-
-def test_joined(table):
-    other = LabelTable([("d.wav", 0, 1, "bat")], splits={"d.wav": "train"})
-    both = LabelTable.joined([table, other])
-    assert both.classes == ("bird", "cat", "dog", "bat")
-    assert both.filenames == (*table.filenames, "d.wav")
-    assert len(both) == 6
-    assert both.splits == table.splits | other.splits
-    assert LabelTable.joined([]) == LabelTable()
-    with pytest.raises(ArgumentError, match="cannot join complete and incomplete"):
-        LabelTable.joined([table, LabelTable(complete=False)])
+        table.replace(classes=["dog", "cat"])
 
 
 def test_a_table_prints_as_text_and_html_and_converts():

@@ -13,11 +13,12 @@ from earmark.datasets import DATASETS, Clip, Collection, MissingDataWarning, ope
 from earmark.datasets.checks import check_labels
 from earmark.datasets.dcase2017 import DCASE2017
 from earmark.datasets.examples import write_example as write_folder
-from earmark.datasets.matching import first_few, match_names, name_to_key, split_by_hash
+from earmark.datasets.matching import match_names, name_to_key, split_by_hash
 from earmark.datasets.urbansed import UrbanSED, read_annotations
 from earmark.errors import ArgumentError, DataError
 from earmark.formats import FORMATS
 from earmark.synthesis import synthesise
+from earmark.text import first_few
 
 RAVEN = "Selection\tBegin Time (s)\tEnd Time (s)\tSpecies\n1\t0.5\t1.5\towl\n"
 

@@ -99,7 +99,7 @@ class LabelTable(Sequence[Label]):
     Parameters
     ----------
     rows
-        `Label`s, or tuples (filename, onset, offset, label, ...) to be made into ones.
+        `Label`s, or tuples (filename, onset, offset, label, ...).
     filenames
         Files in the table, including those without rows. Files of rows are added.
     classes
@@ -150,15 +150,10 @@ class LabelTable(Sequence[Label]):
             raise ArgumentError(f"duplicate class in classes: {', '.join(self.classes)}")
         if not labels <= known:
             raise unknown_name("label", next(r.label for r in self._rows if r.label not in known), self.classes)
-        if not is_plain:
-            self._refuse_contradictions()
-
-    def _refuse_contradictions(self) -> None:
-        for name, rows in self._by_file.items():
-            present = {row.label for row in rows if row.present}
-            for row in rows:
-                if row.present is not True and row.label in present:
-                    raise DataError(f"{name}: {row.label!r} is marked both present and absent or unknown")
+        present = set() if is_plain else {(row.filename, row.label) for row in self._rows if row.present}
+        for row in self._rows if present else ():
+            if row.present is not True and (row.filename, row.label) in present:
+                raise DataError(f"{row.filename}: {row.label!r} is marked both present and absent or unknown")
 
     @overload
     def __getitem__(self, index: int) -> Label: ...
@@ -178,8 +173,7 @@ class LabelTable(Sequence[Label]):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, LabelTable):
             return NotImplemented
-        mine, theirs = ((t._rows, t.filenames, t.classes, t.complete, t.splits) for t in (self, other))
-        return mine == theirs
+        return vars(self) == vars(other) and self.filenames == other.filenames
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -259,31 +253,24 @@ class LabelTable(Sequence[Label]):
         Where a class has rows with and without times, those without are ignored.
         """
         (bag,) = self.bag_targets([filename])
-        timed = [row for row in self.of(filename) if row.has_times]
-        whole = np.where(bag == 1, np.nan, bag)
         column = {label: c for c, label in enumerate(self.classes)}
-        for row in timed:
-            whole[column[row.label]] = 0
+        spans = [(r.onset, r.offset, column[r.label]) for r in self.of(filename)]
+        whole = np.where(bag == 1, np.nan, bag)
+        whole[[c for onset, _, c in spans if onset is not None]] = 0
         targets = np.tile(whole.astype(np.float32), (frames, 1))
-        for row in timed:
-            if row.onset is not None and row.offset is not None:
-                first, last = span_to_frames(row.onset, row.offset, hop)
-                targets[first:last, column[row.label]] = 1
+        for onset, offset, c in spans:
+            if onset is not None and offset is not None:
+                first, last = span_to_frames(onset, offset, hop)
+                targets[first:last, c] = 1
         return targets
 
     def durations(self) -> dict[str, Targets]:
         """Durations of the events of each class, in seconds."""
-        return {
-            label: np.array(
-                [
-                    row.offset - row.onset
-                    for row in self
-                    if row.label == label and row.onset is not None and row.offset is not None
-                ],
-                np.float32,
-            )
-            for label in self.classes
-        }
+        durations: dict[str, list[float]] = {label: [] for label in self.classes}
+        for row in self:
+            if row.onset is not None and row.offset is not None:
+                durations[row.label].append(row.offset - row.onset)
+        return {label: np.array(values, np.float32) for label, values in durations.items()}
 
     def weak(self) -> LabelTable:
         """The same labels without times: one row for each class of a file."""
@@ -329,24 +316,6 @@ class LabelTable(Sequence[Label]):
             rows=[row._replace(filename=names.get(row.filename, row.filename)) for row in self],
             filenames=new,
             splits={names.get(name, name): split for name, split in self.splits.items()},
-        )
-
-    def with_classes(self, classes: Iterable[str]) -> LabelTable:
-        """The same labels with classes in another order, or with more classes."""
-        return self.replace(classes=classes)
-
-    @classmethod
-    def joined(cls, tables: Iterable[LabelTable]) -> LabelTable:
-        """Concatenate tables; classes are in order of appearance."""
-        parts = list(tables)
-        if len({part.complete for part in parts}) > 1:
-            raise ArgumentError("cannot join complete and incomplete tables")
-        return cls(
-            [row for part in parts for row in part],
-            filenames=[name for part in parts for name in part.filenames],
-            classes=dict.fromkeys(label for part in parts for label in part.classes),
-            complete=all(part.complete for part in parts),
-            splits={name: split for part in parts for name, split in part.splits.items()},
         )
 
 

@@ -34,15 +34,8 @@ def mask_bands(
 ) -> Tensor:
     """Mask `count` stripes of adjacent bands in every bag, each of 0 to `width` bands (SpecAugment).
 
-    Parameters
-    ----------
-    x : (bags, bands, frames)
-    mask : (bags, frames), bool
-    value
-        Fill value; by default the minimum of each bag, which is silence.
+    They are filled with `value`, by default the minimum of each bag, which is silence.
 
-    Examples
-    --------
     >>> x = torch.linspace(-80, 0, 24).view(1, 6, 4)
     >>> hidden = mask_bands(x, width=3, count=1, generator=torch.Generator().manual_seed(1))
     >>> (hidden == -80).all(2).tolist()
@@ -51,7 +44,7 @@ def mask_bands(
     mask = _checked(x, mask)
     most = torch.full((len(x),), x.shape[1], device=x.device)
     hidden = _stripes(torch.arange(x.shape[1], device=x.device).expand(len(x), -1), most, width, 1.0, count, generator)
-    return _filled(x, hidden.unsqueeze(2) & mask.unsqueeze(1), mask, value)
+    return torch.where(hidden.unsqueeze(2) & mask.unsqueeze(1), _lowest(x, mask) if value is None else value, x)
 
 
 def mask_frames(
@@ -66,45 +59,29 @@ def mask_frames(
 ) -> Tensor:
     """Mask `count` spans of adjacent frames in every bag, each of 0 to `width` frames (SpecAugment).
 
-    Targets do not change: with weak labels the class is still somewhere in the bag, unless a short event is masked
-    completely. So keep spans shorter than the events.
-
-    Parameters
-    ----------
-    x : (bags, bands, frames)
-    share
-        No span is longer than this share of the frames of its bag.
-    mask, value
-        As in `mask_bands`.
+    No span is longer than `share` of the frames of its bag. Targets do not change: with weak labels the class is still
+    somewhere in the bag, unless a short event is masked completely. So keep spans shorter than the events.
     """
     if not 0 <= share <= 1:
         raise ArgumentError(f"share must be in [0, 1], got {share}")
     mask = _checked(x, mask)
     rank = mask.cumsum(1) - 1  # spans cover only frames with sound
     hidden = _stripes(rank, mask.sum(1), width, share, count, generator)
-    return _filled(x, (hidden & mask).unsqueeze(1), mask, value)
+    return torch.where((hidden & mask).unsqueeze(1), _lowest(x, mask) if value is None else value, x)
 
 
 def mixup(
     batch: Batch, *, probability: float = 0.5, spread_db: float = 6.0, generator: torch.Generator | None = None
 ) -> Batch:
-    """Mix some bags with another bag of the batch.
+    """Mix bags with another bag of the batch, each with this probability; a bag alone in its batch with itself.
 
     Powers are added, not decibels: sounds that reach a microphone add their energies. The mixture is then scaled until
     its maximum is that of the bag, so that features keep their range, and clipped at the lower minimum of the two.
 
     Targets become the `union` of both, not a weighted mean: both sounds are present, at comparable levels. A bag longer
-    than its partner continues alone; a shorter one becomes as long, so the mask changes.
+    than its partner continues alone; a shorter one becomes as long, so the mask changes. The partner's level changes
+    by a random amount between -`spread_db` and `spread_db`.
 
-    Parameters
-    ----------
-    probability
-        That a bag is mixed. A bag alone in its batch is mixed with itself.
-    spread_db
-        The partner's level changes by a random amount between minus this and this.
-
-    Examples
-    --------
     >>> x, targets = torch.tensor([[[0.0, -80.0]], [[-80.0, 0.0]]]), torch.tensor([[1.0, 0.0], [0.0, torch.nan]])
     >>> batch = Batch(x, None, targets, None, ("a.wav", "b.wav"))
     >>> mixed = mixup(batch, probability=1, spread_db=0, generator=torch.Generator().manual_seed(1))
@@ -168,12 +145,6 @@ def _stripes(
     first = (u[1] * (most.unsqueeze(1) - length + 1)).floor()
     place = position.unsqueeze(1)
     return ((place >= first.unsqueeze(2)) & (place < (first + length).unsqueeze(2))).any(1)
-
-
-def _filled(x: Tensor, hidden: Tensor, mask: Tensor, value: float | None) -> Tensor:
-    if value is not None:
-        return x.masked_fill(hidden, value)
-    return torch.where(hidden, _lowest(x, mask), x)
 
 
 def _lowest(x: Tensor, mask: Tensor) -> Tensor:

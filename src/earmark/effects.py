@@ -34,7 +34,7 @@ _SHORTEST = 0.5  # seconds; loudness of shorter sounds is measured by repeating 
 
 
 def change_pitch_and_time(samples: Samples, rate: int, *, semitones: float = 0.0, stretch: float = 1.0) -> Samples:
-    """Shift the pitch by `semitones` and scale the duration by `stretch`.
+    """Shift the pitch by `semitones` (-12 to 12) and scale the duration by `stretch` (0.5 to 2).
 
     Time t becomes t * stretch; the result has round(len(samples) * stretch) samples. The sound is resampled, which
     changes pitch and time together, and then stretched to its final length by Signalsmith's phase vocoder. So pitch is
@@ -42,15 +42,6 @@ def change_pitch_and_time(samples: Samples, rate: int, *, semitones: float = 0.0
     one pass makes both changes. The cost is proportional to the rate: change a sound before upsampling it. Within 3
     semitones and a fifth of the length, tones keep their level.
 
-    Parameters
-    ----------
-    semitones
-        In [-12, 12].
-    stretch
-        In [0.5, 2].
-
-    Examples
-    --------
     >>> tone = np.sin(2 * np.pi * 440 * np.arange(44100) / 44100).astype(np.float32)
     >>> change_pitch_and_time(tone, 44100, semitones=-2, stretch=1.1).shape
     (48510,)
@@ -65,8 +56,10 @@ def change_pitch_and_time(samples: Samples, rate: int, *, semitones: float = 0.0
         return samples.copy()
     if not samples.any():
         return np.zeros(length, np.float32)
-
-    block = _block(rate)
+    # samples in a block of the vocoder: 2^k or 3 * 2^k, for fast Fourier transforms
+    block = 1 << int(math.log2(max(_LONGEST_BLOCK * rate, 16)))
+    if block * 1.5 <= _LONGEST_BLOCK * rate:
+        block = block * 3 // 2
     ratio = 2 ** (semitones / 12)
     factor = ratio * stretch
     # silence after the end, because the vocoder's last blocks fade out
@@ -79,20 +72,12 @@ def change_pitch_and_time(samples: Samples, rate: int, *, semitones: float = 0.0
     return np.array(vocoder.process(padded[np.newaxis]), dtype=np.float32)[0, :length]
 
 
-def _block(rate: int) -> int:
-    """Samples in a block of the vocoder: 2^k or 3 * 2^k, for fast Fourier transforms."""
-    power = 1 << int(math.log2(max(_LONGEST_BLOCK * rate, 16)))
-    return power * 3 // 2 if power * 1.5 <= _LONGEST_BLOCK * rate else power
-
-
 def loudness(samples: Samples, rate: int) -> float:
     """Integrated loudness in LUFS (ITU-R BS.1770-4): K-weighted mean square of the blocks that pass both gates.
 
     Blocks of 0.4 s start every 0.1 s; an incomplete last block is ignored. As in Scaper, sounds shorter than 0.5 s are
     repeated to that length. Where no block passes the gate at -70 LUFS, the loudness is -inf.
 
-    Examples
-    --------
     >>> tone = np.sin(2 * np.pi * 997 * np.arange(480000) / 48000).astype(np.float32)
     >>> round(loudness(tone, 48000), 2), loudness(np.zeros(48000, np.float32), 48000)
     (-3.01, -inf)
@@ -110,11 +95,11 @@ def loudness(samples: Samples, rate: int) -> float:
     energy[-1] = weighted[edges[-2] : edges[-1]].sum()  # reduceat's last sum includes the incomplete block
     power = np.convolve(energy, np.ones(_GATE_HOPS), "valid") / (edges[_GATE_HOPS:] - edges[:-_GATE_HOPS])
 
-    power = power[power > _lufs_to_power(-70.0)]
+    power = power[power > 10 ** ((-70 + 0.691) / 10)]
     if not len(power):
         return -math.inf
     # the relative gate: a tenth of the mean is 10 LU below it
-    return float(_power_to_lufs(power[power > power.mean() / 10].mean()))
+    return float(-0.691 + 10 * math.log10(power[power > power.mean() / 10].mean()))
 
 
 def fade(samples: Samples, rate: int, fade_in: float = 0.01, fade_out: float = 0.01) -> Samples:
@@ -123,16 +108,13 @@ def fade(samples: Samples, rate: int, fade_in: float = 0.01, fade_out: float = 0
     Shape and default are those of Scaper and sox: the gain is 0 at the first sample and one sample after the last. A
     fade longer than the sound is shortened to it.
 
-    Examples
-    --------
     >>> fade(np.ones(6, np.float32), 10, fade_in=0.3, fade_out=0.3).round(2)
     array([0.  , 0.5 , 0.87, 1.  , 0.87, 0.5 ], dtype=float32)
     """
     samples = _checked(samples, rate).copy()
-    for name, seconds in (("fade_in", fade_in), ("fade_out", fade_out)):
+    for name, view, seconds, first in (("fade_in", samples, fade_in, 0), ("fade_out", samples[::-1], fade_out, 1)):
         if not seconds >= 0:
             raise ArgumentError(f"{name} must be 0 or more seconds, got {seconds}")
-    for view, seconds, first in ((samples, fade_in, 0), (samples[::-1], fade_out, 1)):
         n = min(time_to_sample(seconds, rate), len(samples))
         view[:n] *= np.sin(np.arange(first, first + n) * (np.pi / 2 / max(n, 1)))
     return samples
@@ -160,41 +142,28 @@ class Compressor(NamedTuple):
     lookahead: float = 0.0
 
 
+def _slow(*points: tuple[float, float]) -> Compressor:
+    return Compressor(0.1, 0.3, points, lookahead=0.1)
+
+
 PRESETS = {
     "radio": Compressor(0.01, 1.0, ((-90, -90), (-70, -70), (-60, -20), (0, 0)), gain=-5.0),
-    "film standard": Compressor(
-        0.1, 0.3, ((-90, -90), (-70, -64), (-43, -37), (-31, -31), (-21, -21), (0, -20)), lookahead=0.1
-    ),
-    "film light": Compressor(
-        0.1, 0.3, ((-90, -90), (-70, -64), (-53, -47), (-41, -41), (-21, -21), (0, -20)), lookahead=0.1
-    ),
-    "music standard": Compressor(
-        0.1, 0.3, ((-90, -90), (-70, -58), (-55, -43), (-31, -31), (-21, -21), (0, -20)), lookahead=0.1
-    ),
-    "music light": Compressor(
-        0.1, 0.3, ((-90, -90), (-70, -58), (-65, -53), (-41, -41), (-21, -21), (0, -11)), lookahead=0.1
-    ),
-    "speech": Compressor(
-        0.1, 0.3, ((-90, -90), (-70, -55), (-50, -35), (-31, -31), (-21, -21), (0, -20)), lookahead=0.1
-    ),
+    "film standard": _slow((-90, -90), (-70, -64), (-43, -37), (-31, -31), (-21, -21), (0, -20)),
+    "film light": _slow((-90, -90), (-70, -64), (-53, -47), (-41, -41), (-21, -21), (0, -20)),
+    "music standard": _slow((-90, -90), (-70, -58), (-55, -43), (-31, -31), (-21, -21), (0, -20)),
+    "music light": _slow((-90, -90), (-70, -58), (-65, -53), (-41, -41), (-21, -21), (0, -11)),
+    "speech": _slow((-90, -90), (-70, -55), (-50, -35), (-31, -31), (-21, -21), (0, -20)),
 }
 """muda's presets. The paper's authors tried radio, film standard, music standard and speech."""
 
 
 def compress(samples: Samples, rate: int, preset: str | Compressor) -> Samples:
-    """Compress the dynamic range like `compand` of sox.
+    """Compress the dynamic range like `compand` of sox, with a preset (a name in `PRESETS`) or other settings.
 
     The level v follows |x|: v[n] = v[n-1] + c (|x[n]| - v[n-1]) from v[-1] = 1, with c = 1 - exp(-1 / (rate * attack))
     where |x[n]| exceeds v[n-1], and the same with `decay` elsewhere. The gain in dB is a piecewise linear function of v
     in dB; sample n is multiplied by the gain at n + lookahead, or by the last one.
 
-    Parameters
-    ----------
-    preset
-        A name in `PRESETS`, or settings.
-
-    Examples
-    --------
     >>> quiet = np.full(4 * 44100, 0.001, np.float32)  # -60 dB
     >>> round(20 * np.log10(compress(quiet, 44100, "speech")[-1]))  # 15 dB up
     -45
@@ -267,14 +236,6 @@ def _poles(frequency: float, quality: float, rate: int) -> tuple[float, float, t
     k = math.tan(math.pi * frequency / rate)
     damping = k / quality
     return k, damping, (1 + damping + k * k, 2 * (k * k - 1), 1 - damping + k * k)
-
-
-def _power_to_lufs(power: float) -> float:
-    return -0.691 + 10 * math.log10(power)
-
-
-def _lufs_to_power(lufs: float) -> float:
-    return float(10 ** ((lufs + 0.691) / 10))
 
 
 def _checked(samples: Samples, rate: int) -> Samples:

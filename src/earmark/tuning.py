@@ -423,7 +423,7 @@ def _evaluate(folder: Path, validation: Collection, source: str, choose: bool) -
     """Segment-based F1 on the validation clips, its interval, and what was chosen without training."""
     detector = load(folder, pooled=True)
     clips, skipped = detector.score_clips(validation.clips)
-    reference = validation.labels.select(clip.filename for clip in clips).with_classes(detector.classes)
+    reference = validation.labels.select(clip.filename for clip in clips).replace(classes=detector.classes)
     _check_times(reference)
     about: dict[str, Any] = {
         "model": str(folder / "model.safetensors"),

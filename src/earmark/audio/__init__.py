@@ -25,19 +25,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import soundfile
+import soxr
 
 from earmark.audio.containers import FOREIGN, KINDS, MP3_FRAME, bad_file, check_container, native_name, plain_name
-from earmark.audio.samples import (
-    HIGHEST_RATE,
-    LOWEST_RATE,
-    MARGIN,
-    Samples,
-    averaged,
-    check_values,
-    checked_rate,
-    resampled,
-    resampled_length,
-)
 from earmark.errors import ArgumentError
 from earmark.files import written_whole
 from earmark.timing import time_to_sample
@@ -45,10 +35,14 @@ from earmark.timing import time_to_sample
 __all__ = ["FOREIGN", "SUFFIXES", "AudioInfo", "find", "info", "read", "resample", "stream", "write"]
 
 AnyPath = str | os.PathLike[str]
+Samples = npt.NDArray[np.float32]
 
 SUFFIXES = tuple(KINDS)
 """Suffixes of audio files, in lower case."""
 
+_LOWEST_RATE, _HIGHEST_RATE = 1000, 2_000_000  # Hz; a header outside this range is damaged
+_MARGIN = 512  # samples at the lower of two rates, more than half of soxr's filter
+_LOUDEST = 1e9  # full scale is 1; float files scaled like 16-bit or 24-bit integers still pass
 _BLOCK = 1 << 18  # values decoded at a time
 _OGG_PAGE = 255 * 4096  # samples of Vorbis, at most
 
@@ -246,7 +240,7 @@ def _excerpt(file: soundfile.SoundFile, about: AudioInfo, rate: int, first: int,
         return
     common = math.gcd(about.rate, rate)
     p, q = about.rate // common, rate // common  # p samples in are exactly q samples out
-    margin = math.ceil(MARGIN * max(1.0, p / q))
+    margin = math.ceil(_MARGIN * max(1.0, p / q))
     # soxr starts at phase 0, so an excerpt must start at a whole number of periods. With long periods soxr rounds its
     # clock and drifts by a hundredth of a sample in an hour, so such files are resampled from their start.
     begin = max(0, (first * p // q - margin) // p * p) if p <= 5000 and q <= 640 else 0
@@ -295,12 +289,61 @@ def _opened(path: AnyPath) -> Iterator[tuple[soundfile.SoundFile, AudioInfo]]:
                 raise bad_file(path, "its header does not state its length; encode it again, for example with flac")
             if not samples:
                 raise bad_file(path, "contains no samples")
-            if not LOWEST_RATE <= file.samplerate <= HIGHEST_RATE:
+            if not _LOWEST_RATE <= file.samplerate <= _HIGHEST_RATE:
                 raise bad_file(path, f"its header is damaged: it states a rate of {file.samplerate} Hz")
             rate, kind = file.samplerate, f"{file.format} {file.subtype}"
             yield file, AudioInfo(path, rate, file.channels, samples / rate, samples, kind)
     except soundfile.SoundFileError as error:
         raise bad_file(path, f"damaged, truncated or without samples: {_reason(error)}") from error
+
+
+def checked_rate(rate: int) -> int:
+    """Return the rate if it is valid."""
+    if not (_LOWEST_RATE <= rate <= _HIGHEST_RATE and rate == int(rate)):
+        raise ArgumentError(f"rate must be an integer from {_LOWEST_RATE} to {_HIGHEST_RATE} Hz, got {rate}")
+    return int(rate)
+
+
+def check_values(path: Path, block: Samples, first: int, rate: int) -> None:
+    """Refuse NaN and values far beyond full scale in (samples, channels); `first` is the number of the first sample."""
+    # max and min propagate NaN, which fails every comparison
+    if not max(block.max(), -block.min()) <= _LOUDEST:
+        bad = ~(np.abs(block) <= _LOUDEST).all(axis=1)
+        where = int(bad.argmax())
+        value = block[where][~(np.abs(block[where]) <= _LOUDEST)][0]
+        raise bad_file(path, f"sample {first + where} (at {(first + where) / rate:.3f} s) is {value}, full scale is 1")
+
+
+def averaged(block: Samples) -> Samples:
+    """Mean over channels: (samples, channels) to (samples,)."""
+    mono = block[:, 0]
+    if block.shape[1] > 1:
+        for channel in block.T[1:]:  # faster than mean(axis=1) for a short axis
+            mono = np.add(mono, channel)
+        mono /= np.float32(block.shape[1])
+    return mono
+
+
+def resampled_length(samples: int, from_rate: int, to_rate: int) -> int:
+    """Number of samples after resampling."""
+    return -(-samples * to_rate // from_rate)
+
+
+def resampled(blocks: Iterable[Samples], from_rate: int, to_rate: int, limit: int | None = None) -> Iterator[Samples]:
+    """Blocks at another rate: `limit` samples, or as many as the blocks last."""
+    resampler = soxr.ResampleStream(from_rate, to_rate, 1, dtype="float32", quality="HQ")
+    received = given = 0
+    for block in blocks:
+        received += len(block)
+        piece = resampler.resample_chunk(block)
+        if limit is not None:
+            piece = piece[: limit - given]
+        given += len(piece)
+        yield piece
+    total = resampled_length(received, from_rate, to_rate) if limit is None else limit
+    # soxr rounds the number of samples in both directions; silence after the end completes it
+    silence = np.zeros(math.ceil(_MARGIN * max(1.0, from_rate / to_rate)), np.float32)
+    yield resampler.resample_chunk(silence, last=True)[: total - given]
 
 
 def _mono(samples: npt.ArrayLike) -> Samples:

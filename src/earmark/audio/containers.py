@@ -79,7 +79,9 @@ def _checked_kind(path: Path, head: bytes) -> str:
     foreign = _foreign_kind(head)
     kind = foreign or _kind(head)
     if kind not in ("aiff", "flac", "mp3", "ogg", "wav"):
-        hint = f"; convert it: {_conversion(path)}" if foreign else ""
+        target = path.with_suffix(".wav" if path.suffix.lower() == ".flac" else ".flac")
+        command = f"ffmpeg -i {shlex.quote(plain_name(path))} -vn {shlex.quote(plain_name(target))}"
+        hint = f"; convert it: {command}" if foreign else ""
         raise bad_file(path, f"holds {kind}; earmark reads aiff, flac, mp3, ogg, opus and wav{hint}")
     suffix = path.suffix.lower()
     if suffix not in KINDS or KINDS[suffix][0] != kind:
@@ -108,9 +110,8 @@ def _kind(head: bytes) -> str:
         return "wav"
     if head[:4] == b"FORM" and head[8:12] in (b"AIFF", b"AIFC"):
         return "aiff"
-    known = {b"fLaC": "flac", b"OggS": "ogg"}
-    if head[:4] in known:
-        return known[head[:4]]
+    if head[:4] in (b"fLaC", b"OggS"):
+        return "flac" if head[:1] == b"f" else "ogg"
     if _mp3_frame(head, 0) is not None:
         return "mp3"
     if head.isascii() and b"\0" not in head:
@@ -125,12 +126,6 @@ def _foreign_kind(head: bytes) -> str | None:
     if head[:1] == b"\xff" and head[1:2] in (b"\xf0", b"\xf1", b"\xf8", b"\xf9"):  # as of mp3, but of layer 0
         return "AAC"
     return next((kind for start, kind in _FOREIGN_HEADS.items() if head.startswith(start)), None)
-
-
-def _conversion(path: Path) -> str:
-    """Command that converts a file, without video or cover."""
-    target = path.with_suffix(".wav" if path.suffix.lower() == ".flac" else ".flac")
-    return f"ffmpeg -i {shlex.quote(plain_name(path))} -vn {shlex.quote(plain_name(target))}"
 
 
 def riff_chunks(file: IO[bytes], order: str = "<") -> Iterator[tuple[bytes, int, int]]:

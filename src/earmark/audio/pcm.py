@@ -13,24 +13,26 @@ import math
 import re
 import struct
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from earmark.audio import AnyPath
+from earmark.audio import AnyPath, Samples, averaged, check_values, checked_rate, resampled
 from earmark.audio.containers import bad_file, riff_chunks
-from earmark.audio.samples import Samples, averaged, check_values, checked_rate, resampled
 from earmark.errors import ArgumentError, DataError, unknown_name
 
 __all__ = ["ENCODINGS", "LiveSound", "PcmFormat", "Stop", "from_growing", "from_pipe"]
 
 ENCODINGS = {"u8": 1, "s16": 2, "s24": 3, "s32": 4, "f32": 4, "f64": 8}
 """Encodings and their bytes per value: unsigned, signed and float, little-endian."""
+
+Argument = TypeVar("Argument")
+Result = TypeVar("Result")
 
 _CHUNK = 1 << 16  # bytes read at once
 _PAUSE = 0.05  # seconds between checks of a file that has not grown
@@ -97,13 +99,15 @@ class Stop:
         if self._waiting:
             raise KeyboardInterrupt
 
-    @contextmanager
-    def _wait(self) -> Iterator[None]:
+    def wait(self, function: Callable[[Argument], Result], argument: Argument) -> Result | None:
+        """Call a function that blocks; None if the end is requested before or meanwhile."""
         self._waiting = True
         try:
-            if self.asked:
-                raise KeyboardInterrupt
-            yield
+            return None if self.asked else function(argument)
+        except KeyboardInterrupt:
+            if not self.asked:
+                raise
+            return None
         finally:
             self._waiting = False
 
@@ -161,8 +165,6 @@ class LiveSound:
 def from_pipe(pipe: IO[bytes], name: str, format: PcmFormat | None = None, *, stop: Stop | None = None) -> LiveSound:
     """Sound from a pipe: raw samples in the given format, or a wav by default.
 
-    Examples
-    --------
     >>> import io
     >>> sound = from_pipe(io.BytesIO(bytes(8)), "a pipe", PcmFormat(44100))
     >>> [len(block) for block in sound.blocks(44100, 1.0)]
@@ -172,7 +174,7 @@ def from_pipe(pipe: IO[bytes], name: str, format: PcmFormat | None = None, *, st
     if format is not None:
         return LiveSound(name, format, chunks)
     format, first, stated, data = _wav_head(chunks, name)
-    rest = _joined(data[first:], chunks)
+    rest = chain([data[first:]], chunks)
     return LiveSound(name, format, rest if _is_unknown(stated) else _first(rest, stated))
 
 
@@ -201,16 +203,7 @@ def from_growing(
 
 def _piped(pipe: IO[bytes], stop: Stop) -> Iterator[bytes]:
     read = getattr(pipe, "read1", pipe.read)  # read1 returns what has arrived and does not wait for more
-    while True:
-        try:
-            with stop._wait():
-                data = read(_CHUNK)
-        except KeyboardInterrupt:
-            if stop.asked:
-                return
-            raise
-        if not data:
-            return
+    while data := stop.wait(read, _CHUNK):
         yield data
 
 
@@ -230,12 +223,7 @@ def _growing(path: Path, first: int, idle: float | None, stop: Stop, *, is_wav: 
             elif path.exists() and path.stat().st_size < file.tell():
                 raise bad_file(path, "was shortened while it was being read")
             else:
-                try:
-                    with stop._wait():
-                        time.sleep(_PAUSE)
-                except KeyboardInterrupt:
-                    if not stop.asked:
-                        raise
+                stop.wait(time.sleep, _PAUSE)
 
 
 def _end_of_samples(file: IO[bytes], first: int) -> int | None:
@@ -312,12 +300,6 @@ def _wav_format(body: bytes, path: Path) -> PcmFormat:
         return PcmFormat(rate, channels, known[tag, bits])
     except ArgumentError as error:
         raise bad_file(path, f"its wav header is damaged: {error}") from error
-
-
-def _joined(head: bytes, chunks: Iterator[bytes]) -> Iterator[bytes]:
-    if head:
-        yield head
-    yield from chunks
 
 
 def _first(chunks: Iterator[bytes], size: int) -> Iterator[bytes]:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from earmark import audio
 from earmark.annotations import LabelTable
-from earmark.errors import ArgumentError, unknown_name
+from earmark.errors import ArgumentError, DataError, unknown_name
 from earmark.registry import Registry
 
 __all__ = ["DATASETS", "FOLDER_NAMES", "Clip", "Collection", "Dataset", "Source"]
@@ -112,6 +112,14 @@ class Dataset(ABC):
     @abstractmethod
     def clips(self, root: Path, split: str | None = None) -> Collection:
         """Clips and labels below `root`, of one split or of all."""
+
+    def wanted(self, root: Path, split: str | None) -> tuple[str, ...]:
+        """The splits to read, one or all, after checking that the folder and the split exist."""
+        if not root.is_dir():
+            raise DataError(f"{root}: no such folder")
+        if split is not None and split not in self.splits:
+            raise unknown_name("split", split, self.splits)
+        return self.splits if split is None else (split,)
 
 
 DATASETS: Registry[Dataset] = Registry("data set")

@@ -17,19 +17,13 @@ _UNKNOWN = "empty cells mean unknown; write 0 where the class is absent"
 
 
 def check_labels(data: Collection) -> list[str]:
-    """Notes on class names that are spelled in two ways, contain several labels, or mean "nothing".
-
-    Parameters
-    ----------
-    data
-        Clips and labels; only the names of classes are checked.
-    """
+    """Notes on class names that are spelled in two ways, contain several labels, or mean "nothing"."""
     spellings: dict[str, list[str]] = {}
     for name in data.classes:
         spellings.setdefault(name.strip().casefold(), []).append(name)
     similar = [name for names in spellings.values() if len(names) > 1 for name in names]
-    joined = [name for name in data.classes if _has_several_labels(name, data.classes)]
-    empty = [name for name in data.classes if name.strip().casefold().replace("_", " ") in _EMPTY]
+    joined = [repr(name) for name in data.classes if _has_several_labels(name, data.classes)]
+    empty = [repr(name) for name in data.classes if name.strip().casefold().replace("_", " ") in _EMPTY]
     notes = []
     if similar:
         notes.append(
@@ -37,13 +31,12 @@ def check_labels(data: Collection) -> list[str]:
         )
     if joined:
         notes.append(
-            f"{plural(len(joined), 'class', 'classes')} {_quoted(joined)} may be several labels in one cell; use a row "
+            f"{plural(len(joined), 'class', 'classes')} {first_few(joined)} may be several labels in one cell; use a row "
             "for each label"
         )
     if empty:
-        notes.append(
-            f"class {plural(len(empty), 'name')} {_quoted(empty)} found; to mark a clip as empty, leave its label blank"
-        )
+        names = f"class {plural(len(empty), 'name')} {first_few(empty)}"
+        notes.append(f"{names} found; to mark a clip as empty, leave its label blank")
     return notes
 
 
@@ -52,18 +45,8 @@ def _has_several_labels(name: str, classes: Iterable[str]) -> bool:
     return ";" in name or ("," in name and not set(classes).isdisjoint(part.strip() for part in name.split(",")))
 
 
-def _quoted(names: Iterable[str], most: int = 3) -> str:
-    return first_few(map(repr, names), most)
-
-
 def check_times(data: Collection, durations: Mapping[str, float]) -> list[str]:
-    """A note on labels beyond the end of their recording: a wrong file, or a wrong unit of time.
-
-    Parameters
-    ----------
-    durations
-        Seconds by file name; other files are not checked.
-    """
+    """A note on labels beyond the end of their recording (seconds by name): a wrong file, or a wrong unit of time."""
     late = [
         (row, seconds)
         for name, seconds in durations.items()

@@ -16,7 +16,7 @@ from pathlib import Path
 from earmark.annotations import LabelTable
 from earmark.datasets.base import DATASETS, Clip, Collection, Dataset, Source
 from earmark.datasets.matching import report_missing, sounds_by_stem
-from earmark.errors import DataError, unknown_name
+from earmark.errors import DataError
 from earmark.formats import FORMATS
 from earmark.formats.dcase2017 import CLASSES
 from earmark.text import first_few
@@ -60,11 +60,7 @@ DCASE2017/                  (folders may have other names)
 
     def clips(self, root: Path, split: str | None = None) -> Collection:
         """Clips that have audio, and their labels."""
-        if not root.is_dir():
-            raise DataError(f"{root}: no such folder")
-        if split is not None and split not in self.splits:
-            raise unknown_name("split", split, self.splits)
-        tables = {part: _read_split(root, part) for part in (self.splits if split is None else (split,))}
+        tables = {part: _read_split(root, part) for part in self.wanted(root, split)}
         sounds = sounds_by_stem(root)
         clips: list[Clip] = []
         for part, table in tables.items():
@@ -85,7 +81,9 @@ DCASE2017/                  (folders may have other names)
                 f"{root}: {len(unlisted)} audio files are in no label file and are left out: "
                 f"{first_few(sorted(unlisted))}"
             )
-        return Collection(tuple(clips), LabelTable.joined(tables.values()).select(clip.filename for clip in clips))
+        splits = {clip.filename: clip.split for clip in clips}
+        rows = [row for clip in clips for row in tables[clip.split].of(clip.filename)]
+        return Collection(tuple(clips), LabelTable(rows, filenames=splits, classes=CLASSES, splits=splits))
 
 
 def _read_split(root: Path, split: str) -> LabelTable:
@@ -93,5 +91,4 @@ def _read_split(root: Path, split: str) -> LabelTable:
     files = sorted(root.rglob(_LABELS[split]), key=lambda path: (path.parent.name != "groundtruth_release", path))
     if not files:
         raise DataError(f"{root}: no label file {_LABELS[split]} here or below; the organisers publish it")
-    table = FORMATS.create("dcase2017").read(files[0])
-    return table.replace(splits=dict.fromkeys(table.filenames, split))
+    return FORMATS.create("dcase2017").read(files[0])

@@ -18,7 +18,6 @@ from earmark.text import first_few
 __all__ = [
     "SPLIT_NAMES",
     "MissingDataWarning",
-    "first_few",
     "match_names",
     "name_to_key",
     "names_below",
@@ -112,9 +111,8 @@ def match_names(names: Iterable[str], recordings: Iterable[Path], root: Path) ->
             if name in matched:
                 continue
             fits = _fits(key, index, without_suffix)
-            fits = [
-                other for other in fits if other.casefold() == key.casefold()
-            ] or fits  # the same path in another case
+            same = [other for other in fits if other.casefold() == key.casefold()]  # the path in another case
+            fits = same or fits
             if taken.issuperset(fits):
                 continue
             if len(fits) > 1:
@@ -129,8 +127,7 @@ def match_names(names: Iterable[str], recordings: Iterable[Path], root: Path) ->
             names_by_key[fits[0]] = name
             matched[name] = fits[0]
     unmatched = {name: key for name, key in wanted.items() if name not in matched}
-    if unmatched:
-        matched |= _in_any_case(unmatched, exact, set(matched.values()))
+    matched |= _in_any_case(unmatched, exact, set(matched.values())) if unmatched else {}
     return {name: exact[matched[name]] for name in wanted if name in matched}
 
 

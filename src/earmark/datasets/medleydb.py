@@ -25,18 +25,20 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 import yaml
+from pydantic import Field
 from scipy.optimize import nnls
 
 from earmark import audio
 from earmark.annotations import Label, LabelTable
 from earmark.datasets.base import DATASETS, Clip, Collection, Dataset, Source
 from earmark.datasets.matching import report_missing
-from earmark.errors import ArgumentError, DataError, unknown_name
+from earmark.errors import ArgumentError, DataError
+from earmark.schema import parse
 from earmark.text import first_few
 
 __all__ = [
@@ -51,6 +53,7 @@ __all__ = [
 ]
 
 Array = npt.NDArray[np.float64]
+Coefficients = dict[str, dict[int, Annotated[float, Field(ge=0)]]]
 
 CLASSES = (
     "acoustic guitar",
@@ -255,15 +258,14 @@ MedleyDB/
 
     def clips(self, root: Path, split: str | None = None) -> Collection:
         """Mixes below `root` and the events of their instruments."""
-        if split is not None and split not in self.splits:
-            raise unknown_name("split", split, self.splits)
-        wanted = self.splits if split is None else (split,)
+        wanted = self.wanted(root, split)
         files = _files_by_name(root)
-        artists = _load_artists(files)
+        artists = parse(dict[str, str], _load_json(files[_ARTISTS]), where=files[_ARTISTS]) if _ARTISTS in files else {}
         tracks = _find_tracks(root, files, artists)
         artist_of = {mix: artists.get(track.name, track.artist) for track in tracks for mix in track.mixes()}
         splits = _read_splits(files, self.fold) or _draw_splits(root, artist_of, self.fold)
-        coefficients = _load_yaml(files[_COEFFICIENTS]) if _COEFFICIENTS in files else None
+        path = files.get(_COEFFICIENTS)
+        coefficients = parse(Coefficients, _load_yaml(path), where=path) if path else None
         clips: list[Clip] = []
         rows: list[Label] = []
         for track in tracks:
@@ -288,18 +290,15 @@ MedleyDB/
         if name not in files:
             raise DataError(f"{track.name}: {name} is missing; it is part of MedleyDB's annotations")
         times, confidences = read_activations(files[name])
-        events: dict[int, list[tuple[float, float, str]]] = {stem.number: [] for stem in track.stems}
+        events = {}
         for stem in track.stems:
             spans = activations_to_events(times, confidences[stem.number]) if stem.number in confidences else []
-            for label in self.classes:
-                if label in stem.instruments:
-                    events[stem.number] += [(onset, offset, label) for onset, offset in spans]
+            labels = [label for label in self.classes if label in stem.instruments]
+            events[stem.number] = [(*span, label) for label in labels for span in spans]
         return events
 
 
 def _files_by_name(root: Path) -> dict[str, Path]:
-    if not root.is_dir():
-        raise DataError(f"{root}: no such folder")
     files = [path for path in root.rglob("[!.]*") if path.suffix in (".wav", ".yaml", ".lab", ".json")]
     return {path.name: path for path in sorted(files, key=lambda path: (-len(path.parts), path))}
 
@@ -323,7 +322,7 @@ def _find_tracks(root: Path, files: Mapping[str, Path], artists: Mapping[str, st
     return [read_track(files[name + _METADATA]) for name in names]
 
 
-def _sources(track: Track, files: Mapping[str, Path], coefficients: Any) -> dict[int, Source]:
+def _sources(track: Track, files: Mapping[str, Path], coefficients: Coefficients | None) -> dict[int, Source]:
     """Audio file of each stem, with its gain in the mix."""
     absent = [name for name in (track.mix, *(stem.filename for stem in track.stems)) if name not in files]
     if absent:
@@ -332,26 +331,14 @@ def _sources(track: Track, files: Mapping[str, Path], coefficients: Any) -> dict
     if coefficients is None:
         gains = mixing_coefficients(files[track.mix], paths)
     else:
-        source, given = files[_COEFFICIENTS], coefficients.get(track.name) if isinstance(coefficients, dict) else None
-        if not isinstance(given, dict):
-            raise DataError(f"{source}: no coefficients of {track.name}; without this file they are estimated")
-        gains = [_gain(source, track.name, stem.number, given.get(stem.number)) for stem in track.stems]
+        given = coefficients.get(track.name, {})
+        if not given.keys() >= {stem.number for stem in track.stems}:
+            raise DataError(
+                f"{files[_COEFFICIENTS]}: expected a coefficient of each stem of {track.name}, got {given}; without "
+                "this file they are estimated"
+            )
+        gains = [given[stem.number] for stem in track.stems]
     return {stem.number: Source(path, gain) for stem, path, gain in zip(track.stems, paths, gains, strict=True)}
-
-
-def _gain(path: Path, track: str, number: int, value: Any) -> float:
-    if not isinstance(value, int | float) or not 0 <= value < math.inf:
-        raise DataError(f"{path}: {track}: coefficient of stem {number} must be 0 or more, got {value!r}")
-    return float(value)
-
-
-def _load_artists(files: Mapping[str, Path]) -> dict[str, str]:
-    if _ARTISTS not in files:
-        return {}
-    artists = _load_json(files[_ARTISTS])
-    if not isinstance(artists, dict) or not all(isinstance(artist, str) for artist in artists.values()):
-        raise DataError(f"{files[_ARTISTS]}: expected an object with an artist for each song")
-    return artists
 
 
 def _read_splits(files: Mapping[str, Path], fold: int) -> dict[str, str] | None:
@@ -365,9 +352,7 @@ def _read_splits(files: Mapping[str, Path], fold: int) -> dict[str, str] | None:
     splits: dict[str, str] = {}
     for split, name in names.items():
         data = _load_json(files[name])
-        mixes = data.get("id") if isinstance(data, dict) else None
-        if not isinstance(mixes, list) or not all(isinstance(mix, str) for mix in mixes):
-            raise DataError(f"{files[name]}: expected an object with a list 'id' of mixes")
+        mixes = parse(list[str], data.get("id") if isinstance(data, dict) else data, where=f"{files[name]}: id")
         twice = [mix for mix in mixes if mix in splits]
         if twice:
             raise DataError(f"{files[name]}: {twice[0]!r} is also in split {splits[twice[0]]!r}")
@@ -377,18 +362,17 @@ def _read_splits(files: Mapping[str, Path], fold: int) -> dict[str, str] | None:
 
 def _draw_splits(root: Path, artist_of: Mapping[str, str], seed: int) -> dict[str, str]:
     rng = np.random.default_rng(seed)
+
+    def fifth(names: list[str]) -> set[str]:
+        return {names[i] for i in rng.permutation(len(names))[: math.ceil(len(names) / 5)]}
+
     artists = sorted(set(artist_of.values()))
     if len(artists) < 2:
         raise DataError(f"{root}: all songs are by {artists[0]!r}; a split by artist needs at least two artists")
-    tested = _fifth(artists, rng)
+    tested = fifth(artists)
     rest = sorted(mix for mix, artist in artist_of.items() if artist not in tested)
-    validated = _fifth(rest, rng)
-    splits = {mix: "validate" if mix in validated else "train" for mix in artist_of}
-    return splits | {mix: "test" for mix, artist in artist_of.items() if artist in tested}
-
-
-def _fifth(names: Sequence[str], rng: np.random.Generator) -> set[str]:
-    return {names[i] for i in rng.permutation(len(names))[: math.ceil(len(names) / 5)]}
+    splits = dict.fromkeys(rest, "train") | dict.fromkeys(fifth(rest), "validate")
+    return splits | {mix: "test" for mix in artist_of if mix not in splits}
 
 
 def _text(path: Path) -> str:

@@ -44,13 +44,9 @@ URBAN-SED/
 
     def clips(self, root: Path, split: str | None = None) -> Collection:
         """Clips and strong labels; audio without annotation, or an annotation without audio, is an error."""
-        if not root.is_dir():
-            raise DataError(f"{root}: no such folder")
-        if split is not None and split not in self.splits:
-            raise unknown_name("split", split, self.splits)
         clips: list[Clip] = []
         rows: list[Label] = []
-        for part in self.splits if split is None else (split,):
+        for part in self.wanted(root, split):
             if split is None and not any((root / kind / part).is_dir() for kind in ("audio", "annotations")):
                 continue
             folder = root / "audio" / part

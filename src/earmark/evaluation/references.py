@@ -124,7 +124,7 @@ def fit_estimate(estimate: LabelTable, reference: LabelTable) -> tuple[LabelTabl
     )
     classes = (*reference.classes, *unknown)
     rows = [row for clip in clips if clip in matched for row in named.of(clip)]
-    return reference.with_classes(classes), Fitted(LabelTable(rows, filenames=clips, classes=classes), tuple(notes))
+    return reference.replace(classes=classes), Fitted(LabelTable(rows, filenames=clips, classes=classes), tuple(notes))
 
 
 def match_clips(names: Iterable[str], clips: Iterable[str]) -> dict[str, str]:

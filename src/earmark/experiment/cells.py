@@ -101,7 +101,7 @@ def _evaluate(
     }
     for split in dict.fromkeys(judging.split for judging in judgements.values()):
         part = split_for_training(collection)[1] if split == "validate" else collection.split(split)
-        labels = part.labels.with_classes(detector.classes)
+        labels = part.labels.replace(classes=detector.classes)
         recordings, skipped = detector.score_clips(part.clips, on_progress=on_progress)
         about |= {"split": split, "clips": len(recordings), "skipped": skipped}
         for name, judging in judgements.items():

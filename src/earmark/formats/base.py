@@ -65,17 +65,13 @@ class Rows:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.recording = stem_of(path)
         self.line: int | None = None
         self.labels: list[Label] = []
         self.splits: dict[str, str] = {}
         self.classes: tuple[str, ...] | None = None
         self.complete = True
         self._names: dict[str, None] = {}
-
-    @property
-    def recording(self) -> str:
-        """Name of the recording that the file is named after."""
-        return stem_of(self.path)
 
     def add_file(self, filename: str, split: str = "") -> str:
         """List a file, with or without labels; returns its name in the table."""

@@ -69,7 +69,8 @@ class DCASE2017(Format):
                 _add_testing_set(rows, line)
             return
         lines = [(number, line.split("\t")) for number, line in numbered_lines(text)]
-        is_weak = all(_times_of_name(cells[0]) == tuple(cells[1:3]) for _, cells in lines)
+        names = [(_NAME.fullmatch(cells[0]), tuple(cells[1:3])) for _, cells in lines]
+        is_weak = all(match is not None and match.groups() == times for match, times in names)
         for rows.line, cells in lines:
             check_width(cells, 4)
             onset, offset = number(cells[1], "onset"), number(cells[2], "offset")
@@ -104,11 +105,6 @@ def _add_testing_set(rows: Rows, text: str) -> None:
         if class_id not in _IDS:
             raise DataError(f"{class_id!r} is not the id of one of the task's 17 classes")
         rows.add(f"{video}_{start}_{end}.wav", None, None, _IDS[class_id])
-
-
-def _times_of_name(filename: str) -> tuple[str, ...]:
-    match = _NAME.fullmatch(filename)
-    return match.groups() if match else ()
 
 
 def _known(label: str) -> str:

@@ -74,8 +74,10 @@ class CSV(Format):
             else:
                 _add_wide(rows, cells, columns, classes)
         if not is_long:
-            rows.line = None
-            _drop_negatives(rows, tuple(classes))
+            rows.line, rows.classes = None, tuple(classes)
+        if not is_long and rows.complete:  # what is not present is absent, and needs no row
+            rows.table()  # refuses lines that contradict each other
+            rows.labels = [row for row in rows.labels if row.present]
 
     def write(self, table: LabelTable, path: Path) -> None:
         _check_names(table, self.name, forbidden="\r")
@@ -89,11 +91,10 @@ class CSV(Format):
         if _SEPARATOR_LINE.fullmatch(first):
             return True
         cells = next(csv.reader([first], delimiter=_sniff_delimiter(first)), [])
-        has_names, has_tabs = (
-            "filename" in find_columns(cells),
-            "\t" in first,
-        )  # tables with tabs and no heading are tsv
-        return (is_csv and (has_names or not has_tabs)) or (has_names and len(cells) > 1 and not has_tabs)
+        has_names = "filename" in find_columns(cells)
+        if "\t" in first:  # without a heading it is tsv
+            return is_csv and has_names
+        return is_csv or (has_names and len(cells) > 1)
 
 
 @FORMATS.register("tsv", "tab-separated table, with or without a heading: DCASE, DESED, URBAN-SED's text files")
@@ -227,11 +228,3 @@ def _add_wide(rows: Rows, cells: Sequence[str], columns: dict[str, int], classes
             rows.complete = False
         else:
             rows.add(name, None, None, label, present)
-
-
-def _drop_negatives(rows: Rows, classes: tuple[str, ...]) -> None:
-    """In a wide table without empty cells, what is not present is absent, and needs no row."""
-    rows.classes = classes
-    if rows.complete:
-        rows.table()  # refuses lines that contradict each other
-        rows.labels = [row for row in rows.labels if row.present]

@@ -16,18 +16,8 @@ __all__ = ["Audacity", "Raven"]
 
 _NUMBER = r"\s*\d+(?:[.,]\d*)?(?:[eE][-+]?\d+)?\s*"
 _AUDACITY_LINE = re.compile(rf"{_NUMBER}\t{_NUMBER}\t[^\t]+$")
-_RAVEN_LABELS = (
-    "annotation",
-    "label",
-    "species",
-    "common_name",
-    "class",
-    "tag",
-    "tags",
-    "call_type",
-    "sound_type",
-    "event",
-)
+_RAVEN_LABELS = ("annotation", "label", "species", "common_name", "class", "tag", "tags")
+_RAVEN_LABELS += ("call_type", "sound_type", "event")
 
 
 @FORMATS.register("audacity", "Audacity's label track: onset, offset, label; a file for each recording")
@@ -104,7 +94,8 @@ class Raven(Format):
         for rows.line, cells in lines:
             check_width(cells, len(header))
             selection = dict(zip(header, cells, strict=True))
-            begin_file = _begin_file(selection)
+            path = selection.get("begin_file") or selection.get("begin_path") or ""
+            begin_file = PurePosixPath(path.replace("\\", "/")).name
             files.add(begin_file)
             if len(files) > 1 and "file_offset" not in selection:
                 raise DataError("several Begin Files but no column 'File Offset (s)'")
@@ -152,11 +143,6 @@ class Raven(Format):
         header = {canonical(heading) for heading in first_line(head).split("\t")}
         is_selection = header & {"selection", "view", "low_freq", "low_freq_(hz)"}
         return {"begin_time", "end_time"} <= header and bool(is_selection)
-
-
-def _begin_file(selection: Mapping[str, str]) -> str:
-    path = selection.get("begin_file") or selection.get("begin_path") or ""
-    return PurePosixPath(path.replace("\\", "/")).name
 
 
 def _times(selection: Mapping[str, str]) -> tuple[float, float]:

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from earmark.annotations import LabelTable
 from earmark.errors import DataError
 from earmark.formats.base import FORMATS, Format, Rows
 from earmark.formats.columns import find_columns, records, refuse_unknown_times
 from earmark.formats.text import check_name, first_line, has_suffix, numbered_lines, write_text
+from earmark.schema import parse, record
 
 __all__ = ["JSONLines"]
 
-_TYPES: dict[str, tuple[type, ...]] = {
-    "onset": (int, float),
-    "offset": (int, float),
-    "duration": (int, float),
-    "present": (bool,),
-    "confidence": (int, float),
-}  # the others are text
+
+@record
+class _Line:
+    filename: str | None = None
+    onset: float | None = None
+    offset: float | None = None
+    duration: float | None = None
+    label: str | None = None
+    present: bool | None = True
+    confidence: float | None = None
+    split: str | None = None
 
 
 @FORMATS.register("json", "JSON lines: an object per event with filename, onset, offset, label")
@@ -64,22 +69,7 @@ def _add(rows: Rows, line: str) -> None:
     keys = list(entry)
     columns = find_columns(keys)
     refuse_unknown_times(keys, columns)
-    values: dict[str, Any] = {column: entry[keys[index]] for column, index in columns.items()}
-    for column, value in values.items():
-        types = _TYPES.get(column, (str,))
-        if value is not None and (not isinstance(value, types) or (isinstance(value, bool) and bool not in types)):
-            raise DataError(f"{column}: expected {' or '.join(t.__name__ for t in types)}, got {value!r}")
-    try:
-        times = {
-            key: None if values.get(key) is None else float(values[key]) for key in ("onset", "offset", "duration")
-        }
-    except OverflowError as error:
-        raise DataError(f"times must be finite: {error}") from error
-    rows.add(
-        values.get("filename") or "",
-        label=values.get("label") or "",
-        present=values.get("present", True),
-        confidence=values.get("confidence"),
-        split=values.get("split") or "",
-        **times,
-    )
+    values = {column: entry[keys[index]] for column, index in columns.items()}
+    row = asdict(parse(_Line, values))
+    texts = {column: row.pop(column) or "" for column in ("filename", "label", "split")}
+    rows.add(**texts, **row)

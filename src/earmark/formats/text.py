@@ -18,9 +18,8 @@ __all__ = ["SPREADSHEETS", "first_line", "number", "read_text", "stem_of", "with
 SPREADSHEETS = (".xlsx", ".xls", ".ods", ".numbers")
 """Suffixes of spreadsheets, which cannot be read."""
 
-_SOUND = frozenset(
-    {".aac", ".aif", ".aifc", ".aiff", ".au", ".caf", ".flac", ".m4a", ".mp3", ".mp4", ".oga", ".ogg", ".opus"}
-    | {".snd", ".w64", ".wav", ".wave", ".wma"}
+_SOUND = re.compile(
+    r"(?<=[^/])\.(aac|aif|aifc|aiff|au|caf|flac|m4a|mp3|mp4|oga|ogg|opus|snd|w64|wav|wave|wma)\Z", re.IGNORECASE
 )
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _TAIL = re.compile(r"(\.table\.\d+|\.birdnet)?\.selections?(\.table)?\.txt$|\.(txt|tsv|csv|jams|jsonl|json)$", re.I)
@@ -105,9 +104,7 @@ def without_sound_suffix(filename: str) -> str:
     >>> without_sound_suffix("a/x_30.000_40.000.WAV"), without_sound_suffix("x_30.000_40.000")
     ('a/x_30.000_40.000', 'x_30.000_40.000')
     """
-    stem, dot, suffix = filename.rpartition(".")
-    is_sound = f"{dot}{suffix}".lower() in _SOUND and stem and not stem.endswith("/")
-    return stem if is_sound else filename
+    return _SOUND.sub("", filename)
 
 
 def number(text: str, what: str) -> float | None:

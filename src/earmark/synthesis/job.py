@@ -23,8 +23,9 @@ from typing import Any
 from earmark import audio
 from earmark.annotations import LabelTable
 from earmark.errors import ArgumentError, DataError
-from earmark.files import json_text, make_folder, remove_drafts, written_whole
+from earmark.files import json_text, make_folder, remove_drafts
 from earmark.formats import TSV
+from earmark.formats.text import write_text
 from earmark.parallel import cores, parallel_map, worker_count
 from earmark.progress import OnProgress, Progress, ignore_progress
 from earmark.synthesis.render import render
@@ -146,10 +147,8 @@ def synthesise(
     sounds = bank if isinstance(bank, Bank) else open_bank(None if bank is None else Path(bank))
     wanted = plan_from(plan, bank=sounds, clips=clips, seed=seed) if isinstance(plan, str | Path) else list(plan)
     resolved = [sounds.resolved(soundscape) for soundscape in wanted]
-    _check_names(resolved)
-    folder = _prepare(
-        Path(out), {"rate": rate, "bank": sounds.name, "clips": len(resolved), "plan": _fingerprint(resolved)}
-    )
+    settings = {"rate": rate, "bank": sounds.name, "clips": len(resolved), "plan": _fingerprint(resolved)}
+    folder = _prepare(Path(out), settings)
     maker = _Maker(sounds, folder, rate)
     report = on_progress or ignore_progress
     kept = sum(map(maker.has, resolved))
@@ -227,16 +226,13 @@ def _prepare(folder: Path, settings: dict[str, Any]) -> Path:
             before = json.loads(record.read_text(encoding="utf-8"))
         except ValueError as error:
             raise DataError(f"{record}: cannot be read: {error}") from error
-        changed = [
-            f"{key} {before.get(key)!r}, now {value!r}" for key, value in settings.items() if before.get(key) != value
-        ]
+        changed = [f"{key} {before.get(key)!r}, now {new!r}" for key, new in settings.items() if before.get(key) != new]
         if changed:
             raise ArgumentError(f"{folder} holds other soundscapes ({'; '.join(changed)}); choose another folder")
     elif any(folder.iterdir()):
         raise ArgumentError(f"{folder} holds other files; choose a new or an empty folder")
     else:
-        with written_whole(record) as draft:
-            draft.write_text(json_text(settings, indent=1) + "\n", encoding="utf-8")
+        write_text(record, json_text(settings, indent=1) + "\n")
     for split in SPLITS:
         make_folder(folder / "audio" / split)
         make_folder(folder / "annotations" / split)
@@ -244,11 +240,7 @@ def _prepare(folder: Path, settings: dict[str, Any]) -> Path:
 
 
 def _fingerprint(plan: list[Soundscape]) -> str:
-    joined = "".join(soundscape.fingerprint() for soundscape in plan)
-    return hashlib.blake2b(joined.encode(), digest_size=8).hexdigest()
-
-
-def _check_names(plan: list[Soundscape]) -> None:
+    """A digest of the plan, whose soundscapes must have different names."""
     if not plan:
         raise ArgumentError("no soundscapes to make")
     seen: set[str] = set()
@@ -256,6 +248,8 @@ def _check_names(plan: list[Soundscape]) -> None:
         if soundscape.filename in seen:
             raise DataError(f"two soundscapes of split {soundscape.split} have the name {soundscape.name}")
         seen.add(soundscape.filename)
+    joined = "".join(soundscape.fingerprint() for soundscape in plan)
+    return hashlib.blake2b(joined.encode(), digest_size=8).hexdigest()
 
 
 def _substituted(wanted: list[Soundscape], resolved: list[Soundscape]) -> int:
@@ -264,9 +258,6 @@ def _substituted(wanted: list[Soundscape], resolved: list[Soundscape]) -> int:
 
 
 def _write_labels(plan: list[Soundscape], folder: Path) -> None:
-    table = LabelTable(
-        [row for soundscape in plan for row in soundscape.labels()],
-        filenames=[soundscape.filename for soundscape in plan],
-        splits={soundscape.filename: soundscape.split for soundscape in plan},
-    )
-    TSV().write(table, folder / "labels.tsv")
+    splits = {soundscape.filename: soundscape.split for soundscape in plan}
+    rows = [row for soundscape in plan for row in soundscape.labels()]
+    TSV().write(LabelTable(rows, filenames=splits, splits=splits), folder / "labels.tsv")

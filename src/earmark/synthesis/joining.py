@@ -92,26 +92,22 @@ def join(
         except soundfile.SoundFileError as error:
             raise ArgumentError(f"{path}: cannot be written, is the disk full? {error}") from error
         labels.unlink(missing_ok=True)  # of an earlier recording, which must not be taken for those of this one
-    rows = [
-        row._replace(filename=path.name, onset=_later(row.onset, start / rate), offset=_later(row.offset, start / rate))
-        for name, start in zip(clips, starts[:-1], strict=True)
-        for row in table.of(name)
-        if row.onset is not None and row.offset is not None
-    ]
+    rows = []
+    for name, start in zip(clips, starts[:-1], strict=True):
+        for row in table.of(name):
+            if row.onset is not None and row.offset is not None:
+                # rounding errors could reach into an empty segment
+                onset, offset = (round(time + start / rate, 6) for time in (row.onset, row.offset))
+                rows.append(row._replace(filename=path.name, onset=onset, offset=offset))
     TSV().write(LabelTable(rows, filenames=[path.name]), labels)
     return Joined(path, labels, rate, tuple(clips), starts, len(rows))
 
 
-def _later(time: float, shift: float) -> float:
-    return round(time + shift, 6)  # rounding errors could reach into an empty segment
-
-
 def _ordered(lengths: dict[str, int], rate: int, duration: float | None, rng: np.random.Generator) -> list[str]:
     """Clips in the order of concatenation."""
-    once = sum(lengths.values())
     if duration is not None and not 0 < duration < math.inf:
         raise ArgumentError(f"duration must be a positive number of seconds, got {duration}")
-    wanted = once if duration is None else math.ceil(round(duration * rate, 3))
+    wanted = sum(lengths.values()) if duration is None else math.ceil(round(duration * rate, 3))
     if wanted > _LONGEST:
         raise ArgumentError(f"expected at most {_LONGEST} samples in a FLAC file ({_LONGEST // rate} s), got {wanted}")
     if duration is None:

@@ -88,7 +88,8 @@ def _event_sound(event: Event, soundscape: Soundscape, bank: Bank, rate: int, le
         sound = effects.change_pitch_and_time(sound, source_rate, semitones=semitones, stretch=stretch)
     sound = effects.fade(sound, source_rate, soundscape.fade_in, soundscape.fade_out)
     level = effects.loudness(sound, source_rate)
-    return _fitted(audio.resample(sound, source_rate, rate), length), level
+    sound = audio.resample(sound, source_rate, rate)[:length]
+    return np.pad(sound, (0, length - len(sound))), level  # resampling may differ by a few samples
 
 
 def _background(soundscape: Soundscape, event: Event, rate: int) -> Samples:
@@ -137,11 +138,6 @@ def _repeated(sound: Samples, length: int, crossfade: int) -> Samples:
         piece[step:] *= ramp[::-1]
         whole[start : start + len(sound)] += piece
     return whole[:length]
-
-
-def _fitted(sound: Samples, length: int) -> Samples:
-    """Cut or padded with silence: resampling may differ by a few samples."""
-    return sound[:length] if len(sound) >= length else np.pad(sound, (0, length - len(sound)))
 
 
 def _reverberated(dry: Samples, amount: float, rng: np.random.Generator, rate: int) -> Samples:

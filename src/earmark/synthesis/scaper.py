@@ -14,21 +14,13 @@ from typing import Any
 from earmark.errors import DataError
 from earmark.formats.jams import SCAPER, load_document, observations, save_document
 from earmark.formats.text import read_text
+from earmark.schema import parse
 from earmark.synthesis.specification import SPLITS, Event, Soundscape
 
 __all__ = ["read_jams", "write_jams"]
 
-_FIELDS = (
-    "label",
-    "source_file",
-    "source_time",
-    "event_time",
-    "event_duration",
-    "snr",
-    "pitch_shift",
-    "time_stretch",
-    "role",
-)
+_SOURCE = ("label", "source_file", "source_time")
+_FIELDS = (*_SOURCE, "event_time", "event_duration", "snr", "pitch_shift", "time_stretch", "role")
 
 
 def read_jams(path: Path, *, seed: int = 0) -> Soundscape:
@@ -52,46 +44,32 @@ def read_jams(path: Path, *, seed: int = 0) -> Soundscape:
 
 def _soundscape_of(annotation: Mapping[str, Any], path: Path, seed: int) -> Soundscape:
     settings = annotation["sandbox"]["scaper"]
-    events = [Event(**{field: o["value"][field] for field in _FIELDS}) for o in observations(annotation)]
+    values = [observation["value"] for observation in observations(annotation)]
+    events = [parse(Event, {field: value[field] for field in _FIELDS}, where=value["label"]) for value in values]
     backgrounds = [event for event in events if event.role == "background"]
     if len(backgrounds) > 1:
         raise DataError(f"expected one background, got {len(backgrounds)}")
     folders = [part for part in path.parts[:-1] if part in SPLITS]
-    return Soundscape(
-        name=path.stem,
-        events=tuple(event for event in events if event.role == "foreground"),
-        split=folders[-1] if folders else "train",
-        duration=settings["duration"],
-        ref_db=settings["ref_db"],
-        fade_in=settings["fade_in_len"],
-        fade_out=settings["fade_out_len"],
-        reverb=settings.get("reverb"),
-        background=backgrounds[0] if backgrounds else None,
-        seed=annotation["sandbox"].get("earmark", {}).get("seed", seed),
-    )
+    values = {
+        "name": path.stem,
+        "events": tuple(event for event in events if event.role == "foreground"),
+        "split": folders[-1] if folders else "train",
+        "duration": settings["duration"],
+        "ref_db": settings["ref_db"],
+        "fade_in": settings["fade_in_len"],
+        "fade_out": settings["fade_out_len"],
+        "reverb": settings.get("reverb"),
+        "background": backgrounds[0] if backgrounds else None,
+        "seed": annotation["sandbox"].get("earmark", {}).get("seed", seed),
+    }
+    return parse(Soundscape, values)
 
 
 def write_jams(soundscape: Soundscape, path: Path, *, notes: Mapping[str, Any] | None = None) -> None:
     """Write a soundscape as Scaper does; `notes` are added to the sandbox `earmark`."""
     background = [] if soundscape.background is None else [soundscape.background]
     events = [*background, *sorted(soundscape.events, key=lambda event: event.event_time)]
-    annotation = {
-        "namespace": "scaper",
-        "annotation_metadata": {"curator": {"name": "", "email": ""}, "annotator": {}},
-        "data": [_observation_of(event, soundscape.duration) for event in events],
-        "sandbox": {"scaper": _settings_of(soundscape), "earmark": {"seed": soundscape.seed, **(notes or {})}},
-    }
-    save_document(path, soundscape.name, soundscape.duration, [annotation])
-
-
-def _observation_of(event: Event, limit: float) -> dict[str, Any]:
-    onset, offset = event.span(limit)
-    value = {field: getattr(event, field) for field in _FIELDS}
-    return {"time": onset, "duration": round(offset - onset, 6), "value": value, "confidence": 1.0}
-
-
-def _settings_of(soundscape: Soundscape) -> dict[str, Any]:
-    return {
+    settings = {
         "duration": soundscape.duration,
         "ref_db": soundscape.ref_db,
         "n_channels": 1,
@@ -107,3 +85,16 @@ def _settings_of(soundscape: Soundscape) -> dict[str, Any]:
         "allow_repeated_label": True,
         "allow_repeated_source": True,
     }
+    annotation = {
+        "namespace": "scaper",
+        "annotation_metadata": {"curator": {"name": "", "email": ""}, "annotator": {}},
+        "data": [_observation_of(event, soundscape.duration) for event in events],
+        "sandbox": {"scaper": settings, "earmark": {"seed": soundscape.seed, **(notes or {})}},
+    }
+    save_document(path, soundscape.name, soundscape.duration, [annotation])
+
+
+def _observation_of(event: Event, limit: float) -> dict[str, Any]:
+    onset, offset = event.span(limit)
+    value = {field: getattr(event, field) for field in _FIELDS}
+    return {"time": onset, "duration": round(offset - onset, 6), "value": value, "confidence": 1.0}

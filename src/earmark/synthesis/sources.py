@@ -22,9 +22,10 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -120,9 +121,10 @@ class FolderBank(Bank):
             raise DataError(f"{root}: no audio files in this folder")
         self.classes = tuple(sorted({label for label, _ in self._files.values()}))
         self._splits = _assigned(self._files)
-        self._stems = {(label, self._splits[name], Path(name).stem): name for name, (label, _) in self._files.items()}
+        self._stems: dict[tuple[str, str, str], str] = {}
         self._lists: dict[tuple[str, str], list[str]] = {}
         for name, (label, _) in self._files.items():
+            self._stems[label, self._splits[name], Path(name).stem] = name
             self._lists.setdefault((label, self._splits[name]), []).append(name)
         self._headers: dict[str, audio.AudioInfo] = {}
         self._cache: OrderedDict[tuple[str, int], Samples] = OrderedDict()
@@ -136,8 +138,7 @@ class FolderBank(Bank):
         return sources
 
     def pick(self, label: str, split: str, rng: np.random.Generator, *, avoid: Iterable[str] = ()) -> str:
-        every = self.sources(label, split)
-        avoided = set(avoid)
+        every, avoided = self.sources(label, split), set(avoid)
         fresh = [name for name in every if name not in avoided] or every
         return fresh[int(rng.integers(len(fresh)))]
 
@@ -203,19 +204,11 @@ def _assigned(files: dict[str, tuple[str, str | None]]) -> dict[str, str]:
     if groups <= set(SPLITS):
         return {name: str(group) for name, (_, group) in files.items()}
     if None in groups or groups & set(SPLITS) or len(groups) < 3:
-        return _dealt({name: label for name, (label, _) in files.items()})
+        deal = {label: cycle(_DEAL) for label, _ in files.values()}
+        return {name: next(deal[label]) for name, (label, _) in files.items()}
     folds = {name: int(str(group).removeprefix("fold")) for name, (_, group) in files.items()}
     split_of = {fold: split for split, members in split_folds(folds.values()).items() for fold in members}
     return {name: split_of[fold] for name, fold in folds.items()}
-
-
-def _dealt(labels: dict[str, str]) -> dict[str, str]:
-    counts: Counter[str] = Counter()
-    splits = {}
-    for name, label in labels.items():
-        splits[name] = _DEAL[counts[label] % len(_DEAL)]
-        counts[label] += 1
-    return splits
 
 
 def split_folds(folds: Iterable[int]) -> dict[str, tuple[int, ...]]:

@@ -15,17 +15,18 @@ import csv
 import gzip
 import hashlib
 import json
-import math
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
+from pydantic import Field
 
 from earmark.annotations import Label
 from earmark.errors import DataError
+from earmark.schema import parse, record
 
 __all__ = ["SPLITS", "Event", "Soundscape", "draw", "noise", "read_events", "shares", "spread"]
 
@@ -33,9 +34,16 @@ Name = TypeVar("Name", bound=str)
 
 SPLITS = ("train", "validate", "test")
 _COLUMNS = ("split", "clip", "label", "src", "time", "snr", "edur")
+_NUMBERS = {
+    "event_time": "time",
+    "event_duration": "edur",
+    "snr": "snr",
+    "pitch_shift": "pitch",
+    "time_stretch": "stretch",
+}
 
 
-@dataclass(frozen=True)
+@record
 class Event:
     """One sound in a soundscape; fields are named as in Scaper's annotations.
 
@@ -45,30 +53,14 @@ class Event:
     """
 
     label: str
-    source_file: str
-    """Name of a file in the sound bank; empty for any of the class."""
-    event_time: float
-    event_duration: float
-    """Seconds of the source that are used, before stretching."""
-    snr: float
-    source_time: float = 0.0
-    pitch_shift: float | None = None
-    """Semitones."""
-    time_stretch: float | None = None
-    """Length after over length before."""
+    source_file: str = Field(description="Name of a file in the sound bank; empty for any of the class.")
+    event_time: float = Field(ge=0)
+    event_duration: float = Field(gt=0, description="Seconds of the source that are used, before stretching.")
+    snr: float = Field(description="Loudness above the background, in decibels.")
+    source_time: float = Field(default=0.0, ge=0)
+    pitch_shift: float | None = Field(default=None, description="Semitones.")
+    time_stretch: float | None = Field(default=None, gt=0, description="Length after over length before.")
     role: str = "foreground"
-
-    def __post_init__(self) -> None:
-        for name in ("snr", "pitch_shift"):
-            if not math.isfinite(getattr(self, name) or 0.0):
-                raise DataError(f"{self.label}: {name}: expected a finite number, got {getattr(self, name)}")
-        for name in ("event_time", "source_time"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise DataError(f"{self.label}: {name}: expected a number of at least 0, got {getattr(self, name)}")
-        for name in ("event_duration", "time_stretch"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise DataError(f"{self.label}: {name}: expected a number above 0, got {value}")
 
     @property
     def duration(self) -> float:
@@ -80,33 +72,24 @@ class Event:
         return round(self.event_time, 6), round(min(self.event_time + self.duration, limit), 6)
 
 
-@dataclass(frozen=True)
+@record
 class Soundscape:
     """One clip to render. Its sound depends on this and the sound bank alone."""
 
     name: str
     events: tuple[Event, ...]
-    split: str = "train"
-    duration: float = 10.0
-    ref_db: float = -50.0
-    """Loudness of the background (LUFS); events are relative to it."""
+    split: Literal["train", "validate", "test"] = "train"
+    duration: float = Field(default=10.0, gt=0)
+    ref_db: float = Field(default=-50.0, description="Loudness of the background (LUFS); events are relative to it.")
     fade_in: float = 0.01
     fade_out: float = 0.01
-    reverb: float | None = None
-    """0 to 1, or None for none."""
-    background: Event | None = None
-    """A recording, or noise: a source called brownian, pink or white."""
+    reverb: float | None = Field(default=None, ge=0, le=1)
+    background: Event | None = Field(default=None, description="A recording, or noise: brownian, pink or white.")
     seed: int = 0
 
     def __post_init__(self) -> None:
         if not self.name or "/" in self.name or "\\" in self.name or self.name.startswith("."):
             raise DataError(f"soundscape: expected a name that a file can have, got {self.name!r}")
-        if self.split not in SPLITS:
-            raise DataError(f"{self.name}: split: expected one of {', '.join(SPLITS)}, got {self.split!r}")
-        if not 0 < self.duration < math.inf:
-            raise DataError(f"{self.name}: duration: expected a number above 0, got {self.duration}")
-        if self.reverb is not None and not 0 <= self.reverb <= 1:
-            raise DataError(f"{self.name}: reverb: expected a number from 0 to 1, got {self.reverb}")
         for event in self.events:
             if event.event_time >= self.duration:
                 raise DataError(
@@ -162,31 +145,19 @@ def read_events(path: Path, *, seed: int = 0) -> list[Soundscape]:
         raise DataError(f"{path}: not a readable table of events: {error}") from error
     if not clips:
         raise DataError(f"{path}: expected at least one event, got none")
-    try:
-        return [
-            Soundscape(name, tuple(events), split, background=noise("brownian", 10.0), seed=seed)
-            for (split, name), events in clips.items()
-        ]
-    except DataError as error:
-        raise DataError(f"{path}: {error}") from error
+    shared = {"background": noise("brownian", 10.0), "seed": seed}
+    return [
+        parse(Soundscape, {"name": name, "events": tuple(events), "split": split, **shared}, where=f"{path}: {name}")
+        for (split, name), events in clips.items()
+    ]
 
 
 def _event_of(row: dict[str, str], path: Path, line: int) -> Event:
-    def number(column: str) -> float | None:
-        return float(row[column]) if row.get(column) else None
-
     try:
-        return Event(
-            label=row["label"],
-            source_file=row["src"] or "",
-            event_time=float(row["time"]),
-            event_duration=float(row["edur"]),
-            snr=float(row["snr"]),
-            pitch_shift=number("pitch"),
-            time_stretch=number("stretch"),
-        )
-    except (ValueError, TypeError) as error:
+        numbers = {field: float(row[column]) for field, column in _NUMBERS.items() if row.get(column)}
+    except ValueError as error:
         raise DataError(f"{path}:{line}: {error}") from error
+    return parse(Event, {"label": row["label"], "source_file": row["src"] or "", **numbers}, where=f"{path}:{line}")
 
 
 def noise(colour: str, duration: float) -> Event:

@@ -83,15 +83,6 @@ def blend(*parts: tuple[Signal, float]) -> Signal:
 class Canvas:
     """A time span to fill with sound.
 
-    Parameters
-    ----------
-    rng
-        Source of all random numbers.
-    rate
-        Samples per second.
-    samples
-        Number of samples.
-
     >>> canvas = Canvas(np.random.default_rng(0), 8000, 4000)
     >>> canvas.tone(440.0, tilt(-6.0)).shape, canvas.noise(tilt(-3.0)).shape
     ((4000,), (4000,))
