@@ -71,21 +71,14 @@ def info(path: AnyPath) -> AudioInfo:
 
 
 def read(path: AnyPath, *, rate: int | None = None, onset: float = 0.0, offset: float | None = None) -> Samples:
-    """Read a file, or the part of it between two times, as mono samples: (samples,), full scale 1.
+    """Read a file, or its part from `onset` to `offset` in seconds, as mono samples: (samples,), full scale 1.
+
+    The rate is that of the file by default. An offset past the end is the end; an onset past the end is an error.
 
     An excerpt equals the same slice of the whole file: from the sample nearest to `onset` up to, not including, the one
     nearest to `offset`. Its cost is that of its length, except for opus files and for pairs of rates with a large
     period (44,056 to 44,100 Hz), which are decoded from their start.
 
-    Parameters
-    ----------
-    rate
-        Samples per second; by default the file's.
-    onset, offset
-        In seconds. An offset past the end is the end; an onset past the end is an error.
-
-    Examples
-    --------
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write(Path(folder) / "a.flac", np.zeros(22050), 44100)
@@ -129,17 +122,11 @@ def resample(samples: npt.ArrayLike, from_rate: int, to_rate: int) -> Samples:
 
 
 def write(path: AnyPath, samples: npt.ArrayLike, rate: int, *, subtype: str | None = None) -> None:
-    """Write mono samples to a file atomically, in the format of its suffix.
+    """Write mono samples (full scale 1, at least one, all finite) to a file atomically, in the format of its suffix.
 
+    `subtype` is an encoding as named by libsndfile, such as "PCM_24" or "FLOAT"; by default PCM_16 for flac and wav.
     Samples beyond full scale are clipped, except in a wav of subtype FLOAT or DOUBLE. The same samples give the same
     bytes in flac, mp3 and integer wav files; ogg and opus files contain a random number, float wavs the time.
-
-    Parameters
-    ----------
-    samples
-        (samples,), full scale 1; at least one, all finite.
-    subtype
-        Encoding as named by libsndfile, such as "PCM_24" or "FLOAT". By default PCM_16 for flac and wav.
     """
     path = Path(path)
     if path.suffix.lower() not in KINDS:
@@ -173,14 +160,8 @@ def find(
 ) -> list[Path]:
     """Audio files in a folder and below it, sorted; by suffix, in upper or lower case.
 
-    Hidden files and folders are skipped, links to folders are not followed.
-
-    Parameters
-    ----------
-    suffixes
-        In lower case. Add `FOREIGN` for audio that must be converted first.
-    unreadable
-        Called with each folder that cannot be listed and is skipped; without it, such a folder is an error.
+    Hidden files and folders are skipped, links to folders are not followed. `unreadable` is called with each folder
+    that cannot be listed and is skipped; without it, such a folder is an error.
     """
     folder = Path(folder)
     if not folder.is_dir():

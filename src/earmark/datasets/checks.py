@@ -30,10 +30,8 @@ def check_labels(data: Collection) -> list[str]:
             f"classes differ only in case or spaces: {', '.join(map(repr, similar))}; use one name if they are one"
         )
     if joined:
-        notes.append(
-            f"{plural(len(joined), 'class', 'classes')} {first_few(joined)} may be several labels in one cell; use a row "
-            "for each label"
-        )
+        names = f"{plural(len(joined), 'class', 'classes')} {first_few(joined)}"
+        notes.append(f"{names} may be several labels in one cell; use a row for each label")
     if empty:
         names = f"class {plural(len(empty), 'name')} {first_few(empty)}"
         notes.append(f"{names} found; to mark a clip as empty, leave its label blank")

@@ -148,14 +148,14 @@ def _by_ends(keys: Iterable[str], without_suffix: bool, form: Callable[[str], st
     """Keys by all their ends: "a/b.wav" by "a/b.wav" and "b.wav"."""
     index: dict[str, list[str]] = {}
     for key in keys:
-        for end in _ends(form(_stripped(key) if without_suffix else key)):
+        for end in _ends(form(posixpath.splitext(key)[0] if without_suffix else key)):
             index.setdefault(end, []).append(key)
     return index
 
 
 def _fits(key: str, index: Mapping[str, list[str]], without_suffix: bool) -> list[str]:
     # a name without suffix may contain a dot, as in "owl_30.000_40.000", so it is tried unchanged first
-    for form in (key, _stripped(key)) if without_suffix else (key,):
+    for form in (key, posixpath.splitext(key)[0]) if without_suffix else (key,):
         for end in _ends(form):
             if end in index:
                 return index[end]
@@ -167,12 +167,6 @@ def _ends(key: str) -> Iterator[str]:
     while "/" in key:
         _, _, key = key.partition("/")
         yield key
-
-
-def _stripped(key: str) -> str:
-    folder, slash, base = key.rpartition("/")
-    stem, dot, _ = base.rpartition(".")
-    return folder + slash + stem if dot and stem else key
 
 
 def split_by_hash(names: Iterable[str]) -> dict[str, str]:

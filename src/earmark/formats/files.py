@@ -27,15 +27,9 @@ def read_labels(path: str | os.PathLike[str], format: str | Format | None = None
     """Read the labels in a file, compressed or not, or in a folder of label files.
 
     In a folder, label files without file names inside are named by their path below it, without the suffix, and all
-    files have one format. Files with other suffixes than .txt, .tsv, .csv, .jams, .json and .jsonl are skipped.
+    files have one format. Files with other suffixes than .txt, .tsv, .csv, .jams, .json and .jsonl are skipped. The
+    format is its name, or a format with options; by default it is guessed from the content.
 
-    Parameters
-    ----------
-    format
-        Name of a format, or a format with options; by default guessed from the content.
-
-    Examples
-    --------
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = (Path(folder) / "night.txt").write_text("0.5\\t2.0\\tdog\\n", encoding="utf-8")
     ...     list(read_labels(folder))
