@@ -236,7 +236,7 @@ def test_figures_of_results_refuse_what_means_nothing(call, message):
 
 def test_precision_and_recall_are_those_of_the_curve_with_a_mark_at_the_threshold():
     reference = [("a.wav", 1.0, 3.0, "dog")]
-    curve = curves.curve(curves.counts(reference, {"a.wav": [[0.1], [0.9], [0.4], [0.7]]}, hop=1.0))
+    curve = curves.curve(reference, {"a.wav": [[0.1], [0.9], [0.4], [0.7]]}, hop=1.0)
     (axes,) = plots.precision_recall({"auto": curve}, threshold=0.5).axes
     colour = looks(["auto"])["auto"].colour
     line, mark = [line for line in axes.lines if line.get_color() == colour and len(line.get_xdata())]

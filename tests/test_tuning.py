@@ -20,7 +20,7 @@ from earmark.datasets import MissingDataWarning, open_data
 from earmark.errors import ArgumentError, DataError, MissingExtraError, TrainingError
 from earmark.evaluation.result import Evaluation
 from earmark.evaluation.scoring import EvaluationOptions, evaluate_scores
-from earmark.evaluation.statistics import compare_models
+from earmark.evaluation.statistics import compare_systems, ratio
 from earmark.events import Decoder
 from earmark.inference.scores import RecordingScores
 from earmark.plots import tuning_figure
@@ -104,8 +104,8 @@ def test_a_search_tries_the_papers_lambdas_first_and_keeps_a_trial(whole):
     assert [float(row["f1"]) for row in table] == pytest.approx([t.f1 for t in found.trials], abs=1e-6)
     assert [row["verdict"] for row in table].count("best") == 1
     assert (out / table[0]["folder"]) == found.trials[0].folder
-    counts = {str(trial.number): Evaluation.load(trial.folder).dynamic_counts for trial in found.trials}
-    verdicts = compare_models(counts, "f1", against=str(found.best.number))
+    counts = {str(trial.number): [Evaluation.load(trial.folder).dynamic_counts] for trial in found.trials}
+    verdicts = compare_systems(counts, str(found.best.number), ratio("f1"))
     tied = {int(name) for verdict in verdicts if not verdict.is_different for name in verdict.names}
     assert {trial.number for trial in found.tied} == tied - {found.best.number}
 
@@ -289,7 +289,7 @@ def test_validation_clips_must_say_when(folder, tmp_path):
     for row in rows[1:]:
         row[1:3] = ["", ""] if row[4] == "validate" else row[1:3]
     (tmp_path / "weak" / "labels.tsv").write_text("\n".join("\t".join(row) for row in rows) + "\n")
-    with pytest.raises(DataError, match="tuning judges by when sounds happen, and no validation clip says so"):
+    with pytest.raises(DataError, match="tuning evaluates when sounds happen, and no validation clip has times"):
         search_in(tmp_path / "weak", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -77,25 +77,29 @@ class Counts:
         """Positives of the reference: (clips, classes)."""
         return self.tp + self.fn
 
-    @property
-    def n_est(self) -> Integers:
-        """Positives of the estimate: (clips, classes)."""
-        return self.tp + self.fp
-
     def select(self, clips: npt.ArrayLike) -> Counts:
         """Counts of some of the clips, by index, in this order; an index may occur several times."""
         index = np.asarray(clips)
-        arrays = {name: value[index] for name, value in vars(self).items() if isinstance(value, np.ndarray)}
-        return replace(self, filenames=tuple(self.filenames[i] for i in index), **arrays)
+        names = tuple(self.filenames[i] for i in index)
+        return replace(self, filenames=names, **{name: value[index] for name, value in self.arrays().items()})
+
+    def in_order_of(self, other: Counts) -> Counts:
+        """The same counts with clips in the order of another model's."""
+        if self.filenames == other.filenames and self.classes == other.classes:
+            return self
+        place = {name: i for i, name in enumerate(self.filenames)}
+        if set(place) != set(other.filenames) or self.classes != other.classes:
+            raise ArgumentError("models can only be compared on the same clips and classes")
+        return self.select([place[name] for name in other.filenames])
 
     def joined(self, other: Counts) -> Counts:
         """The clips of both, one after the other."""
-        arrays = {
-            name: np.concatenate([value, getattr(other, name)])
-            for name, value in vars(self).items()
-            if isinstance(value, np.ndarray)
-        }
+        arrays = {name: np.concatenate([value, getattr(other, name)]) for name, value in self.arrays().items()}
         return replace(self, filenames=self.filenames + other.filenames, **arrays)
+
+    def arrays(self) -> dict[str, Integers]:
+        """Counts by name, without those that are None."""
+        return {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
 
 
 @dataclass(frozen=True)

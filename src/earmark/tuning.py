@@ -1,28 +1,26 @@
 """The paper's closing advice: choose lambda on strongly labelled validation data.
 
-    found = tune(open_data("recordings"), load_recipe("quick"), Path("tuned"), cache=Path("cache"), trials=12)
-    found.best.values, found.tied
+    result = tune(open_data("recordings"), load_recipe("quick"), Path("tuned"), cache=Path("cache"), trials=12)
+    result.best.values, result.tied
 
-Each trial is a run: trained on the clips of split `train`, judged by the segments of those of split `validate`, which
-must say when sounds happen. Clips of split `test` are never opened. The first trials are fixed, the paper's three
-lambdas before all; from then on Optuna chooses, from what the trials so far gave and the seed alone. What was chosen is
-written down before it is tried. So a search may be killed at any moment: called again, it goes on with the run it was
-in, and ends as if nothing had happened.
+Each trial is a run: trained on the clips of split `train`, evaluated on segments of those of split `validate`, whose
+labels need times. Clips of split `test` are never opened. The first trials are fixed, the paper's three lambdas first;
+then Optuna chooses, from the results so far and the seed alone. Each choice is saved before it is tried, so a search
+may be killed at any moment: called again, it resumes the run that it was in, with the same result.
 
     search.json         what is searched for, and the trials
     trials/NAME/        the run of each trial, with its scores
     trials.csv          the trials as a table
     config.toml         settings of the best one
     model.safetensors   its model
-    decoder.json        its threshold, where that was searched for; for `earmark detect --thresholds`
+    decoder.json        its threshold, if that was searched for; for `earmark detect --thresholds`
 
-The last four are written when the search is over.
+The last four are written when the search is finished.
 """
 
 from __future__ import annotations
 
 import csv
-import itertools
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -33,15 +31,16 @@ from typing import Any
 import numpy as np
 
 from earmark.annotations import LabelTable
-from earmark.counts import Counts
+from earmark.counts import Counts, ratio
 from earmark.datasets import Collection
 from earmark.detection.detector import load
 from earmark.errors import ArgumentError, DataError, MissingExtraError, TrainingError, unknown_name
 from earmark.evaluation.result import Evaluation
 from earmark.evaluation.scoring import EvaluationOptions, evaluate_scores, segment_curve
-from earmark.evaluation.statistics import compare_models
+from earmark.evaluation.statistics import compare_systems
 from earmark.events import Decoder
-from earmark.files import json_text, make_folder, written_whole
+from earmark.files import json_text, written_whole
+from earmark.formats.text import write_text
 from earmark.pooling import POOLS
 from earmark.progress import OnProgress
 from earmark.settings import Settings
@@ -56,20 +55,20 @@ SEARCHES = {
     "reduction": "feature frames per output frame: 2, 4, 8 or 16",
     "threshold": "one for all classes, from 0.05 to 0.95: the best of each trial, without training again",
 }
-_SECTIONS = {"penalty": "pool", "reduction": "network"}  # where the knobs that need training are
-_PENALTIES = (1e-3, 1e-2, 1e-4, 1e-5, 1e-1)  # the first to be tried; the paper's come first
+_SECTIONS = {"penalty": "pool", "reduction": "network"}  # of the knobs that need training
+_PENALTIES = (1e-3, 1e-2, 1e-4, 1e-5, 1e-1)  # tried first, the paper's three before the others
 _REDUCTIONS = (2, 4, 8, 16)
 _THRESHOLDS = tuple(round(0.05 * i, 2) for i in range(1, 20))
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One try.
+    """One trial.
 
     Attributes
     ----------
     values
-        What was tried, by knob; with the threshold, where that was searched for.
+        By knob; with the threshold, if that was searched for.
     f1, interval
         Of 1-s segments of the validation clips, all classes together, and its bootstrap interval (95 %) over clips.
     folder
@@ -84,12 +83,12 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """What was tried, in words.
+        """Its values as text.
 
         >>> Trial(1, {"penalty": 0.001, "reduction": 8}, 0.5, (0.4, 0.6), Path("a")).name
         'lambda 0.001, reduction 8'
         """
-        return _in_words(self.values)
+        return _describe(self.values)
 
     @property
     def score(self) -> str:
@@ -100,31 +99,32 @@ class Trial:
 
 @dataclass(frozen=True)
 class Tuned:
-    """What a search found.
+    """The result of a search.
 
     Attributes
     ----------
     trials
-        Those that are over.
+        Those that are finished.
     failed
-        What was tried and could not be trained, and why.
+        Values that could not be trained, and why.
     best
-        The one with the highest F1; None where none is over.
+        The trial with the highest F1; None if the search was interrupted.
     tied
-        Those that the validation clips cannot tell from it: the paired test of
-        `earmark.evaluation.statistics.compare_models`. It knows nothing of luck in training: each was trained once.
+        Trials that the validation clips do not distinguish from the best
+        (`earmark.evaluation.statistics.compare_systems`). Each was trained once, so the variance of training is not in
+        this test.
     clips
-        So many were judged.
+        Number of validation clips.
     is_finished
         False if it was interrupted and can be called again. Then nothing has been compared.
     """
 
     trials: tuple[Trial, ...]
     failed: Mapping[str, str]
-    best: Trial | None
-    tied: tuple[Trial, ...]
-    clips: int
-    is_finished: bool
+    best: Trial | None = None
+    tied: tuple[Trial, ...] = ()
+    clips: int = 0
+    is_finished: bool = False
 
     def __str__(self) -> str:
         best = self.best
@@ -177,77 +177,78 @@ def tune(
     on_progress: OnProgress | None = None,
     on_note: Callable[[str], None] | None = None,
 ) -> Tuned:
-    """Search for the knobs that give the best segments on the validation clips.
+    """Search for the values that give the best segments on the validation clips.
 
     Parameters
     ----------
     settings
-        Of all trials. What is searched for is set by the search.
+        Of all trials, except for what is searched for.
     out
         See the top of this module.
     cache
         Folder for features, shared by all trials.
     trials
-        How many in all, those of earlier calls included, and those that could not be trained. A search for the
-        reduction alone ends when all were tried.
+        How many in all, including those of earlier calls and those that failed. A search for the reduction alone ends
+        when all were tried.
     search
         Some of `SEARCHES`.
     provenance
-        What the model files are to say about where they came from; `data_source` names the data.
+        Recorded in model files; `data_source` names the data.
     on_trial
-        Called with each trial when it is over, and the number of trials.
+        Called with each finished trial, and the number of trials.
 
-    See `earmark.training.run.run` for the rest; `on_note` is also called with trials that could not be trained.
+    See `earmark.training.run.run` for the rest; `on_note` is also called with trials that failed.
     """
     knobs = _check(settings, trials, search)
-    usable = _without_test(data)
+    usable = data.select(clip.filename for clip in data.clips if clip.split != "test")
     _, validation, _ = split_for_training(usable)
     _check_times(validation.labels)
-    record = _Record.open(out, settings, search, data_fingerprint(usable))
+    record = _Record(out, settings, search, data_fingerprint(usable))
     if knobs == ["reduction"]:
         trials = min(trials, len(_reductions(settings)))
     report_failure = on_note or (lambda note: None)
-    while record.n_over < trials:
-        values = record.begin(lambda: _propose(record.finished, record.n_over, settings, knobs))
-        folder = record.folder(values)
-        changed = _changed(settings, values)
+    provenance = provenance or {}
+    while record.n_done < trials:
+        values = record.begin(lambda: _propose(record.finished, record.n_done, settings, knobs))
+        folder, changed = record.folder(values), _changed(settings, values)
+        is_finished = False
         try:
-            report = run(
+            is_finished = run(
                 usable,
                 changed,
                 folder,
                 cache=cache,
                 fabric=make_fabric(changed),
                 resume=True,
-                provenance={**(provenance or {}), "tuning": values},
+                provenance={**provenance, "tuning": values},
                 on_progress=on_progress,
                 on_note=on_note,
-            )
-        except TrainingError as error:  # it would fail again: the others need not wait for it
+            ).is_finished
+        except TrainingError as error:  # it would fail again, so continue with the others
             record.end({"failed": str(error)})
-            report_failure(f"{_in_words(values)}: {error}")
+            report_failure(f"{_describe(values)}: {error}")
             continue
         except KeyboardInterrupt:  # while features were computed
-            return Tuned(tuple(record.finished), record.failed, None, (), 0, is_finished=False)
+            pass
         finally:
-            on_note = None  # once is enough
-        if not report.is_finished:
-            return Tuned(tuple(record.finished), record.failed, None, (), 0, is_finished=False)
-        source = str((provenance or {}).get("data_source", "data"))
+            on_note = None  # notes on the data are the same for all trials
+        if not is_finished:
+            return Tuned(record.finished, record.failed)
+        source = str(provenance.get("data_source", "data"))
         record.end(_evaluate(folder, validation, source, "threshold" in search))
         if on_trial:
             on_trial(record.finished[-1], trials)
     if not record.finished:
         raise TrainingError(f"no trial could be trained; the first: {next(iter(record.failed.values()))}")
-    return _conclude(tuple(record.finished), record.failed, out, settings)
+    return _conclude(record, settings)
 
 
-def _in_words(values: Mapping[str, float]) -> str:
+def _describe(values: Mapping[str, float]) -> str:
     return ", ".join(f"{'lambda' if knob == 'penalty' else knob} {value:g}" for knob, value in values.items())
 
 
 def _check(settings: Settings, trials: int, search: Sequence[str]) -> list[str]:
-    """Refuse what cannot be searched for; the knobs that need training."""
+    """The knobs that need training; an error for what cannot be searched for."""
     if trials < 1:
         raise ArgumentError(f"trials must be at least 1, got {trials}")
     for name in search:
@@ -266,132 +267,118 @@ def _check(settings: Settings, trials: int, search: Sequence[str]) -> list[str]:
         if "penalty" not in POOLS[pool].options():
             raise ArgumentError(f"pool {pool!r} has no penalty to search for; choose pool rap, or search for reduction")
     try:
-        import optuna  # noqa: F401  # rather now than after an hour of training
+        import optuna  # noqa: F401  # fail now, not after an hour of training
     except ImportError as error:
         raise MissingExtraError("earmark tune", "tune") from error
     return knobs
 
 
-def _without_test(data: Collection) -> Collection:
-    return data.select(clip.filename for clip in data.clips if clip.split != "test")
-
-
 def _check_times(labels: LabelTable) -> None:
     if not any(row.has_times for row in labels):
         raise DataError(
-            "tuning judges by when sounds happen, and no validation clip says so: give clips of split validate labels "
-            "with onset and offset"
+            "tuning evaluates when sounds happen, and no validation clip has times: give clips of split validate "
+            "labels with onset and offset"
         )
 
 
 class _Record:
-    """What `search.json` holds: what the search is about, and its trials, the last of which may not be over."""
+    """The contents of `search.json`: what is searched for, and the trials, the last of which may be unfinished."""
 
-    def __init__(self, out: Path, about: dict[str, Any], trials: list[dict[str, Any]]) -> None:
-        self._out, self._about, self._trials = out, about, trials
-
-    @classmethod
-    def open(cls, out: Path, settings: Settings, search: Sequence[str], data: str) -> _Record:
-        """That of a folder, or a new one."""
-        told = settings.to_dict()
+    def __init__(self, out: Path, settings: Settings, search: Sequence[str], data: str) -> None:
+        about: dict[str, Any] = settings.to_dict()
         for knob, section in _SECTIONS.items():
             if knob in search:
-                told[section].pop(knob, None)
-        about: dict[str, Any] = {"search": [name for name in SEARCHES if name in search], "data": data, **told}
-        about = json.loads(json_text(about))  # as it will be read
-        path = out / "search.json"
-        if not path.exists():
-            if (out / "last.ckpt").exists() or (out / "model.safetensors").exists():
-                raise ArgumentError(f"{out} holds a run; choose another folder for the search")
-            make_folder(out / "trials")
-            return cls(out, about, [])
+                about[section].pop(knob, None)
+        about = {"search": [name for name in SEARCHES if name in search], "data": data, **about}
+        self.out, self._path = out, out / "search.json"
+        self._about: dict[str, Any] = json.loads(json_text(about))  # as it will be read
+        self._trials: list[dict[str, Any]] = []
+        if self._path.exists():
+            self._load()
+        elif (out / "last.ckpt").exists() or (out / "model.safetensors").exists():
+            raise ArgumentError(f"{out} holds a run; choose another folder for the search")
+
+    def _load(self) -> None:
         try:
-            kept = json.loads(path.read_text(encoding="utf-8"))
-            before, trials = dict(kept["about"]), [dict(trial) for trial in kept["trials"]]
+            saved = json.loads(self._path.read_text(encoding="utf-8"))
+            about, self._trials = dict(saved["about"]), [dict(trial) for trial in saved["trials"]]
         except (ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{path}: damaged; choose another folder for the search") from error
-        if before != about:
+            raise DataError(f"{self._path}: damaged; choose another folder for the search") from error
+        if about != self._about:
             raise ArgumentError(
-                f"{out} holds another search: {_difference(before, about)}; choose another folder, or search as before"
+                f"{self.out} holds another search: {_difference(about, self._about)}; "
+                "choose another folder, or search as before"
             )
-        return cls(out, about, trials)
 
     @property
-    def n_over(self) -> int:
-        """How many trials are over, one way or another."""
-        return sum("f1" in own or "failed" in own for own in self._trials)
+    def n_done(self) -> int:
+        """Number of trials that are finished or failed."""
+        return sum("f1" in trial or "failed" in trial for trial in self._trials)
 
     @property
     def failed(self) -> dict[str, str]:
-        """What could not be trained, and why."""
-        return {_in_words(own["values"]): own["failed"] for own in self._trials if "failed" in own}
+        """Values that could not be trained, and why."""
+        return {_describe(trial["values"]): trial["failed"] for trial in self._trials if "failed" in trial}
 
     @property
-    def finished(self) -> list[Trial]:
-        """Trials that were judged, in their order."""
-        found = []
-        for i, own in enumerate(self._trials, 1):
-            if "f1" in own:
-                low, high = (np.nan if bound is None else bound for bound in own["interval"])
-                values = {**own["values"], **own["chosen"]}
-                found.append(Trial(i, values, own["f1"], (low, high), self.folder(own["values"])))
-        return found
+    def finished(self) -> tuple[Trial, ...]:
+        """Trials that were evaluated, in their order."""
+        trials = []
+        for number, trial in enumerate(self._trials, 1):
+            if "f1" in trial:
+                low, high = (np.nan if bound is None else bound for bound in trial["interval"])
+                values = {**trial["values"], **trial["chosen"]}
+                trials.append(Trial(number, values, trial["f1"], (low, high), self.folder(trial["values"])))
+        return tuple(trials)
 
     def folder(self, values: Mapping[str, float]) -> Path:
-        """Where a trial is run."""
-        return self._out / "trials" / "-".join(f"{knob}-{value:g}" for knob, value in values.items())
+        """The run of a trial."""
+        return self.out / "trials" / "-".join(f"{knob}-{value:g}" for knob, value in values.items())
 
     def begin(self, propose: Callable[[], dict[str, float]]) -> dict[str, float]:
-        """The trial that was begun and is not over; else a new one."""
-        if self.n_over == len(self._trials):
+        """The values of the unfinished trial, or of a new one."""
+        if self.n_done == len(self._trials):
             self._trials.append({"values": propose()})
-            self._write()
+            self._save()
         values: dict[str, float] = self._trials[-1]["values"]
         return values
 
     def end(self, outcome: dict[str, Any]) -> None:
-        """The trial is over."""
+        """Add the outcome of the unfinished trial."""
         self._trials[-1] |= outcome
-        self._write()
+        self._save()
 
-    def _write(self) -> None:
-        with written_whole(self._out / "search.json") as draft:
-            draft.write_text(json_text({"about": self._about, "trials": self._trials}, indent=1), encoding="utf-8")
+    def _save(self) -> None:
+        write_text(self._path, json_text({"about": self._about, "trials": self._trials}, indent=1))
 
 
 def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """The first thing in which two searches differ."""
-    old, new = (
-        {f"{name}.{key}" if key else name: value for name, own in about.items() for key, value in _items(own)}
-        for about in (before, now)
-    )
-    key = next(key for key in dict.fromkeys([*old, *new]) if old.get(key) != new.get(key))
+    """The first difference between two searches."""
+    old, new = _flat(before), _flat(now)
+    key = next(key for key in {**old, **new} if old.get(key) != new.get(key))
     if key == "data":
         return "its clips or labels were others"
     return f"{key} was {json.dumps(old.get(key))}, now {json.dumps(new.get(key))}"
 
 
-def _items(own: Any) -> list[tuple[str, Any]]:
-    return list(own.items()) if isinstance(own, dict) else [("", own)]
+def _flat(about: Mapping[str, Any]) -> dict[str, Any]:
+    flat = {}
+    for name, value in about.items():
+        flat |= {f"{name}.{key}": v for key, v in value.items()} if isinstance(value, dict) else {name: value}
+    return flat
 
 
 def _reductions(settings: Settings) -> list[int]:
-    """Those that are tried, the settings' own first."""
-    own = settings.network.get("reduction", 16)
-    return [own, *(value for value in reversed(_REDUCTIONS) if value != own)]
+    """Those to try, that of the settings first."""
+    return list(dict.fromkeys([settings.network.get("reduction", 16), *reversed(_REDUCTIONS)]))
 
 
-def _propose(done: Sequence[Trial], n_over: int, settings: Settings, knobs: Sequence[str]) -> dict[str, float]:
-    """What to try next, after those that are done and those that failed."""
+def _propose(done: Sequence[Trial], n_done: int, settings: Settings, knobs: Sequence[str]) -> dict[str, float]:
+    """Values to try next, after the trials that are finished or failed."""
     reductions = _reductions(settings)
-    first: list[dict[str, float]] = [
-        {"penalty": penalty, "reduction": reduction}
-        for penalty, reduction in zip(
-            _PENALTIES if "penalty" in knobs else itertools.repeat(0.0, len(reductions)), itertools.cycle(reductions)
-        )
-    ]
-    if n_over < len(first):
-        return {knob: first[n_over][knob] for knob in knobs}
+    if n_done < (len(_PENALTIES) if "penalty" in knobs else len(reductions)):
+        first = {"penalty": _PENALTIES[n_done % len(_PENALTIES)], "reduction": reductions[n_done % len(reductions)]}
+        return {knob: first[knob] for knob in knobs}
     import optuna
     from optuna.distributions import CategoricalDistribution, FloatDistribution
 
@@ -403,8 +390,8 @@ def _propose(done: Sequence[Trial], n_over: int, settings: Settings, knobs: Sequ
     verbosity = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:
-        # A study of its own for each trial: what comes next follows from the trials before it, whoever was killed.
-        sampler = optuna.samplers.TPESampler(seed=1000 * settings.training.seed + n_over, n_startup_trials=0)
+        # A new study for each trial, so that an interrupted search proposes the same values.
+        sampler = optuna.samplers.TPESampler(seed=1000 * settings.training.seed + n_done, n_startup_trials=0)
         study = optuna.create_study(direction="maximize", sampler=sampler)
         for trial in done:
             tried = {knob: trial.values[knob] for knob in knobs}
@@ -419,8 +406,8 @@ def _changed(settings: Settings, values: Mapping[str, float]) -> Settings:
     return settings.changed({f"{_SECTIONS[k]}.{k}": str(v) for k, v in values.items() if k in _SECTIONS})
 
 
-def _evaluate(folder: Path, validation: Collection, source: str, choose: bool) -> dict[str, Any]:
-    """Segment-based F1 on the validation clips, its interval, and what was chosen without training."""
+def _evaluate(folder: Path, validation: Collection, source: str, with_threshold: bool) -> dict[str, Any]:
+    """Segment-based F1 on the validation clips, its interval, and the chosen threshold."""
     detector = load(folder, pooled=True)
     clips, skipped = detector.score_clips(validation.clips)
     reference = validation.labels.select(clip.filename for clip in clips).replace(classes=detector.classes)
@@ -436,7 +423,7 @@ def _evaluate(folder: Path, validation: Collection, source: str, choose: bool) -
     }
     evaluation = evaluate_scores(clips, reference, about=about)
     chosen = {}
-    if choose:
+    if with_threshold:
         curve = segment_curve(evaluation, reference)
         f1 = {threshold: curve.f1[curve.at(threshold)] for threshold in _THRESHOLDS}
         chosen["threshold"] = max(f1, key=lambda t: (round(f1[t], 12), -abs(t - 0.5)))  # of equals, the most usual
@@ -450,32 +437,26 @@ def _evaluate(folder: Path, validation: Collection, source: str, choose: bool) -
     return {"f1": f1_of_all, "interval": evaluation.scores["intervals"]["dynamic.f1"], "chosen": chosen}
 
 
-def _conclude(trials: tuple[Trial, ...], failed: Mapping[str, str], out: Path, settings: Settings) -> Tuned:
-    """The best one, those tied with it, and the files about it."""
+def _conclude(record: _Record, settings: Settings) -> Tuned:
+    """The best trial, those tied with it, and the files about it."""
+    trials, out = record.finished, record.out
     best = max(trials, key=lambda trial: trial.f1)
-    counts = {str(trial.number): _counts(trial) for trial in trials}
-    worse: set[str] = set()
-    if len(trials) > 1:
-        verdicts = compare_models(counts, "f1", against=str(best.number))
-        worse = {name for verdict in verdicts if verdict.is_different for name in verdict.names}
-    tied = tuple(t for t in trials if t is not best and str(t.number) not in worse)
+    counts: dict[str, list[Counts]] = {}
+    for trial in trials:
+        segments = Evaluation.load(trial.folder).dynamic_counts
+        assert segments is not None
+        counts[str(trial.number)] = [segments]
+    verdicts = compare_systems(counts, str(best.number), ratio("f1"))
+    names = {verdict.names[1] for verdict in verdicts if not verdict.is_different}
+    tied = tuple(trial for trial in trials if str(trial.number) in names)
     _write_table(trials, best, tied, out / "trials.csv")
-    with written_whole(out / "config.toml") as draft:
-        draft.write_text(_changed(settings, best.values).to_toml(), encoding="utf-8")
+    write_text(out / "config.toml", _changed(settings, best.values).to_toml())
     with written_whole(out / "model.safetensors") as draft:
         shutil.copyfile(best.folder / "model.safetensors", draft)
     if "threshold" in best.values:
         decoder = Evaluation.load(best.folder).scores["decoder"]
-        with written_whole(out / "decoder.json") as draft:
-            draft.write_text(json_text({"decoder": decoder}, indent=1), encoding="utf-8")
-    return Tuned(trials, failed, best, tied, len(counts[str(best.number)].filenames), is_finished=True)
-
-
-def _counts(trial: Trial) -> Counts:
-    """Segments of the validation clips, right and wrong."""
-    counts = Evaluation.load(trial.folder).dynamic_counts
-    assert counts is not None
-    return counts
+        write_text(out / "decoder.json", json_text({"decoder": decoder}, indent=1))
+    return Tuned(trials, record.failed, best, tied, len(segments.filenames), is_finished=True)
 
 
 def _write_table(trials: Sequence[Trial], best: Trial, tied: Sequence[Trial], path: Path) -> None:

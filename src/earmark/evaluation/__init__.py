@@ -8,7 +8,7 @@ The reference always comes before the estimate. Counts and ratios are those of `
 convention for division by zero. Modules, each importing only those before it:
 
 - `base`: inputs of metrics: labels as columns, frame scores with their times
-- `ranks`, `statistics`: intervals and tests
+- `statistics`: intervals and tests
 - `authors`: the reference that the paper's Table I was scored against
 - `references`: names matched with clips, and notes on what is left out
 - `cautions`: notes on how far scores can be relied on
@@ -20,49 +20,11 @@ convention for division by zero. Modules, each importing only those before it:
 - `result`: `Evaluation`, everything about one evaluated detector, in memory or in a folder
 - `scoring`: `evaluate_scores` and `evaluate_events`, which make it
 - `thresholds`: thresholds tuned on validation data
-- `comparison`: systems compared, with tests
+- `grouping`, `comparison`: runs grouped into systems, and systems compared, with tests
 """
 
-from earmark.evaluation import (
-    authors,
-    base,
-    cautions,
-    clip,
-    comparison,
-    curves,
-    event,
-    psds,
-    ranks,
-    references,
-    result,
-    scoring,
-    segment,
-    statistics,
-    thresholds,
-)
 from earmark.evaluation.comparison import Comparison
 from earmark.evaluation.result import Evaluation
 from earmark.evaluation.scoring import EvaluationOptions, evaluate_events, evaluate_scores
 
-__all__ = [
-    "Comparison",
-    "Evaluation",
-    "EvaluationOptions",
-    "authors",
-    "base",
-    "cautions",
-    "clip",
-    "comparison",
-    "curves",
-    "evaluate_events",
-    "evaluate_scores",
-    "event",
-    "psds",
-    "ranks",
-    "references",
-    "result",
-    "scoring",
-    "segment",
-    "statistics",
-    "thresholds",
-]
+__all__ = ["Comparison", "Evaluation", "EvaluationOptions", "evaluate_events", "evaluate_scores"]

@@ -32,6 +32,4 @@ def authors_reference(table: LabelTable) -> LabelTable:
         if stem in longer
         for row in table.of(other)
     ]
-    return LabelTable(
-        rows, filenames=table.filenames, classes=table.classes, complete=table.complete, splits=table.splits
-    )
+    return table.replace(rows=rows)

@@ -18,19 +18,18 @@ For an operator like the mean, they are far apart.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 from scipy.stats import rankdata
 
-from earmark.annotations import LabelTable
 from earmark.counts import Counts, Scores, nan_mean, scores
 from earmark.errors import ArgumentError, DataError, unknown_name
 from earmark.evaluation.base import Labels, as_table, common_names
 
-__all__ = ["ClipScores", "average_precision", "counts", "evaluate", "label_counts", "roc_auc", "scores"]
+__all__ = ["ClipScores", "counts", "evaluate", "label_counts", "scores"]
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -40,7 +39,10 @@ _RULES = ("maximum", "pooled")
 
 @dataclass(frozen=True)
 class ClipScores(Scores):
-    """Scores of decisions, and of the ranking of clips by probability, by class and averaged over classes."""
+    """Scores of decisions, and of the ranking of clips by probability, by class and averaged over classes.
+
+    Average precision is NaN for a class without positives, ROC AUC for one without positives or without negatives.
+    """
 
     rule: str
     average_precision: dict[str, float]
@@ -84,17 +86,14 @@ def evaluate(
         raise unknown_name("rule", rule, _RULES)
     counted = counts(targets, P, threshold=threshold, classes=classes)
     decisions = scores(counted, convention=convention)
-    precision, auc = average_precision(targets, P), roc_auc(targets, P)
-    return ClipScores(
-        decisions.overall,
-        decisions.macro,
-        decisions.per_class,
-        rule,
-        dict(zip(counted.classes, precision.tolist(), strict=True)),
-        dict(zip(counted.classes, auc.tolist(), strict=True)),
-        float(nan_mean(precision)),
-        float(nan_mean(auc)),
-    )
+    true, probability = _checked(targets, P)
+    precision, auc = {}, {}
+    for c, label in enumerate(counted.classes):
+        known = ~np.isnan(true[:, c])
+        column = true[known, c] == 1, probability[known, c]
+        precision[label], auc[label] = _average_precision(*column), _roc_auc(*column)
+    means = (float(nan_mean(list(values.values()))) for values in (precision, auc))
+    return ClipScores(decisions.overall, decisions.macro, decisions.per_class, rule, precision, auc, *means)
 
 
 def counts(
@@ -118,47 +117,18 @@ def counts(
     return _compare(names, labels, true, probability >= limit)
 
 
-def label_counts(
-    reference: Labels,
-    estimate: Labels,
-    *,
-    classes: Iterable[str] | None = None,
-    filenames: Iterable[str] = (),
-    missing: str = "error",
-) -> Counts:
+def label_counts(reference: Labels, estimate: Labels) -> Counts:
     """Counts of decisions, clip by clip, from labels with or without times.
 
-    A class without an estimate in a clip counts as not detected there. Arguments as for
-    `earmark.evaluation.base.pair_labels`.
+    A class without an estimate in a clip counts as not detected there.
 
     >>> scores(label_counts([("a.wav", 0, 1, "dog")], [("a.wav", 3, 4, "dog")])).overall.f1
     1.0
     """
     true, found = as_table(reference), as_table(estimate)
-    names, labels = common_names(true, found, classes=classes, filenames=filenames, missing=missing)
-    targets, decisions = (
-        LabelTable(table, filenames=names, classes=labels, complete=table.complete).bag_targets()
-        for table in (true, found)
-    )
+    names, labels = common_names(true, found)
+    targets, decisions = (table.replace(filenames=names, classes=labels).bag_targets() for table in (true, found))
     return _compare(names, labels, targets.astype(np.float64), decisions == 1)
-
-
-def average_precision(targets: npt.ArrayLike, P: npt.ArrayLike) -> Floats:
-    """Average precision of each class: (classes,).
-
-    The sum over thresholds of precision, weighted by the increase in recall, without interpolation: scikit-learn's
-    `average_precision_score`. NaN for a class without positives, where scikit-learn has 0.
-    """
-    return np.array([_average_precision(*column) for column in _columns(targets, P)])
-
-
-def roc_auc(targets: npt.ArrayLike, P: npt.ArrayLike) -> Floats:
-    """Area under the ROC curve of each class: (classes,); scikit-learn's `roc_auc_score`.
-
-    The share of pairs of a positive and a negative clip that are ranked correctly, ties counting half. NaN for a class
-    without positives or without negatives.
-    """
-    return np.array([_roc_auc(*column) for column in _columns(targets, P)])
 
 
 def _checked(targets: npt.ArrayLike, P: npt.ArrayLike) -> tuple[Floats, Floats]:
@@ -184,14 +154,11 @@ def _compare(filenames: tuple[str, ...], classes: tuple[str, ...], true: Floats,
     return Counts(filenames, classes, tp, fp, fn, tn, substitutions, misses - substitutions, alarms - substitutions)
 
 
-def _columns(targets: npt.ArrayLike, P: npt.ArrayLike) -> list[tuple[Bools, Floats]]:
-    """Truth and probability of the known clips, class by class."""
-    true, probability = _checked(targets, P)
-    known = ~np.isnan(true)
-    return [(true[k, c] == 1, probability[k, c]) for c, k in enumerate(known.T)]
-
-
 def _average_precision(true: Bools, probability: Floats) -> float:
+    """The sum over thresholds of precision, weighted by the increase in recall, without interpolation.
+
+    It is scikit-learn's `average_precision_score`, except that it is NaN, not 0, without positives.
+    """
     if not true.any():
         return float("nan")
     order = np.argsort(-probability, kind="stable")
@@ -201,6 +168,7 @@ def _average_precision(true: Bools, probability: Floats) -> float:
 
 
 def _roc_auc(true: Bools, probability: Floats) -> float:
+    """The share of pairs of a positive and a negative clip that are ranked correctly, ties counting half."""
     positives = int(true.sum())
     negatives = len(true) - positives
     if not positives or not negatives:

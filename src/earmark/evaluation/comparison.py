@@ -19,22 +19,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy import stats
 
 from earmark.counts import Counts, ratio
 from earmark.errors import ArgumentError, DataError
 from earmark.evaluation.cautions import rough_notes
 from earmark.evaluation.grouping import Entry, group_runs
 from earmark.evaluation.result import Evaluation
-from earmark.evaluation.statistics import (
-    Verdict,
-    adjusted,
-    bootstrap_ratios,
-    compare,
-    compare_seeds,
-    seed_variance,
-)
-from earmark.files import json_text, make_folder, written_whole
+from earmark.evaluation.statistics import Verdict, bootstrap_ratios, compare_systems, seed_variance
+from earmark.files import json_text
+from earmark.formats.text import write_text
 from earmark.tables import Cell, Column, Table, number_cell, short_number
 from earmark.text import counted, first_few
 
@@ -140,7 +133,6 @@ class Comparison:
 
     def save(self, folder: Path) -> None:
         """Write comparison.json, table.md and table.tex."""
-        make_folder(folder)
         table = self.table()
         lines = "\n".join(f"- {line}" for line in (*self.lines, *(f"Note: {note}" for note in self.notes)))
         texts = {
@@ -149,8 +141,7 @@ class Comparison:
             "comparison.json": json_text(self.to_dict(), indent=1),
         }
         for name, text in texts.items():
-            with written_whole(folder / name) as draft:
-                draft.write_text(text, encoding="utf-8")
+            write_text(folder / name, text)
 
     def to_pandas(self) -> pandas.DataFrame:
         """A data frame with a row per system; each score has columns for its value and bounds, `.low` and `.high`."""
@@ -170,10 +161,10 @@ class Comparison:
         times, static scores pool all classes too, as in the test. The best value of each column is bold; underlines are
         in the tested column. A single system has no marks.
         """
-        names = [entry.name for entry in self.entries]
+        names, is_dynamic = [entry.name for entry in self.entries], self.statistic == "dynamic.f1"
         columns, rows = [Column("model", is_text=True)], [[Cell(name)] for name in names]
         for group, heading, key in PAPER_COLUMNS:
-            key = key if self.statistic == "dynamic.f1" else key.replace(".macro", "")
+            key = key if is_dynamic else key.replace(".macro", "")
             scores = {name: values[key] for name, values in self.values.items() if key in values}
             known = [score.value for score in scores.values() if math.isfinite(score.value)]
             if not known:
@@ -187,9 +178,17 @@ class Comparison:
                 is_tied = is_tested and name in self.tied
                 interval = clipped_interval(low, high, is_rate=is_rate)
                 row.append(number_cell(value, interval, best=is_best and len(names) > 1, tied=is_tied))
-        pooled = "All classes pooled"
-        averaged = "Static scores averaged over classes, dynamic scores over segments"
-        return Table(columns, rows, averaged if self.statistic == "dynamic.f1" else pooled, _table_note(self))
+        static = (
+            "Static: whether a class occurs in the clip, by its most likely frame (maximum) or by the pooled output."
+        )
+        note, caption, tested = [static], "All classes pooled", "static F1"
+        if is_dynamic:
+            caption, tested = "Static scores averaged over classes, dynamic scores over segments", "dynamic F1"
+            note.append(f"Dynamic: whether it occurs in each segment of {self.segment:g} s.")
+        note.append("P is precision, R recall.")
+        if len(names) > 1:
+            note.append(f"Bold: best of the column. Underlined ({tested}): not distinguishable from the best.")
+        return Table(columns, rows, caption, " ".join(note))
 
     def sentences(self) -> list[str]:
         """Intervals of the tested score, verdicts and notes."""
@@ -220,25 +219,25 @@ def compare_entries(entries: Iterable[Entry], *, level: float = 0.95) -> Compari
     has_times = all(entry.counts("dynamic_counts") for entry in systems)
     statistic, kind = ("dynamic.f1", "dynamic_counts") if has_times else ("static.maximum.f1", "static_counts")
     values = {entry.name: _values(entry, level) for entry in systems}
-    best = max(systems, key=lambda entry: np.nan_to_num(values[entry.name][statistic].value, nan=-1.0))
-    others = [entry for entry in systems if entry is not best]
-    f = _statistic(statistic, _convention(first))
-    verdicts = tuple(adjusted([_verdict(best, other, kind, f, level, len(others)) for other in others], level))
+    best = max(names, key=lambda name: np.nan_to_num(values[name][statistic].value, nan=-1.0))
+    f = _statistic(statistic, first.scores["convention"])
+    seeds = {entry.name: entry.counts(kind) for entry in systems}
+    verdicts = tuple(compare_systems(seeds, best, f, level=level))
     tied = tuple(verdict.names[1] for verdict in verdicts if verdict.better is None)
-    lines = [*_seed_lines(systems, kind, f, level), *_summary(best.name, tied, len(others), f.__name__)]
+    lines = [*_seed_lines(seeds, f), *_summary(best, tied, len(verdicts), f.__name__)]
     return Comparison(
         entries=systems,
         values=values,
         statistic=statistic,
-        best=best.name,
+        best=best,
         tied=tied,
         verdicts=verdicts,
         lines=(*lines, *(verdict.text for verdict in verdicts)),
         notes=_notes(systems),
         level=level,
         clips=len(first.static_counts.filenames),
-        segment=float(first.scores["segment"]),
-        reference=str(first.scores.get("reference", "data")),
+        segment=first.scores["segment"],
+        reference=first.scores.get("reference", "data"),
     )
 
 
@@ -248,31 +247,25 @@ def _check_same(evaluations: Sequence[Evaluation]) -> None:
     for other in evaluations[1:]:
         pair = f"{first.name} and {other.name} cannot be compared"
         ours, theirs = first.static_counts, other.static_counts
-        if set(ours.filenames) != set(theirs.filenames):
-            alone = sorted(set(ours.filenames) ^ set(theirs.filenames))
+        if alone := sorted(set(ours.filenames) ^ set(theirs.filenames)):
             raise ArgumentError(
                 f"{pair}: evaluated on different clips, {len(ours.filenames)} and {len(theirs.filenames)}, "
                 f"of which only one has {first_few(alone)}; evaluate both on the same"
             )
-        if set(ours.classes) != set(theirs.classes):
-            alone = sorted(set(ours.classes) ^ set(theirs.classes))
+        if alone := sorted(set(ours.classes) ^ set(theirs.classes)):
             raise ArgumentError(f"{pair}: evaluated on different classes; only one has {first_few(alone)}")
         if ours.classes != theirs.classes:
             raise ArgumentError(f"{pair}: their classes are in different order; train both on the same data")
-        a, b = first.scores.get("segment"), other.scores.get("segment")
+        a, b = first.scores["segment"], other.scores["segment"]
         if a != b:
             raise ArgumentError(f"{pair}: evaluated with segments of {a:g} s and of {b:g} s")
-        a, b = _convention(first), _convention(other)
+        a, b = first.scores["convention"], other.scores["convention"]
         if a != b:
             raise ArgumentError(f"{pair}: evaluated by the convention {a} and by the convention {b}")
         if first.scores.get("reference_fingerprint") != other.scores.get("reference_fingerprint"):
             a, b = (evaluation.scores.get("reference", "data") for evaluation in (first, other))
             names = f"{a} and {b}" if a != b else f"both called {a}, which changed in between"
             raise ArgumentError(f"{pair}: evaluated against different references, {names}; evaluate both against one")
-
-
-def _convention(evaluation: Evaluation) -> str:
-    return str(evaluation.scores["convention"])
 
 
 def _statistic(key: str, convention: str) -> ratio:
@@ -284,7 +277,7 @@ def _statistic(key: str, convention: str) -> ratio:
 
 
 def _values(entry: Entry, level: float) -> dict[str, Value]:
-    convention = _convention(entry.evaluations[0])
+    convention = entry.evaluations[0].scores["convention"]
     values: dict[str, Value] = {}
     for part, (kind, names) in _PARTS.items():
         seeds = entry.counts(kind)
@@ -302,89 +295,23 @@ def _over_seeds(seeds: Sequence[Counts], statistic: ratio, level: float) -> Valu
     try:
         score = seed_variance(seeds, statistic, level=level)
     except DataError:  # an undefined ratio, such as precision without detections
-        return Value(_mean(seeds, statistic), math.nan, math.nan)
-    low, high = score.interval  # Student's, which can exceed the range of the score
-    return Value(score.score, max(0.0, low), high if statistic.__name__.endswith("_rate") else min(1.0, high))
+        return Value(float(np.mean([statistic(counts) for counts in seeds])), math.nan, math.nan)
+    return Value(score.score, *clipped_interval(*score.interval, is_rate=statistic.__name__.endswith("_rate")))
 
 
-def _mean(seeds: Sequence[Counts], statistic: ratio) -> float:
-    return float(np.mean([statistic(counts) for counts in seeds]))
-
-
-def _verdict(a: Entry, b: Entry, kind: str, f: ratio, level: float, pairs: int) -> Verdict:
-    ours, theirs = a.counts(kind), b.counts(kind)
-    names = (a.name, b.name)
-    if len(ours) == len(theirs) == 1:
-        exchanges = max(2000, math.ceil(4 * pairs / (1 - level)))
-        return compare(ours[0], theirs[0], f, names=names, level=level, exchanges=exchanges)
-    try:
-        if len(ours) > 1 and len(theirs) > 1:
-            return compare_seeds(ours, theirs, f, names=names, level=level)
-        return _one_against_seeds(ours, theirs, f, names, level)
-    except DataError:  # as with events in a single clip: without it there is no score, and no estimate of the variance
-        return _undecided(ours, theirs, f, names)
-
-
-def _undecided(ours: Sequence[Counts], theirs: Sequence[Counts], f: ratio, names: tuple[str, str]) -> Verdict:
-    """The verdict on systems with too few clips to estimate the variance."""
-    a, b = _mean(ours, f), _mean(theirs, f)
-    return Verdict(
-        names=names,
-        statistic=f.__name__,
-        scores=(a, b),
-        difference=a - b,
-        interval=(-math.inf, math.inf),
-        p_value=1.0,
-        is_different=False,
-        lower_is_better=False,
-        basis=f"{_basis(ours, theirs)}: too few to decide",
-    )
-
-
-def _basis(ours: Sequence[Counts], theirs: Sequence[Counts]) -> str:
-    return f"{len(ours[0].filenames)} clips, {len(ours)} and {len(theirs)} seeds"
-
-
-def _one_against_seeds(
-    ours: Sequence[Counts], theirs: Sequence[Counts], f: ratio, names: tuple[str, str], level: float
-) -> Verdict:
-    """A system trained once against one with several seeds, whose variance is taken to be that of both.
-
-    Two or three seeds may agree by chance, so the test has their degrees of freedom, however many clips there are.
-    """
-    each = [compare(x, y, f, names=names, level=level, exchanges=2000) for x in ours for y in theirs]
-    from_seeds = seed_variance(ours if len(ours) > 1 else theirs, f, level=level).from_seeds * (1 + 1 / len(each))
-    normal = float(stats.norm.ppf(0.5 + level / 2))
-    from_clips = float(np.mean([((v.interval[1] - v.interval[0]) / 2 / normal) ** 2 for v in each]))
-    freedom, deviation = len(each) - 1, math.sqrt(from_seeds + from_clips)
-    a, b = (float(np.mean([v.scores[side] for v in each])) for side in (0, 1))
-    reach = float(stats.t.ppf(0.5 + level / 2, freedom)) * deviation
-    p_value = float(2 * stats.t.sf(abs(a - b) / deviation, freedom)) if deviation else float(a == b)
-    return replace(
-        each[0],
-        scores=(a, b),
-        difference=a - b,
-        interval=(a - b - reach, a - b + reach),
-        p_value=p_value,
-        is_different=bool(p_value <= 1 - level and abs(a - b) > reach),
-        basis=_basis(ours, theirs),
-    )
-
-
-def _seed_lines(entries: Sequence[Entry], kind: str, f: ratio, level: float) -> list[str]:
-    """The spread of scores over seeds, for entries with several."""
+def _seed_lines(systems: Mapping[str, Sequence[Counts]], f: ratio) -> list[str]:
+    """The spread of scores over seeds, for systems with several."""
     lines = []
-    for entry in entries:
-        seeds = entry.counts(kind)
+    for name, seeds in systems.items():
         scores = [float(f(counts)) for counts in seeds]
         if len(seeds) < 2 or not np.isfinite(scores).all():
             continue
         values = ", ".join(f"{score:.3f}" for score in scores)
         spread = f"{f.__name__} {values}, standard deviation {float(np.std(scores, ddof=1)):.3f}"
-        if len(entries) == 1:
-            lines.append(f"No difference: {len(seeds)} runs of {entry.name} that differ only in the seed, {spread}")
+        if len(systems) == 1:
+            lines.append(f"No difference: {len(seeds)} runs of {name} that differ only in the seed, {spread}")
         else:
-            lines.append(f"{entry.name}: {len(seeds)} seeds, {spread}")
+            lines.append(f"{name}: {len(seeds)} seeds, {spread}")
     return lines
 
 
@@ -424,15 +351,3 @@ def _decoder(scores: Mapping[str, Any]) -> str:
 def clipped_interval(low: float, high: float, *, is_rate: bool) -> tuple[float, float]:
     """An interval within the range of the score, which Student's interval over seeds can exceed; NaN stays NaN."""
     return max(low, 0.0), high if is_rate else min(high, 1.0)
-
-
-def _table_note(comparison: Comparison) -> str:
-    is_dynamic = comparison.statistic == "dynamic.f1"
-    parts = ["Static: whether a class occurs in the clip, by its most likely frame (maximum) or by the pooled output."]
-    if is_dynamic:
-        parts.append(f"Dynamic: whether it occurs in each segment of {comparison.segment:g} s.")
-    parts.append("P is precision, R recall.")
-    if len(comparison.entries) > 1:
-        tested = "dynamic F1" if is_dynamic else "static F1"
-        parts.append(f"Bold: best of the column. Underlined ({tested}): not distinguishable from the best.")
-    return " ".join(parts)

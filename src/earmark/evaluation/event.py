@@ -64,12 +64,8 @@ class MatchingOptions(TypedDict, total=False):
         Whether onsets and offsets must match; both by default.
     matching
         "optimal" (default) or "greedy".
-    classes
-        Classes to evaluate; by default those of the reference.
-    filenames
-        Clips to evaluate in addition to those of the reference, as clips without events.
-    missing
-        "error" (default) or "empty": what to do with an estimate whose file or label the reference does not have.
+    classes, filenames, missing
+        See `earmark.evaluation.base.pair_labels`.
     """
 
     t_collar: float

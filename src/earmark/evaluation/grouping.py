@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from earmark.counts import Counts
-from earmark.errors import ArgumentError, DataError
+from earmark.errors import ArgumentError
 from earmark.evaluation.result import Evaluation
+from earmark.schema import load_toml
 from earmark.settings import Settings
 
 __all__ = ["Entry", "group_runs"]
@@ -51,12 +51,8 @@ def group_runs(folders: Iterable[Path]) -> list[Entry]:
 
 def _settings(evaluation: Evaluation) -> dict[str, Any]:
     """Settings of a run, flat, without the seed; empty if they are unknown."""
-    path, config = evaluation.config, evaluation.scores.get("config") or {}
-    if path is not None:
-        try:
-            config = tomllib.loads(path.read_text(encoding="utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise DataError(f"{path}: not TOML: {error}") from error
+    path = evaluation.config
+    config = load_toml("settings", path, "recipes") if path else evaluation.scores.get("config")
     if not config:
         return {}
     with suppress(ArgumentError):  # of another version; else fill in defaults, so that they are no difference

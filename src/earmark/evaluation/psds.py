@@ -7,14 +7,9 @@ Detected events over the rate of false positives per hour, plus `alpha_ct` times
 the other classes' events, is a curve for each class. The score is the area under the mean of these curves minus
 `alpha_st` times their standard deviation, up to `max_efpr`, as a share of the whole.
 
-    evaluate(reference, estimate, hop=..., scenario=SCENARIO_1)     the score, and that of each class
-    counts(reference, estimate, hop=..., scenario=SCENARIO_1)       what changes at which threshold, clip by clip
-    scores(counts, weights=...)                                     the score with weighted clips
-
 Every distinct score is a threshold, so the result is exact (Ebbers et al. 2022). As the threshold falls, detections
 appear, grow and merge: a column of n frame scores forms at most n different ones over all thresholds, found in one
-pass. The score is not a sum over clips, so `scores` computes that of a resample anew from `counts`; only the overlaps
-need not be measured again.
+pass.
 
 Differences from `sed_scores_eval.intersection_based.psds`, which the tests compare everything else with:
 
@@ -45,7 +40,7 @@ import numpy.typing as npt
 from earmark.errors import ArgumentError, DataError
 from earmark.evaluation.base import DECIMALS, FrameTimes, Labels, Pair, as_table, frame_scores, pair_labels
 
-__all__ = ["PSDS", "SCENARIO_1", "SCENARIO_2", "PSDSCounts", "Roc", "Scenario", "Steps", "counts", "evaluate", "scores"]
+__all__ = ["PSDS", "SCENARIO_1", "SCENARIO_2", "Roc", "Scenario", "evaluate"]
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -101,42 +96,6 @@ SCENARIO_2 = Scenario(dtc=0.1, gtc=0.1, cttc=0.3, alpha_ct=0.5, alpha_st=1.0)
 """DCASE's second scenario: no confusion of classes."""
 
 
-class Steps(NamedTuple):
-    """How the counts of one class change as the threshold falls to a level: rows by falling level, then clip.
-
-    `level`, `clip`, `tp` and `fp` are (steps,); `ct` is (steps, classes), or (steps, 0) without cross triggers.
-    """
-
-    level: Floats
-    clip: Integers
-    tp: Integers
-    fp: Integers
-    ct: Integers
-
-
-@dataclass(frozen=True)
-class PSDSCounts:
-    """Everything that scores are computed from, clip by clip.
-
-    Attributes
-    ----------
-    n_ref, t_ref
-        (clips, classes) reference events and their seconds.
-    seconds
-        (clips, classes) duration, 0 where the reference does not know the class.
-    steps
-        One per class.
-    """
-
-    filenames: tuple[str, ...]
-    classes: tuple[str, ...]
-    scenario: Scenario
-    n_ref: Integers
-    t_ref: Floats
-    seconds: Floats
-    steps: tuple[Steps, ...]
-
-
 class Roc(NamedTuple):
     """Share of detected events over effective false positives per hour: a staircase, `tpr[i]` from `efpr[i]` on."""
 
@@ -181,37 +140,31 @@ def evaluate(
     >>> result.value
     0.75
     """
-    return scores(counts(reference, estimate, scenario=scenario, **times))
-
-
-def counts(
-    reference: Labels,
-    estimate: Mapping[str, npt.ArrayLike],
-    *,
-    scenario: Scenario = SCENARIO_1,
-    **times: Unpack[FrameTimes],
-) -> PSDSCounts:
-    """What changes at which threshold, clip by clip; arguments as for `evaluate`."""
     table = as_table(reference)
     frames = frame_scores(table, estimate, **times)
     pair = pair_labels(table, (), classes=frames.classes, filenames=frames.filenames)
     events = _joined(pair)
-    steps: list[list[Steps]] = [[] for _ in frames.classes]
+    changes: list[list[tuple[Floats, Integers]]] = [[] for _ in frames.classes]
     for clip, (values, edges) in enumerate(zip(frames.values, frames.edges, strict=True)):
         covered = np.stack([_covered(by_class, edges) for by_class in events[clip]])
         for c in np.flatnonzero(pair.known[clip]).tolist():
-            spans = _spans(values[:, c])
-            steps[c].append(_steps(spans, edges, covered, events[clip][c], c, clip, scenario))
-    n_others = 0 if scenario.cttc is None else len(frames.classes)
-    return PSDSCounts(
-        frames.filenames,
-        frames.classes,
-        scenario,
-        np.array([[len(by_class) for by_class in clip] for clip in events]),
-        np.array([[np.diff(by_class).sum() for by_class in clip] for clip in events]),
-        np.where(pair.known, frames.durations[:, None], 0.0),
-        tuple(_concatenated(parts, n_others) for parts in steps),
-    )
+            changes[c].append(_changes(_spans(values[:, c]), edges, covered, events[clip][c], c, scenario))
+    n_ref = np.array([[len(by_class) for by_class in clip] for clip in events]).sum(0)
+    t_ref = np.array([[np.diff(by_class).sum() for by_class in clip] for clip in events]).sum(0)
+    seconds = frames.durations @ pair.known
+    rocs: dict[str, Roc | None] = dict.fromkeys(frames.classes)
+    for c in np.flatnonzero(n_ref).tolist():
+        others = t_ref * (np.arange(len(t_ref)) != c)
+        rocs[frames.classes[c]] = _roc(changes[c], n_ref[c], seconds[c], others, scenario)
+    there = [roc for roc in rocs.values() if roc is not None]
+    limit = scenario.max_efpr
+    per_class = {label: math.nan if roc is None else _area(roc, limit) for label, roc in rocs.items()}
+    if not there:
+        return PSDS(math.nan, Roc(np.empty(0), np.empty(0)), per_class, rocs)
+    efpr = np.unique(np.concatenate([roc.efpr for roc in there]))
+    tpr = np.stack([roc.tpr[np.searchsorted(roc.efpr, efpr, side="right") - 1] for roc in there])
+    mean = Roc(efpr, np.maximum(tpr.mean(0) - scenario.alpha_st * tpr.std(0), 0.0))
+    return PSDS(_area(mean, limit), mean, per_class, rocs)
 
 
 def _joined(pair: Pair) -> list[list[Floats]]:
@@ -271,10 +224,14 @@ def _spans(values: Floats) -> _Spans:
     return _Spans(np.array(first, np.int64), np.array(last, np.int64), np.array(inside), np.array(outside))
 
 
-def _steps(
-    spans: _Spans, times: Floats, covered: Floats, events: Floats, column: int, clip: int, scenario: Scenario
-) -> Steps:
-    """Changes of one class in one clip; `covered` is (classes, times), `events` are those of the class."""
+def _changes(
+    spans: _Spans, times: Floats, covered: Floats, events: Floats, column: int, scenario: Scenario
+) -> tuple[Floats, Integers]:
+    """How the counts of one class in one clip change as the threshold falls: levels, and rows of changes.
+
+    A row is (tp, fp, *cross triggers of each class), the last only with `cttc`. `covered` is (classes, times), `events`
+    are those of the class.
+    """
     length = times[spans.last] - times[spans.first]
     overlap = np.round(covered[:, spans.last] - covered[:, spans.first], DECIMALS)
     relevant = overlap[column] >= np.round(scenario.dtc * length, DECIMALS)
@@ -292,8 +249,7 @@ def _steps(
         rows.append(np.pad(found[:, None], ((0, 0), (0, change.shape[1] - 1))))
     levels, total = _summed(np.concatenate(level), np.concatenate(rows))
     keep = total.any(1) & (levels > -math.inf)
-    total = total[keep]
-    return Steps(levels[keep], np.full(len(total), clip), total[:, 0], total[:, 1], total[:, 2:])
+    return levels[keep], total[keep]
 
 
 def _summed(level: Floats, rows: npt.NDArray[Number]) -> tuple[Floats, npt.NDArray[Number]]:
@@ -314,56 +270,24 @@ def _detected(event: Floats, spans: _Spans, times: Floats, relevant: Bools, gtc:
     return level, np.diff(detected.astype(np.int64), prepend=0)
 
 
-def _concatenated(parts: Sequence[Steps], others: int) -> Steps:
-    """Changes of all clips, by falling level."""
-    if not parts:
-        none = np.empty(0, np.int64)
-        return Steps(np.empty(0), none, none, none, np.empty((0, others), np.int64))
-    level, clip, tp, fp, ct = (np.concatenate(part) for part in zip(*parts, strict=True))
-    order = np.argsort(-level, kind="stable")
-    return Steps(level[order], clip[order], tp[order], fp[order], ct[order])
+def _roc(
+    changes: Sequence[tuple[Floats, Integers]], n_ref: int, seconds: float, others: Floats, scenario: Scenario
+) -> Roc:
+    """The curve of one class: the largest share of detected events for each rate of false positives.
 
-
-def scores(counts: PSDSCounts, *, weights: npt.ArrayLike | None = None) -> PSDS:
-    """The score of counts.
-
-    Parameters
-    ----------
-    weights : (clips,)
-        How often each clip counts; by default once.
+    `changes` are those of each clip, `others` (classes,) the seconds of reference events of the other classes.
     """
-    clips = len(counts.filenames)
-    weight = np.ones(clips) if weights is None else np.asarray(weights, np.float64)
-    if weight.shape != (clips,):
-        raise ArgumentError(f"expected one weight per clip, ({clips},), got shape {weight.shape}")
-    n_ref = weight @ counts.n_ref
-    rocs = {label: _roc(counts, c, weight) if n_ref[c] > 0 else None for c, label in enumerate(counts.classes)}
-    there = [roc for roc in rocs.values() if roc is not None]
-    limit = counts.scenario.max_efpr
-    per_class = {label: math.nan if roc is None else _area(roc, limit) for label, roc in rocs.items()}
-    if not there:
-        return PSDS(math.nan, Roc(np.empty(0), np.empty(0)), per_class, rocs)
-    efpr = np.unique(np.concatenate([roc.efpr for roc in there]))
-    tpr = np.stack([roc.tpr[np.searchsorted(roc.efpr, efpr, side="right") - 1] for roc in there])
-    mean = Roc(efpr, np.maximum(tpr.mean(0) - counts.scenario.alpha_st * tpr.std(0), 0.0))
-    return PSDS(_area(mean, limit), mean, per_class, rocs)
-
-
-def _roc(counts: PSDSCounts, c: int, weight: Floats) -> Roc:
-    """The curve of one class: the largest share of detected events for each rate of false positives."""
-    level, clip, tp, fp, ct = counts.steps[c]
-    each = weight[clip]
-    rate = each * fp / (weight @ counts.seconds[:, c])
-    t_ref = weight @ counts.t_ref
-    others = [other for other in np.flatnonzero(t_ref > 0).tolist() if other != c]
-    if counts.scenario.alpha_ct and others:
-        rate += counts.scenario.alpha_ct * each * (ct[:, others] @ (1 / t_ref[others])) / len(others)
-    last = np.append(level[1:] != level[:-1], True)[: len(level)]
-    efpr = np.append(0.0, _HOUR * np.cumsum(rate)[last])
-    tpr = np.append(0.0, np.cumsum(each * tp)[last] / (weight @ counts.n_ref)[c])
+    levels, rows = zip(*changes, strict=True)
+    _, steps = _summed(np.concatenate(levels), np.concatenate(rows))
+    total = np.pad(np.cumsum(steps, axis=0), ((1, 0), (0, 0)))
+    efpr = _HOUR * total[:, 1] / seconds
+    active = np.flatnonzero(others)
+    if scenario.alpha_ct and len(active):
+        efpr += _HOUR * scenario.alpha_ct * (total[:, 2 + active] @ (1 / others[active])) / len(active)
+    tpr = total[:, 0] / n_ref
     order = np.lexsort((tpr, efpr))
     efpr, tpr = efpr[order], np.maximum.accumulate(tpr[order])
-    keep = np.append(efpr[1:] != efpr[:-1], True) & (efpr <= counts.scenario.max_efpr)
+    keep = np.append(efpr[1:] != efpr[:-1], True) & (efpr <= scenario.max_efpr)
     efpr, tpr = efpr[keep], tpr[keep]
     rises = np.diff(tpr, prepend=-1.0) > 0
     return Roc(efpr[rises], tpr[rises])

@@ -25,6 +25,9 @@ from earmark.text import first_few, plural
 
 __all__ = ["Fitted", "fingerprint", "fit_durations", "fit_estimate", "fit_reference", "match_clips", "read_durations"]
 
+_SINGULAR = {"clips": "clip", "files": "file", "labels": "label", "classes": "class"}
+_SINGULAR |= {"are": "is", "were": "was", "have": "has", "count": "counts", "they": "it", "their": "its"}
+
 
 class Fitted(NamedTuple):
     """Labels with the names of the clips and classes to evaluate, and notes on what was left out."""
@@ -60,32 +63,22 @@ def fit_reference(reference: LabelTable, clips: Sequence[str], classes: Sequence
             f"the model knows {first_few(classes)}; the labels know {first_few(reference.classes)}: no class in common"
         )
     named, notes = _with_clip_names(reference, clips, "reference")
-    kept = [clip for clip in clips if clip in set(named.filenames)]
-    if not kept:
+    if not named.filenames:
         raise DataError(
             f"no file of the reference is among the clips: it names {first_few(reference.filenames)}, "
             f"the clips are {first_few(clips)}"
         )
-    left = [clip for clip in clips if clip not in set(kept)]
-    notes += _note(
-        left, "1 clip has no reference and is not evaluated", "{n} clips have no reference and are not evaluated"
-    )
-    rows = [row for row in named.select(kept) if classes is None or row.label in classes]
-    unknown = sorted({row.label for row in named.select(kept)} - {row.label for row in rows})
-    wanted = named.classes if classes is None else classes
-    table = LabelTable(rows, filenames=kept, classes=wanted, complete=named.complete, splits=named.select(kept).splits)
-    absent = [label for label in table.classes if label not in {row.label for row in table}]
+    matched, labels = set(named.filenames), {row.label for row in named}
+    without = [clip for clip in clips if clip not in matched]
+    notes += _note(without, "{n} {clips} {have} no reference and {are} not evaluated")
+    table = named.select(clip for clip in clips if clip in matched)
+    if classes is not None:
+        table = table.replace(rows=[row for row in table if row.label in classes], classes=classes)
+    absent = [label for label in table.classes if label not in labels]
     if len(absent) < len(table.classes):
-        notes += _note(
-            absent,
-            "1 class is nowhere in the reference, so all of its detections are wrong",
-            "{n} classes are nowhere in the reference, so all of their detections are wrong",
-        )
-    notes += _note(
-        unknown,
-        "1 label of the reference is unknown to the model and not evaluated",
-        "{n} labels of the reference are unknown to the model and not evaluated",
-    )
+        notes += _note(absent, "{n} {classes} {are} nowhere in the reference, so all of {their} detections are wrong")
+    unknown = sorted(labels.difference(table.classes))
+    notes += _note(unknown, "{n} {labels} of the reference {are} unknown to the model and not evaluated")
     return Fitted(table, tuple(notes))
 
 
@@ -111,16 +104,11 @@ def fit_estimate(estimate: LabelTable, reference: LabelTable) -> tuple[LabelTabl
             f"no file of the estimate is in the reference: it names {first_few(estimate.filenames)}, "
             f"the reference {first_few(clips)}"
         )
-    notes += _note(
-        [clip for clip in clips if clip not in matched],
-        "1 clip is not in the estimate, so it has no detections",
-        "{n} clips are not in the estimate, so they have no detections",
-    )
+    without = [clip for clip in clips if clip not in matched]
+    notes += _note(without, "{n} {clips} {are} not in the estimate, so {they} {have} no detections")
     unknown = sorted({row.label for row in named}.difference(reference.classes))
     notes += _note(
-        unknown,
-        "1 label of the estimate is nowhere in the reference, so all of its detections are wrong",
-        "{n} labels of the estimate are nowhere in the reference, so all of their detections are wrong",
+        unknown, "{n} {labels} of the estimate {are} nowhere in the reference, so all of {their} detections are wrong"
     )
     classes = (*reference.classes, *unknown)
     rows = [row for clip in clips if clip in matched for row in named.of(clip)]
@@ -174,20 +162,8 @@ def fit_durations(durations: Mapping[str, float], reference: LabelTable) -> tupl
     clips = match_clips(durations, reference.filenames)
     silent = [name for name in durations if name not in clips]
     seconds = {clips.get(name, name): value for name, value in durations.items()}
-    if not silent:
-        return seconds, Fitted(reference, ())
-    table = LabelTable(
-        reference,
-        filenames=(*reference.filenames, *silent),
-        classes=reference.classes,
-        complete=reference.complete,
-        splits=reference.splits,
-    )
-    notes = _note(
-        silent,
-        "1 clip is in the durations only, so it counts as having no events",
-        "{n} clips are in the durations only, so they count as having no events",
-    )
+    table = reference.replace(filenames=(*reference.filenames, *silent))
+    notes = _note(silent, "{n} {clips} {are} in the durations only, so {they} {count} as having no events")
     return seconds, Fitted(table, tuple(notes))
 
 
@@ -206,19 +182,19 @@ def fingerprint(reference: LabelTable) -> str:
 def _with_clip_names(table: LabelTable, clips: Sequence[str], what: str) -> tuple[LabelTable, list[str]]:
     """Labels of those files that are clips, under the names of the clips."""
     matches = match_clips(table.filenames, clips)
-    notes = _note(
-        [f"{name} with {clip}" for name, clip in matches.items() if name != clip],
-        f"1 file of the {what} was matched by part of its name",
-        f"{{n}} files of the {what} were matched by part of their name",
-    )
-    notes += _note(
-        [name for name in table.filenames if name not in matches],
-        f"1 file of the {what} is not among the clips and is left out",
-        f"{{n}} files of the {what} are not among the clips and are left out",
-    )
+    others = [f"{name} with {clip}" for name, clip in matches.items() if name != clip]
+    left_out = [name for name in table.filenames if name not in matches]
+    notes = _note(others, f"{{n}} {{files}} of the {what} {{were}} matched by part of {{their}} name")
+    notes += _note(left_out, f"{{n}} {{files}} of the {what} {{are}} not among the clips and {{are}} left out")
     return table.select(matches).renamed(matches), notes
 
 
-def _note(names: Sequence[str], one: str, many: str) -> list[str]:
-    """A note on some names, in the singular or plural; none without names."""
-    return [f"{plural(len(names), one, many).format(n=len(names))}: {first_few(names)}"] if names else []
+def _note(names: Sequence[str], text: str) -> list[str]:
+    """A note on some names, with their number in place of {n}; none without names.
+
+    >>> _note(["a.wav"], "{n} {clips} {are} left out")
+    ['1 clip is left out: a.wav']
+    """
+    n = len(names)
+    words = {many: plural(n, one, many) for many, one in _SINGULAR.items()}
+    return [f"{text.format(n=n, **words)}: {first_few(names)}"] if names else []

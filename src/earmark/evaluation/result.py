@@ -17,11 +17,12 @@ other files belong to it. Undefined ratios are null in the file and NaN here.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,9 +32,9 @@ import numpy.typing as npt
 from earmark.annotations import LabelTable
 from earmark.counts import Counts, Ratios, Scores
 from earmark.errors import ArgumentError, DataError
-from earmark.evaluation.clip import ClipScores
 from earmark.files import json_text, make_folder, written_whole
 from earmark.formats import read_labels, write_labels
+from earmark.formats.text import write_text
 from earmark.inference.scores import RecordingScores
 from earmark.tables import Cell, Column, Table
 from earmark.text import counted
@@ -45,7 +46,6 @@ __all__ = ["Evaluation"]
 
 _KINDS = ("static", "pooled", "dynamic", "event")
 _NUMBERS = ("dynamic", "event", "psds", "intervals")  # and what is in "static"
-_COUNTS = tuple(field.name for field in fields(Counts) if field.name not in ("filenames", "classes"))
 _HEADINGS = {"f1": "F1", "precision": "P", "recall": "R", "error_rate": "error rate"}
 _AVERAGES = {"macro": "average (macro)", "micro": "all together (micro)"}
 
@@ -176,8 +176,7 @@ class Evaluation:
             _write_arrays(folder / "probabilities.npz", _recordings_to_arrays(recordings))
         else:
             (folder / "probabilities.npz").unlink(missing_ok=True)  # of an earlier evaluation
-        with written_whole(folder / "scores.json") as draft:
-            draft.write_text(json_text(self.scores, indent=1), encoding="utf-8")
+        write_text(folder / "scores.json", json_text(self.scores, indent=1))
         self._folder = folder
 
     @classmethod
@@ -225,21 +224,21 @@ class Evaluation:
         for key in keys:
             kind, _, name = key.partition("_")
             columns.append(Column(_HEADINGS[name], names[kind], lower_is_better=name == "error_rate"))
-        cells = [
-            [Cell(_AVERAGES.get(label, label)), *(Cell(_text(row[key]), _finite(row[key])) for key in keys)]
-            for label, row in rows.items()
-        ]
+        cells = [[Cell(_AVERAGES.get(label, label)), *(_cell(row[key]) for key in keys)] for label, row in rows.items()]
         return Table(columns, cells, caption, note)
 
     def _rows(self) -> dict[str, dict[str, float]]:
         """Numbers of tables: a row per class and average, and in each `static_f1`, `dynamic_recall`, ..."""
-        rows: dict[str, dict[str, float]] = {}
-        for label in (*self.static_counts.classes, "macro", "micro"):
-            rows[label] = {}
-            for kind, scores in (("static", self.maximum), ("dynamic", self.dynamic), ("event", self.event)):
-                ratios = {} if scores is None else vars(_ratios(scores, label))
-                names = [name for name in _HEADINGS if (kind, name) != ("static", "error_rate")]
-                rows[label] |= {f"{kind}_{name}": ratios.get(name, math.nan) for name in names}
+        labels = (*self.static_counts.classes, "macro", "micro")
+        rows: dict[str, dict[str, float]] = {label: {} for label in labels}
+        kinds = {"static": self.scores["static"]["maximum"]} | {
+            kind: self.scores[kind] for kind in ("dynamic", "event")
+        }
+        for kind, part in kinds.items():
+            ratios = {} if part is None else {"macro": part["macro"], "micro": part["overall"], **part["per_class"]}
+            for label, name in itertools.product(labels, _HEADINGS):
+                if (kind, name) != ("static", "error_rate"):
+                    rows[label][f"{kind}_{name}"] = ratios[label][name] if ratios else math.nan
         return rows
 
     def _heading(self) -> str:
@@ -248,9 +247,9 @@ class Evaluation:
 
     def _lines(self) -> list[str]:
         """Scores beyond those of the table, as sentences."""
-        lines = []
-        if self.event is not None:
-            overall, macro = self.event.overall, self.event.macro
+        lines, event = [], self.event
+        if event is not None:
+            overall, macro = event.overall, event.macro
             lines.append(
                 f"Events within 0.2 s or a fifth of their length: F1 {_text(overall.f1)} (macro {_text(macro.f1)}), "
                 f"error rate {_text(overall.error_rate)}"
@@ -267,20 +266,12 @@ class Evaluation:
 
 def _scores(values: Mapping[str, Any]) -> Scores:
     """What `Scores.to_dict` made a dictionary of."""
-    rows: dict[str, Any] = {name: Ratios(**values[name]) for name in ("overall", "macro")}
-    rows["per_class"] = {label: Ratios(**row) for label, row in values["per_class"].items()}
-    return ClipScores(**{**values, **rows}) if "rule" in values else Scores(**rows)
+    per_class = {label: Ratios(**row) for label, row in values["per_class"].items()}
+    return Scores(Ratios(**values["overall"]), Ratios(**values["macro"]), per_class)
 
 
-def _ratios(scores: Scores, label: str) -> Ratios:
-    """A row of scores: of a class, or the average `macro` or `micro`."""
-    if label in scores.per_class:
-        return scores.per_class[label]
-    return scores.macro if label == "macro" else scores.overall
-
-
-def _finite(value: float) -> float | None:
-    return None if math.isnan(value) else value
+def _cell(value: float) -> Cell:
+    return Cell(_text(value), None if math.isnan(value) else value)
 
 
 def _text(value: float) -> str:
@@ -305,16 +296,18 @@ def _counts_to_arrays(evaluation: Evaluation) -> dict[str, npt.NDArray[Any]]:
             continue
         if counts.filenames != first.filenames or counts.classes != first.classes:
             raise DataError(f"{kind} and static counts are not of the same clips; list all clips in the reference")
-        for name in _COUNTS:
-            if (value := getattr(counts, name)) is not None:
-                arrays[f"{kind}.{name}"] = value.astype(np.min_scalar_type(value.max(initial=0)))  # they are small
+        for name, value in counts.arrays().items():
+            arrays[f"{kind}.{name}"] = value.astype(np.min_scalar_type(value.max(initial=0)))  # they are small
     return arrays
 
 
 def _arrays_to_counts(arrays: Mapping[str, npt.NDArray[Any]], kind: str) -> Counts:
     names, classes = tuple(arrays["filenames"].tolist()), tuple(arrays["classes"].tolist())
-    values = {name: arrays[f"{kind}.{name}"].astype(np.int64) for name in _COUNTS if f"{kind}.{name}" in arrays}
-    return Counts(names, classes, **{"tn": None, **values})  # type: ignore[arg-type]
+    values: dict[str, Any] = {"tn": None}  # events have none
+    for key, array in arrays.items():
+        if key.startswith(f"{kind}."):
+            values[key.removeprefix(f"{kind}.")] = array.astype(np.int64)
+    return Counts(names, classes, **values)
 
 
 def _recordings_to_arrays(recordings: Sequence[RecordingScores]) -> dict[str, npt.NDArray[Any]]:

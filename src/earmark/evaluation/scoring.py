@@ -112,7 +112,7 @@ def evaluate_scores(
             targets, P, rule=rule, threshold=threshold, classes=classes, convention=options.convention
         )
     result.add_timed(durations)
-    if options.with_psds and result.has_times:
+    if options.with_psds and "dynamic" in result.counts:
         dense = {r.filename: r.dense(options.align) for r in recordings}
         result.add_psds(dense, hop=hop, durations=durations)
     grid = {"hop": hop, "reduction": recordings[0].reduction, "align": options.align}
@@ -145,7 +145,7 @@ def evaluate_events(
     result = _Result(options, reference, estimate)
     result.add("maximum", clip.label_counts(reference, estimate))
     result.add_timed(durations)
-    if options.with_psds and result.has_times and durations is not None:
+    if options.with_psds and "dynamic" in result.counts and durations is not None:
         lengths = {name: durations[name] for name in reference.filenames}
         frames = {name: _as_frame_scores(estimate, name, duration) for name, duration in lengths.items()}
         values, edges = {name: f[0] for name, f in frames.items()}, {name: f[1] for name, f in frames.items()}
@@ -159,14 +159,13 @@ def segment_curve(evaluation: Evaluation, reference: LabelTable) -> Curve:
     if not recordings:
         raise ArgumentError("events have no thresholds other than their decoder's: a curve needs probabilities")
     align = evaluation.scores["grid"]["align"]
-    segments = curves.counts(
+    return curves.curve(
         reference.select(recordings),
         {name: r.dense(align) for name, r in recordings.items()},
         segment=evaluation.scores["segment"],
         hop=evaluation.scores["grid"]["hop"],
         durations={name: r.duration for name, r in recordings.items()},
     )
-    return curves.curve(segments)
 
 
 def matching_labels(recordings: Sequence[RecordingScores], reference: LabelTable) -> LabelTable:
@@ -193,10 +192,6 @@ class _Result:
         self.psds: dict[str, float] | None = None
         self.notes: list[str] = []
 
-    @property
-    def has_times(self) -> bool:
-        return "dynamic" in self.counts
-
     def add(self, kind: str, counts: Counts) -> None:
         self.counts[kind] = counts
         self.scores[kind] = scores(counts, convention=self.options.convention)
@@ -217,7 +212,7 @@ class _Result:
         rows = [row for row in table if row.onset is None or row.onset != row.offset]
         if n_points := len(table) - len(rows):
             self.notes.append(f"PSDS leaves out {counted(n_points, 'reference event')} of length 0")
-            table = LabelTable(rows, filenames=table.filenames, classes=table.classes, complete=table.complete)
+            table = table.replace(rows=rows)
         self.psds = {
             name: psds.evaluate(table, values, scenario=scenario, **times).value
             for name, scenario in _SCENARIOS.items()

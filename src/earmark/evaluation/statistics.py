@@ -1,16 +1,15 @@
 """Intervals, paired tests and variance over seeds, with clips as the sampled unit.
 
 Everything is computed from counts per clip. Sums over resampled clips are products of weights with the counts, so
-thousands of resamples take milliseconds. A statistic is the name of a ratio ("f1", "error_rate"; "macro.f1";
-"per_class.f1" for one value per class), or a function of (counts, weights) that takes weights (..., clips) and returns
-(...,); `ratio` makes such functions, with a choice of convention. Counts are `Counts`, or, for functions, any array
-with clips first.
+thousands of resamples take milliseconds. A statistic is a `ratio`: ratio("f1"), ratio("error_rate", "macro").
 
 - `bootstrap`, `bootstrap_ratios`: scores with their intervals.
-- `compare`, `compare_models`: do two models differ on the same clips? In a table, p-values are adjusted (Holm).
+- `compare`: do two models differ on the same clips?
 - `seed_variance`, `compare_seeds`: the same with several trainings of each model, so that the variance of training is
   not mistaken for a difference.
-- `friedman`, `holm`: ranks over splits; see `earmark.evaluation.ranks`.
+- `compare_systems`: the best system with each other one, with p-values adjusted for their number (Holm).
+- `friedman`: methods ranked over splits, seeds or data sets. Ranks ignore how large a difference is, and splits of the
+  same clips are not independent: for two models on the same clips, `compare` has more power.
 
 Intervals are percentile intervals: they stay within the range of the score, need nothing but the resamples, and work
 for scores and differences alike. On sets of ordinary size they agree with the more elaborate BCa intervals to a tenth
@@ -19,19 +18,18 @@ of their width and have their nominal coverage; the tests simulate both. With ve
 
 from __future__ import annotations
 
-import itertools
 import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
 from earmark.counts import Counts, ratio, ratios
-from earmark.errors import ArgumentError, DataError, unknown_name
-from earmark.evaluation.ranks import Friedman, friedman, holm
+from earmark.errors import ArgumentError, DataError
 from earmark.tables import short_number
 
 __all__ = [
@@ -39,12 +37,11 @@ __all__ = [
     "Interval",
     "SeedScore",
     "Verdict",
-    "adjusted",
     "bootstrap",
     "bootstrap_ratios",
     "compare",
-    "compare_models",
     "compare_seeds",
+    "compare_systems",
     "friedman",
     "holm",
     "ratio",
@@ -52,21 +49,17 @@ __all__ = [
 ]
 
 Floats = npt.NDArray[np.float64]
-Data: TypeAlias = Counts | npt.NDArray[Any]
-Function: TypeAlias = Callable[[Any, Floats], npt.ArrayLike]
-Statistic: TypeAlias = str | Function
 
+_REPETITIONS = 2000
 _CHUNK = 1 << 17  # weights computed at once: few enough to stay in the cache
 
 
-@dataclass(frozen=True)
-class Interval:
+class Interval(NamedTuple):
     """A score and its bounds; arrays if the statistic has one value per class. NaN where it is undefined."""
 
     value: Floats
     low: Floats
     high: Floats
-    level: float
 
 
 @dataclass(frozen=True)
@@ -110,44 +103,56 @@ class Verdict:
         )
 
 
-@dataclass(frozen=True)
-class SeedScore:
-    """A score over several trainings, and the components of its variance.
-
-    `score` is the mean of `scores`, one per seed, and `interval` its confidence interval for other seeds and other
-    clips. The variance of one training's score on as many clips is `from_seeds` + `from_clips` + `from_both`: the
-    variance between trainings, that between samples of clips, and their interaction.
-    """
+class SeedScore(NamedTuple):
+    """The mean score of several trainings, its confidence interval for other seeds and other clips, and the part of
+    the variance of one training's score that is due to training."""
 
     score: float
     interval: tuple[float, float]
-    scores: tuple[float, ...]
     from_seeds: float
-    from_clips: float
-    from_both: float
 
 
-def bootstrap(
-    counts: Data, statistic: Statistic = "f1", *, level: float = 0.95, repetitions: int = 2000, seed: int = 0
-) -> Interval:
+@dataclass(frozen=True)
+class Friedman:
+    """Methods ranked over blocks (splits, seeds or data sets); rank 1 is best.
+
+    `p_value` is that of `f` (Iman and Davenport). `p_values` compare each method with `control`, the one with the best
+    average score, adjusted (Holm); `indistinguishable` are the methods that do not differ from it, itself included.
+    """
+
+    names: tuple[str, ...]
+    average_scores: tuple[float, ...]
+    average_ranks: tuple[float, ...]
+    chi2: float
+    f: float
+    p_value: float
+    control: str
+    p_values: dict[str, float]
+    indistinguishable: tuple[str, ...]
+
+
+def bootstrap(statistic: Callable[[Floats], Floats], clips: int, *, level: float = 0.95) -> Interval:
     """A score with its percentile interval over resampled clips.
 
     Resamples in which the statistic is NaN, such as the F1 of a class that was not drawn, are left out.
 
+    Parameters
+    ----------
+    statistic
+        The score as a function of weights, (..., clips): how often each clip counts.
+
     Examples
     --------
-    >>> hits_of_ten = np.array([[9, 10], [7, 10], [10, 10], [6, 10], [8, 10]])
-    >>> accuracy = lambda counts, weights: (weights @ counts)[..., 0] / (weights @ counts)[..., 1]
-    >>> interval = bootstrap(hits_of_ten, accuracy)
+    >>> hits = np.array([9, 7, 10, 6, 8])
+    >>> interval = bootstrap(lambda weights: weights @ hits / 50, 5)
     >>> interval.value.item(), interval.low.item(), interval.high.item()
     (0.8, 0.68, 0.92)
     """
-    _check(level, repetitions)
-    f = _function(statistic)
-    rng = np.random.default_rng(seed)
-    values = np.concatenate([_values(f, counts, weights) for weights in _resamples(rng, repetitions, _length(counts))])
-    low, high = _quantiles(values, level)
-    return Interval(_values(f, counts, np.ones(_length(counts))), low, high, level)
+    if clips < 1:
+        raise DataError("expected at least one clip, got none")
+    rng = np.random.default_rng(0)
+    values = np.concatenate([statistic(weights) for weights in _resamples(rng, clips)])
+    return Interval(statistic(np.ones(clips)), *_quantiles(values, level))
 
 
 def bootstrap_ratios(
@@ -155,29 +160,27 @@ def bootstrap_ratios(
 ) -> dict[str, tuple[float, float, float]]:
     """Several ratios, each with the bounds of its interval, from one set of resamples: {name: (value, low, high)}.
 
-    `names` are those of statistics: "f1", "macro.f1".
+    `names` are those of ratios, or of their averages over classes: "f1", "macro.f1".
     """
 
-    def stacked(counts: Counts, weights: Floats) -> Floats:
+    def stacked(weights: Floats) -> Floats:
         values = ratios(counts, weights, convention=convention)
         columns = [values[average or "overall"][name] for average, _, name in (key.rpartition(".") for key in names)]
         return np.stack(columns, axis=-1)
 
-    interval = bootstrap(counts, stacked, level=level)
-    bounds = np.stack([interval.value, interval.low, interval.high], axis=-1).tolist()
+    interval = bootstrap(stacked, len(counts.filenames), level=level)
+    bounds = np.stack(interval, axis=-1).tolist()
     return {name: (value, low, high) for name, (value, low, high) in zip(names, bounds, strict=True)}
 
 
 def compare(
-    a: Data,
-    b: Data,
-    statistic: Statistic = "f1",
+    a: Counts,
+    b: Counts,
+    statistic: ratio,
     *,
     names: tuple[str, str] = ("A", "B"),
     level: float = 0.95,
-    repetitions: int = 2000,
-    exchanges: int = 2000,
-    seed: int = 0,
+    exchanges: int = _REPETITIONS,
 ) -> Verdict:
     """Whether two models differ on the same clips.
 
@@ -185,69 +188,60 @@ def compare(
     All exchanges are tried if there are at most `exchanges`, else so many random ones. The interval is a bootstrap
     interval of the difference, with the same resampled clips for both. The test does not include the variance of
     training: see `compare_seeds`.
-
-    Examples
-    --------
-    >>> a, b = np.array([[9, 10]] * 8 + [[7, 10]] * 4), np.array([[7, 10]] * 12)
-    >>> accuracy = lambda counts, weights: (weights @ counts)[..., 0] / (weights @ counts)[..., 1]
-    >>> print(compare(a, b, accuracy, names=("new", "old")).text)
-    new is better than old: score .833 vs .700, difference +.133 [+.083, +.183], p .009 (12 clips)
     """
-    _check(level, min(repetitions, exchanges))
-    f, n = _function(statistic), _length(a)
-    b = _aligned(a, b)
-    scores = (_scalar(f, a), _scalar(f, b))
-    difference = scores[0] - scores[1]
-    rng = np.random.default_rng(seed)
-    resampled = np.concatenate([_values(f, a, w) - _values(f, b, w) for w in _resamples(rng, repetitions, n)])
-    low, high = _quantiles(resampled, level)
-    both = _joined(a, b)
+    n, b = len(a.filenames), b.in_order_of(a)
+    scores = (float(statistic(a)), float(statistic(b)))
+    rng = np.random.default_rng(0)
+    resampled = np.concatenate([statistic(a, w) - statistic(b, w) for w in _resamples(rng, n)])
+    low, high = _quantiles(resampled, level).tolist()
+    both = a.joined(b)
     swapped = np.concatenate(
         [
-            _values(f, both, np.hstack([keep, 1 - keep])) - _values(f, both, np.hstack([1 - keep, keep]))
+            statistic(both, np.hstack([keep, 1 - keep])) - statistic(both, np.hstack([1 - keep, keep]))
             for keep in _exchanges(rng, exchanges, n)
         ]
     )
-    as_large = int(np.count_nonzero(~(np.abs(swapped) < abs(difference) - 1e-12)))  # NaN counts as large
+    as_large = int(np.count_nonzero(~(np.abs(swapped) < abs(scores[0] - scores[1]) - 1e-12)))  # NaN counts as large
     p_value = as_large / len(swapped) if len(swapped) == 2**n else (as_large + 1) / (len(swapped) + 1)
-    interval = (float(low), float(high))
-    return _verdict(names, statistic, scores, interval, p_value, level, f"{n} clips")
+    return _verdict(names, statistic, scores, (low, high), p_value, level, f"{n} clips")
 
 
-def compare_models(
-    models: Mapping[str, Data],
-    statistic: Statistic = "f1",
-    *,
-    against: str | None = None,
-    level: float = 0.95,
-    repetitions: int = 2000,
-    seed: int = 0,
+def compare_systems(
+    systems: Mapping[str, Sequence[Counts]], best: str, statistic: ratio, *, level: float = 0.95
 ) -> list[Verdict]:
-    """Verdicts on all pairs of models, or on all against one, with p-values adjusted for their number (Holm).
+    """Verdicts on one system and each other one, with p-values adjusted for their number (Holm).
 
-    Each pair is compared by `compare`, with four times the exchanges below which no adjusted p-value is significant.
+    Parameters
+    ----------
+    systems
+        By name: counts of each training. Two systems that were both trained once are compared as two fixed models, with
+        four times the exchanges below which no adjusted p-value is significant.
+    best
+        The system that all others are compared with.
     """
-    _check(level, repetitions)
-    if len(models) < 2:
-        raise ArgumentError(f"expected at least two models to compare, got {len(models)}")
-    if against is not None and against not in models:
-        raise unknown_name("against", against, models)
-    pairs = [pair for pair in itertools.combinations(models, 2) if against is None or against in pair]
-    exchanges = max(repetitions, math.ceil(4 * len(pairs) / (1 - level)))
-    options: dict[str, Any] = {"level": level, "repetitions": repetitions, "exchanges": exchanges, "seed": seed}
-    verdicts = [compare(models[a], models[b], statistic, names=(a, b), **options) for a, b in pairs]
-    return adjusted(verdicts, level)
-
-
-def adjusted(verdicts: Sequence[Verdict], level: float) -> list[Verdict]:
-    """The verdicts with p-values adjusted for their number (Holm)."""
+    others = [name for name in systems if name != best]
+    exchanges = max(_REPETITIONS, math.ceil(4 * len(others) / (1 - level)))
+    verdicts = []
+    for other in others:
+        a, b, names = systems[best], systems[other], (best, other)
+        if len(a) == len(b) == 1:
+            verdicts.append(compare(a[0], b[0], statistic, names=names, level=level, exchanges=exchanges))
+            continue
+        test = compare_seeds if min(len(a), len(b)) > 1 else _compare_one_with_seeds
+        try:
+            verdicts.append(test(a, b, statistic, names=names, level=level))
+        except DataError:  # as with events in a single clip: without it there is no score, and no estimate of variance
+            means = (_mean(a, statistic), _mean(b, statistic))
+            basis = f"{_basis(a, b)}: too few to decide"
+            verdicts.append(_verdict(names, statistic, means, (-math.inf, math.inf), 1.0, level, basis))
+    p_values = holm([verdict.p_value for verdict in verdicts]).tolist()
     return [
         replace(verdict, p_value=p, is_different=verdict.is_different and p <= 1 - level)
-        for verdict, p in zip(verdicts, holm([v.p_value for v in verdicts]).tolist(), strict=True)
+        for verdict, p in zip(verdicts, p_values, strict=True)
     ]
 
 
-def seed_variance(seeds: Sequence[Data], statistic: Statistic = "f1", *, level: float = 0.95) -> SeedScore:
+def seed_variance(seeds: Sequence[Counts], statistic: ratio, *, level: float = 0.95) -> SeedScore:
     """The mean score of several trainings on the same clips, with an interval for other seeds and other clips.
 
     Jackknife pseudo-values express each score as a mean over clips; a two-way analysis of variance (seeds by clips)
@@ -255,29 +249,21 @@ def seed_variance(seeds: Sequence[Data], statistic: Statistic = "f1", *, level: 
     three seeds would miss a third of their variance; the coverage of this interval is slightly too low only where three
     seeds differ far more than clips do.
     """
-    _check(level)
-    f = _function(statistic)
-    scores, pseudo = _pseudo_values(f, seeds)
+    scores, pseudo = _pseudo_values(statistic, seeds)
     of_seeds, of_clips, of_both = _mean_squares(scores, pseudo)
     n_seeds, n_clips = pseudo.shape
     total = max(of_seeds + of_clips - of_both, of_seeds, of_clips)
     freedom = [n_seeds - 1, n_clips - 1, (n_seeds - 1) * (n_clips - 1)]
     degrees = _satterthwaite(total, [of_seeds, of_clips, of_both], freedom)
     score = float(scores.mean())
-    return SeedScore(
-        score,
-        _student(score, total / pseudo.size, degrees, level),
-        tuple(scores.tolist()),
-        max(0.0, of_seeds - of_both) / n_clips,
-        max(0.0, of_clips - of_both) / n_seeds / n_clips,
-        of_both / n_clips,
-    )
+    interval = _student(score, total / pseudo.size, degrees, level)
+    return SeedScore(score, interval, max(0.0, of_seeds - of_both) / n_clips)
 
 
 def compare_seeds(
-    a: Sequence[Data],
-    b: Sequence[Data],
-    statistic: Statistic = "f1",
+    a: Sequence[Counts],
+    b: Sequence[Counts],
+    statistic: ratio,
     *,
     names: tuple[str, str] = ("A", "B"),
     level: float = 0.95,
@@ -287,10 +273,8 @@ def compare_seeds(
     Clips are paired, seeds are not. The variance of the difference is the sum of that over clips, between the means of
     the trainings, and that of training either model again; the test is Student's.
     """
-    _check(level)
-    f = _function(statistic)
-    ours, our_values = _pseudo_values(f, a)
-    theirs, their_values = _pseudo_values(f, [_aligned(a[0], other) for other in b])
+    ours, our_values = _pseudo_values(statistic, a)
+    theirs, their_values = _pseudo_values(statistic, [other.in_order_of(a[0]) for other in b])
     n_clips = our_values.shape[1]
     over_clips = float(np.var(our_values.mean(axis=0) - their_values.mean(axis=0), ddof=1)) / n_clips
     total, terms, freedom = over_clips, [over_clips], [n_clips - 1]
@@ -299,40 +283,105 @@ def compare_seeds(
         total += max(0.0, of_seeds - of_both) / pseudo.size
         terms.append(of_seeds / pseudo.size)
         freedom.append(len(scores) - 1)
-    degrees = _satterthwaite(total, terms, freedom)
     means = (float(ours.mean()), float(theirs.mean()))
-    difference = means[0] - means[1]
-    interval = _student(difference, total, degrees, level)
-    p_value = float(2 * stats.t.sf(abs(difference) / math.sqrt(total), degrees)) if total else float(difference == 0)
-    basis = f"{n_clips} clips, {len(a)} and {len(b)} seeds"
-    return _verdict(names, statistic, means, interval, p_value, level, basis)
+    degrees = _satterthwaite(total, terms, freedom)
+    return _student_verdict(names, statistic, means, total, degrees, level, _basis(a, b))
 
 
-def _pseudo_values(f: Function, seeds: Sequence[Data]) -> tuple[Floats, Floats]:
+def friedman(
+    scores: npt.ArrayLike, names: Sequence[str], *, level: float = 0.95, lower_is_better: bool = False
+) -> Friedman:
+    """Friedman's test over blocks, and which methods do not differ from the best, with Holm's correction.
+
+    As in Demsar (2006), which the paper follows (IV.C): ties share their ranks and are not corrected for, so the test
+    is conservative with many ties. Methods are compared with the control by the difference of their average ranks,
+    divided by sqrt(k (k + 1) / (6 n)) for k methods and n blocks, and only if the test finds any difference at all.
+
+    Parameters
+    ----------
+    scores : (blocks, methods)
+    """
+    values = np.asarray(scores, np.float64)
+    if values.ndim != 2 or min(values.shape) < 2:
+        raise DataError(f"expected scores (blocks, methods), at least two of each, got shape {values.shape}")
+    if np.isnan(values).any():
+        raise DataError("expected scores of all methods in all blocks, got NaN; leave out such blocks")
+    n, k = values.shape
+    if len(names) != k or len(set(names)) != k:
+        raise ArgumentError(f"expected {k} different names, one per method, got {list(names)}")
+    better = values if lower_is_better else -values
+    ranks = stats.rankdata(better, axis=1).mean(axis=0)
+    chi2 = 12 * n / (k * (k + 1)) * (float(np.sum(ranks**2)) - k * (k + 1) ** 2 / 4)
+    rest = n * (k - 1) - chi2
+    f = (n - 1) * chi2 / rest if rest > 1e-9 else math.inf  # the same ranks in every block
+    p_value = float(stats.f.sf(f, k - 1, (k - 1) * (n - 1)))
+    centre = int(np.argmin(better.mean(axis=0)))
+    others = [i for i in range(k) if i != centre]
+    z = np.abs(ranks[others] - ranks[centre]) / math.sqrt(k * (k + 1) / (6 * n))
+    adjusted = dict(zip(others, holm(2 * stats.norm.sf(z)).tolist(), strict=True))
+    is_any = p_value <= 1 - level
+    same = tuple(names[i] for i in range(k) if i == centre or not is_any or adjusted[i] > 1 - level)
+    return Friedman(
+        tuple(names),
+        tuple(values.mean(axis=0).tolist()),
+        tuple(ranks.tolist()),
+        chi2,
+        f,
+        p_value,
+        names[centre],
+        {names[i]: p for i, p in adjusted.items()},
+        same,
+    )
+
+
+def holm(p_values: npt.ArrayLike) -> Floats:
+    """P-values adjusted for their number (Holm 1979).
+
+    >>> holm([0.01, 0.04, 0.03])
+    array([0.03, 0.06, 0.06])
+    """
+    p = np.asarray(p_values, np.float64)
+    order = np.argsort(p)
+    raised = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
+    adjusted = np.empty_like(p)
+    adjusted[order] = np.minimum(1.0, raised)
+    return adjusted
+
+
+def _compare_one_with_seeds(
+    a: Sequence[Counts], b: Sequence[Counts], statistic: ratio, *, names: tuple[str, str], level: float
+) -> Verdict:
+    """A system trained once against one with several seeds, whose variance is taken to be that of both.
+
+    Two or three seeds may agree by chance, so the test has their degrees of freedom, however many clips there are.
+    """
+    each = [compare(x, y, statistic, level=level) for x in a for y in b]
+    from_seeds = seed_variance(max(a, b, key=len), statistic, level=level).from_seeds * (1 + 1 / len(each))
+    normal = float(stats.norm.ppf(0.5 + level / 2))
+    from_clips = float(np.mean([((v.interval[1] - v.interval[0]) / 2 / normal) ** 2 for v in each]))
+    means = (_mean(a, statistic), _mean(b, statistic))
+    return _student_verdict(names, statistic, means, from_seeds + from_clips, len(each) - 1, level, _basis(a, b))
+
+
+def _basis(a: Sequence[Counts], b: Sequence[Counts]) -> str:
+    return f"{len(a[0].filenames)} clips, {len(a)} and {len(b)} seeds"
+
+
+def _mean(seeds: Sequence[Counts], statistic: ratio) -> float:
+    return float(np.mean([statistic(counts) for counts in seeds]))
+
+
+def _pseudo_values(statistic: ratio, seeds: Sequence[Counts]) -> tuple[Floats, Floats]:
     """Scores (seeds,), and jackknife pseudo-values (seeds, clips), whose means are approximately the scores."""
-    if len(seeds) < 2:
-        raise ArgumentError(f"expected at least two seeds to estimate their variance, got {len(seeds)}")
-    n = _length(seeds[0])
+    n = len(seeds[0].filenames)
     if n < 2:
         raise DataError(f"expected at least two clips to estimate their variance, got {n}")
-    scores, pseudo = np.empty(len(seeds)), np.empty((len(seeds), n))
-    for s, counts in enumerate(seeds):
-        aligned = _aligned(seeds[0], counts)
-        scores[s] = _scalar(f, aligned)
-        pseudo[s] = n * scores[s] - (n - 1) * _without_each(f, aligned)
+    aligned = [counts.in_order_of(seeds[0]) for counts in seeds]
+    scores = np.array([statistic(counts) for counts in aligned])
+    pseudo = n * scores[:, None] - (n - 1) * np.stack([statistic.without_each(counts) for counts in aligned])
     if not np.isfinite(pseudo).all():
         raise DataError("the statistic is undefined for some seed, or without one of the clips")
     return scores, pseudo
-
-
-def _without_each(f: Function, counts: Data) -> Floats:
-    """The statistic of all clips but one, for each of them."""
-    if isinstance(f, ratio) and isinstance(counts, Counts):
-        return f.without_each(counts)
-    n = _length(counts)
-    step = max(1, _CHUNK // n)
-    weights = (1.0 - np.eye(min(step, n - first), n, first) for first in range(0, n, step))
-    return np.concatenate([_values(f, counts, w) for w in weights])
 
 
 def _mean_squares(scores: Floats, pseudo: Floats) -> tuple[float, float, float]:
@@ -350,74 +399,45 @@ def _satterthwaite(total: float, terms: Sequence[float], freedom: Sequence[int])
 
 
 def _student(centre: float, variance: float, freedom: float, level: float) -> tuple[float, float]:
-    reach = float(stats.t.ppf(0.5 + level / 2, freedom)) * math.sqrt(variance)
+    reach = float(stats.t.ppf(_tails(level)[1], freedom)) * math.sqrt(variance)
     return centre - reach, centre + reach
+
+
+def _student_verdict(
+    names: tuple[str, str],
+    statistic: ratio,
+    scores: tuple[float, float],
+    variance: float,
+    freedom: float,
+    level: float,
+    basis: str,
+) -> Verdict:
+    difference = scores[0] - scores[1]
+    interval = _student(difference, variance, freedom, level)
+    p_value = float(difference == 0)
+    if variance:
+        p_value = float(2 * stats.t.sf(abs(difference) / math.sqrt(variance), freedom))
+    return _verdict(names, statistic, scores, interval, p_value, level, basis)
 
 
 def _verdict(
     names: tuple[str, str],
-    statistic: Statistic,
+    statistic: ratio,
     scores: tuple[float, float],
     interval: tuple[float, float],
     p_value: float,
     level: float,
     basis: str,
 ) -> Verdict:
-    name = statistic if isinstance(statistic, str) else getattr(statistic, "__name__", "score")
-    name = "score" if name == "<lambda>" else name
+    name = statistic.__name__
     difference, has_zero = scores[0] - scores[1], interval[0] <= 0 <= interval[1]
     is_different = p_value <= 1 - level and not has_zero and math.isfinite(difference)
     return Verdict(names, name, scores, difference, interval, p_value, is_different, name.endswith("_rate"), basis)
 
 
-def _function(statistic: Statistic) -> Function:
-    if not isinstance(statistic, str):
-        return statistic
-    average, _, name = statistic.rpartition(".")
-    return ratio(name, average or "overall")
-
-
-def _values(f: Function, counts: Data, weights: Floats) -> Floats:
-    return np.asarray(f(counts, weights), np.float64)
-
-
-def _scalar(f: Function, counts: Data) -> float:
-    value = _values(f, counts, np.ones(_length(counts)))
-    if value.ndim:
-        raise ArgumentError(f"expected a statistic with one value, got shape {value.shape}; choose one class")
-    return float(value)
-
-
-def _length(counts: Data) -> int:
-    n = len(counts.filenames) if isinstance(counts, Counts) else len(counts)
-    if n < 1:
-        raise DataError("expected at least one clip, got none")
-    return n
-
-
-def _aligned(a: Data, b: Data) -> Data:
-    """The second model's counts with clips in the first one's order."""
-    if isinstance(a, Counts) and isinstance(b, Counts):
-        place = {name: i for i, name in enumerate(b.filenames)}
-        if set(place) != set(a.filenames) or a.classes != b.classes:
-            raise ArgumentError("models can only be compared on the same clips and classes")
-        return b if a.filenames == b.filenames else b.select([place[name] for name in a.filenames])
-    if isinstance(a, Counts) or isinstance(b, Counts) or np.shape(a) != np.shape(b):
-        raise ArgumentError("models can only be compared on the same clips: expected counts of the same kind and shape")
-    return b
-
-
-def _joined(a: Data, b: Data) -> Data:
-    """Clips of a, then clips of b."""
-    if isinstance(a, Counts) and isinstance(b, Counts):
-        return a.joined(b)
-    arrays: npt.NDArray[Any] = np.concatenate([np.asarray(a), np.asarray(b)])
-    return arrays
-
-
-def _resamples(rng: np.random.Generator, repetitions: int, n: int) -> Iterator[Floats]:
-    """How often each clip was drawn, in n draws with replacement: (some, n), `repetitions` in all."""
-    for size in _sizes(repetitions, n):
+def _resamples(rng: np.random.Generator, n: int) -> Iterator[Floats]:
+    """How often each clip was drawn, in n draws with replacement: (some, n), `_REPETITIONS` in all."""
+    for size in _sizes(_REPETITIONS, n):
         drawn = rng.integers(n, size=(size, n)) + n * np.arange(size)[:, None]
         yield np.bincount(drawn.ravel(), minlength=size * n).reshape(size, n).astype(np.float64)
 
@@ -438,22 +458,15 @@ def _sizes(repetitions: int, n: int) -> Iterator[int]:
 
 
 def _quantiles(values: Floats, level: float) -> Floats:
-    """Bounds of the central part of the finite values, along the first axis: (2, ...)."""
-    there = np.isfinite(values)
-    if there.all():
-        return np.asarray(np.quantile(values, [0.5 - level / 2, 0.5 + level / 2], axis=0))
-    flat, ok = values.reshape(len(values), -1), there.reshape(len(values), -1)
-    bounds = np.full((2, flat.shape[1]), np.nan)
-    for c in np.flatnonzero(ok.any(axis=0)):
-        bounds[:, c] = np.quantile(flat[ok[:, c], c], [0.5 - level / 2, 0.5 + level / 2])
-    return bounds.reshape(2, *values.shape[1:])
+    """Bounds of the central part of the values that are not NaN, along the first axis: (2, ...)."""
+    with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # where all are NaN
+        return np.asarray(np.nanquantile(values, _tails(level), axis=0))
 
 
-def _check(level: float, repetitions: int = 1) -> None:
+def _tails(level: float) -> tuple[float, float]:
     if not 0 < level < 1:
         raise ArgumentError(f"expected a level between 0 and 1, such as 0.95, got {level}")
-    if repetitions < 1:
-        raise ArgumentError(f"expected at least 1 repetition, got {repetitions}")
+    return 0.5 - level / 2, 0.5 + level / 2
 
 
 def _signed(value: float) -> str:

@@ -30,12 +30,12 @@ def tune_thresholds(
     options: EvaluationOptions | None = None,
     *,
     tuned_on: str,
-    candidates: Sequence[float] = _CANDIDATES,
 ) -> Decoder:
     """The decoder with the threshold per class that gives the best segment-based F1 on validation data.
 
     Thresholds chosen on the clips that are then evaluated flatter the model, so clips of the split "test" are refused,
-    and the decoder records what it was tuned on.
+    and the decoder records what it was tuned on. Of equally good thresholds, the nearest to the decoder's is chosen; a
+    class that none detects keeps the decoder's.
 
     Parameters
     ----------
@@ -45,15 +45,8 @@ def tune_thresholds(
         Segments, alignment, and the decoder's other settings. Its `low` is kept, or lowered to the threshold.
     tuned_on
         A name of the data, for the record; the number of clips and a fingerprint of their labels are added.
-    candidates
-        Thresholds to try. Among equally good ones the nearest to the decoder's is chosen; a class that no candidate
-        ever detects keeps the decoder's.
     """
     options, recordings = options or EvaluationOptions(), tuple(recordings)
-    if not tuned_on:
-        raise ArgumentError("expected a name of the validation data in tuned_on, got an empty one")
-    if not recordings or not candidates:
-        raise ArgumentError("tuning needs at least one clip and one candidate")
     table = matching_labels(recordings, reference)
     for name in table.filenames:
         if table.splits.get(name) == "test":
@@ -61,7 +54,7 @@ def tune_thresholds(
     if not any(row.has_times for row in table):
         raise DataError("the reference has no times; tuning needs strong labels")
     decoder = options.decoder
-    tried = np.array(sorted(set(candidates)), np.float64)
+    tried = np.array(_CANDIDATES)
     f1 = np.stack([_f1(recordings, table, options, _with_threshold(decoder, t)) for t in tried])
     current = np.broadcast_to(decoder.threshold, f1.shape[1])
     distance = np.abs(tried[:, None] - current)

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from earmark.errors import DataError
-from earmark.evaluation.ranks import Friedman, friedman
 from earmark.evaluation.result import Evaluation
+from earmark.evaluation.statistics import Friedman, friedman
 from earmark.experiment.cells import data_of, is_done
 from earmark.experiment.grid import Cell, Grid
 from earmark.files import json_text, written_whole

@@ -10,10 +10,10 @@ import numpy as np
 
 from earmark import plots
 from earmark.annotations import LabelTable
-from earmark.evaluation import curves
 from earmark.evaluation.comparison import Entry
+from earmark.evaluation.curves import Curve
+from earmark.evaluation.scoring import segment_curve
 from earmark.evaluation.statistics import Interval
-from earmark.reporting.results import dense_probabilities
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -57,16 +57,12 @@ def curve_figure(entries: Sequence[Entry], labels: LabelTable, threshold: float)
 
     None without probabilities. `labels` is the reference of the evaluation; a mark is drawn at `threshold`.
     """
-    drawn: dict[str, curves.Curve] = {}
+    drawn: dict[str, Curve] = {}
     for entry in entries:
         saved = entry.evaluations[0]
-        dense = dense_probabilities(saved)
-        if not dense or saved.dynamic_counts is None:
+        if saved.dynamic_counts is None or not saved.probabilities():
             continue
-        durations = {name: clip.duration for name, clip in saved.probabilities().items()}
-        segment, hop = saved.scores["segment"], saved.scores["grid"]["hop"]
-        counts = curves.counts(labels.select(dense), dense, durations=durations, segment=segment, hop=hop)
-        curve = curves.curve(counts)
+        curve = segment_curve(saved, labels)
         if curve.n_ref:
             drawn[entry.name] = curve
     return plots.precision_recall(drawn, threshold) if drawn else None

@@ -285,7 +285,7 @@ def _fold_f1(entry: Entry) -> Interval:
     f1 = [[part["per_class"][label]["f1"] for part in parts] for label in entry.evaluations[0].static_counts.classes]
     known = [[value for value in folds if np.isfinite(value)] for folds in f1]
     low, high = np.array([mean_interval(folds) for folds in known]).T
-    return Interval(np.array([np.mean(folds) if folds else np.nan for folds in known]), low, high, 0.95)
+    return Interval(np.array([np.mean(folds) if folds else np.nan for folds in known]), low, high)
 
 
 def _alpha_bound(settings: Settings, n_classes: int) -> float | None:

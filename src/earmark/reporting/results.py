@@ -133,10 +133,10 @@ def class_f1(entry: Entry, *, level: float = 0.95) -> Interval:
     """
     seeds = [_same_clips(entry.evaluations[0], saved) for saved in entry.evaluations]
 
-    def mean_f1(_: Counts, weights: Floats) -> Floats:
+    def mean_f1(weights: Floats) -> Floats:
         return np.asarray(np.mean([ratio("f1", "per_class")(counts, weights) for counts in seeds], axis=0))
 
-    return bootstrap(seeds[0], mean_f1, level=level)
+    return bootstrap(mean_f1, len(seeds[0].filenames), level=level)
 
 
 def _same_clips(first: Evaluation, other: Evaluation) -> Counts:
