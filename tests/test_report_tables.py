@@ -9,7 +9,6 @@ from rich.console import Console
 
 from earmark.errors import ArgumentError
 from earmark.evaluation.comparison import Comparison, Entry, Value
-from earmark.reporting.tables import comparison_table
 from earmark.tables import DASH, Cell, Column, Table, number_cell, short_number
 
 COLUMNS = (
@@ -81,9 +80,8 @@ def test_a_comparison_has_the_columns_of_the_paper():
     rules = ("maximum", "pooled")
     keys = [f"static.{rule}.macro.{k}" for rule in rules for k in ("f1", "precision", "recall")]
     keys += [f"dynamic.{k}" for k in ("f1", "precision", "recall", "error_rate")]
-    table = comparison_table(
-        a_comparison({"cap": dict.fromkeys(keys, 0.5), "max": dict.fromkeys(keys, 0.4)}, tied=("max",))
-    )
+    scores = {"cap": dict.fromkeys(keys, 0.5), "max": dict.fromkeys(keys, 0.4)}
+    table = a_comparison(scores, tied=("max",)).table()
     heads = [(column.group, column.heading) for column in table.columns]
     assert heads[1:7] == [(f"static, {rule}", heading) for rule in rules for heading in ("F1", "P", "R")]
     assert heads[7:] == [("dynamic", "F1"), ("dynamic", "P"), ("dynamic", "R"), ("dynamic", "error rate")]
@@ -96,7 +94,7 @@ def test_a_comparison_has_the_columns_of_the_paper():
 
 
 def test_without_times_there_are_static_columns_only():
-    table = comparison_table(a_comparison({"cap": {"static.maximum.f1": 0.95}}, "static.maximum.f1"))
+    table = a_comparison({"cap": {"static.maximum.f1": 0.95}}, "static.maximum.f1").table()
     assert [column.heading for column in table.columns] == ["model", "F1"]
     assert table.caption == "All classes pooled"
     (row,) = table.rows
@@ -105,5 +103,5 @@ def test_without_times_there_are_static_columns_only():
 
 
 def test_a_score_that_one_model_lacks_is_a_dash():
-    table = comparison_table(a_comparison({"cap": {"dynamic.f1": 0.5}, "x": {}}))
+    table = a_comparison({"cap": {"dynamic.f1": 0.5}, "x": {}}).table()
     assert table.rows[1][1].text == DASH
