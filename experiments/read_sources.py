@@ -60,7 +60,7 @@ def read_scores(results: Path) -> dict[tuple[str, str, str], float]:
     found: dict[tuple[str, str, str], list[float]] = {}
     for row in rows:
         if row.cell.system in few.systems:
-            found.setdefault((row.judgement, row.cell.system, row.cell.dataset), []).append(row.scores["dynamic_f1"])
+            found.setdefault((row.evaluation, row.cell.system, row.cell.dataset), []).append(row.scores["dynamic_f1"])
     assert all_of_them.published is not None
     paper = {("table-1", name, "paper"): all_of_them.published.scores[name][3] for name in few.systems}
     return {key: float(np.mean(values)) for key, values in found.items()} | paper

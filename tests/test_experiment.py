@@ -16,9 +16,9 @@ import pytest
 
 from earmark.cli import main
 from earmark.errors import ArgumentError, DataError, TrainingError, WorkerError
-from earmark.experiment import gather, grids, load_grid, run_grid, write_results
+from earmark.experiment import gather, load_grid, run_grid, write_results
 from earmark.experiment.cells import changed_settings
-from earmark.experiment.grid import Cell, Judging
+from earmark.experiment.grid import Cell, EvaluationSpec
 from earmark.experiment.results import COLUMNS, Row, compare_folds, describe_data, paper_scores
 from earmark.settings import load_recipe
 
@@ -90,7 +90,6 @@ def map_here(function, items, **options):
 
 
 def test_the_papers_grids_have_the_papers_systems():
-    assert sorted(grids()) == ["dcase2017", "medleydb", "urban-sed"]
     loaded = {name: load_grid(name) for name in ("dcase2017", "medleydb", "urban-sed")}
     cells = {name: grid.cells for name, grid in loaded.items()}
     assert {name: len(own) for name, own in cells.items()} == {"dcase2017": 24, "medleydb": 90, "urban-sed": 27}
@@ -202,7 +201,7 @@ def test_a_grid_is_run_kept_and_gathered(whole, tmp_path):
     grid, out, cache, heard = whole
     assert heard == [(s, w) for s in grid.systems for w in ("started", "done")]
     rows = gather(grid, out)
-    assert [(r.cell.system, r.judgement) for r in rows] == [(s, j) for s in grid.systems for j in ("clean", "other")]
+    assert [(r.cell.system, r.evaluation) for r in rows] == [(s, j) for s in grid.systems for j in ("clean", "other")]
     assert all(r.epochs == 2 and 1 <= r.best_epoch <= 2 for r in rows)
     assert all(changed_settings(r.folder.parent, r.cell) == {} for r in rows)
     other = gather(grid.selected(changes={"epochs": "7"}), out)
@@ -347,7 +346,10 @@ def test_scores_without_times_have_no_dynamic_ones():
 
 def test_cells_have_plain_folder_names():
     assert Cell("RAP 1e-3", "cnn", 4, 2, load_recipe("quick")).name == "RAP-1e-3-cnn-fold4-seed2"
-    assert json.dumps(vars(Judging())) == '{"reference": "data", "align": "middle", "segment": 1.0, "split": "test"}'
+    assert (
+        json.dumps(vars(EvaluationSpec()))
+        == '{"reference": "data", "align": "middle", "segment": 1.0, "split": "test"}'
+    )
 
 
 def test_several_data_sets_share_a_grid(folder, tmp_path, monkeypatch, capsys):
@@ -370,7 +372,7 @@ def test_several_data_sets_share_a_grid(folder, tmp_path, monkeypatch, capsys):
     out, err = capsys.readouterr()
     assert ended.value.code == 0, err
     assert "here, evaluation clean: means over runs" in out
-    assert "again, judgement chosen-by: means over runs" in out
+    assert "again, evaluation chosen-by: means over runs" in out
     assert sorted(path.name for path in (tmp_path / "cache").iterdir()) == ["again", "here"]
     for dataset in ("here", "again"):
         assert (tmp_path / "out" / dataset / "report.html").exists()
@@ -382,9 +384,9 @@ def test_several_data_sets_share_a_grid(folder, tmp_path, monkeypatch, capsys):
         for judgement in grid.judgements:
             assert scores["here", system, judgement] == scores["again", system, judgement]  # the same clips
         saved = gather(grid.on("here"), tmp_path / "out")
-    clips = {row.judgement: row.saved().scores["clips"] for row in saved}
+    clips = {row.evaluation: row.saved().scores["clips"] for row in saved}
     assert clips == {"clean": 6, "chosen-by": 6, "other": 6}
-    names = {row.judgement: row.saved().static_counts.filenames for row in saved}
+    names = {row.evaluation: row.saved().static_counts.filenames for row in saved}
     assert (names["clean"][0], names["chosen-by"][0]) == ("18.wav", "12.wav")
 
 
@@ -392,7 +394,7 @@ def test_a_cell_judged_otherwise_is_judged_again(grid_file, tmp_path):
     grid = load_grid(grid_file).selected(systems=["max"])
     out, cache = tmp_path / "out", tmp_path / "cache"
     assert run_grid(grid, out, cache=cache)
-    other = replace(grid, judgements={"clean": Judging(segment=0.5)})
+    other = replace(grid, judgements={"clean": EvaluationSpec(segment=0.5)})
     assert gather(other, out) == []
     heard = []
     assert run_grid(other, out, cache=cache, on_cell=lambda c, w: heard.append(w))

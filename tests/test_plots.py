@@ -107,12 +107,6 @@ def test_a_point_of_durations_is_the_time_a_class_is_heard_in_a_clip():
     assert [t.get_text() for t in figure.legends[0].get_texts()] == ["one clip", "mean", "10 s"]
 
 
-def test_a_point_of_durations_may_be_an_event():
-    figure = plots.event_durations(LabelTable(SOUNDS), per="event")
-    assert [sorted(line.get_xdata()) for line in dots(figure.axes[0])] == [[1.0, 2.0, 2.0, 2.0], [9.0]]
-    assert "10 s" not in marks(figure.axes[0])
-
-
 def test_durations_may_be_on_a_logarithmic_scale():
     assert plots.event_durations(LabelTable(SOUNDS), log=True).axes[0].get_xscale() == "log"
 
@@ -133,11 +127,6 @@ def test_durations_of_the_real_data_sets(shared):
     [
         (lambda t: plots.event_durations(t.weak()), DataError, "expected strong labels, got a table without"),
         (lambda t: plots.event_durations(t, clip_duration=0), ArgumentError, "expected a positive number, got 0"),
-        (
-            lambda t: plots.event_durations(t, per="clips"),
-            ArgumentError,
-            "per='clips' is not known; did you mean 'clip'",
-        ),
     ],
 )
 def test_durations_refuse_what_means_nothing(call, error, message):

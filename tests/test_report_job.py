@@ -262,7 +262,7 @@ def test_a_job_without_events_or_recordings_has_a_page():
 
 def test_figures_are_part_of_the_page(folder, tmp_path):
     (tmp_path / "a b.png").write_bytes(b"\x89PNG")
-    page = write_job_report(folder, tmp_path / "pages" / "p.html", figures=[tmp_path / "a b.png"]).read_text()
+    page = write_job_report(folder, figures=[tmp_path / "a b.png"]).read_text()
     assert 'src="data:image/png;base64,iVBORw=="' in page
     assert "Excerpts" in page
 

@@ -80,8 +80,8 @@ def test_a_comparison_has_the_columns_of_the_paper():
     rules = ("maximum", "pooled")
     keys = [f"static.{rule}.macro.{k}" for rule in rules for k in ("f1", "precision", "recall")]
     keys += [f"dynamic.{k}" for k in ("f1", "precision", "recall", "error_rate")]
-    values = {"cap": dict.fromkeys(keys, 0.5), "max": dict.fromkeys(keys, 0.4)}
-    table = a_comparison(values, tied=("max",)).table()
+    scores = {"cap": dict.fromkeys(keys, 0.5), "max": dict.fromkeys(keys, 0.4)}
+    table = a_comparison(scores, tied=("max",)).table()
     heads = [(column.group, column.heading) for column in table.columns]
     assert heads[1:7] == [(f"static, {rule}", heading) for rule in rules for heading in ("F1", "P", "R")]
     assert heads[7:] == [("dynamic", "F1"), ("dynamic", "P"), ("dynamic", "R"), ("dynamic", "error rate")]

@@ -68,8 +68,8 @@ def labels_of(fold):
     return LabelTable(rows, filenames=names, classes=CLASSES)
 
 
-def judge_cell(cell, folder, judgements):
-    """Leave what training and judging a cell would: its detector is wrong in a share of the frames."""
+def evaluate_cell(cell, folder, evaluations):
+    """Leave what training and evaluating a cell would: its detector is wrong in a share of the frames."""
     rng = np.random.default_rng(cell.seed + 10 * (cell.fold or 0))
     labels = labels_of(cell.fold)
     frames = round(SECONDS / HOP)
@@ -83,9 +83,9 @@ def judge_cell(cell, folder, judgements):
     (folder / "config.toml").write_text(cell.settings.to_toml())
     (folder / "log.jsonl").write_text('{"epoch": 1, "best": true}\n')
     alpha = [1.0 + cell.seed, 3.0] if cell.system in ("RAP 1e-3", "CAP") else None
-    for name, judging in judgements.items():
-        about = {"data": "folder:nowhere", "reference": judging.reference, "split": "test", "seed": cell.seed}
-        options = EvaluationOptions(align=judging.align)
+    for name, spec in evaluations.items():
+        about = {"data": "folder:nowhere", "reference": spec.reference, "split": "test", "seed": cell.seed}
+        options = EvaluationOptions(align=spec.align)
         evaluate_scores(clips, labels, options, about={**about, "alpha": alpha}).save(folder / name)
 
 
@@ -97,7 +97,7 @@ def made(tmp_path_factory):
     grid = load_grid(place / "grid.toml")
     for cell in grid.cells:
         if (cell.system, cell.seed) != ("CAP", 1):
-            judge_cell(cell, place / "out" / "cells" / cell.name, grid.judgements)
+            evaluate_cell(cell, place / "out" / "cells" / cell.name, grid.judgements)
     rows = gather(grid, place / "out")
     return grid, rows, place, write_grid_report(grid, rows, place / "out", command="earmark reproduce it")
 
@@ -110,7 +110,7 @@ def split_three_ways(tmp_path_factory):
     (place / "grid.toml").write_text(text)
     grid = load_grid(place / "grid.toml")
     for cell in grid.cells:
-        judge_cell(cell, place / "cells" / cell.name, grid.judgements)
+        evaluate_cell(cell, place / "cells" / cell.name, grid.judgements)
     return grid, gather(grid, place), place
 
 
@@ -162,7 +162,7 @@ def test_systems_that_were_told_when_do_not_compete(made):
 
 def test_static_columns_are_averaged_over_classes(made):
     grid, rows, place, _ = made
-    own = [r for r in rows if r.judgement == "clean" and r.cell.system == "max"]
+    own = [r for r in rows if r.evaluation == "clean" and r.cell.system == "max"]
     macro = np.mean([r.scores["static_pooled_f1"] for r in own])
     micro = np.mean([r.saved().scores["static"]["pooled"]["overall"]["f1"] for r in own])
     assert round(macro, 3) != round(micro, 3)
@@ -174,7 +174,7 @@ def test_static_columns_are_averaged_over_classes(made):
 def test_ours_stand_beside_the_published_ones(made):
     grid, rows, _, _ = made
     rows = [replace(r, scores={**r.scores, "dynamic_f1": 0.4502, "static_pooled_f1": 0.3}) for r in rows]
-    rows = [r if r.judgement == "clean" else replace(r, scores={**r.scores, "static_pooled_f1": 0.7}) for r in rows]
+    rows = [r if r.evaluation == "clean" else replace(r, scores={**r.scores, "static_pooled_f1": 0.7}) for r in rows]
     short, full = published_tables(grid, rows)
     texts = [[cell.text for cell in row] for row in short.rows]
     assert texts == [  # strong and RAP were not published; static ones are those of the clean judgement
@@ -226,7 +226,7 @@ def test_a_grid_with_nothing_published_speaks_for_itself(made, tmp_path, monkeyp
     first, *lines = (line.split() for line in out.splitlines())
     assert " ".join(first) == "Evaluation clean: means over runs"
     rows = {words[0]: words[1:] for words in lines if words}
-    own = [row.scores["dynamic_f1"] for row in made[1] if (row.judgement, row.cell.system) == ("clean", "max")]
+    own = [row.scores["dynamic_f1"] for row in made[1] if (row.evaluation, row.cell.system) == ("clean", "max")]
     assert rows["max"][:2] == ["2", f"{np.mean(own):.3f}".lstrip("0")]
     page = (tmp_path / "report.html").read_text()
     assert "About these runs" in page
@@ -358,7 +358,7 @@ def test_what_the_page_about_the_reproduction_says_is_so(kept):
     mean = {
         (name, system): mean_scores(own)
         for name in ("clean", "table-1")
-        for system, own in by_system(row for row in kept if row.judgement == name).items()
+        for system, own in by_system(row for row in kept if row.evaluation == name).items()
     }
     systems = list(load_grid("urban-sed").systems)
     weak = systems[:-1]
@@ -405,13 +405,13 @@ def test_what_the_page_about_the_reproduction_says_is_so(kept):
     assert {system for system in systems if away[system] > 0} == {"RAP 1e-2"}
     assert {system for system in systems if abs(away[system]) > 0.05} == {"RAP 1e-4"}
     assert set(sorted(systems, key=away.get)[:3]) == {"max", "auto", "RAP 1e-4"}
-    assert len([row for row in kept if row.judgement == "clean"]) == 3 * len(systems)
+    assert len([row for row in kept if row.evaluation == "clean"]) == 3 * len(systems)
     for system in ("auto", "RAP 1e-4"):
         assert table_1[system]["dynamic_f1"] < table_1["soft-max"]["dynamic_f1"]
         assert paper[system][3] > paper["soft-max"][3]
         assert f1[system] > f1["soft-max"]
     assert all(round(away[system], 2) == -0.05 for system in ("auto", "max"))
-    alpha = {(r.cell.system, r.cell.seed): r.saved().scores["alpha"] for r in kept if r.judgement == "clean"}
+    alpha = {(r.cell.system, r.cell.seed): r.saved().scores["alpha"] for r in kept if r.evaluation == "clean"}
     for (system, _), own in alpha.items():
         if system == "CAP":
             assert np.allclose(own, np.log(25), atol=1e-4)
@@ -425,9 +425,9 @@ def test_what_the_page_says_about_the_reasons_is_so(kept):
     """Experiments beside the nine systems, a sentence at a time."""
     systems = ("RAP 1e-4", "CAP", "auto")
     rows = gather(load_grid(ROOT / "experiments" / "sources.toml"), ROOT / "results" / "urban-sed-sources")
-    f1 = {(r.judgement, r.cell.system, r.cell.dataset): r.scores["dynamic_f1"] for r in rows}
+    f1 = {(r.evaluation, r.cell.system, r.cell.dataset): r.scores["dynamic_f1"] for r in rows}
     for name in ("clean", "table-1"):
-        own = by_system(row for row in kept if row.judgement == name)
+        own = by_system(row for row in kept if row.evaluation == name)
         f1 |= {(name, system, "all"): mean_scores(own[system])["dynamic_f1"] for system in systems}
     paper = load_grid("urban-sed").published.scores
     doublings = np.log2(798 / 268)
@@ -442,15 +442,15 @@ def test_what_the_page_says_about_the_reasons_is_so(kept):
             assert abs(f1["authors-middle", system, part] - f1["table-1", system, part]) < 0.003
     assert {system: round(value, 1) for system, value in made_up.items()} == {"RAP 1e-4": 0.8, "CAP": 3.0, "auto": 1.9}
     assert round(f1["clean", "CAP", "all"] - f1["clean", "CAP", "half"], 2) == 0.06
-    (early,) = (r for r in rows if (r.cell.system, r.cell.dataset, r.judgement) == ("RAP 1e-4", "half", "clean"))
+    (early,) = (r for r in rows if (r.cell.system, r.cell.dataset, r.evaluation) == ("RAP 1e-4", "half", "clean"))
     assert early.best_epoch == 7
     rows = gather(load_grid(ROOT / "experiments" / "otherwise.toml"), ROOT / "results" / "urban-sed-auto")
-    auto = {(row.judgement, row.cell.system): round(row.scores["dynamic_f1"], 3) for row in rows}
+    auto = {(row.evaluation, row.cell.system): round(row.scores["dynamic_f1"], 3) for row in rows}
     plain, alphas = auto_runs(kept, "table-1"), [np.mean(r.saved().scores["alpha"]) for r in auto_rows(kept, "table-1")]
     assert (auto["table-1", "auto, 32 bits"], plain) == (0.470, [0.448, 0.450, 0.464])
     assert [row.best_epoch for row in auto_rows(kept, "clean")] == [26, 47, 36]
     assert 6 < min(alphas) < max(alphas) < 8.5
-    (short,) = (r for r in rows if (r.cell.system, r.judgement) == ("auto, no pitch variants", "clean"))
+    (short,) = (r for r in rows if (r.cell.system, r.evaluation) == ("auto, no pitch variants", "clean"))
     assert (short.best_epoch, round(np.mean(short.saved().scores["alpha"]), 1)) == (6, 2.6)
     assert (auto["table-1", short.cell.system], auto["clean", short.cell.system]) == (0.485, 0.538)
     assert (min(auto_runs(kept, "clean")), max(auto_runs(kept, "clean"))) == (0.551, 0.567)
@@ -477,7 +477,7 @@ def test_what_the_page_says_about_the_sound_is_so(shared):
 
 
 def auto_rows(kept, judgement):
-    return [row for row in kept if (row.judgement, row.cell.system) == (judgement, "auto")]
+    return [row for row in kept if (row.evaluation, row.cell.system) == (judgement, "auto")]
 
 
 def auto_runs(kept, judgement):
@@ -486,14 +486,14 @@ def auto_runs(kept, judgement):
 
 def test_what_the_page_says_about_the_recipe_best_is_so(kept):
     rows = gather(load_grid(ROOT / "experiments" / "best.toml"), ROOT / "results" / "urban-sed-best")
-    validate = {row.cell.system: row.scores for row in rows if row.judgement == "validate"}
+    validate = {row.cell.system: row.scores for row in rows if row.evaluation == "validate"}
     f1 = {system: round(scores["dynamic_f1"], 3) for system, scores in validate.items()}
     assert max(f1, key=f1.get) == "plain"
     changed = [system for system in f1 if system not in ("plain", "paper's schedule")]
     assert len(changed) == 7
     others = sorted(f1[system] for system in changed)
     assert (f1["plain"], f1["paper's schedule"], others[0], others[-1]) == (0.575, 0.567, 0.555, 0.567)
-    test = {row.cell.system: round(row.scores["dynamic_f1"], 3) for row in rows if row.judgement == "clean"}
+    test = {row.cell.system: round(row.scores["dynamic_f1"], 3) for row in rows if row.evaluation == "clean"}
     assert [test[s] for s in ("plain", "both, fixed", "both", "mixup")] == [0.582, 0.587, 0.584, 0.583]
     assert (round(f1["plain"] - f1["fixed"], 2), round(test["plain"] - test["fixed"], 3)) == (0.01, 0.005)
     helped = ("masks", "mixup", "both", "both, fine", "both, fixed")
@@ -503,7 +503,7 @@ def test_what_the_page_says_about_the_recipe_best_is_so(kept):
     for system in helped:
         assert validate[system]["dynamic_precision"] < validate["plain"]["dynamic_precision"]
         assert validate[system]["dynamic_recall"] > validate["plain"]["dynamic_recall"]
-    (best,) = (row for row in rows if (row.cell.system, row.judgement) == ("plain", "clean"))
+    (best,) = (row for row in rows if (row.cell.system, row.evaluation) == ("plain", "clean"))
     assert best.cell.settings == load_recipe("best")
-    cap = [round(row.scores["dynamic_f1"], 3) for row in kept if (row.judgement, row.cell.system) == ("clean", "CAP")]
+    cap = [round(row.scores["dynamic_f1"], 3) for row in kept if (row.evaluation, row.cell.system) == ("clean", "CAP")]
     assert (min(cap), max(cap)) == (0.572, 0.575)

@@ -2,8 +2,7 @@
 
 Ten kinds of sound differ in how long they last. Five operators learn from labels that say which sounds are in a clip,
 but not when. Each is trained with several seeds, evaluated on one-second segments and reported; the best one detects
-events in a recording of two minutes. The functions called here are those behind `earmark synth`, `reproduce`, `report`
-and `detect`.
+events in a recording of two minutes.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import spearmanr
@@ -57,8 +57,7 @@ Scores = Mapping[str, Mapping[str, Sequence[float]]]
 """By operator and measure (f1, precision, recall), one value per seed."""
 
 
-@dataclass(frozen=True)
-class Rank:
+class Rank(NamedTuple):
     """Spearman's rank correlation of alpha and duration over classes, and its p-value."""
 
     correlation: float
@@ -103,8 +102,6 @@ def run(
     ----------
     clips
         Number of soundscapes; three fifths are for training.
-    seeds
-        Trainings of each operator.
     changes
         To the settings of all trainings.
     at_once
@@ -115,20 +112,21 @@ def run(
     models, entries = _train(sounds, out, seeds, {**_SETTINGS, **(changes or {})}, at_once, on_progress)
     on_progress(Progress("comparing"))
     comparison = compare_entries(entries)
-    seconds = _durations(sounds)
-    alpha = learned_alphas(entries)
+    seconds, alpha = _durations(sounds), learned_alphas(entries)
     title = "Five operators, ten kinds of sound"
     pages = {"report": write_report(comparison, out / "report.html", title=title, on_progress=on_progress)[0]}
-    pages["figure"] = _draw_alpha(seconds, alpha, out)
-    best = comparison.best or entries[0].name
-    events, reference, pages["detection"] = _detect(models[best], sounds, out, on_progress)
+    shares = [duration / _CLIP for duration in seconds.values()]
+    learned = {name: [values[label] for label in seconds] for name, values in alpha.items()}
+    figure = plots.alpha_against_share(list(seconds), shares, learned, float(max_alpha(0.5, _FRAMES)))
+    pages["figure"] = plots.save(figure, out / "learned_alpha")[0]
+    events, reference, pages["detection"] = _detect(models[comparison.best], sounds, out, on_progress)
     return DemoResult(
         seconds,
         comparison,
         {entry.name: _seed_scores(entry) for entry in entries},
         alpha,
-        _ranks(seconds, alpha),
-        best,
+        {name: _rank(values, seconds) for name, values in learned.items() if np.ptp(values) > 0.01},
+        comparison.best,
         events,
         reference,
         segment.evaluate(reference, events, missing="empty").overall.f1,
@@ -187,9 +185,8 @@ def _train(
         raise KeyboardInterrupt("run the same command again to continue")
     rows = gather(grid, out)
     write_results(rows, out / "results.csv")
-    systems_rows = by_system(rows)
-    models = {name: own[0].folder.parent for name, own in systems_rows.items()}
-    return models, [Entry(name, tuple(row.saved() for row in own)) for name, own in systems_rows.items()]
+    entries = [Entry(name, tuple(row.saved() for row in own)) for name, own in by_system(rows).items()]
+    return {entry.name: entry.evaluations[0].folder.parent for entry in entries}, entries
 
 
 def _seed_scores(entry: Entry) -> dict[str, list[float]]:
@@ -200,25 +197,12 @@ def _seed_scores(entry: Entry) -> dict[str, list[float]]:
 def _durations(sounds: Path) -> dict[str, float]:
     """Seconds that each class lasts in the training clips that contain it, on average; shortest first."""
     data = open_data(sounds, "train")
-    shares = active_shares(data.labels, {clip.filename: _CLIP for clip in data.clips})
-    return dict(sorted(((label, seconds) for label, (seconds, _) in shares.items()), key=lambda item: item[1]))
+    active = active_shares(data.labels, {clip.filename: _CLIP for clip in data.clips})
+    return {label: active[label][0] for label in sorted(active, key=active.__getitem__)}
 
 
-def _ranks(seconds: Mapping[str, float], alpha: Mapping[str, Mapping[str, float]]) -> dict[str, Rank]:
-    ranks = {}
-    for name, values in alpha.items():
-        learned = [values[label] for label in seconds]
-        if np.ptp(learned) > 0.01:
-            found = spearmanr(learned, list(seconds.values()))
-            ranks[name] = Rank(float(found.statistic), float(found.pvalue))
-    return ranks
-
-
-def _draw_alpha(seconds: Mapping[str, float], alpha: Mapping[str, Mapping[str, float]], out: Path) -> Path:
-    learned = {name: [values[label] for label in seconds] for name, values in alpha.items()}
-    shares = [duration / _CLIP for duration in seconds.values()]
-    figure = plots.alpha_against_share(list(seconds), shares, learned, float(max_alpha(0.5, _FRAMES)))
-    return next(path for path in plots.save(figure, out / "learned_alpha") if path.suffix == ".png")
+def _rank(alpha: Sequence[float], seconds: Mapping[str, float]) -> Rank:
+    return Rank(*map(float, spearmanr(alpha, list(seconds.values()))))
 
 
 def _detect(model: Path, sounds: Path, out: Path, on_progress: OnProgress) -> tuple[LabelTable, LabelTable, Path]:

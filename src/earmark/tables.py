@@ -21,7 +21,6 @@ from earmark.errors import ArgumentError
 
 if TYPE_CHECKING:
     import rich.table
-    from rich.text import Text
 
 __all__ = ["DASH", "Cell", "Column", "Table", "number_cell", "short_number"]
 
@@ -74,16 +73,11 @@ class Cell:
 
 
 def number_cell(
-    value: float | None,
-    interval: tuple[float, float] | None = None,
-    *,
-    digits: int = 3,
-    best: bool = False,
-    tied: bool = False,
+    value: float | None, interval: tuple[float, float] | None = None, *, best: bool = False, tied: bool = False
 ) -> Cell:
     """A cell with a score; a dash where there is none."""
     known = value is not None and math.isfinite(value)
-    return Cell(short_number(value, digits), value if known else None, interval, best, tied)
+    return Cell(short_number(value), value if known else None, interval, best, tied)
 
 
 @dataclass(frozen=True)
@@ -117,17 +111,6 @@ class Table:
     |:---|---:|---:|
     | CAP | **.533** | .622 |
     | RAP\\_1 | <ins>.529</ins> | – |
-    >>> print(Table(columns, rows).to_latex(intervals=True))
-    \\begin{tabular}{lrr}
-    \\toprule
-     & \\multicolumn{2}{c}{dynamic} \\\\
-    \\cmidrule(lr){2-3}
-    model & F1 & P \\\\
-    \\midrule
-    CAP & \\textbf{.533} {\\scriptsize .520--.540} & .622 \\\\
-    RAP\\_1 & \\underline{.529} & -- \\\\
-    \\bottomrule
-    \\end{tabular}
     """
 
     columns: Sequence[Column]
@@ -174,24 +157,31 @@ class Table:
             heading = f"{above[i]}\n{column.heading}" if above else column.heading
             table.add_column(Text(heading), justify="left" if column.is_text else "right", no_wrap=True)
         for row in self.rows:
-            table.add_row(*(_styled(cell, intervals) for cell in row))
+            texts = [Text().append(cell.text, style=_marked(cell, "bold", "underline", "")) for cell in row]
+            for text, cell in zip(texts, row, strict=True):
+                text.append(f" {cell.interval_text}" if intervals and cell.interval_text else "", style="dim")
+            table.add_row(*texts)
         return table
 
     def to_markdown(self, *, intervals: bool = False) -> str:
         """As a Markdown table (GitHub's dialect)."""
-        headings = [f"{column.group} {column.heading}".strip() for column in self.columns]
-        lines = [
-            _markdown_row(map(_escape_markdown, headings)),
-            "|" + "|".join(":---" if column.is_text else "---:" for column in self.columns) + "|",
-        ]
-        for row in self.rows:
-            lines.append(_markdown_row(_markdown_cell(cell, intervals) for cell in row))
+        headings = [_escape_markdown(f"{column.group} {column.heading}".strip()) for column in self.columns]
+        rows = [headings, *([_markdown_cell(cell, intervals) for cell in row] for row in self.rows)]
+        lines = [f"| {' | '.join(row)} |" for row in rows]
+        lines.insert(1, f"|{'|'.join(':---' if column.is_text else '---:' for column in self.columns)}|")
         return "\n".join(lines)
 
     def to_latex(self, *, intervals: bool = False) -> str:
         """As a `tabular` that needs the package booktabs."""
         alignment = "".join("l" if column.is_text else "r" for column in self.columns)
-        lines = [rf"\begin{{tabular}}{{{alignment}}}", r"\toprule", *self._latex_groups()]
+        lines = [rf"\begin{{tabular}}{{{alignment}}}", r"\toprule"]
+        if self.groups:
+            cells, rules, first = [], [], 1
+            for name, count in self.groups:
+                cells.append(rf"\multicolumn{{{count}}}{{c}}{{{_escape_latex(name)}}}" if name else " &" * (count - 1))
+                rules += [rf"\cmidrule(lr){{{first}-{first + count - 1}}}"] if name else []
+                first += count
+            lines += [_latex_row(cells), " ".join(rules)]
         lines += [_latex_row(_escape_latex(column.heading) for column in self.columns), r"\midrule"]
         lines += [_latex_row(_latex_cell(cell, intervals) for cell in row) for row in self.rows]
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
@@ -200,15 +190,6 @@ class Table:
         """As HTML, complete without style or script; report pages add both, and sort it by its headings."""
         return Markup(_html_template().render(table=self))
 
-    def _latex_groups(self) -> list[str]:
-        cells, rules, first = [], [], 1
-        for name, count in self.groups:
-            cells.append(rf"\multicolumn{{{count}}}{{c}}{{{_escape_latex(name)}}}" if name else " &" * (count - 1))
-            if name:
-                rules.append(rf"\cmidrule(lr){{{first}-{first + count - 1}}}")
-            first += count
-        return [_latex_row(cells), " ".join(rules)] if cells else []
-
 
 def _spread(name: str, columns: int) -> list[str]:
     """The words of a group's name distributed over its columns, so that the name does not widen a column."""
@@ -216,24 +197,11 @@ def _spread(name: str, columns: int) -> list[str]:
     return [*words[: columns - 1], " ".join(words[columns - 1 :]), *[""] * (columns - 1 - len(words))]
 
 
-def _styled(cell: Cell, intervals: bool) -> Text:
-    from rich.text import Text
-
-    text = Text().append(cell.text, style=_marked(cell, "bold", "underline", ""))  # without styled padding
-    if intervals and cell.interval_text:
-        text.append(f" {cell.interval_text}", style="dim")
-    return text
-
-
 def _marked(cell: Cell, best: str, tied: str, plain: str) -> str:
     """The style or pattern that a cell's mark asks for."""
     if cell.best:
         return best
     return tied if cell.tied else plain
-
-
-def _markdown_row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def _markdown_cell(cell: Cell, intervals: bool) -> str:

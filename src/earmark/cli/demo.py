@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from earmark.cli.app import Json, app, counted, make_console
 from earmark.cli.display import live_display
 from earmark.cli.train import parse_changes
 from earmark.files import json_text
+from earmark.tables import Cell, Column, Table
 
 if TYPE_CHECKING:
     from earmark.demo import DemoResult
 
 __all__ = ["demo"]
 
+_SCORES = {"f1": "F1", "precision": "precision", "recall": "recall", "error_rate": "error rate"}
 _EVENTS = 8  # printed
 _BAR = 8  # characters, for the largest alpha
 
@@ -56,10 +57,10 @@ def demo(
         print(json_text(_as_dict(result)))
         return
     _print_scores(console, result)
-    _print_alphas(console, result)
+    console.print("Learned alpha beside the mean duration of each sound, which no label states", style="bold")
+    console.print(_alpha_table(result).to_rich())
     for line in conclusions(result.scores, result.ranks):
         console.print(line)
-    console.print()
     _print_events(console, result)
     for name, path in result.pages.items():
         console.print(f"{name + ':':12}{path}")
@@ -69,13 +70,10 @@ def demo(
 def _as_dict(result: DemoResult) -> dict[str, object]:
     return {
         "seconds": dict(result.seconds),
-        "scores": {
-            name: {score: value.value for score, value in values.items()}
-            for name, values in result.comparison.values.items()
-        },
+        "scores": {name: {key: v.value for key, v in own.items()} for name, own in result.comparison.values.items()},
         "seeds": {name: dict(values) for name, values in result.scores.items()},
         "alpha": {name: dict(values) for name, values in result.alpha.items()},
-        "ranks": {name: vars(rank) for name, rank in result.ranks.items()},
+        "ranks": {name: rank._asdict() for name, rank in result.ranks.items()},
         "best": result.best,
         "recording": {"f1": result.recording_f1, "found": len(result.events), "there": len(result.reference)},
         "pages": {name: str(path) for name, path in result.pages.items()},
@@ -83,55 +81,44 @@ def _as_dict(result: DemoResult) -> dict[str, object]:
 
 
 def _print_scores(console: Console, result: DemoResult) -> None:
-    seeds = len(result.comparison.entries[0].evaluations)
+    comparison, values = result.comparison, result.comparison.values
+    seeds = len(comparison.entries[0].evaluations)
     means = f", means of {seeds} trainings" if seeds > 1 else ""
     console.print(f"Scores of one-second segments of the test clips{means}", style="bold")
-    table = Table(box=None, pad_edge=False)
-    table.add_column("pool")
-    for heading in ("F1", "precision", "recall", "error rate"):
-        table.add_column(heading, justify="right")
-    for entry in result.comparison.entries:
-        values = result.comparison.values[entry.name]
-        scores = [values[f"dynamic.{name}"].value for name in ("f1", "precision", "recall", "error_rate")]
-        table.add_row(entry.name, *(f"{score:.3f}" for score in scores))
-    console.print(table)
-    for line in result.comparison.lines:
-        console.print(line)
-    values = result.comparison.values
-    precise, sensitive = (max(values, key=lambda n: values[n][f"dynamic.{k}"].value) for k in ("precision", "recall"))
-    console.print(f"Highest precision: {precise}. Highest recall: {sensitive}.\n")
+    columns = [Column("pool", is_text=True), *(Column(heading) for heading in _SCORES.values())]
+    rows = [[Cell(name), *(Cell(f"{own[f'dynamic.{s}'].value:.3f}") for s in _SCORES)] for name, own in values.items()]
+    console.print(Table(columns, rows).to_rich(), *comparison.lines, sep="\n")
+    best = {s: max(values, key=lambda name: values[name][f"dynamic.{s}"].value) for s in ("precision", "recall")}
+    console.print(f"Highest precision: {best['precision']}. Highest recall: {best['recall']}.\n")
 
 
-def _print_alphas(console: Console, result: DemoResult) -> None:
-    console.print("Learned alpha beside the mean duration of each sound, which no label states", style="bold")
-    table = Table(box=None, pad_edge=False)
-    table.add_column("\nsound", no_wrap=True)
-    table.add_column("mean\nduration", justify="right", no_wrap=True)
+def _alpha_table(result: DemoResult) -> Table:
+    columns = [Column("\nsound", is_text=True), Column("mean\nduration")]
     for name in result.alpha:
-        table.add_column(f"alpha\n{name}", justify="right", no_wrap=True)
-        table.add_column("", min_width=_BAR, no_wrap=True)
+        columns += [Column(f"alpha\n{name}"), Column(" " * _BAR, is_text=True)]
+    rows = []
     for label, seconds in result.seconds.items():
-        cells = []
+        cells = [Cell(label), Cell(f"{seconds:.1f} s")]
         for values in result.alpha.values():
             low, high = min(values.values()), max(values.values())
             share = (values[label] - low) / (high - low) if high - low > 0.01 else 1.0
-            cells += [f"{values[label]:.2f}", "▇" * round(1 + (_BAR - 1) * share)]
-        table.add_row(label, f"{seconds:.1f} s", *cells)
-    console.print(table)
+            cells += [Cell(f"{values[label]:.2f}"), Cell("▇" * round(1 + (_BAR - 1) * share))]
+        rows.append(cells)
+    return Table(columns, rows)
 
 
 def _print_events(console: Console, result: DemoResult) -> None:
-    console.print(f"Events in a recording of two minutes, detected with {result.best}", style="bold")
+    console.print(f"\nEvents in a recording of two minutes, detected with {result.best}", style="bold")
     console.print(
         f"{len(result.events)} events detected, {len(result.reference)} in the reference; "
         f"F1 of segments {result.recording_f1:.3f}."
     )
-    table = Table(box=None, pad_edge=False)
-    for heading in ("onset", "offset", "label", "confidence"):
-        table.add_column(heading, justify="left" if heading == "label" else "right")
+    columns = [Column("onset"), Column("offset"), Column("label", is_text=True), Column("confidence")]
+    rows = []
     for row in result.events[:_EVENTS]:
-        table.add_row(f"{row.onset:.2f}", f"{row.offset:.2f}", row.label, f"{row.confidence:.2f}")
-    console.print(table)
+        texts = (f"{row.onset:.2f}", f"{row.offset:.2f}", row.label, f"{row.confidence:.2f}")
+        rows.append([Cell(text) for text in texts])
+    console.print(Table(columns, rows).to_rich())
     if len(result.events) > _EVENTS:
         rest = len(result.events) - _EVENTS
         console.print(f"... and {rest} more in {result.pages['detection'].parent / 'events.csv'}\n")

@@ -52,38 +52,41 @@ def reproduce(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Repeat an experiment of the paper: train and judge all its systems, and lay the tables beside the paper's.
+    """Repeat an experiment of the paper: train and evaluate all its systems, and compare the tables with the paper's.
 
-    Call it again to go on after an interruption; what is done is kept. Tables and report of what is done are written
-    anew without data or GPU by --only-report.
+    Run it again to continue after an interruption; finished runs are kept. --only-report rewrites tables and report
+    without data or GPU.
 
     Example: earmark reproduce urban-sed --data URBAN-SED --out results --at-once 4
     """
     from earmark.bags import default_cache
     from earmark.experiment import gather, load_grid
 
-    chosen = load_grid(grid)
     systems = None if pools is None else [name.strip() for name in pools.split(",")]
-    chosen = chosen.selected(systems=systems, seeds=seeds, folds=folds, changes=parse_changes(change or []))
+    changes = parse_changes(change or [])
+    chosen = load_grid(grid).selected(systems=systems, seeds=seeds, folds=folds, changes=changes)
     failure = None
     if not only_report:
-        chosen = _placed(chosen, data)
+        chosen = _with_data(chosen, data)
+        key = chosen.source if len(chosen.data) == 1 else str(Path(grid).resolve())
         try:
-            _run(chosen, out, cache or default_cache(_key(chosen, grid)), at_once, as_json)
+            _run(chosen, out, cache or default_cache(key), at_once, as_json)
         except TrainingError as error:  # costs nothing else: first the tables of what there is
             failure = error
     rows = gather(chosen, out)
     if only_report and len(chosen.data) == 1:
-        judged_on = rows[0].saved().scores["data"] if rows else chosen.source
-        chosen = chosen.selected(data=judged_on) if data is None else _placed(chosen, data)
+        evaluated_on = rows[0].saved().scores["data"] if rows else chosen.source
+        chosen = chosen.selected(data=evaluated_on) if data is None else _with_data(chosen, data)
     if failure is None or rows:
-        _report(chosen, rows, out, _command(chosen, grid, out), as_json)
+        source = ["--data", chosen.source.partition(":")[2] or chosen.source] if len(chosen.data) == 1 else []
+        command = shlex.join(["earmark", "reproduce", grid, *source, "--out", str(out)])
+        _report(chosen, rows, out, command, as_json)
     if failure is not None:
         raise failure
 
 
-def _placed(chosen: Grid, data: Path | None) -> Grid:
-    """The grid, which now knows where its data are."""
+def _with_data(chosen: Grid, data: Path | None) -> Grid:
+    """The grid with the location of its data, which must exist."""
     if data is not None:
         from earmark.datasets import DATASETS
 
@@ -91,20 +94,9 @@ def _placed(chosen: Grid, data: Path | None) -> Grid:
         return chosen.selected(data=f"{name}:{data}" if name in {entry.name for entry in DATASETS} else str(data))
     for source in chosen.data.values():
         if not Path(source.partition(":")[2] or source).exists():
-            alone = len(chosen.data) == 1
-            raise ArgumentError(f"--data is needed: the folder with {source}" if alone else f"{source} is not there")
+            is_single = len(chosen.data) == 1
+            raise ArgumentError(f"--data is needed: the folder with {source}" if is_single else f"{source}: not found")
     return chosen
-
-
-def _key(chosen: Grid, grid: str) -> str:
-    """What the default folder for features is named after: the data, or the grid where it has several."""
-    return chosen.source if len(chosen.data) == 1 else str(Path(grid).resolve())
-
-
-def _command(chosen: Grid, grid: str, out: Path) -> str:
-    """What to type to get the same again."""
-    data = ["--data", chosen.source.partition(":")[2] or chosen.source] if len(chosen.data) == 1 else []
-    return shlex.join(["earmark", "reproduce", grid, *data, "--out", str(out)])
 
 
 def _run(chosen: Grid, out: Path, cache: Path, at_once: int, quiet: bool) -> None:
@@ -130,7 +122,7 @@ def _run(chosen: Grid, out: Path, cache: Path, at_once: int, quiet: bool) -> Non
 
 
 def _report(chosen: Grid, rows: list[Row], out: Path, command: str, as_json: bool) -> None:
-    """Tables and a page for each data set: in a folder of its own where there are several."""
+    """Write tables and a page for each data set, in separate folders if there are several."""
     from earmark.experiment import write_results
     from earmark.reporting.grid import write_grid_report
     from earmark.reporting.grid_tables import published_tables, short_table

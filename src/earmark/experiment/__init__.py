@@ -4,8 +4,8 @@
 interruption, `results` collects the scores.
 """
 
-from earmark.experiment.grid import Cell, Grid, Judging, grids, load_grid
+from earmark.experiment.grid import Cell, EvaluationSpec, Grid, load_grid
 from earmark.experiment.results import Row, gather, write_results
 from earmark.experiment.schedule import run_grid
 
-__all__ = ["Cell", "Grid", "Judging", "Row", "gather", "grids", "load_grid", "run_grid", "write_results"]
+__all__ = ["Cell", "EvaluationSpec", "Grid", "Row", "gather", "load_grid", "run_grid", "write_results"]

@@ -12,8 +12,8 @@ from earmark.datasets.base import Collection
 from earmark.detection.detector import load
 from earmark.evaluation.authors import authors_reference
 from earmark.evaluation.scoring import EvaluationOptions, evaluate_scores
-from earmark.experiment.grid import Cell, Judging
-from earmark.progress import OnProgress, ignore_progress
+from earmark.experiment.grid import Cell, EvaluationSpec
+from earmark.progress import OnProgress
 from earmark.settings import load_recipe
 from earmark.training.run import feature_store, make_fabric, run, split_for_training
 
@@ -26,16 +26,14 @@ def data_of(source: str, fold: int | None) -> Collection:
     return open_data(source if fold is None else f"{name},fold={fold}:{path}")
 
 
-def is_done(folder: Path, judgements: Mapping[str, Judging]) -> bool:
+def is_done(folder: Path, evaluations: Mapping[str, EvaluationSpec]) -> bool:
     """Whether a cell has been trained and evaluated in these ways. Its weights may have been removed."""
-    return all(_is_evaluated(folder / name / "scores.json", judging) for name, judging in judgements.items())
-
-
-def _is_evaluated(path: Path, judging: Judging) -> bool:
-    if not path.exists():
-        return False
-    said = json.loads(path.read_text(encoding="utf-8"))
-    return all(said.get(key, value) == value for key, value in vars(judging).items())
+    for name, spec in evaluations.items():
+        path = folder / name / "scores.json"
+        scores = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+        if scores is None or any(scores.get(key, value) != value for key, value in vars(spec).items()):
+            return False
+    return True
 
 
 def changed_settings(folder: Path, cell: Cell) -> dict[str, tuple[object, object]]:
@@ -43,9 +41,13 @@ def changed_settings(folder: Path, cell: Cell) -> dict[str, tuple[object, object
     if not (folder / "config.toml").exists():
         return {}
     then, now = load_recipe(folder / "config.toml").to_dict(), cell.settings.to_dict()
-    knobs = dict.fromkeys((section, key) for said in (then, now) for section, own in said.items() for key in own)
-    pairs = {f"{s}.{k}": (then[s].get(k), now[s].get(k)) for s, k in knobs}
-    return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
+    changed: dict[str, tuple[object, object]] = {}
+    for section in now:
+        for key in dict.fromkeys([*then[section], *now[section]]):
+            before, after = then[section].get(key), now[section].get(key)
+            if before != after:
+                changed[f"{section}.{key}"] = (before, after)
+    return changed
 
 
 def make_features(cell: Cell, *, cache: Path, on_progress: OnProgress | None = None) -> None:
@@ -56,12 +58,7 @@ def make_features(cell: Cell, *, cache: Path, on_progress: OnProgress | None = N
 
 
 def run_cell(
-    cell: Cell,
-    folder: Path,
-    judgements: Mapping[str, Judging],
-    *,
-    cache: Path,
-    on_progress: OnProgress = ignore_progress,
+    cell: Cell, folder: Path, evaluations: Mapping[str, EvaluationSpec], *, cache: Path, on_progress: OnProgress
 ) -> bool:
     """Train a cell, or resume it, and evaluate it.
 
@@ -81,32 +78,23 @@ def run_cell(
         on_progress=on_progress,
     )
     if result.is_finished:
-        _evaluate(cell, folder, collection, judgements, on_progress)
+        _evaluate(cell, folder, collection, evaluations, on_progress)
     return result.is_finished
 
 
 def _evaluate(
-    cell: Cell, folder: Path, collection: Collection, judgements: Mapping[str, Judging], on_progress: OnProgress
+    cell: Cell, folder: Path, collection: Collection, evaluations: Mapping[str, EvaluationSpec], on_progress: OnProgress
 ) -> None:
     detector = load(folder, pooled=True)
-    about: dict[str, Any] = {
-        "system": cell.system,
-        "network": cell.network,
-        "fold": cell.fold,
-        "seed": cell.seed,
-        "data": cell.data,
-        "threshold": 0.5,
-        "classes": list(detector.classes),
-        "alpha": detector.alpha,
-    }
-    for split in dict.fromkeys(judging.split for judging in judgements.values()):
+    about: dict[str, Any] = {key: getattr(cell, key) for key in ("system", "network", "fold", "seed", "data")}
+    about |= {"threshold": 0.5, "classes": list(detector.classes), "alpha": detector.alpha}
+    for split in dict.fromkeys(spec.split for spec in evaluations.values()):
         part = split_for_training(collection)[1] if split == "validate" else collection.split(split)
         labels = part.labels.replace(classes=detector.classes)
         recordings, skipped = detector.score_clips(part.clips, on_progress=on_progress)
         about |= {"split": split, "clips": len(recordings), "skipped": skipped}
-        for name, judging in judgements.items():
-            if judging.split == split:
-                way = {"segment": judging.segment, "align": judging.align, "reference": judging.reference}
-                options = EvaluationOptions(segment=judging.segment, align=judging.align)
-                reference = authors_reference(labels) if judging.reference == "authors" else labels
-                evaluate_scores(recordings, reference, options, about=about | way).save(folder / name)
+        for name, spec in evaluations.items():
+            if spec.split == split:
+                options = EvaluationOptions(segment=spec.segment, align=spec.align)
+                reference = authors_reference(labels) if spec.reference == "authors" else labels
+                evaluate_scores(recordings, reference, options, about=about | vars(spec)).save(folder / name)

@@ -42,10 +42,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from earmark.errors import ArgumentError, DataError, unknown_name
-from earmark.schema import Many, embedded_toml, load_toml, parse, record
+from earmark.schema import Many, load_toml, parse, record
 from earmark.settings import Settings, load_recipe
 
-__all__ = ["REFERENCES", "Cell", "Grid", "Judging", "Published", "grids", "load_grid"]
+__all__ = ["REFERENCES", "Cell", "EvaluationSpec", "Grid", "Published", "load_grid"]
 
 REFERENCES = {
     "data": "the data set's own labels",
@@ -55,8 +55,8 @@ _FOLDER = "experiment/grids"
 
 
 @record
-class Judging:
-    """One way to evaluate a run."""
+class EvaluationSpec:
+    """One way to evaluate a run: a table `judgements.NAME` of a grid's file."""
 
     reference: Literal["data", "authors"] = Field(default="data", description="A key of `REFERENCES`.")
     align: Literal["middle", "authors"] = Field(default="middle", description="Where in time frames are placed.")
@@ -146,33 +146,32 @@ class Grid:
     folds: int = Field(default=0, ge=0, description="Splits of the data set to use; 0 if it has only one.")
     networks: Many[str] = Field(default=("cnn",), description="Every system is trained with each.")
     settings: dict[str, Any] = Field(default_factory=dict, description="Changes to the recipe for all systems.")
-    judgements: dict[str, Judging] = Field(
-        default_factory=lambda: {"clean": Judging()}, description="Ways to evaluate every run."
+    judgements: dict[str, EvaluationSpec] = Field(
+        default_factory=lambda: {"clean": EvaluationSpec()}, description="Ways to evaluate every run."
     )
     published: Published | None = Field(default=None, description="Numbers to compare with.")
     notes: Many[str] = Field(default=(), description="Differences from the paper, a line each.")
 
     def __post_init__(self) -> None:
-        if self.published is not None:
-            for key in ("judgement", "static_judgement"):
-                if getattr(self.published, key) not in self.judgements:
-                    raise unknown_name(f"published.{key}", getattr(self.published, key), self.judgements)
+        for key in ("judgement", "static_judgement") if self.published else ():
+            name = getattr(self.published, key)
+            if name not in self.judgements:
+                raise unknown_name(f"published.{key}", name, self.judgements)
 
     @property
     def cells(self) -> list[Cell]:
         """All runs, seed by seed, so that an unfinished grid still compares all systems."""
         base = load_recipe(self.recipe)
         folds = range(self.folds) if self.folds else [None]
-        combinations = product(self.seeds, self.data, folds, self.networks, self.systems)
-        return [self._cell(base, *combination) for combination in combinations]
-
-    def _cell(self, base: Settings, seed: int, dataset: str, fold: int | None, network: str, system: str) -> Cell:
-        changes = {"network": network, **self.settings, **self.systems[system], "seed": seed}
-        try:
-            settings = base.changed(changes)
-        except ArgumentError as error:
-            raise ArgumentError(f"system {system!r}: {error}") from error
-        return Cell(system, network, fold, seed, settings, self.data[dataset], dataset)
+        cells = []
+        for seed, dataset, fold, network, system in product(self.seeds, self.data, folds, self.networks, self.systems):
+            changes = {"network": network, **self.settings, **self.systems[system], "seed": seed}
+            try:
+                settings = base.changed(changes)
+            except ArgumentError as error:
+                raise ArgumentError(f"system {system!r}: {error}") from error
+            cells.append(Cell(system, network, fold, seed, settings, self.data[dataset], dataset))
+        return cells
 
     @property
     def source(self) -> str:
@@ -217,20 +216,12 @@ class Grid:
 
     def _matching(self, key: str) -> list[str]:
         """The systems that a key selects."""
-        if key in self.systems:
-            return [key]
-        by_pool: dict[str, list[str]] = {}
-        for name, changes in self.systems.items():
-            if changes.get("supervision", "weak") == "weak" and "pool" in changes:
-                by_pool.setdefault(str(changes["pool"]), []).append(name)
-        if key not in by_pool:
-            raise unknown_name("system", key, dict.fromkeys([*self.systems, *by_pool]))
-        return by_pool[key]
-
-
-def grids() -> dict[str, str]:
-    """The paper's grids, by name, with their titles."""
-    return {name: load_grid(name).title for name in embedded_toml(_FOLDER)}
+        weak = {name: own for name, own in self.systems.items() if own.get("supervision", "weak") == "weak"}
+        pools = {name: str(own["pool"]) for name, own in weak.items() if "pool" in own}
+        matching = [key] if key in self.systems else [name for name, pool in pools.items() if pool == key]
+        if not matching:
+            raise unknown_name("system", key, dict.fromkeys([*self.systems, *pools.values()]))
+        return matching
 
 
 def load_grid(grid: str | Path) -> Grid:

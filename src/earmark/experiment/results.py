@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from earmark.files import json_text, written_whole
 __all__ = [
     "COLUMNS",
     "Row",
+    "by_fold",
     "by_system",
     "compare_folds",
     "describe_data",
@@ -46,7 +47,8 @@ class Row:
     """A cell, evaluated one way."""
 
     cell: Cell
-    judgement: str
+    evaluation: str
+    """Its name in the grid."""
     folder: Path
     scores: Mapping[str, float]
     epochs: int
@@ -59,15 +61,10 @@ class Row:
 
 def paper_scores(saved: Mapping[str, Any]) -> dict[str, float]:
     """The scores of the paper's tables, from the contents of a `scores.json`; NaN for those that it lacks."""
-    scores = {
-        f"static_{rule}_{name}": saved["static"][rule]["macro"][name]
-        for rule in ("maximum", "pooled")
-        for name in ("f1", "precision", "recall")
-    }
-    dynamic = saved["dynamic"]["overall"] if saved["dynamic"] else {}
-    for name in ("f1", "precision", "recall", "error_rate"):
-        scores[f"dynamic_{name}"] = float(dynamic.get(name, np.nan))
-    return scores
+    parts = {f"static_{rule}": saved["static"][rule]["macro"] for rule in ("maximum", "pooled")}
+    parts["dynamic"] = saved["dynamic"]["overall"] if saved["dynamic"] else {}
+    every = {f"{part}_{name}": value for part, values in parts.items() for name, value in values.items()}
+    return {column: float(every.get(column, np.nan)) for column in COLUMNS}
 
 
 def gather(grid: Grid, out: Path) -> list[Row]:
@@ -95,17 +92,8 @@ def write_results(rows: Iterable[Row], path: Path) -> None:
         writer.writerow(columns[first:])
         for row in rows:
             cell = row.cell
-            fold = "" if cell.fold is None else cell.fold
-            values = [
-                cell.dataset,
-                cell.system,
-                cell.network,
-                fold,
-                cell.seed,
-                row.judgement,
-                row.epochs,
-                row.best_epoch,
-            ]
+            values = [cell.dataset, cell.system, cell.network, cell.fold, cell.seed]
+            values += [row.evaluation, row.epochs, row.best_epoch]
             writer.writerow([*values[first:], *(f"{row.scores[name]:.6f}" for name in COLUMNS)])
 
 
@@ -120,21 +108,21 @@ def by_system(rows: Iterable[Row]) -> dict[str, list[Row]]:
     return systems
 
 
-def compare_folds(rows: Sequence[Row], score: str = "dynamic_f1", *, level: float = 0.95) -> Friedman:
-    """Which systems are indistinguishable from the best over their common folds: the paper's test for MedleyDB.
+def by_fold(rows: Iterable[Row], score: str) -> dict[int | None, float]:
+    """The score of each fold, averaged over seeds."""
+    folds: dict[int | None, list[float]] = {}
+    for row in rows:
+        folds.setdefault(row.cell.fold, []).append(row.scores[score])
+    return {fold: float(np.mean(values)) for fold, values in folds.items()}
 
-    Seeds of a fold are averaged.
-    """
-    systems = by_system(rows)
-    scores = []  # of each system: by fold, one per seed
-    for system_rows in systems.values():
-        by_fold: dict[int | None, list[float]] = {}
-        for row in system_rows:
-            by_fold.setdefault(row.cell.fold, []).append(row.scores[score])
-        scores.append(by_fold)
-    common = set(scores[0]).intersection(*scores) if scores else set()
-    means = [[np.mean(by_fold[fold]) for by_fold in scores] for fold in common]
-    return friedman(means, tuple(systems), lower_is_better=score.endswith("error_rate"), level=level)
+
+def compare_folds(rows: Iterable[Row], score: str = "dynamic_f1") -> Friedman:
+    """Which systems are indistinguishable from the best over their common folds: the paper's test for MedleyDB."""
+    systems = {system: by_fold(own, score) for system, own in by_system(rows).items()}
+    first, *others = systems.values() or [{}]
+    common = [fold for fold in first if all(fold in other for other in others)]
+    means = [[folds[fold] for folds in systems.values()] for fold in common]
+    return friedman(means, tuple(systems), lower_is_better=score.endswith("error_rate"))
 
 
 def describe_data(grid: Grid, out: Path) -> dict[str, Any]:

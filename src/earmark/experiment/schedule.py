@@ -7,7 +7,7 @@ fills the gaps (`benchmarks/sharing.py` measures whether that is faster).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -41,16 +41,11 @@ def run_grid(
 
     Parameters
     ----------
-    out
-        Cells are written to `out/cells`.
-    cache
-        Folder for features, shared by all cells; with a folder for each data set.
-    at_once
-        Number of cells that run at the same time.
-    on_cell
-        Called when the status of a cell changes.
-    on_progress
-        Called with the progress of the current cell or, if several run at once, with the number of finished cells.
+    out : cells are written to `out/cells`
+    cache : folder for features, with a folder for each data set
+    at_once : number of cells that run at the same time
+    on_cell : called when the status of a cell changes
+    on_progress : called with the progress of the current cell or, if several run at once, the number of finished cells
 
     Returns
     -------
@@ -59,10 +54,30 @@ def run_grid(
     on_cell, on_progress = on_cell or (lambda cell, status: None), on_progress or ignore_progress
     folder = make_folder(out / "cells")
     due = [cell for cell in grid.cells if not _is_kept(grid, cell, folder / cell.name, on_cell)]
-    run = _run_together if at_once > 1 and len(due) > 1 else _run_in_turn
+    running: dict[str, Cell] = {}
+    failures = []
+
+    def start() -> Iterator[Cell]:
+        for cell in due:
+            running[cell.name] = cell
+            on_cell(cell, "started")
+            yield cell
+
+    run = partial(_run_one, grid=grid, folder=folder, cache=cache)
     try:
-        failures = run(grid, due, folder, cache, at_once, on_cell, on_progress)
+        with closing(_results(run, start(), due, at_once, on_progress)) as results:
+            for cell, result in results:
+                if result is False:
+                    raise KeyboardInterrupt
+                del running[cell.name]
+                if isinstance(result, TrainingError):
+                    failures.append(result)
+                elif isinstance(result, Exception):
+                    raise result
+                on_cell(cell, "done" if result is True else str(result))
     except KeyboardInterrupt:
+        for cell in running.values():
+            on_cell(cell, "interrupted")
         return False
     except WorkerError as error:  # a failed run: results so far can be reported
         raise TrainingError(str(error)) from error
@@ -89,66 +104,32 @@ def _is_kept(grid: Grid, cell: Cell, place: Path, on_cell: OnCell) -> bool:
     return False
 
 
-def _run_in_turn(
-    grid: Grid, due: list[Cell], folder: Path, cache: Path, at_once: int, on_cell: OnCell, on_progress: OnProgress
-) -> list[TrainingError]:
-    """Run one cell after the other; returns failures, raises KeyboardInterrupt."""
-    failures = []
-    for number, cell in enumerate(due, 1):
-        on_cell(cell, "started")
-        on_cell_progress = partial(_rename_stage, f"{cell.name} ({number} of {len(due)})", on_progress)
-        try:
-            if not _run_one(cell, grid, folder, cache, torch.get_num_threads(), on_cell_progress):
-                raise KeyboardInterrupt
-        except TrainingError as error:
-            failures.append(error)
-            on_cell(cell, str(error))
-        except KeyboardInterrupt:
-            on_cell(cell, "interrupted")
-            raise
-        else:
-            on_cell(cell, "done")
-    return failures
+def _results(
+    run: partial[bool], cells: Iterable[Cell], due: list[Cell], at_once: int, on_progress: OnProgress
+) -> Generator[tuple[Cell, bool | Exception], None, None]:
+    """Run cells one after the other, or several at once in worker processes; yields each with its result or failure."""
+    threads = torch.get_num_threads()
+    if at_once == 1 or len(due) <= 1:
+        for number, cell in enumerate(cells, 1):
+            on_cell_progress = partial(_rename_stage, f"{cell.name} ({number} of {len(due)})", on_progress)
+            try:
+                yield cell, run(cell, threads=threads, on_progress=on_cell_progress)
+            except TrainingError as error:
+                yield cell, error
+        return
+    distinct = {(c.data, c.fold, c.settings.features, c.settings.augment): c for c in due}
+    for cell in distinct.values():  # first, since workers would compute the same features
+        make_features(cell, cache=run.keywords["cache"] / cell.dataset, on_progress=on_progress)
+    on_progress(Progress("training", 0, len(due), "runs"))
+    work = partial(run, threads=max(1, threads // at_once))
+    with closing(parallel_map(work, cells, workers=at_once, limit=at_once, processes=True)) as results:
+        for done, (cell, result) in enumerate(results, 1):
+            yield cell, result
+            on_progress(Progress("training", done, len(due), "runs"))
 
 
 def _rename_stage(name: str, on_progress: OnProgress, progress: Progress) -> None:
     on_progress(replace(progress, stage=name) if progress.stage == "training" else progress)
-
-
-def _run_together(
-    grid: Grid, due: list[Cell], folder: Path, cache: Path, at_once: int, on_cell: OnCell, on_progress: OnProgress
-) -> list[TrainingError]:
-    """Run several cells at a time, each in a worker process; returns failures, raises KeyboardInterrupt."""
-    distinct = {(c.data, c.fold, c.settings.features, c.settings.augment): c for c in due}
-    for cell in distinct.values():  # first, since workers would compute the same features
-        make_features(cell, cache=cache / cell.dataset, on_progress=on_progress)
-    running: dict[str, Cell] = {}
-    failures = []
-
-    def draw() -> Iterator[Cell]:
-        for cell in due:
-            running[cell.name] = cell
-            on_cell(cell, "started")
-            yield cell
-
-    threads = max(1, torch.get_num_threads() // at_once)
-    work = partial(_run_one, grid=grid, folder=folder, cache=cache, threads=threads)
-    on_progress(Progress("training", 0, len(due), "runs"))
-    try:
-        with closing(parallel_map(work, draw(), workers=at_once, limit=at_once, processes=True)) as results:
-            for done, (cell, result) in enumerate(results, 1):
-                del running[cell.name]
-                if isinstance(result, TrainingError):
-                    failures.append(result)
-                elif isinstance(result, Exception):
-                    raise result
-                on_cell(cell, str(result) if isinstance(result, TrainingError) else "done")
-                on_progress(Progress("training", done, len(due), "runs"))
-    except KeyboardInterrupt:
-        for cell in running.values():
-            on_cell(cell, "interrupted")
-        raise
-    return failures
 
 
 def _run_one(

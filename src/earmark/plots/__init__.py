@@ -3,11 +3,6 @@
 Each function draws one new figure and returns it; `save` writes it as PNG and SVG. Colours are the colour-blind-safe
 palette of Okabe and Ito, and markers differ too. Sizes are those of a two-column page, so that text prints at its
 nominal size.
-
-Files, each importing only those before it: `style` (colours, sizes, `save`), `pooling` (Fig. 1 and Fig. 2), `training`
-(learning curves), `data` (durations of events), `scores` (F1 and alpha by class; precision and recall), `clip` (one
-clip: spectrogram, reference, likelihoods), `recording` (an excerpt of a recording with its events), `tuning` (trials of
-a search).
 """
 
 from earmark.plots.clip import clip_figure

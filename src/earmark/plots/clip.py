@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import matplotlib as mpl
@@ -20,9 +20,9 @@ from earmark.annotations import Label
 from earmark.errors import ArgumentError, DataError, unknown_name
 from earmark.evaluation.base import Labels, as_table
 from earmark.features import FeatureConfig, LogMel, mel_matrix
-from earmark.plots.style import COLOURS, PAGE, STYLE, readable
+from earmark.plots.style import COLOURS, PAGE, STYLE, name_rows, readable
 
-__all__ = ["clip_figure", "log_mel", "within"]
+__all__ = ["clip_figure", "likelihood_array", "log_mel", "within"]
 
 Floats = npt.NDArray[np.floating[Any]]
 
@@ -34,6 +34,7 @@ _LINE: dict[str, Any] = {"color": "black", "lw": 1.4, "solid_capstyle": "butt", 
 _UNITS = (("s", 1.0, 180.0), ("min", 60.0, 3 * 3600.0), ("h", 3600.0, math.inf))
 
 
+@mpl.rc_context(STYLE)
 def clip_figure(
     spectrogram: npt.ArrayLike,
     features: FeatureConfig,
@@ -53,17 +54,13 @@ def clip_figure(
     Parameters
     ----------
     spectrogram : (bands, frames), dB
-    features : of the spectrogram, for its hop and its frequencies
-    reference
-        Labels of the clip; None if unknown, as in detection, for a figure without this panel.
+    features : of the spectrogram
+    reference : labels of the clip; None for a figure without this panel
     likelihoods : model -> (frames, classes), in [0, 1]
     classes : names of the columns of likelihoods
-    duration, p_hop
-        Of the clip, and between frames of likelihoods, in seconds; by default those of the spectrogram.
-    events : model -> detected events
-        Drawn as black lines under the likelihoods.
-    only
-        Classes to show, in this order; by default all.
+    duration, p_hop : of the clip, and between frames of likelihoods, in seconds; by default those of the spectrogram
+    events : model -> detected events, drawn as black lines under the likelihoods
+    only : classes to show, in this order; by default all
     """
     x = np.asarray(spectrogram)
     if x.ndim != 2 or len(x) != features.n_bands or not x.shape[1]:
@@ -72,27 +69,29 @@ def clip_figure(
     _check_names("class", shown, classes)
     _check_names("model", events or {}, likelihoods)
     columns = [list(classes).index(label) for label in shown]
-    values = {name: _checked(name, p, len(classes)) for name, p in likelihoods.items()}
+    values = {name: likelihood_array(f"likelihoods of {name!r}", p, len(classes)) for name, p in likelihoods.items()}
     truth = None if reference is None else _rows_of("reference", reference, classes)
     detected = {name: _rows_of(f"events of {name!r}", rows, classes) for name, rows in (events or {}).items()}
     end = x.shape[1] * features.hop if duration is None else duration
     unit, scale, _ = next(u for u in _UNITS if end <= u[2])
-    with mpl.rc_context(STYLE):
-        heights = [1.3] + [0.14 * len(shown) + 0.1] * ((truth is not None) + len(values))
-        figure = Figure(figsize=(PAGE * 0.8, sum(heights) + 0.25 * len(heights) + 0.35))
-        panels = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
-        _draw_spectrogram(figure, panels[0], x, features, scale)
-        if truth is not None:
-            _draw_reference(panels[1], truth, shown, scale, end)
-        last = list(panels[len(panels) - len(values) :])
-        for axes, (name, p) in zip(last, values.items(), strict=True):
-            axes.set_title(readable(name, 60), loc="left")
-            image = _draw_likelihoods(axes, p.T[columns], len(p) * (p_hop or features.hop) / scale, end / scale)
-            _draw_boxes(axes, truth or [], detected.get(name, []), shown, scale)
-        if values:
-            _explain(last[0], bool(truth), bool(detected))
-            _colorbar(figure, image, last, "likelihood")
-        panels[-1].set(xlabel=f"time ({unit})", xlim=(0, end / scale))
+    heights = [1.3] + [0.14 * len(shown) + 0.1] * ((truth is not None) + len(values))
+    figure = Figure(figsize=(PAGE * 0.8, sum(heights) + 0.25 * len(heights) + 0.35))
+    panels = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+    _draw_spectrogram(figure, panels[0], x, features, scale)
+    if truth is not None:
+        _draw_reference(panels[1], truth, shown, scale, end)
+    last = list(panels[len(panels) - len(values) :])
+    for axes, (name, p) in zip(last, values.items(), strict=True):
+        axes.set_title(readable(name, 60), loc="left")
+        image = _draw_likelihoods(axes, p.T[columns], len(p) * (p_hop or features.hop) / scale, end / scale)
+        _draw_boxes(axes, truth or [], detected.get(name, []), shown, scale)
+    if values:
+        _explain(last[0], bool(truth), bool(detected))
+        _colorbar(figure, image, last, "likelihood")
+    for axes in panels[1:]:
+        name_rows(axes, shown, 60, fontsize=7)
+        axes.invert_yaxis()
+    panels[-1].set(xlabel=f"time ({unit})", xlim=(0, end / scale))
     return figure
 
 
@@ -120,12 +119,11 @@ def _check_names(kind: str, names: Iterable[str], known: Iterable[str]) -> None:
             raise unknown_name(kind, name, known)
 
 
-def _checked(name: str, p: npt.ArrayLike, n_classes: int) -> Floats:
+def likelihood_array(what: str, p: npt.ArrayLike, n_classes: int) -> Floats:
+    """Check the shape of likelihoods: (frames, classes)."""
     values = np.asarray(p)
-    if values.ndim != 2 or values.shape[1] != n_classes:
-        raise DataError(
-            f"likelihoods of {name!r}: expected (frames, {n_classes} classes), got an array of shape {values.shape}"
-        )
+    if values.ndim != 2 or values.shape[1] != n_classes or not len(values):
+        raise DataError(f"{what}: expected (frames, {n_classes} classes), got an array of shape {values.shape}")
     return values
 
 
@@ -168,46 +166,38 @@ def _colorbar(figure: Figure, image: AxesImage, axes: list[Axes], label: str) ->
     figure.colorbar(image, ax=axes, pad=0.01, fraction=0.03, label=label).outline.set_visible(False)
 
 
+def _timed(labels: Iterable[Label], shown: list[str], scale: float) -> Iterator[tuple[float, float, int]]:
+    """Onset, offset and row of the events with times."""
+    for label in labels:
+        if label.onset is not None and label.offset is not None and label.label in shown:
+            yield label.onset / scale, label.offset / scale, shown.index(label.label)
+
+
 def _draw_reference(axes: Axes, truth: list[Label], shown: list[str], scale: float, end: float) -> None:
     axes.set_title("reference", loc="left")
-    for row in truth:
-        if row.label not in shown:
-            continue
-        top = shown.index(row.label) - 0.35
-        if row.onset is not None and row.offset is not None:
-            span = [(row.onset / scale, (row.offset - row.onset) / scale)]
-            axes.broken_barh(span, (top, 0.7), color=COLOURS["orange"], lw=0)
-        else:
-            axes.broken_barh([(0, end / scale)], (top, 0.7), fc="none", ec=COLOURS["orange"], hatch="////", lw=0)
-    _name_rows(axes, shown)
+    for onset, offset, row in _timed(truth, shown, scale):
+        axes.broken_barh([(onset, offset - onset)], (row - 0.35, 0.7), color=COLOURS["orange"], lw=0)
+    hatched: dict[str, Any] = {"fc": "none", "ec": COLOURS["orange"], "hatch": "////", "lw": 0}
+    for label in truth:
+        if not label.has_times and label.label in shown:
+            axes.broken_barh([(0, end / scale)], (shown.index(label.label) - 0.35, 0.7), **hatched)
 
 
 def _draw_boxes(axes: Axes, truth: list[Label], found: list[Label], shown: list[str], scale: float) -> None:
     """The reference as boxes, and events as lines at the bottom of a row."""
-    for row in truth:
-        if row.onset is not None and row.offset is not None and row.label in shown:
-            span = (row.onset / scale, (row.offset - row.onset) / scale)
-            axes.broken_barh([span], (shown.index(row.label) - 0.42, 0.84), **_BOX)
-    for row in found:
-        if row.onset is not None and row.offset is not None and row.label in shown:
-            axes.plot([row.onset / scale, row.offset / scale], [shown.index(row.label) + 0.42] * 2, **_LINE)
-    _name_rows(axes, shown)
+    for onset, offset, row in _timed(truth, shown, scale):
+        axes.broken_barh([(onset, offset - onset)], (row - 0.42, 0.84), **_BOX)
+    for onset, offset, row in _timed(found, shown, scale):
+        axes.plot([onset, offset], [row + 0.42] * 2, **_LINE)
     axes.grid(False)
 
 
 def _explain(axes: Axes, boxes: bool, lines: bool) -> None:
     """A legend for boxes and lines, beside the title."""
     handles = [Patch(label="reference", **_BOX)] * boxes + [Line2D([], [], label="events", **_LINE)] * lines
+    place: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1, 1), "borderpad": 0, "borderaxespad": 0.4}
     if handles:
-        place: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1, 1), "borderpad": 0, "borderaxespad": 0.4}
         axes.legend(handles=handles, ncols=2, handlelength=1.5, columnspacing=1.2, **place)
-
-
-def _name_rows(axes: Axes, shown: list[str]) -> None:
-    axes.set_yticks(range(len(shown)), [readable(label, 60) for label in shown], fontsize=7)
-    axes.set_ylim(len(shown) - 0.5, -0.5)
-    axes.tick_params(axis="y", length=0)
-    axes.grid(axis="y", visible=False)
 
 
 def _thinned(x: Floats) -> Floats:

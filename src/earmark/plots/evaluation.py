@@ -1,56 +1,56 @@
-"""Figures of one evaluation."""
+"""Figures of evaluations: F1 per class with intervals, alpha, precision and recall."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping, Sequence
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from earmark.annotations import LabelTable
 from earmark.evaluation.result import Evaluation
 from earmark.evaluation.scoring import segment_curve
-from earmark.evaluation.statistics import bootstrap, ratio
+from earmark.evaluation.statistics import Interval, bootstrap, ratio
 from earmark.plots.scores import f1_by_class, learned_alpha, precision_recall
 
-__all__ = ["evaluation_figures"]
+__all__ = ["class_figure", "curve_figure", "evaluation_figures"]
 
 
 def evaluation_figures(evaluation: Evaluation, reference: LabelTable, name: str) -> dict[str, Figure]:
-    """The figures that an evaluation has numbers for: F1 per class, alpha, precision and recall.
-
-    Parameters
-    ----------
-    reference
-        Labels that the evaluation is based on.
-    name
-        Of the model, for the legend.
-    """
+    """The figures that an evaluation has numbers for; `name` is that of the model, for the legend."""
     scores = evaluation.scores
-    figures = {}
-    if (f1 := _f1_figure(name, evaluation)) is not None:
-        figures["f1_by_class"] = f1
-    if scores.get("alpha") is not None:
-        alpha = dict(zip(evaluation.static_counts.classes, scores["alpha"], strict=True))
-        figures["learned_alpha"] = learned_alpha({name: alpha})
-    if evaluation.dynamic is not None and scores["grid"] is not None:
-        curve = segment_curve(evaluation, reference)
-        threshold = scores["decoder"]["threshold"]
-        if curve.n_ref:
-            mark = threshold if isinstance(threshold, float) else 0.5
-            figures["precision_recall"] = precision_recall({name: curve}, mark)
-    return figures
-
-
-def _f1_figure(name: str, evaluation: Evaluation) -> Figure | None:
-    """F1 of each class with its interval; None if no class has one."""
     counts, what = evaluation.dynamic_counts, "segments"
     if counts is None:
         counts, what = evaluation.static_counts, "clips"
-    interval = bootstrap(counts, ratio("f1", "per_class", evaluation.scores["convention"]))
-    f1, bars = {}, {}
-    for label, value, low, high in zip(counts.classes, interval.value, interval.low, interval.high, strict=True):
-        if not math.isnan(value):
-            f1[label], bars[label] = float(value), (float(low), float(high))
-    if not f1:
+    f1 = bootstrap(counts, ratio("f1", "per_class", scores["convention"]))
+    figures = {"f1_by_class": class_figure({name: f1}, counts.classes, f"F1 of {what}; lines: 95 % intervals")}
+    if scores.get("alpha") is not None:
+        alpha = dict(zip(evaluation.static_counts.classes, scores["alpha"], strict=True))
+        figures["learned_alpha"] = learned_alpha({name: alpha})
+    threshold = (scores["decoder"] or {}).get("threshold")
+    mark = threshold if isinstance(threshold, float) else 0.5
+    figures["precision_recall"] = curve_figure({name: evaluation}, reference, mark)
+    return {name: figure for name, figure in figures.items() if figure is not None}
+
+
+def class_figure(scores: Mapping[str, Interval], classes: Sequence[str], label: str = "$F_1$") -> Figure | None:
+    """F1 by class and system, with intervals where they are known; None if no class has a score."""
+    if not any(np.isfinite(f1.value).any() for f1 in scores.values()):
         return None
-    return f1_by_class({name: f1}, {name: bars}, label=f"F1 of {what}; lines: 95 % intervals")
+    values, bars = {}, {}
+    for name, f1 in scores.items():
+        values[name] = dict(zip(classes, f1.value.tolist(), strict=True))
+        bounds = zip(classes, f1.low.tolist(), f1.high.tolist(), strict=True)
+        bars[name] = {label: (low, high) for label, low, high in bounds if np.isfinite([low, high]).all()}
+    return f1_by_class(values, bars, label=label)
+
+
+def curve_figure(evaluations: Mapping[str, Evaluation], reference: LabelTable, threshold: float) -> Figure | None:
+    """Precision against recall of segments at every threshold, with a mark at one; None without probabilities."""
+    curves = {}
+    for name, evaluation in evaluations.items():
+        if evaluation.dynamic_counts is not None and evaluation.probabilities():
+            curve = segment_curve(evaluation, reference)
+            if curve.n_ref:
+                curves[name] = curve
+    return precision_recall(curves, threshold) if curves else None

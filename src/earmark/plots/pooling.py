@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -17,26 +18,22 @@ from earmark.pooling import Pool, active_share_to_alpha, create_pool, weight_bou
 __all__ = ["alpha_against_share", "responsibilities", "weight_bounds_by_size"]
 
 
+@mpl.rc_context(STYLE)
 def responsibilities(p: ArrayLike = (0.1, 0.25, 0.9, 0.65, 0.3, 0.1, 0.15, 0.05), alpha: float = 5.0) -> Figure:
     """Fig. 1: responsibility of each frame of one bag under max, mean and soft-max pooling, and under auto-pooling.
 
-    Parameters
-    ----------
-    p : (frames,), in [0, 1]
-    alpha
-        Of auto-pooling, in the fourth panel.
+    p is (frames,), in [0, 1]; alpha is that of auto-pooling.
     """
     x = np.asarray(p, dtype=np.float32)
     bag = torch.as_tensor(x).reshape(1, -1, 1)
     panels: list[tuple[str, Pool]] = [(name, create_pool(name, 1)) for name in ("max", "mean", "softmax")]
     panels.append((rf"auto, $\alpha$ = {alpha:g}", create_pool("auto", 1, alpha=alpha)))
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(7.2, 2.3))
-        for axes, (title, pool) in zip(figure.subplots(1, len(panels), sharey=True), panels, strict=True):
-            with torch.no_grad():
-                _draw_bag(axes, x, pool.weights(bag).flatten().numpy(), pool(bag).item())
-            axes.set_title(title)
-        figure.axes[0].set_ylabel("frame probability p", y=0.78)
+    figure = Figure(figsize=(7.2, 2.3))
+    for axes, (title, pool) in zip(figure.subplots(1, len(panels), sharey=True), panels, strict=True):
+        with torch.no_grad():
+            _draw_bag(axes, x, pool.weights(bag).flatten().numpy(), pool(bag).item())
+        axes.set_title(title)
+    figure.axes[0].set_ylabel("frame probability p", y=0.78)
     return figure
 
 
@@ -54,6 +51,7 @@ def _draw_bag(axes: Axes, p: np.ndarray, w: np.ndarray, P: float) -> None:
     axes.spines["left"].set_bounds(0, 1)
 
 
+@mpl.rc_context(STYLE)
 def weight_bounds_by_size(sizes: ArrayLike = (2, 1000), alphas: Sequence[float] = (1.0, 3.2, 6.0)) -> Figure:
     """Fig. 2: smallest and largest weight of one instance against the size of the bag, Eqs. (7) and (9).
 
@@ -62,22 +60,21 @@ def weight_bounds_by_size(sizes: ArrayLike = (2, 1000), alphas: Sequence[float] 
     low_m, high_m = np.asarray(sizes, dtype=float)
     m = np.geomspace(low_m, high_m, 200)
     names = ["sky", "green", "orange", "purple"]
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(4.8, 2.6))
-        axes = figure.subplots()
-        for alpha, name in reversed(list(zip(alphas, names, strict=False))):
-            low, high = weight_bounds(alpha, m)
-            label = rf"$\alpha$ = {alpha:g}" + (" (soft-max)" if alpha == 1 else "")
-            tint = tuple(1 - 0.45 * (1 - c) for c in mpl.colors.to_rgb(COLOURS[name]))
-            axes.fill_between(m, low, high, color=tint, lw=0, label=label)
-            axes.plot(m, high, color=COLOURS[name], lw=0.9)
-            axes.plot(m, low, color=COLOURS[name], lw=0.9)
-        axes.plot(m, 1 / m, color="black", lw=1.2, label="1/m (mean)")
-        axes.set(xscale="log", yscale="log", xlabel="bag size m", ylabel="weight of one instance", ylim=(1e-5, 1.5))
-        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+    figure = Figure(figsize=(4.8, 2.6))
+    axes = figure.subplots()
+    for alpha, name in reversed(list(zip(alphas, names, strict=False))):
+        low, high = weight_bounds(alpha, m)
+        label = rf"$\alpha$ = {alpha:g}" + (" (soft-max)" if alpha == 1 else "")
+        tint = tuple(1 - 0.45 * (1 - c) for c in mpl.colors.to_rgb(COLOURS[name]))
+        axes.fill_between(m, low, high, color=tint, lw=0, label=label)
+        axes.plot(m, np.stack([high, low], axis=1), color=COLOURS[name], lw=0.9)
+    axes.plot(m, 1 / m, color="black", lw=1.2, label="1/m (mean)")
+    axes.set(xscale="log", yscale="log", xlabel="bag size m", ylabel="weight of one instance", ylim=(1e-5, 1.5))
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure
 
 
+@mpl.rc_context(STYLE)
 def alpha_against_share(
     labels: Sequence[str], shares: ArrayLike, learned: Mapping[str, ArrayLike], bound: float | None = None
 ) -> Figure:
@@ -86,44 +83,34 @@ def alpha_against_share(
     Parameters
     ----------
     labels : (classes,)
-    shares : (classes,), in (0, 1)
-        Mean share of a positive bag that is active.
+    shares : (classes,), mean share of a positive bag that is active
     learned : name of the operator -> (classes,)
-    bound
-        Of CAP, drawn as a line.
+    bound : of CAP, drawn as a line
     """
     x = np.asarray(shares, dtype=float)
     line = np.geomspace(x.min() * 0.7, 0.97, 200)
     markers = zip("os^Dv", ("blue", "vermilion", "green", "purple", "orange"), strict=True)
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(5.2, 3.2))
-        axes = figure.subplots()
-        own = r"$\ln(1/share - 1)$: turns at the event's own length"
-        axes.plot(100 * line, active_share_to_alpha(line), color=COLOURS["grey"], ls="--", label=own)
-        if bound is not None:
-            axes.axhline(bound, color=COLOURS["grey"], lw=0.9, ls=":", label="bound of cap")
-        for i, ((name, alpha), (marker, colour)) in enumerate(zip(learned.items(), markers, strict=False)):
-            aside = 1.03 ** (i - (len(learned) - 1) / 2)  # keeps equal alphas apart
-            axes.plot(100 * x * aside, np.asarray(alpha), marker, color=COLOURS[colour], ms=5, label=name)
-        top = max(float(np.max(np.asarray(a))) for a in learned.values())
-        is_crowded = len(labels) > 6
-        for label, share in zip(labels, x, strict=True):
-            axes.annotate(
-                readable(label),
-                (100 * share, top),
-                xytext=(0, 8),
-                textcoords="offset points",
-                ha="left" if is_crowded else "center",
-                rotation=45 if is_crowded else 0,
-                rotation_mode="anchor",
-                fontsize=7.5,
-            )
-        axes.axhline(0, color="#BBBBBB", lw=0.8)
-        axes.set(xscale="log", xlabel="share of the bag its events fill (%)", ylabel=r"learned $\alpha$")
-        span = top - axes.get_ylim()[0]
-        axes.set_ylim(top=top + (0.35 * span if is_crowded else 0.9))
-        ticks = [2, 5, 10, 20, 50, 100]
-        axes.set_xticks(ticks, [str(t) for t in ticks])
-        axes.minorticks_off()
-        axes.legend(loc="lower left")
+    figure = Figure(figsize=(5.2, 3.2))
+    axes = figure.subplots()
+    own = r"$\ln(1/share - 1)$: turns at the event's own length"
+    axes.plot(100 * line, active_share_to_alpha(line), color=COLOURS["grey"], ls="--", label=own)
+    if bound is not None:
+        axes.axhline(bound, color=COLOURS["grey"], lw=0.9, ls=":", label="bound of cap")
+    for i, ((name, alpha), (marker, colour)) in enumerate(zip(learned.items(), markers, strict=False)):
+        aside = 1.03 ** (i - (len(learned) - 1) / 2)  # keeps equal alphas apart
+        axes.plot(100 * x * aside, np.asarray(alpha), marker, color=COLOURS[colour], ms=5, label=name)
+    top = max(float(np.max(np.asarray(a))) for a in learned.values())
+    is_crowded = len(labels) > 6
+    angle: dict[str, Any] = {"ha": "left", "rotation": 45} if is_crowded else {"ha": "center"}
+    angle |= {"rotation_mode": "anchor", "xytext": (0, 8), "textcoords": "offset points"}
+    for label, share in zip(labels, x, strict=True):
+        axes.annotate(readable(label), (100 * share, top), fontsize=7.5, **angle)
+    axes.axhline(0, color="#BBBBBB", lw=0.8)
+    axes.set(xscale="log", xlabel="share of the bag its events fill (%)", ylabel=r"learned $\alpha$")
+    span = top - axes.get_ylim()[0]
+    axes.set_ylim(top=top + (0.35 * span if is_crowded else 0.9))
+    ticks = [2, 5, 10, 20, 50, 100]
+    axes.set_xticks(ticks, [str(t) for t in ticks])
+    axes.minorticks_off()
+    axes.legend(loc="lower left")
     return figure

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from earmark.annotations import Label
 from earmark.errors import ArgumentError, DataError
 from earmark.features import FeatureConfig
-from earmark.plots.clip import clip_figure, log_mel, within
+from earmark.plots.clip import clip_figure, likelihood_array, log_mel, within
 from earmark.plots.style import PAGE, STYLE
 
 __all__ = ["clock_time", "recording_figure"]
@@ -42,24 +42,16 @@ def recording_figure(
 
     Parameters
     ----------
-    samples : (samples,), mono
-        Of the excerpt.
-    likelihoods : (frames, classes), in [0, 1]
-        The first frame begins with the excerpt.
-    events
-        Of the recording; those outside the excerpt are ignored.
-    p_hop
-        Seconds between frames of likelihoods.
-    onset
-        Of the excerpt in the recording, in seconds.
-    most
-        Number of classes shown, those with the highest likelihoods.
+    samples : (samples,), of the excerpt
+    likelihoods : (frames, classes), in [0, 1]; the first frame begins with the excerpt
+    events : of the recording; those outside the excerpt are ignored
+    p_hop : seconds between frames of likelihoods
+    onset : of the excerpt in the recording, in seconds
+    most : number of classes shown, those with the highest likelihoods
     """
-    x, p = np.asarray(samples, np.float32), np.asarray(likelihoods)
+    x, p = np.asarray(samples, np.float32), likelihood_array("likelihoods", likelihoods, len(classes))
     if x.ndim != 1 or not len(x):
         raise DataError(f"samples: expected one dimension and at least one sample, got an array of shape {x.shape}")
-    if p.ndim != 2 or p.shape[1] != len(classes) or not len(p):
-        raise DataError(f"likelihoods: expected (frames, {len(classes)} classes), got an array of shape {p.shape}")
     config = _spectrogram_config(rate)
     duration = len(x) / rate
     shown = np.sort(np.argsort(-p.max(axis=0), kind="stable")[:most])

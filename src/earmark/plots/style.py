@@ -1,18 +1,20 @@
-"""Shared by all figures: colours, sizes, markers of models, and `save`."""
+"""Shared by all figures: colours, sizes, markers of models, rows of classes, legends, and `save`."""
 
 from __future__ import annotations
 
+import math
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import matplotlib as mpl
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from earmark.files import make_folder, written_whole
 
-__all__ = ["COLOURS", "COLUMN", "PAGE", "STYLE", "Look", "looks", "readable", "save"]
+__all__ = ["COLOURS", "COLUMN", "PAGE", "STYLE", "Look", "legend_above", "looks", "name_rows", "readable", "save"]
 
 COLUMN, PAGE = 3.5, 7.2  # inches: widths of one column and of both
 
@@ -103,6 +105,20 @@ def readable(label: str, width: int = 20) -> str:
     ('children playing', 'Fire engine, fire\\ntruck (siren)')
     """
     return textwrap.fill(label.replace("_", " "), width).replace("$", r"\$")
+
+
+def name_rows(axes: Axes, classes: Sequence[str], width: int = 20, **text: Any) -> None:
+    """Name the rows of axes that have one per class, the first at the bottom."""
+    axes.set_yticks(range(len(classes)), [readable(label, width) for label in classes], **text)
+    axes.set_ylim(-0.5, len(classes) - 0.5)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="y", visible=False)
+
+
+def legend_above(figure: Figure, entries: int, most: int = 3) -> None:
+    """A legend above the axes, in lines of similar length with at most `most` entries."""
+    columns = math.ceil(entries / math.ceil(entries / most))
+    figure.legend(loc="outside upper center", ncols=columns, handlelength=1.5, handletextpad=0.4, columnspacing=1.2)
 
 
 def save(figure: Figure, path: Path) -> list[Path]:

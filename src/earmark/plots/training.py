@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -17,30 +17,32 @@ from earmark.plots.style import COLOURS, STYLE, readable
 
 __all__ = ["learning_curves"]
 
+Floats = npt.NDArray[np.float64]
 
+
+@mpl.rc_context(STYLE)
 def learning_curves(log: Path, classes: Sequence[str]) -> Figure:
     """Loss, validation scores, and alpha of each class if the operator has one, by epoch; from a run's `log.jsonl`."""
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     epochs = [line["epoch"] for line in lines]
     alphas = np.array([line["alpha"] for line in lines], float) if lines and lines[0]["alpha"] else None
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(7.0, 2.6) if alphas is None else (7.0, 4.6))
-        rows = figure.subplots(1 if alphas is None else 2, 2, squeeze=False)
-        loss, scores = rows[0]
-        loss.plot(epochs, [line["loss"] for line in lines], color=COLOURS["blue"], label="training")
-        loss.plot(epochs, [line["validation"]["loss"] for line in lines], color=COLOURS["orange"], label="validation")
-        for name, colour in (("accuracy", "green"), ("f1", "purple")):
-            scores.plot(epochs, [line["validation"][name] for line in lines], color=COLOURS[colour], label=name)
-        best = [line["epoch"] for line in lines if line["best"]]
-        for axes, title in ((loss, "loss"), (scores, "validation scores")):
-            if best:
-                _mark_best(axes, best[-1])
-            axes.set(title=title, xlabel="epoch")
-            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-            axes.legend()
-        scores.set_ylim(0, 1)
-        if alphas is not None:
-            _alpha_curves(rows[1], epochs, alphas, classes, best[-1] if best else None)
+    figure = Figure(figsize=(7.0, 2.6) if alphas is None else (7.0, 4.6))
+    rows = figure.subplots(1 if alphas is None else 2, 2, squeeze=False)
+    loss, scores = rows[0]
+    loss.plot(epochs, [line["loss"] for line in lines], color=COLOURS["blue"], label="training")
+    loss.plot(epochs, [line["validation"]["loss"] for line in lines], color=COLOURS["orange"], label="validation")
+    for name, colour in (("accuracy", "green"), ("f1", "purple")):
+        scores.plot(epochs, [line["validation"][name] for line in lines], color=COLOURS[colour], label=name)
+    best = [line["epoch"] for line in lines if line["best"]]
+    for axes, title in ((loss, "loss"), (scores, "validation scores")):
+        if best:
+            _mark_best(axes, best[-1])
+        axes.set(title=title, xlabel="epoch")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.legend()
+    scores.set_ylim(0, 1)
+    if alphas is not None:
+        _alpha_curves(rows[1], epochs, alphas, classes, best[-1] if best else None)
     return figure
 
 
@@ -49,7 +51,7 @@ def _mark_best(axes: Axes, epoch: int) -> None:
 
 
 def _alpha_curves(
-    row: Sequence[Axes], epochs: Sequence[int], alphas: Any, classes: Sequence[str], best: int | None
+    row: Sequence[Axes], epochs: list[int], alphas: Floats, classes: Sequence[str], best: int | None
 ) -> None:
     """Alpha by epoch on the left, and that of the saved model on the right, in the same order and colours."""
     over_time, kept = row

@@ -48,19 +48,14 @@ class Recording:
 
 @dataclass(frozen=True)
 class Activity:
-    """Counts of events in rows and columns, and the amount of audio.
-
-    Attributes
-    ----------
-    rows, columns : names
-    counts : (rows, columns)
-    seconds : (rows, columns) or (columns,), of audio
-    """
+    """Counts of events in rows and columns, and the amount of audio."""
 
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     counts: Ints
+    """(rows, columns)"""
     seconds: Floats
+    """Of audio: (rows, columns) or (columns,)"""
 
     @property
     def rates(self) -> Floats:
@@ -104,9 +99,8 @@ def by_position(recordings: Sequence[Recording], events: Events, classes: Sequen
     counts = np.zeros((len(classes), n), np.int64)
     np.add.at(counts, (events["label"], np.minimum(events["onset"] // width, n - 1).astype(int)), 1)
     starts = np.arange(n) * float(width)
-    seconds = np.zeros(n)
-    for recording in recordings:
-        seconds += np.clip(recording.duration - starts, 0, width)
+    durations = np.array([recording.duration for recording in recordings])
+    seconds = np.clip(durations[:, None] - starts, 0, width).sum(axis=0)
     return Activity(tuple(classes), tuple(_position(start, width) for start in starts), counts, seconds)
 
 
@@ -117,30 +111,25 @@ def by_clock(recordings: Sequence[Recording], events: Events, classes: Sequence[
     together.
     """
     known, hours = _event_hours(recordings, events)
+    recorded, amounts = _recorded_hours(recordings)
     counts = np.zeros((len(classes), 24), np.int64)
     np.add.at(counts, (known["label"], hours % 24), 1)
-    seconds = np.zeros(24)
-    for hour, amount in _recorded_hours(recordings):
-        seconds[hour % 24] += amount
+    seconds = np.bincount(recorded % 24, amounts, 24)
     shown = _after_longest_gap(seconds > 0)
     return Activity(tuple(classes), tuple(f"{hour:02d}" for hour in shown), counts[:, shown], seconds[shown])
 
 
 def by_day(recordings: Sequence[Recording], events: Events) -> Activity:
     """All classes together, days (or months, if there are many days) by hours of the day."""
-    recorded = _recorded_hours(recordings)
+    recorded, amounts = _recorded_hours(recordings)
     _, hours = _event_hours(recordings, events)
-    days = sorted({hour // 24 for hour, _ in recorded} | set((hours // 24).tolist()))
-    names = {day: datetime.fromordinal(day).date().isoformat() for day in days}
-    if len(days) > _MOST_DAYS:
-        names = {day: name[:7] for day, name in names.items()}
-    rows = list(dict.fromkeys(names.values()))
-    row = {day: rows.index(name) for day, name in names.items()}
+    days = np.union1d(recorded // 24, hours // 24)
+    names = [datetime.fromordinal(day).date().isoformat()[: 10 if len(days) <= _MOST_DAYS else 7] for day in days]
+    rows, row_of_day = np.unique(names, return_inverse=True)
     counts, seconds = np.zeros((len(rows), 24), np.int64), np.zeros((len(rows), 24))
-    np.add.at(counts, (np.array([row[int(day)] for day in hours // 24], int), hours % 24), 1)
-    for hour, amount in recorded:
-        seconds[row[hour // 24], hour % 24] += amount
-    return Activity(tuple(rows), tuple(f"{hour:02d}" for hour in range(24)), counts, seconds)
+    np.add.at(counts, (row_of_day[np.searchsorted(days, hours // 24)], hours % 24), 1)
+    np.add.at(seconds, (row_of_day[np.searchsorted(days, recorded // 24)], recorded % 24), amounts)
+    return Activity(tuple(rows.tolist()), tuple(f"{hour:02d}" for hour in range(24)), counts, seconds)
 
 
 def lanes(events: Events, duration: float, parts: int) -> tuple[Ints, Ints]:
@@ -183,20 +172,17 @@ def _event_hours(recordings: Sequence[Recording], events: Events) -> tuple[Event
     return known, ((began[known["recording"]] + known["onset"]) // _HOUR).astype(np.int64)
 
 
-def _recorded_hours(recordings: Sequence[Recording]) -> list[tuple[int, float]]:
-    """Calendar hours that were recorded, with the seconds of each."""
-    pieces: list[tuple[int, float]] = []
+def _recorded_hours(recordings: Sequence[Recording]) -> tuple[Ints, Floats]:
+    """Calendar hours that were recorded, with repetitions, and the seconds of each."""
+    hours, amounts = [np.empty(0, np.int64)], [np.empty(0)]
     for recording in recordings:
-        if recording.began is None:
-            continue
-        start = _calendar_second(recording.began)
-        end = start + recording.duration
-        while start < end:
-            hour = int(start // _HOUR)
-            stop = min(end, (hour + 1) * _HOUR)
-            pieces.append((hour, stop - start))
-            start = stop
-    return pieces
+        if recording.began is not None:
+            start = _calendar_second(recording.began)
+            end = start + recording.duration
+            hour = np.arange(start // _HOUR, np.ceil(end / _HOUR), dtype=np.int64)
+            hours.append(hour)
+            amounts.append(np.minimum(end, (hour + 1) * _HOUR) - np.maximum(start, hour * _HOUR))
+    return np.concatenate(hours), np.concatenate(amounts)
 
 
 def _calendar_second(moment: datetime) -> float:

@@ -10,10 +10,12 @@ OUT/report.html, .md, .tex      all of it on one page
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -24,16 +26,15 @@ from earmark.errors import DataError, EarmarkError
 from earmark.evaluation.comparison import Comparison, Entry, compare_entries
 from earmark.evaluation.statistics import Interval
 from earmark.experiment.cells import changed_settings, data_of
-from earmark.experiment.grid import Cell, Grid
-from earmark.experiment.results import Row, by_system, describe_data, write_results
+from earmark.experiment.grid import Grid, Published
+from earmark.experiment.results import Row, by_fold, by_system, describe_data, write_results
 from earmark.features import FeatureConfig
 from earmark.files import make_folder
 from earmark.plots.clip import clip_figure, log_mel, within
+from earmark.plots.evaluation import class_figure
 from earmark.pooling import ConstrainedAutoPool, create_pool
 from earmark.progress import OnProgress, Progress, ignore_progress
-from earmark.reporting.figures import DESCRIPTIONS, class_figure
 from earmark.reporting.grid_tables import (
-    by_fold,
     evaluation_table,
     fold_table,
     mean_interval,
@@ -42,10 +43,9 @@ from earmark.reporting.grid_tables import (
 )
 from earmark.reporting.pages import fill_page, fill_text, inline_svg, write_tables, write_text
 from earmark.reporting.results import bag_frames, class_f1, dense_probabilities, learned_alphas
-from earmark.reporting.runs import write_report
+from earmark.reporting.runs import DESCRIPTIONS, write_report
 from earmark.settings import Settings
 from earmark.tables import Table
-from earmark.text import counted, first_few, listed, plural
 from earmark.timing import span_to_frames
 
 if TYPE_CHECKING:
@@ -64,21 +64,11 @@ _LONGEST = 30.0  # seconds shown of a clip
 
 
 def write_grid_report(
-    grid: Grid,
-    rows: Sequence[Row],
-    out: Path,
-    *,
-    command: str = "",
-    on_progress: OnProgress = ignore_progress,
+    grid: Grid, rows: Sequence[Row], out: Path, *, command: str = "", on_progress: OnProgress = ignore_progress
 ) -> list[Path]:
     """Write tables, figures and the page of finished runs; returns the files.
 
-    Parameters
-    ----------
-    rows
-        From `earmark.experiment.results.gather`. The page lists missing systems and runs.
-    command
-        The command that reproduces the results.
+    `rows` are from `earmark.experiment.results.gather`; `command` is the command that reproduces the results.
     """
     if not rows:
         raise DataError(f"{out}: no run of this grid is finished")
@@ -106,8 +96,11 @@ def write_grid_report(
         "verdict": first.verdict,
         "published": published,
         "others": [evaluation.table for evaluation in evaluations[1:]],
-        "differences": _differences(grid, rows, describe_data(grid, out)),
-        "has_authors": any(judging.reference == "authors" for judging in grid.judgements.values()),
+        "grid": grid,
+        "data": describe_data(grid, out),
+        "skipped": max(len(row.saved().scores.get("skipped") or ()) for row in rows),
+        "unfinished": _unfinished(grid, rows),
+        "changed": _changed(rows),
         "commands": [command] if command else [],
         "mistakes_note": "",
         "tables": {"models": first.table},
@@ -124,48 +117,38 @@ def write_grid_report(
 
 @dataclass(frozen=True)
 class _Evaluation:
-    """One evaluation of a grid's systems.
-
-    Attributes
-    ----------
-    intervals
-        Of dynamic F1, by system.
-    comparison
-        All systems, with tests among those trained without event times; None with folds, whose clips differ.
-    """
+    """One evaluation of a grid's systems."""
 
     name: str
     entries: tuple[Entry, ...]
     table: Table
     intervals: Mapping[str, tuple[float, float]]
+    """Of dynamic F1, by system."""
     comparison: Comparison | None = None
+    """All systems, with tests among those trained without event times; None with folds, whose clips differ."""
     verdict: str = ""
 
 
 def _evaluation(grid: Grid, rows: Sequence[Row], name: str) -> _Evaluation:
-    rows = [row for row in rows if row.judgement == name]
+    rows = [row for row in rows if row.evaluation == name]
     systems = by_system(sorted(rows, key=lambda row: not row.cell.is_weak))
-    entries = {system: Entry(system, tuple(row.saved() for row in own)) for system, own in systems.items()}
+    entries = tuple(Entry(system, tuple(row.saved() for row in own)) for system, own in systems.items())
     if grid.folds:
-        intervals = {system: mean_interval(by_fold(own, "dynamic_f1")) for system, own in systems.items()}
-        return _Evaluation(name, tuple(entries.values()), fold_table(grid, rows, name), intervals)
-    weak = [entries[system] for system, own in systems.items() if own[0].cell.is_weak]
-    strong = [entries[system] for system, own in systems.items() if not own[0].cell.is_weak]
+        intervals = {system: mean_interval([*by_fold(own, "dynamic_f1").values()]) for system, own in systems.items()}
+        return _Evaluation(name, entries, fold_table(grid, rows, name), intervals)
+    weak = [entry for entry in entries if systems[entry.name][0].cell.is_weak]
+    strong = [entry for entry in entries if not systems[entry.name][0].cell.is_weak]
     tested = compare_entries(weak or strong)
-    untested = None
+    comparison, untested = tested, None
     if weak and strong:
         best = next(entry for entry in weak if entry.name == tested.best)
         untested = compare_entries([best, *strong])
-    comparison = tested if untested is None else _joined(tested, untested)
-    values = {system: comparison.values[system].get("dynamic.f1") for system in entries}
-    return _Evaluation(
-        name,
-        tuple(entries.values()),
-        evaluation_table(tested, untested, name, grid.judgements[name]),
-        {system: (value.low, value.high) for system, value in values.items() if value is not None},
-        comparison,
-        fill_text("verdict.txt.j2", comparison=tested, untested=untested),
-    )
+        comparison = _joined(tested, untested)
+    f1 = {system: values["dynamic.f1"] for system, values in comparison.values.items() if "dynamic.f1" in values}
+    intervals = {system: (value.low, value.high) for system, value in f1.items()}
+    table = evaluation_table(tested, untested, name, grid.judgements[name])
+    verdict = fill_text("verdict.txt.j2", comparison=tested, untested=untested)
+    return _Evaluation(name, entries, table, intervals, comparison, verdict)
 
 
 def _joined(tested: Comparison, untested: Comparison) -> Comparison:
@@ -180,54 +163,32 @@ def _joined(tested: Comparison, untested: Comparison) -> Comparison:
     )
 
 
-def _differences(grid: Grid, rows: Sequence[Row], data: Mapping[str, Any]) -> list[str]:
-    """Differences from the paper, and from the grid's definition."""
-    lines = list(grid.notes)
-    if "clips" in data:
-        counts = ", ".join(f"{count:,} {split}" for split, count in data["clips"].items())
-        lines.append(f"Clips: {counts}{' (of the first split)' if grid.folds else ''}.")
-    if "soundscapes" in data:
-        bank = data["soundscapes"].get("bank", "")
-        lines.append(f"The audio is not the published one: it was made by `earmark synth` from the sound bank {bank}.")
-    skipped = max(len(row.saved().scores.get("skipped") or ()) for row in rows)
-    if skipped:
-        lines.append(f"{counted(skipped, 'clip')} could not be read and {plural(skipped, 'was', 'were')} skipped.")
-    return [*lines, *_missing(grid, rows), *_changed(rows)]
-
-
-def _missing(grid: Grid, rows: Iterable[Row]) -> list[str]:
-    """Unfinished cells, by system."""
+def _unfinished(grid: Grid, rows: Iterable[Row]) -> dict[str, tuple[int, int]]:
+    """Finished and planned runs of each system that has unfinished ones."""
     done = {row.cell.name for row in rows}
-    systems: dict[str, list[Cell]] = {}
+    finished, planned = Counter[str](), Counter[str]()
     for cell in grid.cells:
-        systems.setdefault(cell.system, []).append(cell)
-    missing = []
-    for system, cells in systems.items():
-        n_done = sum(cell.name in done for cell in cells)
-        if n_done < len(cells):
-            missing.append(f"{system} ({n_done} of {counted(len(cells), 'run')})")
-    return [f"Not finished: {listed(missing)}."] if missing else []
+        planned[cell.system] += 1
+        finished[cell.system] += cell.name in done
+    return {system: (finished[system], n) for system, n in planned.items() if finished[system] < n}
 
 
-def _changed(rows: Iterable[Row]) -> list[str]:
-    """Cells that were trained with settings other than the grid's, grouped by their changes."""
+def _changed(rows: Iterable[Row]) -> dict[str, list[str]]:
+    """Cells that were trained with settings other than the grid's, by their changes."""
     groups: dict[str, list[str]] = {}
     for cell, row in {row.cell.name: row for row in rows}.items():
         changes = changed_settings(row.folder.parent, row.cell)
         if changes:
             text = ", ".join(f"{key} {then} instead of {now}" for key, (then, now) in changes.items())
             groups.setdefault(text, []).append(cell)
-    return [f"Trained with settings other than the grid's: {first_few(own)} ({text})." for text, own in groups.items()]
+    return groups
 
 
 def _figures(grid: Grid, rows: Sequence[Row], evaluations: Sequence[_Evaluation]) -> dict[str, Figure]:
     """F1 and alpha by class of the first evaluation, F1 beside the published one, and figures of the data."""
     first = evaluations[0]
-    figures = {}
     f1 = {entry.name: _fold_f1(entry) if grid.folds else class_f1(entry) for entry in first.entries}
-    by_class = class_figure(f1, first.entries[0].evaluations[0].static_counts.classes)
-    if by_class is not None:
-        figures["classes"] = by_class
+    figures = {"classes": class_figure(f1, first.entries[0].evaluations[0].static_counts.classes)}
     alphas = learned_alphas(first.entries)
     if alphas:
         cells = {system: own[0].cell for system, own in by_system(rows).items()}
@@ -235,22 +196,13 @@ def _figures(grid: Grid, rows: Sequence[Row], evaluations: Sequence[_Evaluation]
         known = {name: bound for name, bound in bounds.items() if bound is not None}
         figures["alphas"] = plots.learned_alpha(alphas, known)
     if grid.published and any(evaluation.intervals for evaluation in evaluations):
-        figures["published"] = _published_figure(grid, rows, evaluations)
-    return figures | _data_figures(grid, first)
-
-
-def _data_figures(grid: Grid, evaluation: _Evaluation) -> dict[str, Figure]:
-    """Figs. 3 to 5 and 9 of the paper, if the data are available and have event times."""
-    try:
+        figures["published"] = _published_figure(grid.published, rows, evaluations)
+    with suppress(DataError):  # of the paper, Figs. 3 to 5 and 9, if the data are available
         collection = data_of(grid.source, 0 if grid.folds else None)
-    except DataError:
-        return {}
-    if not any(row.has_times for row in collection.labels):
-        return {}
-    settings = grid.cells[0].settings
-    figures = {"durations": plots.event_durations(collection.labels, clip_duration=settings.training.patch)}
-    example = _example(collection, evaluation, settings.features)
-    return figures if example is None else figures | {"example": example}
+        settings = grid.cells[0].settings
+        figures["durations"] = plots.event_durations(collection.labels, clip_duration=settings.training.patch)
+        figures["example"] = _example(collection, first, settings.features)
+    return {name: figure for name, figure in figures.items() if figure is not None}
 
 
 def _example(collection: Collection, evaluation: _Evaluation, features: FeatureConfig) -> Figure | None:
@@ -268,15 +220,10 @@ def _example(collection: Collection, evaluation: _Evaluation, features: FeatureC
     except EarmarkError:
         return None
     duration, hop = len(samples) / features.rate, float(saved.scores["grid"]["hop"])
-    return clip_figure(
-        log_mel(samples, features),
-        features,
-        within(labels.of(name), 0.0, duration),
-        {best: p[name][: span_to_frames(0.0, duration, hop)[1]]},
-        saved.scores["classes"],
-        duration=duration,
-        p_hop=hop,
-    )
+    times = {"duration": duration, "p_hop": hop}
+    reference, likelihoods = within(labels.of(name), 0.0, duration), p[name][: span_to_frames(0.0, duration, hop)[1]]
+    spectrogram = log_mel(samples, features)
+    return clip_figure(spectrogram, features, reference, {best: likelihoods}, saved.scores["classes"], **times)
 
 
 def _fold_f1(entry: Entry) -> Interval:
@@ -302,16 +249,14 @@ def _alpha_bound(settings: Settings, n_classes: int) -> float | None:
     return bounds.pop() if len(bounds) == 1 else None
 
 
-def _published_figure(grid: Grid, rows: Sequence[Row], evaluations: Sequence[_Evaluation]) -> Figure:
+def _published_figure(published: Published, rows: Sequence[Row], evaluations: Sequence[_Evaluation]) -> Figure:
     """F1 of each published system: the paper's, ours evaluated like the paper's, then our other evaluations."""
-    published = grid.published
-    assert published is not None
-    systems = by_system(row for row in rows if row.judgement == published.judgement)
+    systems = by_system(row for row in rows if row.evaluation == published.judgement)
     paper = {name: published.scores.get(own[0].cell.system) for name, own in systems.items()}
     values = {published.table: {name: float(scores[3]) for name, scores in paper.items() if scores is not None}}
     bars = {}
     for evaluation in sorted(evaluations, key=lambda evaluation: evaluation.name != published.judgement):
-        ours = by_system(row for row in rows if row.judgement == evaluation.name)
+        ours = by_system(row for row in rows if row.evaluation == evaluation.name)
         name, intervals = f"ours, {evaluation.name}", evaluation.intervals
         values[name] = {system: mean_scores(ours[system])["dynamic_f1"] for system in values[published.table]}
         bars[name] = {system: intervals[system] for system in values[name] if np.isfinite(intervals[system]).all()}

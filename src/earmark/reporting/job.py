@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 
 from earmark.detection.ledger import Ledger
@@ -41,48 +42,29 @@ _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"  # the last means 35 or more
 
 @dataclass(frozen=True)
 class Job:
-    """A detection job, as far as its report needs it.
-
-    Attributes
-    ----------
-    name
-        Title of the page.
-    classes
-        Of the model, in its order.
-    recordings
-        Those that are done.
-    events
-        Of these recordings, with the fields of `earmark.reporting.activity.EVENT`.
-    failed : (file, reason)
-    pending
-        Number of recordings that are neither done nor failed.
-    settings
-        Settings of the job, by name.
-    """
+    """A detection job, as far as its report needs it."""
 
     name: str
+    """Title of the page."""
     classes: tuple[str, ...]
     recordings: tuple[Recording, ...]
+    """Those that are done."""
     events: Events
+    """Of these recordings, with the fields of `earmark.reporting.activity.EVENT`."""
     failed: tuple[tuple[str, str], ...] = ()
+    """File and reason."""
     pending: int = 0
+    """Number of recordings that are neither done nor failed."""
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-def write_job_report(folder: Path, out: Path | None = None, *, figures: Iterable[Path] = ()) -> Path:
-    """Write the report of a detection job, which may still be running.
+def write_job_report(folder: Path, *, figures: Iterable[Path] = ()) -> Path:
+    """Write `report.html` to the folder of a detection job, which may still be running.
 
-    Parameters
-    ----------
-    folder
-        Output folder of the job, with `ledger.sqlite` and `job.json`.
-    out
-        The HTML file; by default `report.html` in the folder.
-    figures
-        PNG files to include: see `earmark.reporting.stretches`.
+    `figures` are PNG files to include: see `earmark.reporting.stretches`.
     """
     page = render_job(read_job(folder), [(path.stem, path.read_bytes()) for path in figures])
-    return write_text(folder / "report.html" if out is None else out, page)
+    return write_text(folder / "report.html", page)
 
 
 def read_job(folder: Path) -> Job:
@@ -112,8 +94,10 @@ def _event_rows(ledger: Ledger, recordings: Mapping[str, int], classes: dict[str
 
 
 def _read_settings(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
     try:
-        settings = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        settings = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise DataError(f"{path}: not JSON: {error}") from error
     if not isinstance(settings, dict):
@@ -187,7 +171,8 @@ def _timelines(job: Job) -> dict[str, Any]:
                 **(_in_parts(events, length, parts) if len(events) > few else {"each": _each(events)}),
             }
         )
-    embedded = _embedded({"classes": [printable(label) for label in job.classes], "recordings": timelines})
+    data = {"classes": [printable(label) for label in job.classes], "recordings": timelines}
+    embedded = htmlsafe_json_dumps(data, json_text, separators=(",", ":"))
     return {"timelines": embedded, "n_drawn": len(drawn), "n_busy": n_busy, "few": few, "parts": parts}
 
 
@@ -204,11 +189,3 @@ def _each(events: Events) -> dict[int, list[int]]:
     columns = (100 * events["onset"], 100 * (events["offset"] - events["onset"]), 100 * events["confidence"])
     numbers = np.round(np.stack(columns, axis=1)).astype(int)
     return {int(c): numbers[events["label"] == c].ravel().tolist() for c in np.unique(events["label"])}
-
-
-def _embedded(data: object) -> Markup:
-    """JSON that is safe inside a script element, whatever its strings contain."""
-    text = json_text(data, separators=(",", ":"))
-    for character in "<>&":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return Markup(text)

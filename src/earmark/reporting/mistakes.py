@@ -7,14 +7,14 @@ Classes that the reference leaves unknown count as neither.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from earmark.annotations import Label, LabelTable
+from earmark.annotations import LabelTable
 from earmark.datasets import Clip
 from earmark.features import FeatureConfig
 from earmark.plots.clip import clip_figure, log_mel, within
@@ -29,6 +29,7 @@ _MARGIN = 1.0  # seconds of audio before and after a mistake
 _LONGEST_AUDIO = 8.0  # seconds
 _LONGEST_IMAGE = 30.0  # seconds
 _MOST_CLASSES = 6  # in an image
+_MOST = 3  # mistakes of each kind
 
 
 @dataclass(frozen=True)
@@ -43,10 +44,8 @@ class Mistake:
     is_miss: bool
 
 
-def worst_mistakes(
-    reference: LabelTable, estimate: LabelTable, p: Mapping[str, Floats], hop: float, *, most: int = 3
-) -> list[Mistake]:
-    """The worst false alarms, then the worst misses: `most` of each kind, at most one per class.
+def worst_mistakes(reference: LabelTable, estimate: LabelTable, p: Mapping[str, Floats], hop: float) -> list[Mistake]:
+    """The worst false alarms, then the worst misses: three of each kind, at most one per class.
 
     Parameters
     ----------
@@ -70,35 +69,28 @@ def worst_mistakes(
             [row for row in table.of(name) if row.present and row.has_times] for table in (reference, estimate)
         )
         timed = {row.label for row in truth}
-        for row in _without_overlap(detected, truth):
-            if row.label in timed or reference.presence(name, row.label) is False:
-                alarms.append(_mistake(row, reference, values, hop, is_miss=False))
-        misses += [_mistake(row, reference, values, hop, is_miss=True) for row in _without_overlap(truth, detected)]
+        for rows, others in ((detected, truth), (truth, detected)):
+            for row in rows:
+                onset, offset = row.onset or 0.0, row.offset or 0.0
+                if any(
+                    row.label == o.label and onset < (o.offset or 0.0) and (o.onset or 0.0) < offset for o in others
+                ):
+                    continue
+                first, last = span_to_frames(onset, offset, hop)
+                highest = values[min(first, len(values) - 1) : last, reference.classes.index(row.label)].max()
+                mistake = Mistake(name, row.label, onset, offset, float(highest), is_miss=rows is truth)
+                if mistake.is_miss:
+                    misses.append(mistake)
+                elif row.label in timed or reference.presence(name, row.label) is False:
+                    alarms.append(mistake)
     alarms.sort(key=lambda m: (-m.p, m.onset - m.offset))  # of equals, the longer first
     misses.sort(key=lambda m: (m.p, m.onset - m.offset))
-    return [*_one_per_class(alarms)[:most], *_one_per_class(misses)[:most]]
+    return [*_one_per_class(alarms), *_one_per_class(misses)]
 
 
-def _without_overlap(rows: list[Label], others: list[Label]) -> list[Label]:
-    return [row for row in rows if not any(row.label == other.label and _overlap(row, other) for other in others)]
-
-
-def _overlap(a: Label, b: Label) -> bool:
-    return (a.onset or 0.0) < (b.offset or 0.0) and (b.onset or 0.0) < (a.offset or 0.0)
-
-
-def _mistake(row: Label, reference: LabelTable, values: Floats, hop: float, *, is_miss: bool) -> Mistake:
-    onset, offset = row.onset or 0.0, row.offset or 0.0
-    first, last = span_to_frames(onset, offset, hop)
-    p = values[min(first, len(values) - 1) : last, reference.classes.index(row.label)]
-    return Mistake(row.filename, row.label, onset, offset, float(p.max()), is_miss)
-
-
-def _one_per_class(mistakes: Iterable[Mistake]) -> list[Mistake]:
-    first: dict[str, Mistake] = {}
-    for mistake in mistakes:
-        first.setdefault(mistake.label, mistake)
-    return list(first.values())
+def _one_per_class(mistakes: list[Mistake]) -> list[Mistake]:
+    first = {mistake.label: mistake for mistake in reversed(mistakes)}
+    return [mistake for mistake in mistakes if first[mistake.label] is mistake][:_MOST]
 
 
 def show_mistake(
@@ -118,8 +110,7 @@ def show_mistake(
     end = len(samples) / features.rate
     onset = max(0.0, min(mistake.onset - _MARGIN, end - 2 * _MARGIN))
     offset = min(end, max(onset + 2 * _MARGIN, min(mistake.offset + _MARGIN, onset + _LONGEST_AUDIO)))
-    middle = (onset + offset) / 2
-    begin = max(0.0, min(middle - _LONGEST_IMAGE / 2, end - _LONGEST_IMAGE))
+    begin = max(0.0, min((onset + offset - _LONGEST_IMAGE) / 2, end - _LONGEST_IMAGE))
     first = time_to_frame(begin, features.hop)
     begin, stop = first * features.hop, min(end, begin + _LONGEST_IMAGE)
     last = min(len(p), span_to_frames(begin, stop, features.hop)[1])

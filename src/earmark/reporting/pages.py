@@ -25,7 +25,7 @@ from markupsafe import Markup
 from earmark import audio
 from earmark.files import make_folder, written_whole
 from earmark.tables import Table, short_number
-from earmark.text import compact, counted, duration_text, listed, percent, plural, printable
+from earmark.text import compact, counted, duration_text, first_few, listed, percent, plural, printable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -55,7 +55,7 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals |= {"counted": counted, "listed": listed, "plural": plural}
+    environment.globals |= {"counted": counted, "first_few": first_few, "listed": listed, "plural": plural}
     for function in (compact, duration_text, percent, printable, short_number):
         environment.filters[function.__name__] = function
     return environment
@@ -74,8 +74,7 @@ def write_tables(
 ) -> list[Path]:
     """Write tables one below the other to `path`.md and `path`.tex, below an optional title and text."""
     markdown = [f"# {title}", text] if title else []
-    latex = [f"% {' '.join(title.split())}"] if title else []
-    latex.append("% needs: \\usepackage{booktabs}")
+    latex = [*([f"% {' '.join(title.split())}"] if title else []), "% needs: \\usepackage{booktabs}"]
     for table in tables:
         caption = f"## {table.caption}" if title else f"**{table.caption}**"
         markdown += [caption, table.to_markdown(intervals=True), table.note]
@@ -104,10 +103,10 @@ def inline_svg(figure: Figure, description: str) -> Markup:
     return opening + Markup(re.sub(r"\s*\n\s*", "\n", body))
 
 
-def inline_png(figure: Figure, *, dpi: int = 130) -> Markup:
+def inline_png(figure: Figure) -> Markup:
     """A figure as the `data:` URL of a PNG image."""
     file = io.BytesIO()
-    _draw(figure, file, {}, format="png", dpi=dpi)
+    _draw(figure, file, {}, format="png", dpi=130)
     return _data_url("image/png", file.getvalue())
 
 

@@ -1,7 +1,4 @@
-"""What a report needs from evaluated runs: their records, F1 by class, learned alpha, activity, probabilities.
-
-The report reads saved evaluations only here.
-"""
+"""What a report needs from evaluated runs: their records, F1 by class, learned alpha, activity, probabilities."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ import torch
 
 from earmark.annotations import LabelTable
 from earmark.checkpoint import read_model_info
-from earmark.counts import Counts, ratio
+from earmark.counts import ratio
 from earmark.errors import EarmarkError
 from earmark.evaluation.comparison import Entry
 from earmark.evaluation.result import Evaluation
@@ -48,28 +45,20 @@ _DEFAULTS = {"reference": "data", "segment": 1.0, "align": "middle", "threshold"
 
 @dataclass(frozen=True)
 class Run:
-    """An evaluated run with its records.
-
-    Attributes
-    ----------
-    system
-        Name of the system that the run is one seed of.
-    config
-        Text of its config.toml; empty if missing.
-    about
-        Metadata of its model file; empty if missing.
-    """
+    """An evaluated run with its records."""
 
     saved: Evaluation
     system: str
+    """Name of the system that the run is one seed of."""
     config: str
+    """Text of its config.toml; empty if missing."""
     about: Mapping[str, Any]
+    """Metadata of its model file; empty if missing."""
 
     @property
     def provenance(self) -> Mapping[str, Any]:
         """Where the weights come from."""
-        provenance: Mapping[str, Any] = self.about.get("provenance", {})
-        return provenance
+        return dict(self.about.get("provenance", {}))
 
     @property
     def data_name(self) -> str:
@@ -89,15 +78,16 @@ class Run:
 
 def read_run(saved: Evaluation, system: str) -> Run:
     """Read the configuration and the model's metadata, from beside the evaluation or from where the model is."""
-    model = Path(str(saved.scores.get("model") or ""))
-    folders = [saved.folder, *([model.parent] if model.name else [])]
-    about: Mapping[str, Any] = {}
-    for path in (saved.folder / "model.safetensors", model):
-        if not about and path.is_file():
+    beside = saved.folder / "model.safetensors"
+    config, about = "", {}
+    for model in (beside, Path(saved.scores.get("model") or beside)):
+        path = model.with_name("config.toml")
+        if not config and path.is_file():
+            config = path.read_text(encoding="utf-8", errors="replace")
+        if not about and model.is_file():
             with suppress(EarmarkError):  # a report of scores is possible without
-                about = read_model_info(path)
-    configs = [folder / "config.toml" for folder in folders if (folder / "config.toml").is_file()]
-    return Run(saved, system, configs[0].read_text(encoding="utf-8", errors="replace") if configs else "", about)
+                about = read_model_info(model)
+    return Run(saved, system, config, about)
 
 
 def commands(runs: Sequence[Run], out: Path) -> list[str]:
@@ -131,21 +121,15 @@ def class_f1(entry: Entry, *, level: float = 0.95) -> Interval:
 
     F1 of segments, or of clips if the reference has no times.
     """
-    seeds = [_same_clips(entry.evaluations[0], saved) for saved in entry.evaluations]
+    seeds = entry.counts("dynamic_counts") or entry.counts("static_counts")
+    for i, counts in enumerate(seeds):  # clips in the order of the first seed
+        place = {name: k for k, name in enumerate(counts.filenames)}
+        seeds[i] = counts.select([place[name] for name in seeds[0].filenames])
 
     def mean_f1(weights: Floats) -> Floats:
         return np.asarray(np.mean([ratio("f1", "per_class")(counts, weights) for counts in seeds], axis=0))
 
     return bootstrap(mean_f1, len(seeds[0].filenames), level=level)
-
-
-def _same_clips(first: Evaluation, other: Evaluation) -> Counts:
-    """Counts of `other` with clips in the order of `first`."""
-    ours, theirs = (s.static_counts if s.dynamic_counts is None else s.dynamic_counts for s in (first, other))
-    if ours.filenames == theirs.filenames:
-        return theirs
-    place = {name: i for i, name in enumerate(theirs.filenames)}
-    return theirs.select([place[name] for name in ours.filenames])
 
 
 def learned_alphas(entries: Sequence[Entry]) -> dict[str, dict[str, float]]:
@@ -160,11 +144,10 @@ def learned_alphas(entries: Sequence[Entry]) -> dict[str, dict[str, float]]:
 
 
 class FrameSize(NamedTuple):
-    """Size of an output frame, the shortest activity that a model can require."""
+    """Size of an output frame, in seconds and as a share of a clip: the shortest activity that a model can require."""
 
     seconds: float
     share: float
-    """Of a clip."""
 
 
 def frame_sizes(entries: Sequence[Entry]) -> dict[str, FrameSize]:
@@ -198,15 +181,17 @@ def active_shares(labels: LabelTable, durations: Mapping[str, float]) -> dict[st
     >>> active_shares(table, {"a.wav": 10.0, "b.wav": 10.0})
     {'dog': (1.5, 0.15)}
     """
-    active: dict[str, list[tuple[float, float]]] = {label: [] for label in labels.classes}
-    for name, duration in durations.items():
+    shares = np.zeros((len(durations), len(labels.classes)))
+    for i, (name, duration) in enumerate(durations.items()):
         frames = max(1, round(duration / _STEP))
-        shares = labels.frame_targets(name, frames, duration / frames).mean(0, dtype=np.float64)
-        for label, share in zip(labels.classes, shares.tolist(), strict=True):
-            if share > 0:  # neither absent nor NaN (no times)
-                active[label].append((share * duration, share))
-    means = {label: np.mean(values, axis=0).round(6).tolist() for label, values in active.items() if values}
-    return {label: (seconds, share) for label, (seconds, share) in means.items()}
+        shares[i] = labels.frame_targets(name, frames, duration / frames).mean(0, dtype=np.float64)
+    seconds = shares * np.array([*durations.values()])[:, None]
+    active = {}
+    for c, label in enumerate(labels.classes):
+        clips = shares[:, c] > 0  # neither absent nor NaN (no times)
+        if clips.any():
+            active[label] = (round(seconds[clips, c].mean(), 6), round(shares[clips, c].mean(), 6))
+    return active
 
 
 def dense_probabilities(saved: Evaluation) -> dict[str, npt.NDArray[np.floating[Any]]]:

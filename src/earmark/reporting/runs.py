@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from markupsafe import Markup
 
 from earmark import plots
@@ -22,19 +23,31 @@ from earmark.evaluation.references import fit_reference
 from earmark.evaluation.result import Evaluation
 from earmark.features import FeatureConfig
 from earmark.formats import read_labels
+from earmark.plots.evaluation import class_figure, curve_figure
 from earmark.progress import OnProgress, Progress, ignore_progress
-from earmark.reporting import figures, results
+from earmark.reporting import results
 from earmark.reporting.mistakes import show_mistake, worst_mistakes
 from earmark.reporting.pages import fill_page, fill_text, inline_svg, write_tables, write_text
 from earmark.reporting.results import Run
 from earmark.reporting.tables import alpha_table, class_table, required_activity
 from earmark.tables import Table
-from earmark.text import counted, listed
 
-__all__ = ["write_report"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["DESCRIPTIONS", "write_report"]
+
+DESCRIPTIONS = {
+    "classes": "F1 by class and model, with intervals",
+    "alphas": "Learned alpha by class and model",
+    "durations": "Active time of each class per clip",
+    "curves": "Precision against recall by model",
+    "example": "Output for one clip: spectrogram, reference, likelihoods",
+    "published": "F1 of each system beside the paper's",
+}
+"""What a figure shows, by its name, for screen readers."""
 
 _STEPS = 4  # of the work, for progress
-_FEW = 4  # names in a title
 
 
 def write_report(
@@ -63,32 +76,27 @@ def write_report(
     """
     if out.suffix.lower() not in (".html", ".htm"):
         raise ArgumentError(f"{out}: expected the name of an HTML file, ending in .html")
-    comparison = runs if isinstance(runs, Comparison) else _compare(runs)
+    comparison = runs if isinstance(runs, Comparison) else _compare(list(runs))
     records = [results.read_run(saved, entry.name) for entry in comparison.entries for saved in entry.evaluations]
     material = _open_material(records[0].saved, data)
     on_progress(Progress("report", 1, _STEPS, "steps"))
-    tables, drawings = _results(comparison, material)
+    values = _results(comparison, material)
     on_progress(Progress("report", 2, _STEPS, "steps"))
     mistakes, mistakes_note = _show_mistakes(comparison, records, material)
     on_progress(Progress("report", 3, _STEPS, "steps"))
-    extra = extra or {}
-    values = {
-        "title": title or _title(comparison),
+    values |= {
+        "title": title or fill_text("title.txt.j2", comparison=comparison),
         "comparison": comparison,
         "runs": records,
         "lead": fill_text("lead.txt.j2", comparison=comparison, runs=records),
         "verdict": fill_text("verdict.txt.j2", comparison=comparison, untested=None),
-        "notes": _notes(comparison, records),
         "learning": _learning_curves(records),
-        "threshold": figures.common_threshold(comparison.entries),
-        "example": _alpha_example(comparison, material),
         "mistakes": mistakes,
         "mistakes_note": mistakes_note,
         "commands": results.commands(records, out),
-        **extra,
-        "tables": {**tables, **extra.get("tables", {})},
-        "drawings": {**drawings, **extra.get("drawings", {})},
     }
+    for key, value in (extra or {}).items():
+        values[key] = {**values[key], **value} if key in ("tables", "drawings") else value
     written = [write_text(out, fill_page(template, **values))]
     shown = {"title": values["title"], "text": values["verdict"]}
     written += write_tables(out.with_suffix(""), values["tables"].values(), latex_intervals=False, **shown)
@@ -96,21 +104,9 @@ def write_report(
     return written
 
 
-def _notes(comparison: Comparison, runs: Sequence[Run]) -> list[str]:
-    notes = [*comparison.notes, *(str(note) for run in runs for note in run.saved.scores.get("notes") or ())]
-    return list(dict.fromkeys(notes))
-
-
-def _compare(runs: Iterable[Path | Entry]) -> Comparison:
-    given = list(runs)
-    entries = [item for item in given if isinstance(item, Entry)]
-    return compare_entries([*entries, *group_runs(item for item in given if isinstance(item, Path))])
-
-
-def _title(comparison: Comparison) -> str:
-    names = [entry.name for entry in comparison.entries]
-    systems = listed(names) if len(names) <= _FEW else counted(len(names), "model")
-    return f"{systems}, evaluated on {counted(comparison.clips, 'clip')}"
+def _compare(runs: Sequence[Path | Entry]) -> Comparison:
+    entries = [item for item in runs if isinstance(item, Entry)]
+    return compare_entries([*entries, *group_runs(item for item in runs if isinstance(item, Path))])
 
 
 @dataclass(frozen=True)
@@ -125,10 +121,6 @@ class _Material:
     durations: dict[str, float] = field(default_factory=dict)
     problem: str = ""
 
-    def activity(self) -> dict[str, tuple[float, float]]:
-        """Active time of classes; empty if unknown."""
-        return {} if self.labels is None else results.active_shares(self.labels, self.durations)
-
 
 def _open_material(saved: Evaluation, data: str | None) -> _Material:
     """The evaluated clips with their reference, or the reason why they are not available."""
@@ -140,7 +132,7 @@ def _open_material(saved: Evaluation, data: str | None) -> _Material:
         collection = open_data(source, scores.get("split"))
         kind = str(scores.get("reference", "data"))
         labels = collection.labels if kind in ("data", "authors") else read_labels(kind)
-        names = list(saved.static_counts.filenames)
+        names = saved.static_counts.filenames
         truth = reference = fit_reference(labels, names, scores["classes"]).table
         if kind == "authors":
             reference = fit_reference(authors_reference(labels), names, scores["classes"]).table
@@ -150,53 +142,63 @@ def _open_material(saved: Evaluation, data: str | None) -> _Material:
     return _Material(truth, reference, {clip.filename: clip for clip in collection.clips}, durations)
 
 
-def _results(comparison: Comparison, material: _Material) -> tuple[dict[str, Table], dict[str, Markup]]:
-    """Tables and figures of the page, by name."""
+def _results(comparison: Comparison, material: _Material) -> dict[str, Any]:
+    """Tables and figures of the page, by name; the threshold of its curves, and an example of a learned alpha."""
     entries = comparison.entries
     counts = entries[0].evaluations[0].static_counts
     score = "Segment F1" if comparison.statistic == "dynamic.f1" else "Clip F1"
     f1 = {entry.name: results.class_f1(entry, level=comparison.level) for entry in entries}
-    tables = {"models": comparison.table(), "classes": class_table(f1, counts, score)}
-    drawn = {"classes": figures.class_figure(f1, counts.classes)}
+    tables: dict[str, Table] = {"models": comparison.table(), "classes": class_table(f1, counts, score)}
+    drawn = {"classes": class_figure(f1, counts.classes)}
+    threshold, example = _common_threshold(entries), None
     alphas = results.learned_alphas(entries)
     if alphas:
-        tables["alphas"] = alpha_table(alphas, material.activity(), counts.classes, results.frame_sizes(entries))
+        frames = results.frame_sizes(entries)
+        activity = {} if material.labels is None else results.active_shares(material.labels, material.durations)
+        tables["alphas"] = alpha_table(alphas, activity, counts.classes, frames)
         drawn["alphas"] = plots.learned_alpha(alphas)
+        # the class with the greatest alpha, of the best system that has any
+        system = max(
+            alphas, key=lambda name: np.nan_to_num(comparison.values[name][comparison.statistic].value, nan=-1)
+        )
+        label = max(alphas[system], key=alphas[system].__getitem__)
+        alpha = alphas[system][label]
+        needs = required_activity(alpha, frames.get(system))
+        example = {"system": system, "label": label, "alpha": alpha, "needs": needs, "activity": activity.get(label)}
     if material.labels is not None and material.reference is not None:
-        drawn["durations"] = figures.duration_figure(material.labels, material.durations)
-        drawn["curves"] = figures.curve_figure(entries, material.reference, figures.common_threshold(entries))
-    return tables, {
-        name: inline_svg(figure, figures.DESCRIPTIONS[name]) for name, figure in drawn.items() if figure is not None
-    }
+        drawn["durations"] = _duration_figure(material.labels, material.durations)
+        first = {entry.name: entry.evaluations[0] for entry in entries}
+        drawn["curves"] = curve_figure(first, material.reference, threshold)
+    drawings = {name: inline_svg(figure, DESCRIPTIONS[name]) for name, figure in drawn.items() if figure is not None}
+    return {"tables": tables, "drawings": drawings, "threshold": threshold, "example": example}
+
+
+def _common_threshold(entries: Sequence[Entry]) -> float:
+    """The threshold of all systems if they share one, else 0.5."""
+    thresholds = [(entry.evaluations[0].scores.get("decoder") or {}).get("threshold") for entry in entries]
+    first = thresholds[0]
+    return float(first) if isinstance(first, int | float) and thresholds.count(first) == len(thresholds) else 0.5
+
+
+def _duration_figure(labels: LabelTable, durations: Mapping[str, float]) -> Figure | None:
+    """Active time of each class in each clip; None if the reference has no times."""
+    if not durations or not any(row.has_times for row in labels):
+        return None
+    lengths = np.array(list(durations.values()))
+    median = float(np.median(lengths))
+    is_uniform = (abs(lengths - median) < 0.01 * median).all()
+    return plots.event_durations(labels, clip_duration=round(median, 2) if is_uniform else None)
 
 
 def _learning_curves(runs: Sequence[Run]) -> dict[str, Markup]:
     """Learning curves by the system and folder of the run, for runs with a log."""
     drawings = {}
     for run in runs:
-        name = f"{run.system}: {run.saved.folder}"
-        figure = figures.learning_figure(run.saved.folder / "log.jsonl", run.saved.static_counts.classes)
-        if figure is not None:
+        name, log = f"{run.system}: {run.saved.folder}", run.saved.folder / "log.jsonl"
+        if log.is_file() and log.read_text().strip():
+            figure = plots.learning_curves(log, run.saved.static_counts.classes)
             drawings[name] = inline_svg(figure, f"Learning curves of {name}")
     return drawings
-
-
-def _alpha_example(comparison: Comparison, material: _Material) -> dict[str, Any] | None:
-    """The class with the greatest alpha, of the best system that has any."""
-    alphas = results.learned_alphas(comparison.entries)
-    if not alphas:
-        return None
-    value = {name: scores[comparison.statistic].value for name, scores in comparison.values.items()}
-    name = max(alphas, key=lambda name: value[name] if value[name] == value[name] else -1.0)
-    label = max(alphas[name], key=alphas[name].__getitem__)
-    frame = results.frame_sizes([entry for entry in comparison.entries if entry.name == name]).get(name)
-    return {
-        "system": name,
-        "label": label,
-        "alpha": alphas[name][label],
-        "needs": required_activity(alphas[name][label], frame),
-        "activity": material.activity().get(label),
-    }
 
 
 def _show_mistakes(

@@ -6,9 +6,10 @@ import math
 import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import reduce
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -43,18 +44,12 @@ _TIME = r"(?:(?:[0-9]+:)?[0-9]+:)?[0-9]+(?:\.[0-9]+)?"
 _SPAN = re.compile(rf"(?:(?P<name>.+)@)?(?P<onset>{_TIME})-(?P<offset>{_TIME})", re.S)
 
 
-@dataclass(frozen=True)
-class Stretch:
+class Stretch(NamedTuple):
     """A part of a processed recording; times in seconds."""
 
     entry: Entry
     onset: float
     offset: float
-
-    @property
-    def title(self) -> str:
-        """Title of the figure."""
-        return f"{self.entry.name}, {clock_time(self.onset)} to {clock_time(self.offset)}"
 
 
 def check_stretch(wanted: str) -> tuple[str | None, float, float] | None:
@@ -80,35 +75,19 @@ def check_stretch(wanted: str) -> tuple[str | None, float, float] | None:
 
 
 def check_stretches(wanted: Iterable[str], inputs: Sequence[Path], folder: Path) -> None:
-    """Check requests before a job runs: refuse recordings that it will not have, and times after their end.
-
-    Parameters
-    ----------
-    wanted
-        As for `choose_stretches`.
-    inputs, folder
-        Input files and folders of the job, and its output folder.
-    """
+    """Check requests before a job with these inputs runs: refuse unknown recordings, and times after their end."""
     named = [(text, asked) for text in wanted if (asked := check_stretch(text)) is not None]
     recordings = job_recordings(inputs, folder) if named else {}
-    if not recordings:
-        return  # nothing to check, or no recordings, which the job itself refuses
-    for text, (called, onset, _) in named:
+    for text, (called, onset, _) in named if recordings else []:  # a job without recordings is refused elsewhere
         name = _named(called, recordings)
         _check_onset(text, name, onset, audio.info(recordings[name]).duration)
 
 
 def choose_stretches(folder: Path, wanted: str) -> list[Stretch]:
-    """Resolve a request to stretches of a job's recordings.
+    """Resolve a request to stretches of the recordings of the job in a folder.
 
-    Parameters
-    ----------
-    folder
-        Output folder of the job.
-    wanted
-        "busiest": the busiest minute of each of the ten recordings with the most events. Or FILE@ONSET-OFFSET, with
-        times in seconds or as h:mm:ss, where FILE is the name of a recording or the end of it; optional if there is
-        only one.
+    "busiest" is the busiest minute of each of the ten recordings with the most events. In FILE@ONSET-OFFSET, FILE is
+    the name of a recording or the end of it, optional if there is only one, with times in seconds or as h:mm:ss.
     """
     asked = check_stretch(wanted)
     with Ledger(JobFolder(folder).ledger, read_only=True) as ledger:
@@ -126,21 +105,21 @@ def choose_stretches(folder: Path, wanted: str) -> list[Stretch]:
     return [Stretch(entry, onset, min(offset, duration))]
 
 
-def busiest(events: Sequence[Label], duration: float, length: float = _MINUTE) -> tuple[float, float]:
-    """Onset and offset of the stretch in which most events begin; the first of several.
+def busiest(events: Sequence[Label], duration: float) -> tuple[float, float]:
+    """Onset and offset of the minute in which most events begin; the first of several.
 
     >>> busiest([Label("a.wav", t, t + 1, "dog") for t in (5.0, 100.0, 110.0)], 600.0)
     (75.0, 135.0)
     """
     onsets = np.sort([row.onset for row in events if row.onset is not None])
-    if not len(onsets) or duration <= length:
-        return 0.0, min(length, duration)
-    within = np.searchsorted(onsets, onsets + length) - np.arange(len(onsets))
+    if not len(onsets) or duration <= _MINUTE:
+        return 0.0, min(_MINUTE, duration)
+    within = np.searchsorted(onsets, onsets + _MINUTE) - np.arange(len(onsets))
     first = int(within.argmax())
     last = onsets[first + within[first] - 1]
     # events in the middle; starts at a whole second
-    begin = math.floor(min(max(0.0, (onsets[first] + last - length) / 2), duration - length))
-    return float(begin), begin + length
+    begin = math.floor(min(max(0.0, (onsets[first] + last - _MINUTE) / 2), duration - _MINUTE))
+    return float(begin), begin + _MINUTE
 
 
 def figure_path(folder: Path, stretch: Stretch) -> Path:
@@ -163,9 +142,8 @@ def draw_stretches(folder: Path, scorer: Scorer, stretches: Sequence[Stretch]) -
         with Ledger(job.ledger, read_only=True) as ledger:
             events = ledger.events(stretch.entry.path)
         samples = audio.read(stretch.entry.path, rate=scorer.rate, onset=onset, offset=stretch.offset)
-        figure = recording_figure(
-            samples, scorer.rate, p, scorer.classes, events, p_hop=hop, onset=onset, title=stretch.title
-        )
+        title = f"{stretch.entry.name}, {clock_time(stretch.onset)} to {clock_time(stretch.offset)}"
+        figure = recording_figure(samples, scorer.rate, p, scorer.classes, events, p_hop=hop, onset=onset, title=title)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)  # emoji in file names
             drawn.append(save(figure, figure_path(folder, stretch))[0])
@@ -208,11 +186,5 @@ def _check_onset(wanted: str, name: str, onset: float, duration: float) -> None:
 
 
 def _seconds(text: str) -> float:
-    """
-    >>> _seconds("1:02:03.5"), _seconds("90")
-    (3723.5, 90.0)
-    """
-    total = 0.0
-    for part in text.split(":"):
-        total = 60 * total + float(part)
-    return total
+    """Seconds of a time such as 1:02:03.5 or 90."""
+    return reduce(lambda total, part: 60 * total + float(part), text.split(":"), 0.0)

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from earmark.pooling.bounds import alpha_to_active_share
 from earmark.tables import Cell, Column, Table, number_cell
 from earmark.text import percent
@@ -18,23 +16,13 @@ if TYPE_CHECKING:
     from earmark.evaluation.statistics import Interval
     from earmark.reporting.results import FrameSize
 
-__all__ = [
-    "alpha_table",
-    "class_table",
-    "required_activity",
-]
+__all__ = ["alpha_table", "class_table", "required_activity"]
 
 
 def class_table(scores: Mapping[str, Interval], counts: Counts, score: str) -> Table:
     """F1 of each class for each system, and the number of clips that contain it; the best of a row is bold.
 
-    Parameters
-    ----------
-    scores : system -> from `earmark.reporting.results.class_f1`
-    counts
-        Static counts of any of the systems.
-    score
-        Name of the score, as a heading.
+    `counts` are static counts of any of the systems; `score` is the name of the score, for headings.
     """
     columns = [Column("class", is_text=True), Column("clips"), *(Column(name, score) for name in scores)]
     rows = []
@@ -59,8 +47,7 @@ def alpha_table(
     Parameters
     ----------
     alphas : system -> class -> alpha
-    activity : class -> (seconds, share)
-        From `earmark.reporting.results.active_shares`; empty if unknown.
+    activity : class -> (seconds, share of the clip), where known
     frames : system -> size of an output frame, where known
     """
     columns = [Column("class", is_text=True)]
@@ -72,11 +59,13 @@ def alpha_table(
     for label in classes:
         cells = [Cell(label)]
         if activity:
-            seconds, share = activity.get(label, (np.nan, np.nan))
+            seconds, active = activity.get(label, (math.nan, math.nan))
             cells.append(Cell(f"{seconds:.2f}", seconds) if label in activity else number_cell(None))
-            cells.append(Cell(percent(share), share if math.isfinite(share) else None))
+            cells.append(replace(number_cell(active), text=percent(active)))
         for name, values in alphas.items():
-            cells += [Cell(f"{values[label]:.2f}", values[label]), _required_cell(values[label], frames.get(name))]
+            alpha, frame = values[label], frames.get(name)
+            share = max(float(alpha_to_active_share(alpha)), frame.share if frame else 0.0)
+            cells += [Cell(f"{alpha:.2f}", alpha), Cell(required_activity(alpha, frame), share)]
         rows.append(cells)
     note = "Needs: share of a clip that must be active, with certainty, for the clip to count as containing the class"
     note += "; values in seconds are one output frame, the minimum." if frames else "."
@@ -96,8 +85,3 @@ def required_activity(alpha: float, frame: FrameSize | None = None) -> str:
     if frame is None or share > frame.share:
         return percent(share)
     return f"{frame.seconds:.{1 if frame.seconds >= 0.1 else 2}f} s"
-
-
-def _required_cell(alpha: float, frame: FrameSize | None) -> Cell:
-    share = float(alpha_to_active_share(alpha))
-    return Cell(required_activity(alpha, frame), share if frame is None else max(share, frame.share))
