@@ -21,8 +21,8 @@ from earmark.files import json_text
 if TYPE_CHECKING:
     from earmark.annotations import Label
     from earmark.detection.detector import SoundDetector
+    from earmark.detection.job import JobReport
     from earmark.detection.spans import Executor
-    from earmark.detection.tally import JobReport
     from earmark.events import Decoder
 
 __all__ = ["detect"]
@@ -203,7 +203,7 @@ def _print_events(
         else:
             events[path] = decode_scores(result, decoder, names[path])
 
-    score_files(names, detector.scorer, LocalExecutor(detector.scorer, workers), handle=handle)
+    score_files(names, detector.scorer, LocalExecutor(detector.scorer, workers), on_result=handle)
     found = [event for path in names for event in events.get(path, ())]
     if as_json:
         rows = [{k: getattr(e, k) for k in ("filename", "onset", "offset", "label", "confidence")} for e in found]
