@@ -52,21 +52,15 @@ _MOST_ATTEMPTS = 2
 class JobOptions:
     """What a job is to do."""
 
-    formats: Sequence[str] = ("tsv",)
-    """Names of the formats of files per recording."""
-    decoder: Decoder | None = None
-    """How probabilities become events; a threshold of 0.5 by default."""
-    keep_scores: bool = False
-    """Whether to keep frame probabilities, so that other thresholds do not need another run."""
+    formats: Sequence[str] = ("tsv",)  # names of the formats of files per recording
+    decoder: Decoder | None = None  # how probabilities become events; a threshold of 0.5 by default
+    keep_scores: bool = False  # whether to keep frame probabilities, so that other thresholds do not need another run
     presence: float | None = None
     """Seconds over which probabilities are pooled for presence.csv; infinity for whole recordings. With None an
     existing file stays, with the recordings for which it is still valid."""
-    span: float = SPAN
-    """Seconds of audio, roughly, that are scored at once."""
-    retry: bool = False
-    """Whether to retry recordings that crashed the process twice."""
-    command: str | None = None
-    """The command line, for job.json."""
+    span: float = SPAN  # seconds of audio, roughly, that are scored at once
+    retry: bool = False  # whether to retry recordings that crashed the process twice
+    command: str | None = None  # the command line, for job.json
 
 
 @dataclass
@@ -74,32 +68,19 @@ class JobReport:
     """What a run of a job did."""
 
     out: str
-    files: int = 0
-    """Recordings that were given."""
-    done: int = 0
-    """Of these, scored in this run."""
-    redecoded: int = 0
-    """Of these, decoded again from kept scores, or written in other formats."""
-    kept: int = 0
-    """Of these, done before and not touched."""
-    failed: int = 0
-    """Of these, not readable: see failed.csv."""
-    first_failure: str | None = None
-    """One of these, with the reason."""
-    missing: int = 0
-    """Recordings of earlier runs that were removed since: left out of the tables."""
-    pending: int = 0
-    """Recordings of earlier runs that are not done yet: not in the tables."""
-    edited: int = 0
-    """Files that somebody edited or added: kept under another name, with `.edited` in it."""
-    events: int = 0
-    """Events in events.csv."""
-    presence: int | None = None
-    """Recordings in presence.csv; None if there is no such file."""
-    hours: float = 0.0
-    """Hours of audio scored in this run."""
-    seconds: float = 0.0
-    """Duration of this run."""
+    files: int = 0  # recordings that were given
+    done: int = 0  # of these, scored in this run
+    redecoded: int = 0  # of these, decoded again from kept scores, or written in other formats
+    kept: int = 0  # of these, done before and not touched
+    failed: int = 0  # of these, not readable: see failed.csv
+    first_failure: str | None = None  # one of these, with the reason
+    missing: int = 0  # recordings of earlier runs that were removed since: left out of the tables
+    pending: int = 0  # recordings of earlier runs that are not done yet: not in the tables
+    edited: int = 0  # files that somebody edited or added: kept under another name, with `.edited` in it
+    events: int = 0  # events in events.csv
+    presence: int | None = None  # recordings in presence.csv; None if there is no such file
+    hours: float = 0.0  # hours of audio scored in this run
+    seconds: float = 0.0  # duration of this run
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values."""

@@ -50,10 +50,8 @@ class Plan:
     """How a recording is cut."""
 
     spans: tuple[Span, ...]
-    frames: int
-    """Feature frames of the recording."""
-    duration: float
-    """In seconds."""
+    frames: int  # feature frames of the recording
+    duration: float  # seconds
 
 
 class Executor(Protocol):

@@ -187,11 +187,7 @@ class Stream:
 
     def merge(self, other: Stream) -> None:
         """Add all frames of another stream of the same pool. Associative: merge in any grouping."""
-        if (
-            not isinstance(other, Stream)
-            or type(other._pool) is not type(self._pool)
-            or not _same(self._pool, other._pool)
-        ):
+        if not isinstance(other, Stream) or not _same(self._pool, other._pool):
             raise ArgumentError("expected a stream of the same pool with the same parameters, got another")
         if other._state is None:
             return
@@ -204,8 +200,10 @@ class Stream:
 
 
 def _same(a: Pool, b: Pool) -> bool:
+    if type(a) is not type(b) or a.extra_repr() != b.extra_repr():
+        return False
     mine, theirs = a.state_dict(), b.state_dict()
-    return a.extra_repr() == b.extra_repr() and all(torch.equal(mine[k].cpu(), theirs[k].cpu()) for k in mine)
+    return all(torch.equal(mine[k].cpu(), theirs[k].cpu()) for k in mine)
 
 
 def _count(p: Tensor, mask: Tensor) -> Tensor:
