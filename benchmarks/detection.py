@@ -158,7 +158,7 @@ def on_cpu(seconds: int, rounds: int, blocks: list[float]) -> dict[str, float | 
             numbers[f"one core, blocks of {block:g} s, x real time"] = seconds / alone
         phases = {
             "decoding": lambda: list(audio.stream(path, block=scorer.block)),
-            **phases_of(detector, "cpu", scorer.block, half=False),
+            **phases_of(detector, "cpu", scorer.block),
         }
         for name, phase in phases.items():
             whole = seconds if name == "decoding" else scorer.block
@@ -175,17 +175,14 @@ def on_gpu(seconds: int, rounds: int, blocks: list[float]) -> dict[str, float | 
         "seconds of sound": seconds,
     }
     exact = np.concatenate(list(score_samples(TorchScorer(detector, device="cpu"), sound[: 60 * RATE])))
-    for half in (False, True):
-        scorer = TorchScorer(detector, device="cuda", half=half)
-        kind = "bfloat16" if half else "float32"
-        off = np.abs(np.concatenate(list(score_samples(scorer, sound[: 60 * RATE]))) - exact).max()
-        numbers[f"{kind}, largest difference from the CPU, 1e-6"] = 1e6 * float(off)
-        for block in [scorer.block, *blocks]:
-            alone = median(lambda block=block, scorer=scorer: list(score_samples(scorer, sound, block=block)), rounds)
-            numbers[f"{kind}, blocks of {block:g} s, x real time"] = seconds / alone
-        block = scorer.block
-        for name, phase in phases_of(detector, "cuda", block, half=half).items():
-            numbers[f"{kind}, {name} alone, x real time"] = block / median(phase, rounds)
+    scorer = TorchScorer(detector, device="cuda")
+    off = np.abs(np.concatenate(list(score_samples(scorer, sound[: 60 * RATE]))) - exact).max()
+    numbers["float32, largest difference from the CPU, 1e-6"] = 1e6 * float(off)
+    for block in [scorer.block, *blocks]:
+        alone = median(lambda block=block: list(score_samples(scorer, sound, block=block)), rounds)
+        numbers[f"float32, blocks of {block:g} s, x real time"] = seconds / alone
+    for name, phase in phases_of(detector, "cuda", scorer.block).items():
+        numbers[f"float32, {name} alone, x real time"] = scorer.block / median(phase, rounds)
     staged = torch.empty(round(scorer.block * RATE), pin_memory=True)
     part = torch.from_numpy(sound[: len(staged)])
 
@@ -198,16 +195,16 @@ def on_gpu(seconds: int, rounds: int, blocks: list[float]) -> dict[str, float | 
     return numbers
 
 
-def phases_of(detector: Detector, device: str, block: float, half: bool) -> dict[str, Callable[[], object]]:
+def phases_of(detector: Detector, device: str, block: float) -> dict[str, Callable[[], object]]:
     """Features, network, and convolutions without anything else, of one block."""
     logmel = LogMel(detector.features).to(device)
     x = torch.from_numpy(noise(round(block)))[None].to(device)
     assert isinstance(detector.network, CNN)
-    network = frozen(detector.network, half=half).to(device)
+    network = frozen(detector.network).to(device)
     assert isinstance(network, FrozenCNN)
     with torch.inference_mode():
         features = logmel(x)
-        inputs, z = [], features.to(network.dtype).unsqueeze(-1).permute(0, 3, 1, 2)
+        inputs, z = [], features.unsqueeze(-1).permute(0, 3, 1, 2)
         for layer in network.layers:
             inputs.append((layer, z))
             z = layer(z)

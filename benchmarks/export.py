@@ -40,7 +40,7 @@ def main() -> None:
     detector.network.norm0.running_mean.fill_(-40.0)  # about what features are, so that no probability is 0 or 1
     detector.network.norm0.running_var.fill_(400.0)
     logmel, torch_scorer = LogMel(features), TorchScorer(detector, device="cpu")
-    plain = export._Whole(detector)
+    plain = export._Exported(detector)
     plain.front = logmel
 
     def eager(x: np.ndarray) -> np.ndarray:
@@ -51,7 +51,7 @@ def main() -> None:
         "PyTorch, eager": eager,
         "TorchScorer": torch_scorer.score,
         "onnxruntime, DFT": session(plain, torch_scorer.least_samples),
-        "onnxruntime, products (as exported)": session(export._Whole(detector), torch_scorer.least_samples),
+        "onnxruntime, products (as exported)": session(export._Exported(detector), torch_scorer.least_samples),
     }
     blocks = np.random.default_rng(0).normal(0, 0.1, (SECONDS // BLOCK, BLOCK * features.rate)).astype(np.float32)
     seconds: dict[str, list[float]] = {name: [] for name in runs}
@@ -79,7 +79,7 @@ def main() -> None:
 def session(whole: torch.nn.Module, least: int):
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
-    content = export._converted(whole, least).SerializeToString()
+    content = export._convert(whole, least).SerializeToString()
     made = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     return lambda x: made.run(["dynamic"], {"samples": x[None]})[0][0]
 

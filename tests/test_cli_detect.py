@@ -276,10 +276,7 @@ def test_thresholds_of_a_file_go_by_the_names_of_its_classes(earmark, model, rec
     assert len(json.loads(out)["events"]) == 2
     code, out, err = found(["cat", "owl", "frog"])
     assert (code, out) == (2, "")
-    assert err == (
-        f"earmark: {tuned}: no thresholds for dog; tune them with this model: "
-        "earmark evaluate --tune-on\n"
-    )
+    assert err == (f"earmark: {tuned}: no thresholds for dog; tune them with this model: earmark evaluate --tune-on\n")
     code, _, err = found(["cat", "owl", "frog"], (0.9, 0.04, 0.9), "--live")
     assert (code, "none for dog" in err) == (2, True)
     code, _, err = found(["cat", "dog"])

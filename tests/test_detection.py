@@ -71,7 +71,7 @@ def test_samples_at_another_rate_are_resampled():
     ("call", "message"),
     [
         (lambda d: d.detect(np.zeros(100)), "samples need their rate"),
-        (lambda d: d.detect("x.wav", rate=8000), "rate is for samples"),
+        (lambda d: d.detect("x.wav", rate=8000), "rate is only for samples"),
         (lambda d: d.detect(np.zeros(0), rate=8000), "expected at least one sample"),
         (lambda d: d.detect("nowhere.wav"), "nowhere.wav: there is no such file"),
         (lambda d: d.detect([], workers=0), "workers: expected at least 1, got 0"),
@@ -95,7 +95,7 @@ def test_spans_cover_a_recording_once_and_change_nothing(sound):
     pieces = np.concatenate([score_span(scorer, span) for span in cut.spans])
     assert pieces.dtype == np.float32
     np.testing.assert_array_equal(pieces, score_span(scorer, whole.spans[0]))
-    with pytest.raises(ArgumentError, match="span must be a positive number"):
+    with pytest.raises(ArgumentError, match="span: expected a positive number"):
         plan(sound, scorer, span=0)
     with pytest.raises(DataError, match="stopped"):
         score_span(scorer, whole.spans[0], is_stopped=lambda: True)
@@ -117,7 +117,7 @@ def test_after_a_piece_that_failed_no_other_of_its_file_is_run(sound):
                 yield span, DataError("broken")
 
     executor, handled = Failing(EnergyScorer(), 1), []
-    score_files([sound], EnergyScorer(), executor, handle=lambda path, result: handled.append(str(result)), span=2.0)
+    score_files([sound], EnergyScorer(), executor, on_result=lambda path, result: handled.append(str(result)), span=2.0)
     assert handled == ["broken"]
     assert executor.drawn == 1
 
@@ -126,7 +126,7 @@ def test_a_file_that_shrinks_meanwhile_is_noticed(sound, monkeypatch):
     from earmark.detection import spans
 
     monkeypatch.setattr(spans, "score_recording", lambda *a, **k: iter([np.zeros((3, 2), np.float32)]))
-    with pytest.raises(DataError, match="500 frames expected, 3 found"):
+    with pytest.raises(DataError, match="expected 500 frames, got 3"):
         score_span(EnergyScorer(), Span(sound, 0, 500))
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -36,9 +37,9 @@ def run_job(model, files, out, *, workers=None, on_progress=ignore_progress, **o
 
 
 def model(**options):
-    detector = SoundDetector(EnergyScorer(**options))
-    detector.pool = create_pool("max", 2)
-    return detector
+    scorer = EnergyScorer(**options)
+    scorer.detector = SimpleNamespace(pool=create_pool("max", 2))
+    return SoundDetector(scorer)
 
 
 @pytest.fixture
@@ -631,7 +632,7 @@ def test_a_folder_of_another_model_or_of_something_else_is_refused(recordings, t
         run_job(model(), [recordings], tmp_path / "mine")
     with pytest.raises(DataError, match="there are no audio files"):
         run_job(model(), [tmp_path / "mine"], tmp_path / "x")
-    with pytest.raises(ArgumentError, match="threshold is given for 3 classes, but there are 2"):
+    with pytest.raises(ArgumentError, match="threshold: expected values for 2 classes, got 3"):
         run_job(model(), [recordings], tmp_path / "x", decoder=Decoder(threshold=(0.1, 0.2, 0.3)))
     assert not (tmp_path / "x").exists()
 

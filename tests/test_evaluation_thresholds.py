@@ -99,7 +99,7 @@ def test_test_clips_and_bad_arguments_are_refused(rng):
     with pytest.raises(DataError, match="expected at least one clip to evaluate, got none"):
         tune_thresholds([], reference, tuned_on="v")
     options = EvaluationOptions(decoder=Decoder(low=(0.1, 0.2)))
-    with pytest.raises(ArgumentError, match="low is given for 2 classes, but there are 3"):
+    with pytest.raises(ArgumentError, match="low: expected values for 3 classes, got 2"):
         tune_thresholds(recordings, reference, options, tuned_on="v")
     weak = LabelTable([(r.filename, None, None, label) for r in recordings for label in CLASSES], classes=CLASSES)
     with pytest.raises(DataError, match="the reference has no times; tuning needs strong labels"):

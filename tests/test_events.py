@@ -193,9 +193,9 @@ def test_interpolation_between_one_frame_is_flat():
 def test_interpolation_refuses_what_means_nothing():
     with pytest.raises(DataError, match="no frames to interpolate between"):
         interpolate(np.zeros((0, 2)), 16, 4)
-    with pytest.raises(ArgumentError, match="factor must be a positive number, found 0"):
+    with pytest.raises(ArgumentError, match="factor: expected a positive number, got 0"):
         interpolate([[0.5]], 0, 4)
-    with pytest.raises(ArgumentError, match="n_frames must be at least 0, found -1"):
+    with pytest.raises(ArgumentError, match="n_frames: expected at least 0, got -1"):
         interpolate([[0.5]], 16, -1)
     with pytest.raises(ArgumentError, match="align='centre' is not known"):
         interpolate([[0.5]], 16, 4, align="centre")
@@ -212,20 +212,20 @@ def test_a_decoder_survives_a_file():
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ({"threshold": 1.5}, r"threshold must be in \[0, 1\], or one such value per class, found 1.5"),
-        ({"threshold": float("nan")}, r"threshold must be in \[0, 1\]"),
-        ({"threshold": "0.5"}, r"threshold must be in \[0, 1\].*found '0.5'"),
-        ({"threshold": None}, r"threshold must be in \[0, 1\].*found None"),
-        ({"threshold": []}, r"threshold must be in \[0, 1\].*found \[\]"),
-        ({"threshold": [[0.5]]}, r"threshold must be in \[0, 1\]"),
-        ({"low": {"dog": 0.5}}, r"low must be in \[0, 1\]"),
-        ({"median": -1}, "median must be a number of seconds, or one such value per class, found -1"),
-        ({"median": (1.0, 1e30)}, r"median must be at most 3600 seconds, found \(1.0, 1e\+30\)"),
-        ({"min_gap": float("inf")}, "min_gap must be a number of seconds"),
-        ({"threshold": (0.5, 0.6), "median": (1, 2, 3)}, "found threshold for 2, median for 3"),
-        ({"low": 0.6}, "low must not be above threshold, found low 0.6, threshold 0.5"),
-        ({"threshold": (0.5, 0.3), "low": 0.4}, "low must not be above threshold, found low 0.4, threshold 0.3"),
-        ({"tuned_on": 7}, "tuned_on must be text, found 7"),
+        ({"threshold": 1.5}, r"threshold: expected a value in \[0, 1\], or one per class, got 1.5"),
+        ({"threshold": float("nan")}, r"threshold: expected a value in \[0, 1\]"),
+        ({"threshold": "0.5"}, r"threshold: expected a value in \[0, 1\].*got '0.5'"),
+        ({"threshold": None}, r"threshold: expected a value in \[0, 1\].*got None"),
+        ({"threshold": []}, r"threshold: expected a value in \[0, 1\].*got \[\]"),
+        ({"threshold": [[0.5]]}, r"threshold: expected a value in \[0, 1\]"),
+        ({"low": {"dog": 0.5}}, r"low: expected a value in \[0, 1\]"),
+        ({"median": -1}, "median: expected a number of seconds, or one per class, got -1"),
+        ({"median": (1.0, 1e30)}, r"median: expected at most 3600 seconds, got \(1.0, 1e\+30\)"),
+        ({"min_gap": float("inf")}, "min_gap: expected a number of seconds"),
+        ({"threshold": (0.5, 0.6), "median": (1, 2, 3)}, "got 2 for threshold, 3 for median"),
+        ({"low": 0.6}, "low: expected at most the threshold 0.5, got 0.6"),
+        ({"threshold": (0.5, 0.3), "low": 0.4}, "low: expected at most the threshold 0.3, got 0.4"),
+        ({"tuned_on": 7}, "tuned_on: expected text, got 7"),
     ],
 )
 def test_a_decoder_refuses_what_cannot_be_meant(setting, message):
@@ -235,28 +235,28 @@ def test_a_decoder_refuses_what_cannot_be_meant(setting, message):
 
 def test_decoding_refuses_what_means_nothing():
     one = np.zeros((4, 1))
-    with pytest.raises(DataError, match=r"probabilities must be \(frames, 2\), found an array of shape \(4, 1\)"):
+    with pytest.raises(DataError, match=r"probabilities: expected shape \(frames, 2\), got \(4, 1\)"):
         Decoder().decode(one, 0.1, ["dog", "cat"], "a.wav")
-    with pytest.raises(DataError, match=r"probabilities must be \(frames, 1\), found an array of shape \(4,\)"):
+    with pytest.raises(DataError, match=r"probabilities: expected shape \(frames, 1\), got \(4,\)"):
         Decoder().decode(one[:, 0], 0.1, ["dog"], "a.wav")
     for bad in (np.nan, 1.01, -0.01):
-        with pytest.raises(DataError, match=r"probabilities must be in \[0, 1\], and none NaN"):
+        with pytest.raises(DataError, match=r"probabilities: expected numbers in \[0, 1\]"):
             Decoder().decode(one + bad, 0.1, ["dog"], "a.wav")
-    with pytest.raises(ArgumentError, match="hop must be a positive number of seconds, found 0"):
+    with pytest.raises(ArgumentError, match="hop: expected a positive number of seconds, got 0"):
         Decoder().decode(one, 0, ["dog"], "a.wav")
-    with pytest.raises(ArgumentError, match="duration must be a number of seconds, found -1"):
+    with pytest.raises(ArgumentError, match="duration: expected a number of seconds, got -1"):
         Decoder().decode(one, 0.1, ["dog"], "a.wav", duration=-1)
     for classes in ([], ["dog", "dog"]):
-        with pytest.raises(ArgumentError, match="classes must be names, each given once"):
+        with pytest.raises(ArgumentError, match="classes: expected distinct names"):
             Decoder().decode(one, 0.1, classes, "a.wav")
-    with pytest.raises(ArgumentError, match="threshold is given for 2 classes, but there are 1"):
+    with pytest.raises(ArgumentError, match="threshold: expected values for 1 class, got 2"):
         Decoder((0.5, 0.6)).decode(one, 0.1, ["dog"], "a.wav")
 
 
 def test_a_finished_stream_says_so():
     stream = Decoder().stream(0.1, ["dog"], "a.wav")
     stream.finish()
-    with pytest.raises(ArgumentError, match=r"this stream is finished; begin another with Decoder\.stream"):
+    with pytest.raises(ArgumentError, match=r"this stream is finished; start another with Decoder\.stream"):
         stream.update([[0.5]])
     with pytest.raises(ArgumentError, match="this stream is finished already"):
         stream.finish()
@@ -288,16 +288,16 @@ def test_an_interpolated_frame_comes_as_soon_as_it_is_certain():
 
 
 def test_an_interpolation_stream_refuses_what_it_cannot_do():
-    with pytest.raises(ArgumentError, match="factor must be a positive number, found 0"):
+    with pytest.raises(ArgumentError, match="factor: expected a positive number, got 0"):
         InterpolationStream(0, 1)
     with pytest.raises(DataError, match="no frames to interpolate between"):
         InterpolationStream(2, 1).finish(3)
     stream = InterpolationStream(4, 1)
     stream.update([[0.1], [0.2]])
-    with pytest.raises(ArgumentError, match="n_frames must be at least the 6 given out already, found 5"):
+    with pytest.raises(ArgumentError, match="n_frames: expected at least the 6 returned so far, got 5"):
         stream.finish(5)
     stream.finish(8)
-    with pytest.raises(ArgumentError, match="this stream is finished; begin another"):
+    with pytest.raises(ArgumentError, match="this stream is finished; start another"):
         stream.update([[0.3]])
     with pytest.raises(ArgumentError, match="this stream is finished already"):
         stream.finish(8)

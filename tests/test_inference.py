@@ -216,13 +216,6 @@ def test_a_network_of_ones_own_is_left_as_it_is():
     assert frozen(own) is own
 
 
-def test_half_precision_is_near():
-    detector, sound = make_detector(scaling="fixed"), make_sound(8000)
-    exact, half = (TorchScorer(detector, device="cpu", half=half).score(sound) for half in (False, True))
-    assert half.dtype == np.float32
-    assert 0 < np.abs(exact - half).max() < 0.1
-
-
 def test_several_threads_share_a_scorer():
     scorer = TorchScorer(make_detector(scaling="fixed"), device="cpu")
     sounds = [make_sound(5000, seed) for seed in range(8)]
@@ -267,12 +260,12 @@ def test_what_a_scorer_cannot_be_asked(tmp_path):
     scorer = TorchScorer(make_detector(scaling="fixed"), device="cpu")
     path = tmp_path / "a.wav"
     audio.write(path, make_sound(RATE), RATE)
-    with pytest.raises(ArgumentError, match="output frames 9 to 8 were asked for, there are 8"):
+    with pytest.raises(ArgumentError, match="expected output frames within 0 to 8, got 9 to 8"):
         score_recording(scorer, path, first=9)
-    with pytest.raises(ArgumentError, match="block must be a positive number of seconds, found 0"):
+    with pytest.raises(ArgumentError, match="block: expected a positive number of seconds, got 0"):
         score_recording(scorer, path, block=0)
     save(tmp_path / "bad.safetensors", make_detector(), patch="long")
-    with pytest.raises(ModelFileError, match="patch must be a positive number of seconds, found 'long'"):
+    with pytest.raises(ModelFileError, match="patch: expected a positive number of seconds, got 'long'"):
         load_scorer(tmp_path / "bad.safetensors")
 
 
@@ -299,15 +292,15 @@ def test_damaged_scores_are_refused(tmp_path, rng):
     whole = path.read_bytes()
     for damaged in (b"", whole[:-40], whole[: len(whole) // 2], b"PK" + whole[4:], b"something else"):
         path.write_bytes(damaged)
-        with pytest.raises(DataError, match="damaged, cut short, or no file of scores at all"):
+        with pytest.raises(DataError, match="damaged, truncated, or not a file of scores"):
             read_scores(path)
     for about in ("{}", "[]", "not json"):
         np.savez(path, about=about, p=np.zeros((3, 2), np.float32))
-        with pytest.raises(DataError, match="damaged, cut short, or no file of scores at all"):
+        with pytest.raises(DataError, match="damaged, truncated, or not a file of scores"):
             read_scores(path)
     scores = make_scores(rng)
     write_scores(path, RecordingScores(**{**scores.__dict__, "classes": ("one",)}))
-    with pytest.raises(DataError, match=r"damaged: probabilities are float32 of shape \(700, 2\)"):
+    with pytest.raises(DataError, match=r"damaged: expected float32 of shape .*, got float32 of \(700, 2\)"):
         read_scores(path)
 
 
@@ -360,7 +353,7 @@ def test_pooling_again_is_the_same_in_small_chunks(rng, monkeypatch):
 
 def test_a_stretch_holds_at_least_a_frame(rng):
     scores = make_scores(rng)
-    with pytest.raises(ArgumentError, match=r"horizon must be at least the 0\.370 s between frames, found 0\.1 s"):
+    with pytest.raises(ArgumentError, match=r"horizon: expected at least the 0\.370 s between frames, got 0\.1 s"):
         repool(scores, create_pool("max", 2), 0.1)
 
 

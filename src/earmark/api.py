@@ -5,7 +5,7 @@
     print(earmark.evaluate(run, "recordings"))
     events = earmark.load(run).detect("night.flac")
     earmark.compare([run, "other-run"])
-    earmark.reporting([run], "report.html")
+    earmark.report([run], "report.html")
 
 Each command of the command line is a call of the function of the same name. Results print as short tables, render in
 notebooks, and convert with `to_dict()` and `to_pandas()`.
@@ -24,7 +24,7 @@ from earmark import audio
 from earmark.annotations import LabelTable
 from earmark.bags import default_cache
 from earmark.checkpoint import model_file
-from earmark.datasets import Collection, open_data
+from earmark.datasets import Clip, Collection, open_data
 from earmark.detection.detector import SoundDetector, load
 from earmark.errors import ArgumentError, EarmarkError
 from earmark.evaluation.authors import authors_reference
@@ -53,14 +53,8 @@ AnyPath = str | os.PathLike[str]
 class Compute:
     """Where a training run computes and keeps its features.
 
-    Attributes
-    ----------
-    devices
-        GPUs, or processes on a CPU; by default one, or as many as torchrun or SLURM started.
-    nodes
-        Machines, with torchrun or SLURM.
-    cache
-        Folder for features, shared by runs on the same data; by default a folder in the user's cache.
+    `devices` are GPUs, or processes on a CPU: by default one, or as many as torchrun or SLURM started on `nodes`
+    machines. `cache` is a folder for features, shared by runs on the same data; by default in the user's cache.
     """
 
     devices: int | None = None
@@ -163,8 +157,8 @@ def evaluate(
     out
         By default the run folder; for events and ONNX models nothing is written by default.
     reference
-        Labels to use instead of the data's: a file or folder of any format, or "authors" for the reference of
-        URBAN-SED that the paper's Table I was computed with.
+        Labels to use instead of the data's: a file or folder of any format, or "authors" for the URBAN-SED reference
+        of the paper's Table I.
     tune_on
         Split on which to choose the threshold of each class.
     durations
@@ -180,13 +174,11 @@ def evaluate(
     if isinstance(model, SoundDetector) or is_model(Path(model)) or _is_swapped(Path(model), Path(data)):
         if durations is not None:
             raise ArgumentError("durations are for events; clips of a model have their own")
-        detector = (
-            model if isinstance(model, SoundDetector) else load(model_file(Path(model), "MODEL DATA"), pooled=True)
-        )
-        subject = _Model(detector, os.fspath(data), split, on_progress)
-        evaluation, table = subject.evaluate(reference, tune_on, options, about)
-        home = detector.path.parent if detector.path and detector.path.suffix != ".onnx" else None
-        name = detector.pool_name
+        if not isinstance(model, SoundDetector):
+            model = load(model_file(Path(model), "MODEL DATA"), pooled=True)
+        evaluation, table = _evaluate_model(model, os.fspath(data), reference, options, about, on_progress)
+        home = model.path.parent if model.path and model.path.suffix != ".onnx" else None
+        name = model.pool_name
     else:
         if tune_on is not None or options.decoder != type(options.decoder)():
             raise ArgumentError("thresholds do not apply to events found elsewhere; evaluate a model to change them")
@@ -202,17 +194,10 @@ def evaluate(
 
 
 def compare(runs: Iterable[AnyPath], *, out: AnyPath | None = None, level: float = 0.95) -> Comparison:
-    """Compare runs that were evaluated on the same clips.
+    """Compare runs (folders that `evaluate` wrote to) that were evaluated on the same clips.
 
-    Runs that differ only in their seed count as one system. With `out`, the comparison is also written there, as
-    comparison.json, table.md and table.tex.
-
-    Parameters
-    ----------
-    runs
-        Run folders, or folders that `evaluate` wrote to.
-    level
-        Confidence of intervals and tests.
+    Runs that differ only in their seed count as one system. `level` is the confidence of intervals and tests. With
+    `out`, the comparison is also written there, as comparison.json, table.md and table.tex.
     """
     comparison = compare_runs([Path(run) for run in runs], level=level)
     if out is not None:
@@ -228,18 +213,10 @@ def report(
     title: str | None = None,
     on_progress: OnProgress = ignore_progress,
 ) -> Path:
-    """Write a page about evaluated runs: tables, figures, and mistakes to listen to; returns its path.
+    """Write a page (HTML) about evaluated runs: tables, figures, and mistakes to listen to; returns its path.
 
-    Tables are also written as Markdown and LaTeX beside it.
-
-    Parameters
-    ----------
-    runs
-        Run folders, or folders that `evaluate` wrote to.
-    out
-        The HTML file.
-    data
-        Where the clips are, if they have moved since the evaluation.
+    Tables are also written as Markdown and LaTeX beside it. `data` is where the clips are now, if they have moved since
+    the evaluation.
     """
     from earmark.reporting.runs import write_report
 
@@ -272,14 +249,9 @@ def synth(
     """
     from earmark.synthesis import synthesise
 
+    bank = None if soundbank is None else Path(soundbank)
     return synthesise(
-        os.fspath(source),
-        Path(out),
-        bank=None if soundbank is None else Path(soundbank),
-        clips=clips,
-        seed=seed,
-        workers=workers,
-        on_progress=on_progress,
+        os.fspath(source), Path(out), bank=bank, clips=clips, seed=seed, workers=workers, on_progress=on_progress
     )
 
 
@@ -298,71 +270,67 @@ def _is_swapped(model: Path, data: Path) -> bool:
     return model.is_dir() and ((data / "model.safetensors").is_file() or data.suffix == ".safetensors")
 
 
-class _Model:
-    """A model and the data it is evaluated on."""
+def _evaluate_model(
+    detector: SoundDetector,
+    data: str,
+    reference: str | None,
+    options: EvaluationOptions,
+    about: dict[str, Any],
+    on_progress: OnProgress,
+) -> tuple[Evaluation, LabelTable]:
+    """The evaluation of a model, and the labels it is based on."""
+    split, tune_on, path = about["split"], about["tune_on"], detector.path
+    clips, table, notes = _labelled_clips(data, split, reference, detector.classes)
+    if tune_on in ("test", split):
+        which = "the test split" if tune_on == "test" else "the clips that are evaluated"
+        raise ArgumentError(f"--tune-on {tune_on}: thresholds tuned on {which} would flatter the model; use validate")
+    if tune_on is not None:
+        others, labels, _ = _labelled_clips(data, tune_on, None, detector.classes)
+        recordings, _ = detector.score_clips(others, on_progress=on_progress)
+        decoder = tune_thresholds(recordings, labels, options, tuned_on=f"{data}, {tune_on}")
+        options = replace(options, decoder=decoder)
+    recordings, skipped = detector.score_clips(clips, on_progress=on_progress)
+    notes = (*_seen_notes(path, data, split), *notes)
+    if skipped:
+        reasons = first_few(f"{name} ({why})" for name, why in skipped.items())
+        verb = plural(len(skipped), "is", "are")
+        notes += (f"{counted(len(skipped), 'clip')} could not be read and {verb} left out: {reasons}",)
+    config = path.parent / "config.toml" if path is not None else None
+    about |= {
+        "model": None if path is None else str(path),
+        "config": tomllib.loads(config.read_text(encoding="utf-8")) if config and config.is_file() else None,
+        "alpha": detector.alpha,
+        "skipped": skipped,
+        "notes": list(notes),
+        "threshold": options.decoder.to_dict()["threshold"],
+    }
+    return evaluate_scores(recordings, table, options, about=about), table
 
-    def __init__(self, detector: SoundDetector, data: str, split: str, on_progress: OnProgress) -> None:
-        self.detector, self.data, self.split, self.on_progress = detector, data, split, on_progress
 
-    def evaluate(
-        self, reference: str | None, tune_on: str | None, options: EvaluationOptions, about: dict[str, Any]
-    ) -> tuple[Evaluation, LabelTable]:
-        """The evaluation, and the labels it is based on."""
-        collection = open_data(self.data, self.split)
-        labels = _read_reference(reference, collection.labels)
-        names = [clip.filename for clip in collection.clips]
-        table, notes = fit_reference(labels, names, self.detector.classes)
-        if tune_on is not None:
-            options = replace(options, decoder=self._tune(tune_on, options))
-        recordings, skipped = self.detector.score_clips(
-            collection.select(table.filenames).clips, on_progress=self.on_progress
-        )
-        notes = (*self._seen_notes(), *notes)
-        if skipped:
-            reasons = first_few(f"{name} ({why})" for name, why in skipped.items())
-            verb = plural(len(skipped), "is", "are")
-            notes += (f"{counted(len(skipped), 'clip')} could not be read and {verb} left out: {reasons}",)
-        about |= {**self._description(), "skipped": skipped, "notes": list(notes)}
-        about["threshold"] = options.decoder.to_dict()["threshold"]
-        return evaluate_scores(recordings, table, options, about=about), table
+def _labelled_clips(
+    data: str, split: str, reference: str | None, classes: Sequence[str]
+) -> tuple[Sequence[Clip], LabelTable, tuple[str, ...]]:
+    """Clips of a split that have labels, these labels, and notes about clips and classes that are left out."""
+    collection = open_data(data, split)
+    labels = _read_reference(reference, collection.labels)
+    table, notes = fit_reference(labels, [clip.filename for clip in collection.clips], classes)
+    return collection.select(table.filenames).clips, table, tuple(notes)
 
-    def _tune(self, split: str, options: EvaluationOptions) -> Any:
-        """The decoder with the best threshold of each class on a split."""
-        if split in ("test", self.split):
-            which = "the test split" if split == "test" else "the clips that are evaluated"
-            raise ArgumentError(f"--tune-on {split}: thresholds tuned on {which} would flatter the model; use validate")
-        collection = open_data(self.data, split)
-        names = [clip.filename for clip in collection.clips]
-        table, _ = fit_reference(collection.labels, names, self.detector.classes)
-        recordings, _ = self.detector.score_clips(
-            collection.select(table.filenames).clips, on_progress=self.on_progress
-        )
-        return tune_thresholds(recordings, table, options, tuned_on=f"{self.data}, {split}")
 
-    def _description(self) -> dict[str, Any]:
-        """What `scores.json` says about the model."""
-        path = self.detector.path
-        config = path.parent / "config.toml" if path is not None else None
-        return {
-            "model": None if path is None else str(path),
-            "config": tomllib.loads(config.read_text(encoding="utf-8")) if config and config.is_file() else None,
-            "alpha": self.detector.alpha,
-        }
+def _seen_notes(path: Path | None, data: str, split: str) -> Sequence[str]:
+    """A note if the model was trained or chosen on these clips, as far as its file tells."""
+    from earmark.checkpoint import read_model_info
+    from earmark.training.run import data_fingerprint
 
-    def _seen_notes(self) -> Sequence[str]:
-        """A note if the model was trained or chosen on these clips, as far as its file tells."""
-        from earmark.checkpoint import read_model_info
-        from earmark.training.run import data_fingerprint
-
-        path, notes = self.detector.path, seen_notes(self.split)
-        if path is None or path.suffix == ".onnx" or not notes:
-            return ()
-        fingerprint = read_model_info(path)["provenance"].get("data")
-        try:
-            whole = open_data(self.data)
-        except EarmarkError:  # other splits may be missing, which does not matter here
-            return ()
-        return notes if data_fingerprint(whole) == fingerprint else ()
+    notes = seen_notes(split)
+    if path is None or path.suffix == ".onnx" or not notes:
+        return ()
+    fingerprint = read_model_info(path)["provenance"].get("data")
+    try:
+        whole = open_data(data)
+    except EarmarkError:  # other splits may be missing, which does not matter here
+        return ()
+    return notes if data_fingerprint(whole) == fingerprint else ()
 
 
 def _evaluate_events(
@@ -374,7 +342,7 @@ def _evaluate_events(
     about: dict[str, Any],
 ) -> tuple[Evaluation, LabelTable]:
     """The evaluation of events found elsewhere, and the labels it is based on."""
-    table = labels = _labels(data, about["split"])
+    table = labels = _read_split(data, about["split"])
     notes: tuple[str, ...] = ()
     if reference is not None:
         table, notes = fit_reference(_read_reference(reference, labels), labels.filenames)
@@ -387,7 +355,7 @@ def _evaluate_events(
     return evaluate_events(estimate, table, options, durations=seconds, about=about), table
 
 
-def _labels(data: str, split: str) -> LabelTable:
+def _read_split(data: str, split: str) -> LabelTable:
     """Labels of a data set, or of a file or folder of labels; of one split, where they have splits."""
     path = Path(data)
     is_label_folder = path.is_dir() and not any(audio.find(path))

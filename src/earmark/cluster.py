@@ -1,14 +1,13 @@
 """Detection on a Ray cluster (extra `cluster`).
 
-`RayExecutor` runs the same spans as `earmark.detection.spans.LocalExecutor` and gives the same bits. Each span is a Ray
-task that depends only on the model and a sound file. A task whose process or machine is lost is retried elsewhere, and
-each span gives one result however often it runs. Two tasks per core are in flight, one running and one waiting; further
-spans are not drawn yet. Machines may join and leave.
+`RayExecutor` scores the same spans as `earmark.detection.spans.LocalExecutor`, with identical results. Each span is a
+Ray task; if its process or machine is lost, it is retried elsewhere. Two tasks per core are in flight, one running and
+one waiting. Machines may join and leave.
 
-All machines need the same version of earmark, and the sound files at the same paths, as on a shared file system. The
-model is sent to them; every process loads it once. Each task uses one core, and a share of a GPU if the cluster has
-GPUs. To join a cluster that requires a token, set RAY_AUTH_MODE=token in the environment. A Ray started by `local` is
-protected by such a token, which Ray keeps in the home folder.
+All machines need the same version of earmark, and the sound files at the same paths. The model is sent to them; every
+process loads it once. Each task uses one core, and a share of a GPU if the cluster has GPUs. To join a cluster that
+requires a token, set RAY_AUTH_MODE=token. A Ray started by `local` is protected by such a token, which Ray keeps in the
+home folder.
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from contextlib import closing
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from earmark.audio.containers import plain_name
-from earmark.detection.spans import Probabilities, Span, score_span
+from earmark.detection.spans import Probabilities, Results, Span, score_span
 from earmark.errors import ArgumentError, DataError, EarmarkError, MissingExtraError
 from earmark.parallel import in_flight, worker_count
 
@@ -85,9 +84,7 @@ class RayExecutor:
     def __enter__(self) -> RayExecutor:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -95,7 +92,7 @@ class RayExecutor:
         if self._is_ours and self._ray.is_initialized():
             self._ray.shutdown()
 
-    def map_spans(self, spans: Iterable[Span]) -> Iterator[tuple[Span, Probabilities | Exception]]:
+    def map_spans(self, spans: Iterable[Span]) -> Results:
         """See `earmark.detection.spans.Executor`."""
 
         def submit(span: Span) -> Any:
@@ -109,9 +106,7 @@ class RayExecutor:
             done: list[Any] = self._ray.wait(refs, num_returns=len(refs), timeout=0)[0]
             return done
 
-        def cancel(ref: Any) -> None:
-            self._ray.cancel(ref, force=True)
-
+        cancel = partial(self._ray.cancel, force=True)
         with closing(in_flight(spans, submit, wait, cancel, limit=self._current_limit)) as finished:
             for span, ref in finished:
                 yield span, self._fetched(ref, span)

@@ -1,12 +1,12 @@
-"""A detector as an ONNX file: raw sound in, probabilities out, for onnxruntime and whatever else reads ONNX.
+"""Export of a detector to ONNX.
 
     samples (bags, samples), float32     mono, at the model's rate; any number of bags of equal length
     dynamic (bags, frames', classes)     a probability per output frame and class
     static  (bags, classes)              pooled by the model's operator over the whole bag
 
-The file includes feature extraction. Its Fourier transform is written as two matrix products, which take a small part
-of the time of onnxruntime's own transform (`benchmarks/export.py`). A file is written only after onnxruntime has
-reproduced PyTorch's output. Its metadata hold what `earmark.inference.onnx_scorer` needs to detect with it.
+The file includes feature extraction, with the Fourier transform as two matrix products, which are much faster than
+onnxruntime's transform (`benchmarks/export.py`). It is written only after onnxruntime has reproduced PyTorch's output.
+Its metadata are the attributes of `earmark.inference.onnx_scorer.OnnxScorer`.
 """
 
 from __future__ import annotations
@@ -39,20 +39,17 @@ __all__ = ["TOLERANCE", "export_model", "export_onnx"]
 
 TOLERANCE = 1e-4
 """Largest difference between onnxruntime's and PyTorch's probabilities in a file that is kept."""
+_ATTRIBUTES = ("classes", "rate", "hop_samples", "n_fft", "padding", "reduction", "context", "window")
+_AXES = (("bags", "samples"), ("bags", "frames", "classes"), ("bags", "classes"))
 
 
 def export_model(model: str | Path, path: str | Path) -> float:
     """Write the detector of a model file or run folder as an ONNX file; see `export_onnx`."""
     model = model_file(Path(model))
-    about = read_model_info(model)
+    info = read_model_info(model)
     scorer = load_scorer(model, device="cpu")
-    return export_onnx(
-        scorer.detector,
-        path,
-        window=scorer.window,
-        fingerprint=scorer.fingerprint,
-        about={name: about.get(name) for name in ("network", "pool", "provenance")},
-    )
+    about = {name: info.get(name) for name in ("network", "pool", "provenance")}
+    return export_onnx(scorer.detector, path, window=scorer.window, fingerprint=scorer.fingerprint, about=about)
 
 
 def export_onnx(
@@ -81,10 +78,10 @@ def export_onnx(
     path = Path(path)
     if path.suffix != ".onnx":
         raise ArgumentError(f"expected a file name that ends in .onnx, got {path}")
-    folder = make_folder(path.parent)
+    make_folder(path.parent)
     detector = copy.deepcopy(detector).cpu().eval()
     scorer = TorchScorer(detector, window=window, device="cpu")
-    model = _convert(_Whole(detector), scorer.least_samples)
+    model = _convert(_Exported(detector), scorer.least_samples)
     content = model.SerializeToString()
     metadata = {
         "pool": {"name": detector.pool.name},
@@ -92,22 +89,20 @@ def export_onnx(
         **(about or {}),
         "version": FORMAT,
         "written_by": version("earmark"),
-        "classes": list(scorer.classes),
-        **{name: getattr(scorer, name) for name in ("rate", "hop_samples", "n_fft", "padding", "reduction", "context")},
-        "window": scorer.window,
+        **{name: getattr(scorer, name) for name in _ATTRIBUTES},
         "fingerprint": fingerprint or hashlib.sha256(content).hexdigest()[:16],
         "features": detector.features.to_dict(),
     }
     model.metadata_props.add(key="earmark", value=json_text(metadata))
     content = sealed(model.SerializeToString())
     difference = _check(content, detector, scorer.least_samples)
-    with written_whole(folder / path.name) as draft:
+    with written_whole(path) as draft:
         draft.write_bytes(content)
     return difference
 
 
-class _Whole(nn.Module):
-    """Samples to probabilities."""
+class _Exported(nn.Module):
+    """The exported module: (bags, samples) -> (bags, frames', classes) and (bags, classes)."""
 
     def __init__(self, detector: Detector) -> None:
         super().__init__()
@@ -145,10 +140,10 @@ class _ProductLogMel(nn.Module):
         self.b = b = n // a
         rows, j = np.arange(a // 2 + 1), np.arange(b)
         bins = rows[:, None] + a * j  # (rows, b)
-        turns = np.outer(rows, np.arange(a)) % a / a
-        first = np.stack([_cos(turns), -_sin(turns)], axis=1).reshape(-1, a)  # real and imaginary part of each row
-        turns = j[:, None] * bins[:, None] % n / n  # (rows, b in, b out)
-        second = np.block([[_cos(turns), -_sin(turns)], [_sin(turns), _cos(turns)]])
+        angle = 2 * np.pi * (np.outer(rows, np.arange(a)) % a / a)
+        first = np.stack([np.cos(angle), -np.sin(angle)], axis=1).reshape(-1, a)  # real, imaginary part of each row
+        angle = 2 * np.pi * (j[:, None] * bins[:, None] % n / n)  # (rows, b in, b out)
+        second = np.block([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
         mirrored = np.minimum(bins, n - bins).ravel()
         mel = np.zeros((bins.size, c.n_bands))
         each, where = np.unique(mirrored, return_index=True)  # bins that occur twice count once
@@ -176,14 +171,6 @@ class _ProductLogMel(nn.Module):
         levels = 10.0 * torch.log10((s @ self.mel).clamp_min(c.amin))
         reference = levels.amax((1, 2), keepdim=True) if c.scaling == "clip" else c.reference_db
         return (levels - reference).clamp_min(-c.range_db).transpose(1, 2)
-
-
-def _cos(turns: Any) -> Any:
-    return np.cos(2 * np.pi * turns)
-
-
-def _sin(turns: Any) -> Any:
-    return np.sin(2 * np.pi * turns)
 
 
 class _OnnxGRU(nn.Module):
@@ -216,7 +203,7 @@ class _OnnxGRU(nn.Module):
         return y[:, 0].transpose(0, 1), None
 
 
-def _convert(whole: _Whole, least: int) -> Any:
+def _convert(module: _Exported, least: int) -> Any:
     """Convert the module to ONNX, without the exporter's annotations, which contain local paths."""
     try:
         import onnx
@@ -228,7 +215,7 @@ def _convert(whole: _Whole, least: int) -> Any:
     try:
         with _quiet(), torch.no_grad():
             program = torch.onnx.export(
-                whole,
+                module,
                 (example,),
                 dynamo=True,
                 external_data=False,
@@ -239,7 +226,7 @@ def _convert(whole: _Whole, least: int) -> Any:
                 custom_translation_table={torch.ops.aten.sort.stable: _sorted},
             )
     except torch.onnx.OnnxExporterError as error:
-        parts = f"network {type(whole.detector.network).__name__}, pool {whole.detector.pool.name!r}"
+        parts = f"network {type(module.detector.network).__name__}, pool {module.detector.pool.name!r}"
         raise ArgumentError(f"PyTorch cannot write this detector ({parts}) as ONNX: {_reason(error)}") from error
     assert program is not None
     model = program.model_proto
@@ -257,15 +244,12 @@ def _convert(whole: _Whole, least: int) -> Any:
 
 
 def _sorted(x: Any, stable: bool = True, dim: int = -1, descending: bool = False) -> Any:
-    """PyTorch's stable sort, for operators that rank frames: ONNX's TopK also keeps the order of equal values."""
+    """PyTorch's stable sort, for operators that rank frames: ONNX's TopK keeps the order of equal values too."""
     from onnxscript import opset18
 
     op: Any = opset18  # its type hints are too narrow
     values = op.Cast(x, to=1)  # float32: onnxruntime does not sort bytes
     return op.TopK(values, op.Shape(values, start=dim, end=dim + 1), axis=dim, largest=int(descending), sorted=1)
-
-
-_AXES = (("bags", "samples"), ("bags", "frames", "classes"), ("bags", "classes"))
 
 
 def _reason(error: BaseException) -> str:
@@ -301,10 +285,8 @@ def _check(content: bytes, detector: Detector, least: int) -> float:
         envelope = 10.0 ** np.linspace(-3, 0, n)  # quiet to full scale
         samples = (0.3 * envelope * rng.standard_normal((bags, n))).astype(np.float32)
         expected = detector(logmel(torch.from_numpy(samples)))
-        for p, name in zip(
-            session.run(["dynamic", "static"], {"samples": samples}), ("dynamic", "static"), strict=True
-        ):
-            q = getattr(expected, name).numpy()
+        outputs = session.run(["dynamic", "static"], {"samples": samples})
+        for p, q in zip(outputs, (expected.dynamic.numpy(), expected.static.numpy()), strict=True):
             worst = max(worst, float(np.abs(p - q).max()) if p.shape == q.shape else math.inf)
     if not worst <= TOLERANCE:  # also true for NaN
         raise DataError(

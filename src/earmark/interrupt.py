@@ -1,8 +1,8 @@
-"""Ctrl-C, SIGTERM and SIGHUP: how long work is stopped without losing anything.
+"""Ctrl-C, SIGTERM and SIGHUP stop long work without losing anything.
 
-Work that can stop cleanly runs inside `interruptible()`. There, the first signal only sets a flag, which loops poll
-between steps: they save what they have and stop. A second signal raises KeyboardInterrupt at once. The command line
-runs inside `raising_signals()`: elsewhere, every one of these signals raises KeyboardInterrupt.
+Inside `interruptible()`, the first signal only sets a flag; loops poll it between steps, save their state and stop. A
+second signal raises KeyboardInterrupt at once. Elsewhere in the command line, which runs inside `raising_signals()`,
+every signal raises KeyboardInterrupt.
 """
 
 from __future__ import annotations
@@ -78,13 +78,12 @@ def interruptible() -> Iterator[Interruption]:
         yield _active
         return
     interruption = Interruption()
-    previous = _install(interruption._receive)
-    _active = interruption
-    try:
-        yield interruption
-    finally:
-        _active = None
-        _restore(previous)
+    with _handling(interruption._receive) as previous:
+        _active = interruption
+        try:
+            yield interruption
+        finally:
+            _active = None
     if interruption.signal is not None and previous[interruption.signal] is signal.SIG_DFL:
         signal.raise_signal(interruption.signal)
 
@@ -100,12 +99,8 @@ def raising_signals() -> Iterator[None]:
         raise KeyboardInterrupt
 
     _last_signal = signal.SIGINT
-    is_main = threading.current_thread() is threading.main_thread()
-    previous = _install(receive) if is_main else {}
-    try:
+    with _handling(receive):
         yield
-    finally:
-        _restore(previous)
 
 
 def exit_code() -> int:
@@ -113,15 +108,17 @@ def exit_code() -> int:
     return 128 + _last_signal
 
 
-def _install(handler: Any) -> dict[int, Any]:
-    """Install a handler for all signals that are not ignored; returns the previous handlers."""
+@contextmanager
+def _handling(handler: Any) -> Iterator[dict[int, Any]]:
+    """Handle all signals that are not ignored, in the main thread; yields the previous handlers."""
     current = {number: signal.getsignal(number) for number in SIGNALS}
     previous = {number: old for number, old in current.items() if old not in (signal.SIG_IGN, None)}
+    if threading.current_thread() is not threading.main_thread():
+        previous = {}
     for number in previous:
         signal.signal(number, handler)
-    return previous
-
-
-def _restore(previous: dict[int, Any]) -> None:
-    for number, handler in previous.items():
-        signal.signal(number, handler)
+    try:
+        yield previous
+    finally:
+        for number, old in previous.items():
+            signal.signal(number, old)

@@ -3,11 +3,10 @@
 `parallel_map` draws items lazily, keeps a bounded number in flight, and yields each item with its result or exception
 as soon as it is available. Close the iterator (`contextlib.closing`) to cancel what has not started.
 
-Ctrl-C and the other signals of `earmark.interrupt` are noted and raised between results, when no item is half handled.
-Worker processes ignore these signals: a terminal sends Ctrl-C to all of them, and a worker that is interrupted while it
-starts prints a traceback and may block the pool. The parent kills its workers instead, so a worker must write files
-whole or not at all. Workers exit when the parent does. If one dies, for example because memory ran out, the others are
-killed and one WorkerError is raised.
+Ctrl-C and the other signals of `earmark.interrupt` raise KeyboardInterrupt between results. Worker processes ignore
+them, since a worker that is interrupted while it starts may block the pool; the parent kills its workers instead, so
+they must write files atomically. Workers exit when the parent does. If one dies, for example because memory ran out,
+the others are killed and one WorkerError is raised.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from collections.abc import Callable, Collection, Generator, Hashable, Iterable,
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
+from functools import partial
 from itertools import islice
 from multiprocessing import parent_process
 from multiprocessing.context import SpawnContext, SpawnProcess
@@ -62,12 +62,8 @@ def parallel_map(
 
     Parameters
     ----------
-    function
-        Is sent once to each worker process.
     items
         Drawn lazily, in the calling thread; may be endless.
-    workers
-        Number of threads or processes.
     limit
         Number of items in flight, 2 * workers by default.
     processes
@@ -75,21 +71,18 @@ def parallel_map(
     stop
         For threads: set when the map ends early, so that a long-running function can poll it and return.
     """
-    with interruptible() as interruption:
-        pool = _process_pool(workers, function, interruption) if processes else _thread_pool(workers, stop)
-        task = _call if processes else function
-        with pool as executor:
-
-            def submit(item: Item) -> Future[Result]:
-                return executor.submit(task, item)
-
-            bound = limit or 2 * workers
-            with closing(in_flight(items, submit, _wait, Future.cancel, limit=lambda: bound)) as finished:
-                for item, future in finished:
-                    error = future.exception()
-                    if error is not None and (isinstance(error, BrokenProcessPool) or not isinstance(error, Exception)):
-                        raise error
-                    yield item, future.result() if error is None else error
+    bound = limit or 2 * workers
+    with (
+        interruptible() as interruption,
+        _process_pool(workers, function, interruption) if processes else _thread_pool(workers, stop) as executor,
+    ):
+        submit = partial(executor.submit, _call if processes else function)
+        with closing(in_flight(items, submit, _wait, Future.cancel, limit=lambda: bound)) as finished:
+            for item, future in finished:
+                error = future.exception()
+                if error is not None and (isinstance(error, BrokenProcessPool) or not isinstance(error, Exception)):
+                    raise error
+                yield item, future.result() if error is None else error
 
 
 def in_flight(
@@ -107,9 +100,9 @@ def in_flight(
     submit
         Starts work on an item and returns a handle.
     wait
-        Given the handles in flight, returns those that are done; empty if none finished within a moment.
+        Given the handles in flight, returns those that are done; none after a short time-out.
     cancel
-        Called for handles that are in flight when the iterator is closed or the work is interrupted.
+        Called for handles in flight when the iterator is closed or the work is interrupted.
     """
     source = iter(items)
     running: dict[Handle, Item] = {}
@@ -174,7 +167,7 @@ def _thread_pool(workers: int, stop: threading.Event | None) -> Iterator[Executo
 
 
 def _use_one_torch_thread() -> None:
-    """Parallel items beat parallel operations, and results do not depend on the number of threads."""
+    """Parallel items are faster than parallel operations, and results do not depend on the number of threads."""
     if torch := sys.modules.get("torch"):  # not loaded for ONNX models
         torch.set_num_threads(1)
 

@@ -1,4 +1,4 @@
-"""How the progress of long work is reported: one callback, `on_progress`, which receives `Progress` values."""
+"""The callback `on_progress` of long-running functions, which receives `Progress` values."""
 
 from __future__ import annotations
 
@@ -10,23 +10,13 @@ __all__ = ["OnProgress", "Progress", "ignore_progress"]
 
 @dataclass(frozen=True)
 class Progress:
-    """State of one stage of a longer task; stages follow each other, and one may occur more than once.
+    """State of one stage of a longer task; stages follow each other, and one may occur more than once."""
 
-    Attributes
-    ----------
-    stage
-        What is being done: "features", "training".
-    done, total
-        Work done so far and in all, in `unit`; `total` is None if it is not known.
-    detail
-        More about the current state, for display.
-    """
-
-    stage: str
-    done: float = 0
-    total: float | None = None
+    stage: str  # "features", "training"
+    done: float = 0  # in `unit`
+    total: float | None = None  # None if it is not known
     unit: str = ""
-    detail: str = ""
+    detail: str = ""  # for display
 
 
 OnProgress = Callable[[Progress], None]

@@ -192,7 +192,7 @@ def _print_events(
         else:
             events[path] = decode_scores(result, decoder, names[path])
 
-    score_files(names, detector.scorer, LocalExecutor(detector.scorer, workers), handle=handle)
+    score_files(names, detector.scorer, LocalExecutor(detector.scorer, workers), on_result=handle)
     found = [event for path in names for event in events.get(path, ())]
     if as_json:
         rows = [{k: getattr(e, k) for k in ("filename", "onset", "offset", "label", "confidence")} for e in found]

@@ -1,10 +1,8 @@
-"""From any recording to events with times: one file, a folder with a ledger, a live stream.
+"""Detection in files, folders and live streams.
 
-Files, each importing only those before it: `inputs` (recordings that are given), `ledger` (what is done, failed and to
-do), `outputs` (how a job's folder looks), `tally` (how far a job is), `spans` (recordings cut into pieces that anything
-can execute), `detector` (the Python face: `load` a model, `detect` in files or samples), `job` (any number of files),
-`live` (sound that arrives).
-This door imports none of them: a model in ONNX needs no PyTorch.
+Modules in import order: `ledger` (state of a job), `inputs` (recordings and their names), `outputs` (files of a job),
+`spans` (parallel scoring), `detector` (`load` a model, `detect`), `job` (any number of files), `live` (streams). This
+package imports none of its modules, since ONNX models must not need PyTorch.
 """
 
 __all__: list[str] = []

@@ -38,16 +38,14 @@ AnyPath = str | os.PathLike[str]
 
 
 def load(path: AnyPath, *, device: str | None = None, pooled: bool = False) -> SoundDetector:
-    """Load a detector from a run folder, a model file or an exported ONNX file.
-
-    The file holds classes, sample rate and features. An ONNX model runs without PyTorch.
+    """Load a detector from a run folder, a model file or an exported ONNX file, which needs no PyTorch.
 
     Parameters
     ----------
     device
         "cpu" or "cuda"; by default a GPU if there is one. ONNX models always run on the CPU.
     pooled
-        Whether scores include the clip probabilities of the model's own pooling operator.
+        Whether scores include the clip probabilities of the model's pooling operator.
     """
     place = Path(path)
     if place.suffix == ".onnx":
@@ -64,14 +62,7 @@ def load(path: AnyPath, *, device: str | None = None, pooled: bool = False) -> S
 
 
 class SoundDetector:
-    """Finds events in recordings of any length.
-
-    Parameters
-    ----------
-    scorer
-        Computes frame probabilities; `load` makes one from a model file.
-    path
-        Of the model file.
+    """Detects events in recordings of any length; made by `load`.
 
     Examples
     --------
@@ -103,13 +94,17 @@ class SoundDetector:
         """Names of the classes it detects."""
         return self.scorer.classes
 
+    @property
+    def _model(self) -> Any:
+        """The network with its pooling operator; None for ONNX models."""
+        return getattr(self.scorer, "detector", None)
+
     @cached_property
     def pool(self) -> Pool:
-        """The model's own pooling operator."""
-        model = getattr(self.scorer, "detector", None)
-        if model is None:
-            raise ArgumentError("probabilities per stretch need the pooling operator, which only model.safetensors has")
-        return model.pool  # type: ignore[no-any-return]
+        """The model's pooling operator."""
+        if self._model is None:
+            raise ArgumentError("pooling needs the model's operator, which only model.safetensors has")
+        return self._model.pool  # type: ignore[no-any-return]
 
     @property
     def pool_name(self) -> str:
@@ -120,8 +115,7 @@ class SoundDetector:
     @property
     def alpha(self) -> list[float] | None:
         """The operator's alpha per class; None for one without, or if the file does not hold it."""
-        model = getattr(self.scorer, "detector", None)
-        return None if model is None else model.alpha
+        return None if self._model is None else self._model.alpha
 
     def detect(
         self,
@@ -132,7 +126,7 @@ class SoundDetector:
         workers: int | None = None,
         on_progress: OnProgress = ignore_progress,
     ) -> LabelTable:
-        """Detect events in recordings; see `earmark.events` for how probabilities become events.
+        """Detect events in recordings.
 
         A file that cannot be read raises an error. For many files, some of which may be damaged, see
         `earmark.detection.job.run_job`.
@@ -150,15 +144,14 @@ class SoundDetector:
 
         Returns
         -------
-        Events with times and confidence. Files in the table are named as they were given, files of a folder by their
-        path; samples are named "samples".
+        Events with times and confidence. Files are named by their paths; samples are named "samples".
         """
         decoder = decoder or Decoder()
         if isinstance(recordings, np.ndarray):
             scores = [self.score_samples(recordings, rate)]
         else:
             if rate is not None:
-                raise ArgumentError("rate is for samples; files state their own")
+                raise ArgumentError("rate is only for samples; files have their own")
             given = [recordings] if isinstance(recordings, str | os.PathLike) else list(recordings)
             scores = self.score_files(_files(given), workers=workers, on_progress=on_progress)
         events = [event for one in scores for event in decode_scores(one, decoder, one.filename)]
@@ -175,13 +168,13 @@ class SoundDetector:
         order = list(dict.fromkeys(Path(path) for path in paths))
         results: dict[Path, RecordingScores] = {}
 
-        def handle(path: Path, result: RecordingScores | Exception) -> None:
+        def keep(path: Path, result: RecordingScores | Exception) -> None:
             if isinstance(result, Exception):
                 raise result
             results[path] = result
             on_progress(Progress("detecting", len(results), len(order), "files"))
 
-        score_files(order, self.scorer, LocalExecutor(self.scorer, workers), handle=handle)
+        score_files(order, self.scorer, LocalExecutor(self.scorer, workers), on_result=keep)
         return [results[path] for path in order]
 
     def score_clips(
@@ -196,7 +189,7 @@ class SoundDetector:
         results: dict[str, RecordingScores] = {}
         failed: dict[str, str] = {}
 
-        def handle(clip: Clip, result: RecordingScores | Exception) -> None:
+        def keep(clip: Clip, result: RecordingScores | Exception) -> None:
             if isinstance(result, DataError):
                 failed[clip.filename] = str(result)
             elif isinstance(result, Exception):
@@ -205,12 +198,15 @@ class SoundDetector:
                 results[clip.filename] = replace(result, filename=clip.filename)
             on_progress(Progress("scoring", len(results) + len(failed), len(clips), "clips"))
 
+        def score_sum(clip: Clip) -> RecordingScores:  # of a clip that is the sum of several files
+            return self.score_samples(clip.read(self.scorer.rate), self.scorer.rate)
+
         files = {clip.sources[0].path: clip for clip in clips if clip.is_file}
-        mixtures = [clip for clip in clips if files.get(clip.sources[0].path) is not clip]
+        sums = [clip for clip in clips if files.get(clip.sources[0].path) is not clip]
         executor = LocalExecutor(self.scorer)
-        score_files(files, self.scorer, executor, handle=lambda path, result: handle(files[path], result))
-        for clip, result in parallel_map(self._score_mixture, mixtures, workers=cores()):
-            handle(clip, result)
+        score_files(files, self.scorer, executor, on_result=lambda path, result: keep(files[path], result))
+        for clip, result in parallel_map(score_sum, sums, workers=cores()):
+            keep(clip, result)
         return [results[clip.filename] for clip in clips if clip.filename in results], failed
 
     def score_samples(self, samples: npt.ArrayLike, rate: int | None) -> RecordingScores:
@@ -224,10 +220,6 @@ class SoundDetector:
         frames = feature_frames(self.scorer, len(sound))
         return make_scores("samples", values, self.scorer, frames, len(sound) / self.scorer.rate)
 
-    def _score_mixture(self, clip: Clip) -> RecordingScores:
-        """Scores of a clip that is the sum of several files."""
-        return self.score_samples(clip.read(self.scorer.rate), self.scorer.rate)
-
 
 def _files(given: Sequence[AnyPath]) -> list[Path]:
     """The files given, and those in the folders given."""
@@ -235,5 +227,5 @@ def _files(given: Sequence[AnyPath]) -> list[Path]:
     for place in map(Path, given):
         files += [path for _, path in find_recordings([place])] if place.is_dir() else [place]
     if given and not files:
-        raise DataError(f"{given[0]}: expected files of sound, found none")
+        raise DataError(f"{given[0]}: expected audio files, got none")
     return files

@@ -1,4 +1,4 @@
-"""Recordings that a job is given, their names, and those of earlier runs that are no longer there.
+"""Recordings of a job and their names.
 
 The name of a recording is its path relative to the folder that was given, or its file name if it was given itself.
 Characters that tables cannot hold (control characters, backslashes, bytes that are not UTF-8, white space at the ends)
@@ -18,29 +18,14 @@ from earmark.audio.containers import folder_trouble, plain_name
 from earmark.detection.ledger import Entry
 from earmark.errors import ArgumentError, DataError, EarmarkError
 
-__all__ = [
-    "check_exists",
-    "choose_names",
-    "find_missing",
-    "find_recordings",
-    "reason_of",
-    "status_of",
-    "table_name",
-]
+__all__ = ["check_exists", "choose_names", "find_missing", "find_recordings", "reason_of", "status_of", "table_name"]
 
 
 def find_recordings(inputs: Iterable[str | os.PathLike[str]], out: Path | None = None) -> list[tuple[Path, Path]]:
-    """Audio files (root, path) in folders, sorted, and files that are given themselves; each once, absolute.
+    """Absolute paths (root, path) of files that are given, and of audio files in folders that are given, sorted.
 
-    A file that is given itself is included whatever its name and whether or not it exists; reading it reports what is
-    wrong with it. So are files in folders that have to be converted first, and folders that cannot be read.
-
-    Parameters
-    ----------
-    inputs
-        Files and folders.
-    out
-        Folder of the job, which is not searched.
+    A file that is given is included whatever its name and whether or not it exists; reading it reports what is wrong.
+    So are files in folders that need conversion, and folders that cannot be read. `out` is not searched.
     """
     real_out = None if out is None else os.path.realpath(out)
     found: dict[Path, Path] = {}
@@ -70,16 +55,14 @@ def choose_names(found: Iterable[tuple[Path, Path]], taken: Mapping[Path, str]) 
     used = set(taken.values())
     named = []
     for root, path in found:
-        name = taken.get(path)
-        if name is None:
-            name = next(candidate for candidate in _candidates(root, path) if candidate not in used)
-            used.add(name)
+        name = taken.get(path) or next(name for name in _candidates(root, path) if name not in used)
+        used.add(name)
         named.append((path, name))
     return named
 
 
 def table_name(name: str) -> str:
-    r"""A name as it is in tables and output files: characters that they cannot hold as %0A.
+    r"""A name for tables and output files, with characters that they cannot hold as %0A.
 
     >>> table_name("night 1/a\nb.wav"), table_name("caf\udce9.wav"), table_name(" a.wav")
     ('night 1/a%0Ab.wav', 'caf%E9.wav', '%20a.wav')
@@ -88,7 +71,7 @@ def table_name(name: str) -> str:
 
 
 def check_exists(given: Sequence[Path]) -> None:
-    """Refuse a call of which nothing exists, before a folder is created for it."""
+    """Raise an error if nothing that was given exists."""
     if given and not any(os.path.lexists(path) for path in given):
         others = f", nor are the {len(given) - 1} others" if len(given) > 1 else ""
         raise DataError(f"{plain_name(given[0])}: there is no such file or folder{others}")
@@ -98,14 +81,8 @@ def find_missing(entries: Iterable[Entry], given: Iterable[Path], found: Sequenc
     """Recordings of earlier runs that have been removed since.
 
     A recording is missing if its file does not exist, although it was given itself, or although its folder was given
-    and holds other recordings. A folder without any is taken for a disk that is not mounted.
-
-    Parameters
-    ----------
-    given
-        Files and folders as the user gave them.
-    found
-        What `find_recordings` made of them.
+    and holds other recordings. A folder without any is taken for a disk that is not mounted. `found` is the result of
+    `find_recordings(given)`.
     """
     named = {Path(os.path.abspath(path)) for path in given}
     searched = {root for root, path in found if path not in named}
@@ -122,7 +99,7 @@ def find_missing(entries: Iterable[Entry], given: Iterable[Path], found: Sequenc
 
 
 def reason_of(error: object, path: Path) -> str:
-    """What is wrong with a recording, on one line and without its path.
+    """An error as one line, without the path of the recording.
 
     >>> reason_of(OSError("no\\nspace"), Path("a.wav"))
     'OSError: no space'
@@ -132,7 +109,7 @@ def reason_of(error: object, path: Path) -> str:
 
 
 def status_of(path: Path) -> os.stat_result | None:
-    """Size and times of a file; None if the system does not tell."""
+    """Size and times of a file; None if they cannot be read."""
     try:
         return path.stat()
     except (OSError, ValueError):  # reading it will report what is wrong

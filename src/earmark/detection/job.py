@@ -7,10 +7,8 @@ says so; it is not scored again while its size, its modification time and the mo
 - with another decoder, kept scores are decoded again (`keep_scores`); without, the recording is scored again;
 - a recording that cannot be read is listed with the reason, and retried by the next run.
 
-events.csv only has events of one decoder. Until a recording is done with the current one, it is left out.
-
-The events of a recording depend on the recording, the model and the decoder, not on workers or interruptions.
-`earmark.detection.spans` divides the work, `earmark.detection.outputs` describes the files.
+events.csv only has events of one decoder. Until a recording is done with the current one, it is left out. Events do not
+depend on workers or interruptions. `earmark.detection.outputs` describes the files.
 """
 
 from __future__ import annotations
@@ -22,9 +20,10 @@ import os
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -33,16 +32,16 @@ from earmark.detection.detector import SoundDetector, load
 from earmark.detection.inputs import check_exists, choose_names, find_missing, find_recordings, reason_of, status_of
 from earmark.detection.ledger import Entry, Ledger
 from earmark.detection.outputs import EVENT_COLUMNS, JobFolder, OutputFiles, check_formats, event_cells
-from earmark.detection.spans import SPAN, Executor, LocalExecutor, Plan, score_files
-from earmark.detection.tally import JobReport, Tally
+from earmark.detection.spans import SPAN, Executor, LocalExecutor, score_files
 from earmark.errors import ArgumentError, DataError, EarmarkError
 from earmark.events import Decoder, decode_scores
 from earmark.files import json_text
 from earmark.formats import FORMATS
 from earmark.inference.scores import RecordingScores, read_scores, repool, write_scores
-from earmark.progress import OnProgress, ignore_progress
+from earmark.progress import OnProgress, Progress, ignore_progress
+from earmark.text import counted
 
-__all__ = ["CRASHED", "JobOptions", "run_job"]
+__all__ = ["CRASHED", "JobOptions", "JobReport", "run_job"]
 
 AnyPath = str | os.PathLike[str]
 
@@ -54,21 +53,60 @@ _MOST_ATTEMPTS = 2
 class JobOptions:
     """What a job is to do."""
 
-    formats: Sequence[str] = ("tsv",)
-    """Names of the formats of files per recording."""
-    decoder: Decoder | None = None
-    """How probabilities become events; a threshold of 0.5 by default."""
-    keep_scores: bool = False
-    """Whether to keep frame probabilities, so that other thresholds do not need another run."""
+    formats: Sequence[str] = ("tsv",)  # names of the formats of files per recording
+    decoder: Decoder | None = None  # how probabilities become events; a threshold of 0.5 by default
+    keep_scores: bool = False  # whether to keep frame probabilities, so that other thresholds do not need another run
     presence: float | None = None
     """Seconds over which probabilities are pooled for presence.csv; infinity for whole recordings. With None an
     existing file stays, with the recordings for which it is still valid."""
-    span: float = SPAN
-    """Seconds of audio, roughly, that are scored at once."""
-    retry: bool = False
-    """Whether to retry recordings that crashed the process twice."""
-    command: str | None = None
-    """The command line, for job.json."""
+    span: float = SPAN  # seconds of audio, roughly, that are scored at once
+    retry: bool = False  # whether to retry recordings that crashed the process twice
+    command: str | None = None  # the command line, for job.json
+
+
+@dataclass
+class JobReport:
+    """What a run of a job did."""
+
+    out: str
+    files: int = 0  # recordings that were given
+    done: int = 0  # of these, scored in this run
+    redecoded: int = 0  # of these, decoded again from kept scores, or written in other formats
+    kept: int = 0  # of these, done before and not touched
+    failed: int = 0  # of these, not readable: see failed.csv
+    first_failure: str | None = None  # one of these, with the reason
+    missing: int = 0  # recordings of earlier runs that were removed since: left out of the tables
+    pending: int = 0  # recordings of earlier runs that are not done yet: not in the tables
+    edited: int = 0  # files that somebody edited or added: kept under another name, with `.edited` in it
+    events: int = 0  # events in events.csv
+    presence: int | None = None  # recordings in presence.csv; None if there is no such file
+    hours: float = 0.0  # hours of audio scored in this run
+    seconds: float = 0.0  # duration of this run
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        out, done = Path(self.out), self.done + self.redecoded + self.kept
+        before = f", {self.kept} of them before" if self.kept else ""
+        again = f", {self.redecoded} from kept results" if self.redecoded else ""
+        lines = [f"{done} of {self.files} recordings done{before}{again}; {self.events} events in {out / 'events.csv'}"]
+        if self.hours and self.seconds:
+            speed = 3600 * self.hours / self.seconds
+            lines.append(f"{self.hours:.2f} hours of sound in {self.seconds:.1f} s: {speed:.0f} times real time")
+        if self.presence is not None:
+            lines.append(f"probabilities of {counted(self.presence, 'recording')} in {out / 'presence.csv'}")
+        if self.failed:
+            lines.append(f"{self.failed} failed: {out / 'failed.csv'} says which and why")
+        for n, noun, what in (
+            (self.missing, "recording", "no longer there: left out of events.csv, files in events stay"),
+            (self.pending, "recording", "of earlier runs still to do: not in events.csv until then"),
+            (self.edited, "file", "edited or added by hand: kept with .edited in the name"),
+        ):
+            if n:
+                lines.append(f"{counted(n, noun)} {what}")
+        return "\n".join(lines)
 
 
 def run_job(
@@ -81,20 +119,18 @@ def run_job(
     executor: Executor | None = None,
     on_progress: OnProgress = ignore_progress,
 ) -> JobReport:
-    """Detect events in recordings, and write a folder as `earmark.detection.outputs` describes it.
+    """Detect events in audio files and folders, and write a folder as `earmark.detection.outputs` describes it.
 
     Parameters
     ----------
     model
         A detector, or what `load` accepts.
-    files
-        Audio files and folders.
     out
         Folder of the job: a new one, or that of an earlier run with the same model, which is continued.
     workers
         Number of threads; one per core by default.
     executor
-        Runs spans instead of threads of this process.
+        Scores spans instead of threads of this process.
     """
     options = options or JobOptions()
     detector = model if isinstance(model, SoundDetector) else load(model)
@@ -107,24 +143,198 @@ def run_job(
         raise DataError("there are no audio files in what was given")
     executor = executor or LocalExecutor(detector.scorer, workers)
     with _disk_errors(folder), folder.opened(), Ledger(folder.ledger) as ledger:
-        job = _Job(_Results(folder, ledger, detector, options), on_progress)
-        return job.run(given, found, executor)
+        return _Job(folder, ledger, detector, options, executor, on_progress).run(given, found)
 
 
-class _Results:
-    """Files and ledger entries of recordings, and the tables of all of them."""
+class _Job:
+    """One run: decides what to do with each recording, and writes its files, its ledger entry and the tables."""
 
-    def __init__(self, folder: JobFolder, ledger: Ledger, detector: SoundDetector, options: JobOptions) -> None:
-        self.folder = folder
-        self.ledger = ledger
-        self.detector = detector
-        self.options = options
-        self.formats = check_formats(options.formats)
-        self.decoder = options.decoder or Decoder()
-        self.files = OutputFiles(folder.root, ledger)
+    def __init__(
+        self,
+        folder: JobFolder,
+        ledger: Ledger,
+        detector: SoundDetector,
+        options: JobOptions,
+        executor: Executor,
+        on_progress: OnProgress,
+    ) -> None:
+        self.folder, self.ledger, self.files = folder, ledger, OutputFiles(folder, ledger)
+        self.detector, self.scorer, self.executor = detector, detector.scorer, executor
+        self.options, self.formats, self.decoder = options, check_formats(options.formats), options.decoder or Decoder()
+        self.on_progress = on_progress
         self.report = JobReport(str(folder.root))
+        settings = json_text(self.decoder.to_dict(), sort_keys=True)
+        self.decoder_key = hashlib.sha256(settings.encode()).hexdigest()
+        self.begun: dict[Path, os.stat_result | None] = {}  # recordings being read, with the state of their file before
+        self._sizes: dict[Path, int] = {}  # bytes of each recording to score
+        self._bytes_unopened = self._bytes_known = 0  # of recordings not opened yet; of those whose duration is known
+        self._seconds_known = self._seconds_scored = 0.0
 
-    def finish(
+    def run(self, given: list[Path], found: list[tuple[Path, Path]]) -> JobReport:
+        """Process the recordings (root, path) found in what was given."""
+        started = time.monotonic()
+        known = list(self.ledger.entries(with_missing=True))
+        missing = find_missing(known, given, found)
+        named = choose_names(found, {entry.path: entry.name for entry in known})
+        named = [(path, name) for path, name in named if path not in missing]
+        is_new_decoder = self._check_earlier_runs({path for path, _ in named} | missing)
+        # nothing was written so far: a refused call leaves the folder as it is
+        self.report.files = len(named)
+        self.report.missing = sum(entry.path in missing and not entry.missing for entry in known)
+        self.ledger.add(named)
+        self.ledger.set_missing(missing)
+        self._start()
+        if is_new_decoder or self.report.missing:
+            self._write_tables()  # without outdated rows, also while the job runs
+        try:
+            self._process([path for path, _ in named])
+        except KeyboardInterrupt:
+            self._close()
+            raise
+        except BaseException:
+            with suppress(EarmarkError):  # the disk may be full
+                self.ledger.release(self.begun)
+            raise
+        self._close()
+        self.report.pending = self.ledger.counts()["pending"]
+        self.report.hours = self._seconds_scored / 3600
+        self.report.seconds = time.monotonic() - started
+        return self.report
+
+    def _check_earlier_runs(self, asked: set[Path]) -> bool:
+        """One folder, one model; one table, one decoder. Whether the decoder is another than before."""
+        about, root = self.ledger.about(), self.folder.root
+        if any(about.get(key, value) != value for key, value in self._identity().items()):
+            raise ArgumentError(f"{root} holds a job of another model ({about.get('model')}); choose another folder")
+        if about["decoder"] in ("", self.decoder_key):
+            return False
+        others = [entry.name for entry in self.ledger.entries("done") if entry.path not in asked]
+        if others:
+            raise ArgumentError(
+                f"{root} holds results with other settings for recordings that are not given now ({len(others)}, such "
+                f"as {others[0]}); give these or their folder too, or choose another folder"
+            )
+        return True
+
+    def _identity(self) -> dict[str, str]:
+        return {"fingerprint": self.scorer.fingerprint, "classes": json.dumps(self.scorer.classes)}
+
+    def _start(self) -> None:
+        if self.ledger.about().get("is_running"):  # the last run was killed
+            self.files.remove_unfinished()
+        model = str(self.detector.path)
+        about = {**self._identity(), "model": model, "decoder": self.decoder_key, "is_running": "yes"}
+        if self.options.presence is not None:
+            about["horizon"] = repr(self.options.presence)
+        self.ledger.set_about(about)
+        self._write_about()
+
+    def _close(self) -> None:
+        self.ledger.release(self.begun)
+        self._write_tables()
+        self.ledger.set_about({"is_running": ""})
+
+    def _process(self, paths: list[Path]) -> None:
+        batch: list[Path] = []
+        suspects: list[Path] = []
+        for path in paths:
+            entry = self.ledger.entry(path)
+            if self._must_score(entry):
+                (suspects if entry.attempts else batch).append(path)
+        self._update_progress()
+        # recordings that may have crashed a process come last and alone, which shows whether they do
+        for group in (batch, *([path] for path in suspects)):
+            score_files(
+                group,
+                self.scorer,
+                self.executor,
+                on_result=self._handle,
+                on_start=self._begin,
+                on_duration=self._set_duration,
+                on_scored=self._count_scored,
+                span=self.options.span,
+            )
+
+    def _must_score(self, entry: Entry) -> bool:
+        """Whether a recording must be scored. If not, it is up to date now, or it has failed for good."""
+        status = status_of(entry.path)
+        if status is not None and entry.is_unchanged(status):
+            if self._bring_up_to_date(entry, status):
+                return False
+            if entry.attempts >= _MOST_ATTEMPTS and not self.options.retry:
+                self._fail(entry, DataError(CRASHED), status, attempts=entry.attempts)
+                return False
+        self._sizes[entry.path] = 0 if status is None else status.st_size
+        self._bytes_unopened += self._sizes[entry.path]
+        return True
+
+    def _bring_up_to_date(self, entry: Entry, status: os.stat_result) -> bool:
+        """Give a recording the results that are wanted now, from what is kept; False if it must be scored for that."""
+        has_scores = entry.scores and self.folder.scores(entry.name).exists()
+        if self.options.keep_scores and not has_scores:
+            return False
+        is_decoded = entry.decoder == self.decoder_key
+        if is_decoded and self.options.presence in (None, entry.horizon):
+            if self._add_formats(entry):
+                self.report.redecoded += 1
+            else:
+                self.report.kept += 1
+            return True
+        scores = self._kept_scores(entry) if has_scores else None
+        if scores is None:
+            return False
+        if is_decoded:
+            self._pool(entry, scores)
+            self._add_formats(entry)
+        else:
+            self._finish(entry, scores, status, has_scores=True)
+        self.report.redecoded += 1
+        self._update_progress()
+        return True
+
+    def _begin(self, path: Path) -> None:
+        self.begun[path] = status_of(path)
+        self._bytes_unopened -= self._sizes[path]
+        self.ledger.begin(path, self.begun[path])
+
+    def _set_duration(self, path: Path, seconds: float) -> None:
+        self._bytes_known += self._sizes[path]
+        self._seconds_known += seconds
+        self._update_progress()
+
+    def _count_scored(self, seconds: float) -> None:
+        self._seconds_scored += seconds
+        self._update_progress()
+
+    def _handle(self, path: Path, result: RecordingScores | Exception) -> None:
+        status, entry, now = self.begun[path], self.ledger.entry(path), status_of(path)
+        if isinstance(result, Exception):
+            self._fail(entry, result, status)
+        elif status is None or now is None or not entry.is_unchanged(now):
+            self._fail(entry, DataError("changed while it was read; the next run retries it"), status)
+        else:
+            self._finish(entry, result, status)
+            self.report.done += 1
+        del self.begun[path]  # not before: if the disk is full, the recording is released
+        self._update_progress()
+
+    def _fail(self, entry: Entry, error: Exception, status: os.stat_result | None, *, attempts: int = 0) -> None:
+        reason = reason_of(error, entry.path)
+        self._remove_outputs(entry)
+        self.ledger.fail(entry.path, reason, status, attempts=attempts)
+        self.report.failed += 1
+        self.report.first_failure = self.report.first_failure or f"{entry.name}: {reason}"
+
+    def _update_progress(self) -> None:
+        """Report hours scored and to score; the total is estimated from file sizes until all files are opened."""
+        seconds_left = self._bytes_unopened * self._seconds_known / max(1, self._bytes_known)
+        total = (self._seconds_known + seconds_left) / 3600
+        report = self.report
+        settled = report.done + report.redecoded + report.kept + report.failed
+        detail = f"{settled} of {report.files} recordings"
+        self.on_progress(Progress("detecting", self._seconds_scored / 3600, total, "h", detail))
+
+    def _finish(
         self, entry: Entry, scores: RecordingScores, status: os.stat_result, *, has_scores: bool = False
     ) -> None:
         """Write the results of a recording: first files, then the ledger. If it says done, they are there."""
@@ -138,18 +348,18 @@ class _Results:
             if scores_file in files:
                 write_scores(drafts[scores_file], scores)
         has_scores = has_scores or scores_file in files
-        self.remove(entry, keep={*files, scores_file} if has_scores else set(files))
+        self._remove_outputs(entry, keep={*files, scores_file} if has_scores else set(files))
         if self.options.presence is not None:
-            self.pool(entry, scores)
+            self._pool(entry, scores)
         self.ledger.finish(entry.path, events, status=status, duration=scores.duration, scores=has_scores)
 
-    def pool(self, entry: Entry, scores: RecordingScores) -> None:
+    def _pool(self, entry: Entry, scores: RecordingScores) -> None:
         """Pool the probabilities of a recording for presence.csv."""
         horizon = self.options.presence or math.inf
         times, P = repool(scores, self.detector.pool, None if math.isinf(horizon) else horizon)
         self.ledger.set_presence(entry.path, horizon, np.column_stack([times, P]))
 
-    def add_formats(self, entry: Entry) -> bool:
+    def _add_formats(self, entry: Entry) -> bool:
         """Write events in formats that are missing; whether there were any."""
         written = self.ledger.outputs(entry.path)
         files = {
@@ -163,21 +373,31 @@ class _Results:
                 self._write_labels(entry.name, events, entry.duration or 0.0, files, drafts)
         return bool(files)
 
-    def kept_scores(self, entry: Entry) -> RecordingScores | None:
+    def _kept_scores(self, entry: Entry) -> RecordingScores | None:
         """Scores of an earlier run, if they are valid."""
         try:
             scores = read_scores(self.folder.scores(entry.name))
         except DataError:
             return None
-        return scores if scores.fingerprint == self.detector.scorer.fingerprint else None
+        return scores if scores.fingerprint == self.scorer.fingerprint else None
 
-    def remove(self, entry: Entry, keep: Collection[Path] = ()) -> None:
-        """Delete the files of a recording."""
+    def _remove_outputs(self, entry: Entry, keep: Collection[Path] = ()) -> None:
         for path in (self.folder.root / key for key in self.ledger.outputs(entry.path)):
             if path not in keep:
                 self.files.remove(path)
 
-    def write_tables(self) -> None:
+    def _label_files(self, entry: Entry) -> dict[Path, str]:
+        return {self.folder.labels(entry.name, format): format for format in self.formats}
+
+    def _write_labels(
+        self, name: str, events: Sequence[Label], duration: float, files: dict[Path, str], drafts: dict[Path, Path]
+    ) -> None:
+        table = LabelTable(events, filenames=[name], classes=self.detector.classes)
+        for path, format in files.items():
+            options = {"duration": duration} if "duration" in FORMATS[format].options() else {}
+            FORMATS[format].cls(**options).write(table, drafts[path])
+
+    def _write_tables(self) -> None:
         """Write events.csv, failed.csv and presence.csv from the ledger."""
         self._write_presence()
         failed = [(entry.name, entry.reason) for entry in self.ledger.entries("failed")]
@@ -191,29 +411,11 @@ class _Results:
         self.report.events = sum(entry.events or 0 for entry in self.ledger.entries("done"))
         self.report.edited = self.files.edited
 
-    def write_about(self) -> None:
-        """Write job.json."""
-        model, scorer, horizon = self.detector.path, self.detector.scorer, self._horizon()
-        about = {
-            "model": None if model is None else str(model.absolute()),
-            "fingerprint": scorer.fingerprint,
-            "classes": list(scorer.classes),
-            "decoder": self.decoder.to_dict(),
-            "formats": list(self.formats),
-            "presence": "recording" if horizon == math.inf else horizon,  # JSON has no infinity
-            "keep_scores": self.options.keep_scores,
-            "versions": {name: version(name) for name in ("earmark", "numpy", "soundfile", "soxr")},
-            "command": self.options.command,
-        }
-        with self.files.writing({self.folder.about: "table"}) as drafts:
-            drafts[self.folder.about].write_text(json_text(about, indent=1))
-
     def _write_presence(self) -> None:
-        self.report.presence = None
-        horizon = self._horizon()
-        recordings = sum(entry.horizon == horizon for entry in self.ledger.entries())
+        horizon, self.report.presence = self._horizon(), None
         if horizon is None:
             return
+        recordings = sum(entry.horizon == horizon for entry in self.ledger.entries())
         if not recordings and self.options.presence is None:  # no row of it is valid any more
             self.files.remove(self.folder.presence)
             return
@@ -233,187 +435,22 @@ class _Results:
         horizon = self.ledger.about().get("horizon")
         return float(horizon) if horizon and self.folder.presence.exists() else None
 
-    def _label_files(self, entry: Entry) -> dict[Path, str]:
-        return {self.folder.labels(entry.name, format): format for format in self.formats}
-
-    def _write_labels(
-        self, name: str, events: Sequence[Label], duration: float, files: dict[Path, str], drafts: dict[Path, Path]
-    ) -> None:
-        table = LabelTable(events, filenames=[name], classes=self.detector.classes)
-        for path, format in files.items():
-            options = {"duration": duration} if "duration" in FORMATS[format].options() else {}
-            FORMATS[format].cls(**options).write(table, drafts[path])
-
-
-class _Job:
-    """One run: decides what is done with each recording."""
-
-    def __init__(self, results: _Results, on_progress: OnProgress) -> None:
-        self.results = results
-        self.ledger = results.ledger
-        self.options = results.options
-        self.report = results.report
-        self.scorer = results.detector.scorer
-        self.on_progress = on_progress
-        self.tally = Tally(self.report)
-        settings = json_text(results.decoder.to_dict(), sort_keys=True)
-        self.decoder_key = hashlib.sha256(settings.encode()).hexdigest()
-
-    def run(self, given: list[Path], found: list[tuple[Path, Path]], executor: Executor) -> JobReport:
-        """Process the recordings (root, path) found in what was given."""
-        started = time.monotonic()
-        known = list(self.ledger.entries(with_missing=True))
-        missing = find_missing(known, given, found)
-        named = choose_names(found, {entry.path: entry.name for entry in known})
-        named = [(path, name) for path, name in named if path not in missing]
-        is_new_decoder = self._check_earlier_runs({path for path, _ in named} | missing)
-        # nothing was written so far: a refused call leaves the folder as it is
-        self.report.files = len(named)
-        self.report.missing = sum(entry.path in missing and not entry.missing for entry in known)
-        self.ledger.add(named)
-        self.ledger.set_missing(missing)
-        self._start()
-        if is_new_decoder or self.report.missing:
-            self.results.write_tables()  # without outdated rows, also while the job runs
-        try:
-            self._process([path for path, _ in named], executor)
-        except KeyboardInterrupt:
-            self._close()
-            raise
-        except BaseException:
-            with suppress(EarmarkError):  # the disk may be full
-                self.ledger.release(self.tally.begun)
-            raise
-        self._close()
-        self.report.pending = self.ledger.counts()["pending"]
-        self.report.hours = self.tally.scored / 3600
-        self.report.seconds = time.monotonic() - started
-        return self.report
-
-    def _check_earlier_runs(self, asked: set[Path]) -> bool:
-        """One folder, one model; one table, one decoder. Whether the decoder is another than before."""
-        about, root = self.ledger.about(), self.results.folder.root
-        if any(about.get(key, value) != value for key, value in self._identity().items()):
-            raise ArgumentError(f"{root} holds a job of another model ({about.get('model')}); choose another folder")
-        if about["decoder"] in ("", self.decoder_key):
-            return False
-        others = [entry.name for entry in self.ledger.entries("done") if entry.path not in asked]
-        if others:
-            raise ArgumentError(
-                f"{root} holds results with other settings for recordings that are not given now ({len(others)}, such "
-                f"as {others[0]}); give these or their folder too, or choose another folder"
-            )
-        return True
-
-    def _identity(self) -> dict[str, str]:
-        return {"fingerprint": self.scorer.fingerprint, "classes": json.dumps(self.scorer.classes)}
-
-    def _start(self) -> None:
-        if self.ledger.about().get("is_running"):  # the last run was killed
-            self.results.files.remove_unfinished(self.results.folder)
-        model = str(self.results.detector.path)
-        about = {**self._identity(), "model": model, "decoder": self.decoder_key, "is_running": "yes"}
-        if self.options.presence is not None:
-            about["horizon"] = repr(self.options.presence)
-        self.ledger.set_about(about)
-        self.results.write_about()
-
-    def _close(self) -> None:
-        self.ledger.release(self.tally.begun)
-        self.results.write_tables()
-        self.ledger.set_about({"is_running": ""})
-
-    def _process(self, paths: list[Path], executor: Executor) -> None:
-        batch: list[Path] = []
-        suspects: list[Path] = []
-        for path in paths:
-            entry = self.ledger.entry(path)
-            if self._must_score(entry):
-                (suspects if entry.attempts else batch).append(path)
-        self._update_progress()
-        # recordings that may have crashed a process come last and alone, which shows whether they do
-        for group in (batch, *([path] for path in suspects)):
-            score_files(
-                group,
-                self.scorer,
-                executor,
-                handle=self._handle,
-                begin=self._begin,
-                planned=self._planned,
-                hear=self._scored,
-                span=self.options.span,
-            )
-
-    def _must_score(self, entry: Entry) -> bool:
-        """Whether a recording must be scored. If not, it is up to date now, or it has failed for good."""
-        status = status_of(entry.path)
-        if status is not None and entry.is_unchanged(status):
-            if self._bring_up_to_date(entry, status):
-                return False
-            if entry.attempts >= _MOST_ATTEMPTS and not self.options.retry:
-                self._fail(entry, DataError(CRASHED), status, attempts=entry.attempts)
-                return False
-        self.tally.expect(entry.path, 0 if status is None else status.st_size)
-        return True
-
-    def _bring_up_to_date(self, entry: Entry, status: os.stat_result) -> bool:
-        """Give a recording the results that are wanted now, from what is kept; False if it must be scored for that."""
-        has_scores = entry.scores and self.results.folder.scores(entry.name).exists()
-        if self.options.keep_scores and not has_scores:
-            return False
-        is_decoded = entry.decoder == self.decoder_key
-        if is_decoded and self.options.presence in (None, entry.horizon):
-            if self.results.add_formats(entry):
-                self.report.redecoded += 1
-            else:
-                self.report.kept += 1
-            return True
-        scores = self.results.kept_scores(entry) if has_scores else None
-        if scores is None:
-            return False
-        if is_decoded:
-            self.results.pool(entry, scores)
-            self.results.add_formats(entry)
-        else:
-            self.results.finish(entry, scores, status, has_scores=True)
-        self.report.redecoded += 1
-        self._update_progress()
-        return True
-
-    def _begin(self, path: Path) -> None:
-        status = status_of(path)
-        self.tally.begin(path, status)
-        self.ledger.begin(path, status)
-
-    def _planned(self, path: Path, plan: Plan) -> None:
-        self.tally.set_duration(path, plan.duration)
-        self._update_progress()
-
-    def _scored(self, path: Path, seconds: float) -> None:
-        self.tally.scored += seconds
-        self._update_progress()
-
-    def _handle(self, path: Path, result: RecordingScores | Exception) -> None:
-        status, entry, now = self.tally.begun[path], self.ledger.entry(path), status_of(path)
-        if isinstance(result, Exception):
-            self._fail(entry, result, status)
-        elif status is None or now is None or not entry.is_unchanged(now):
-            self._fail(entry, DataError("changed while it was read; the next run retries it"), status)
-        else:
-            self.results.finish(entry, result, status)
-            self.report.done += 1
-        del self.tally.begun[path]  # not before: if the disk is full, the recording is released
-        self._update_progress()
-
-    def _fail(self, entry: Entry, error: Exception, status: os.stat_result | None, *, attempts: int = 0) -> None:
-        reason = reason_of(error, entry.path)
-        self.results.remove(entry)
-        self.ledger.fail(entry.path, reason, status, attempts=attempts)
-        self.report.failed += 1
-        self.report.first_failure = self.report.first_failure or f"{entry.name}: {reason}"
-
-    def _update_progress(self) -> None:
-        self.on_progress(self.tally.progress())
+    def _write_about(self) -> None:
+        """Write job.json."""
+        model, horizon = self.detector.path, self._horizon()
+        about = {
+            "model": None if model is None else str(model.absolute()),
+            "fingerprint": self.scorer.fingerprint,
+            "classes": list(self.scorer.classes),
+            "decoder": self.decoder.to_dict(),
+            "formats": list(self.formats),
+            "presence": "recording" if horizon == math.inf else horizon,  # JSON has no infinity
+            "keep_scores": self.options.keep_scores,
+            "versions": {name: version(name) for name in ("earmark", "numpy", "soundfile", "soxr")},
+            "command": self.options.command,
+        }
+        with self.files.writing({self.folder.about: "table"}) as drafts:
+            drafts[self.folder.about].write_text(json_text(about, indent=1))
 
 
 def _check_options(detector: SoundDetector, options: JobOptions) -> None:

@@ -1,21 +1,15 @@
 """The ledger of a detection job: one SQLite file with every recording, its events and the files written for it.
 
-A recording is identified by its absolute path, size and modification time. Its state follows from what is stored:
+A recording is identified by its absolute path, size and modification time. It is `failed` if there is a reason why it
+could not be read, `done` if its events were decoded with the job's current decoder, and otherwise `pending`. A
+`missing` recording was removed from a folder that was given: its results are kept for when it comes back, but it is in
+no table and in no count.
 
-- `failed`: there is a reason why it could not be read;
-- `done`: its events were decoded with the decoder that the job uses now;
-- `pending`: anything else.
-
-A recording that is `missing` was removed from a folder that was given. Its results are kept for when it comes back, but
-it is in no table and in no count.
-
-`attempts` counts the processes that died while they worked on a recording. It is increased before a recording is read
-and reset afterwards, so a file that crashes the process is noticed.
-
-For every file that the job writes, the ledger holds its SHA-256. A file with another hash was edited by somebody.
+`attempts` is increased before a recording is read and reset afterwards, so a file that crashes the process is noticed.
+Of every file that the job writes, the ledger holds the SHA-256: a file with another hash was edited by somebody.
 
 Every change is one transaction: a job that is killed at any moment continues from the last complete one. Paths are
-stored as the bytes of the file system; names are plain text, unique within the job.
+stored as the bytes of the file system.
 """
 
 from __future__ import annotations
@@ -25,7 +19,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -63,13 +57,13 @@ INSERT INTO about VALUES ('decoder', '');
 PRAGMA user_version = {_VERSION};
 COMMIT;
 """
-_COLUMNS = "path, name, size, mtime, attempts, missing, reason, decoder, duration, events, scores, horizon, state"
 
 
 @dataclass(frozen=True)
 class Entry:
     """A recording in the ledger."""
 
+    id: int
     path: Path
     name: str  # in tables: a relative path in plain text, unique within the job
     size: int | None  # bytes, when it was last read; None if there was no file
@@ -84,13 +78,31 @@ class Entry:
     horizon: float | None  # seconds over which its presence was pooled; None if it was not
     state: str  # pending, done or failed
 
-    def is_unchanged(self, status: os.stat_result) -> bool:
+    def is_unchanged(self, status: os.stat_result | None) -> bool:
         """Whether the file has the size and modification time it had when it was read."""
-        return (self.size, self.mtime) == (status.st_size, status.st_mtime_ns)
+        return (self.size, self.mtime) == _stamp(status)
 
 
-class _Database:
-    """A SQLite file with the tables of a ledger: transactions, rows, and errors in one line."""
+_COLUMNS = ", ".join(field.name for field in fields(Entry))
+
+
+class Ledger:
+    """The ledger in a file, created if necessary.
+
+    Parameters
+    ----------
+    read_only
+        For reading the state of a job, also while it runs.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder, Ledger(Path(folder, "ledger.sqlite")) as ledger:
+    ...     ledger.add([(Path("/night.wav"), "night.wav")])
+    ...     ledger.fail(Path("/night.wav"), "is empty: 0 bytes")
+    ...     [(entry.name, entry.state, entry.reason) for entry in ledger.entries()], ledger.counts()["failed"]
+    ([('night.wav', 'failed', 'is empty: 0 bytes')], 1)
+    """
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.path = path
@@ -122,61 +134,17 @@ class _Database:
         if is_new:
             self._database.executescript(_SCHEMA)
 
-    def close(self) -> None:
-        """Close the file; no journal is left beside it."""
-        with suppress(sqlite3.DatabaseError):  # if the disk is no longer writable, an empty journal stays
-            self._database.execute("PRAGMA journal_mode = DELETE")
-        self._database.close()
-
-    def _rows(self, query: str, *values: object) -> Iterator[tuple[Any, ...]]:
-        with self._database_errors():
-            yield from self._database.execute(query, values)
-
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._database_errors():
-            try:
-                self._database.execute("BEGIN IMMEDIATE")  # inside: an interruption may come right after it
-                yield self._database
-                self._database.execute("COMMIT")
-            except BaseException:
-                if self._database.in_transaction:
-                    self._database.execute("ROLLBACK")
-                raise
-
-    @contextmanager
-    def _database_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.DatabaseError as error:
-            raise DataError(f"{self.path}: the ledger cannot be used: {error}") from error
-
-
-class Ledger(_Database):
-    """The ledger in a file, created if necessary.
-
-    Parameters
-    ----------
-    path
-        The SQLite file.
-    read_only
-        For reading the state of a job, also while it runs.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder, Ledger(Path(folder, "ledger.sqlite")) as ledger:
-    ...     ledger.add([(Path("/night.wav"), "night.wav")])
-    ...     ledger.fail(Path("/night.wav"), "is empty: 0 bytes")
-    ...     [(entry.name, entry.state, entry.reason) for entry in ledger.entries()], ledger.counts()["failed"]
-    ([('night.wav', 'failed', 'is empty: 0 bytes')], 1)
-    """
-
     def __enter__(self) -> Ledger:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def close(self) -> None:
+        """Close the file; no journal is left beside it."""
+        with suppress(sqlite3.DatabaseError):  # if the disk is no longer writable, an empty journal stays
+            self._database.execute("PRAGMA journal_mode = DELETE")
+        self._database.close()
 
     def about(self) -> dict[str, str]:
         """Facts about the job: see `earmark.detection.job`."""
@@ -236,40 +204,39 @@ class Ledger(_Database):
 
     def set_about(self, facts: Mapping[str, str]) -> None:
         """Store facts about the job."""
-        with self._transaction() as database:
-            database.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", facts.items())
+        self._write("INSERT OR REPLACE INTO about VALUES (?, ?)", facts.items())
 
     def add(self, recordings: Iterable[tuple[Path, str]]) -> None:
         """Enter recordings (path, name); those that are known keep their results and are not missing."""
-        with self._transaction() as database:
-            database.executemany(
-                "INSERT INTO recordings (path, name) VALUES (?, ?) ON CONFLICT (path) DO UPDATE SET missing = 0",
-                ((os.fsencode(path), name) for path, name in recordings),
-            )
+        self._write(
+            "INSERT INTO recordings (path, name) VALUES (?, ?) ON CONFLICT (path) DO UPDATE SET missing = 0",
+            ((os.fsencode(path), name) for path, name in recordings),
+        )
 
     def set_missing(self, paths: Iterable[Path]) -> None:
         """Leave recordings out of all tables until they are added again."""
-        self._update_each("missing = 1", paths)
+        self._write("UPDATE recordings SET missing = 1 WHERE path = ?", ((os.fsencode(path),) for path in paths))
 
     def begin(self, path: Path, status: os.stat_result | None = None) -> None:
         """A recording is about to be read. If the file changed, earlier results are no longer valid."""
         with self._transaction() as database:
-            id, size, mtime = self._row(database, path)
-            if (size, mtime) != _stamp(status):
-                self._clear(database, id)
+            entry = self.entry(path)
+            if not entry.is_unchanged(status):
+                self._clear(entry.id)
             update = "UPDATE recordings SET attempts = attempts + 1, size = ?, mtime = ? WHERE id = ?"
-            database.execute(update, (*_stamp(status), id))
+            database.execute(update, (*_stamp(status), entry.id))
 
     def release(self, paths: Iterable[Path]) -> None:
         """Recordings were begun and not finished, but the process did not die."""
-        self._update_each("attempts = max(0, attempts - 1)", paths)
+        update = "UPDATE recordings SET attempts = max(0, attempts - 1) WHERE path = ?"
+        self._write(update, ((os.fsencode(path),) for path in paths))
 
     def finish(
         self, path: Path, events: Sequence[Label], *, status: os.stat_result, duration: float, scores: bool = False
     ) -> None:
         """A recording is done. `status` was taken before the file was read; `scores` tells whether they are kept."""
         with self._transaction() as database:
-            id, _, _ = self._row(database, path)
+            id = self.entry(path).id
             database.execute("DELETE FROM events WHERE recording = ?", (id,))
             database.executemany(
                 "INSERT INTO events VALUES (?, ?, ?, ?, ?)",
@@ -283,15 +250,14 @@ class Ledger(_Database):
 
     def set_presence(self, path: Path, horizon: float, intervals: npt.NDArray[np.floating]) -> None:
         """Store probabilities pooled over a horizon: (intervals, 2 + classes), with onset and offset in front."""
-        with self._transaction() as database:
-            values = (horizon, np.asarray(intervals, "<f8").tobytes(), os.fsencode(path))
-            database.execute("UPDATE recordings SET horizon = ?, presence = ? WHERE path = ?", values)
+        values = (horizon, np.asarray(intervals, "<f8").tobytes(), os.fsencode(path))
+        self._write("UPDATE recordings SET horizon = ?, presence = ? WHERE path = ?", [values])
 
     def fail(self, path: Path, reason: str, status: os.stat_result | None = None, *, attempts: int = 0) -> None:
         """A recording could not be read; earlier results are dropped."""
         with self._transaction() as database:
-            id, _, _ = self._row(database, path)
-            self._clear(database, id)
+            id = self.entry(path).id
+            self._clear(id)
             update = "UPDATE recordings SET reason = ?, size = ?, mtime = ?, attempts = ? WHERE id = ?"
             database.execute(update, (reason, *_stamp(status), attempts, id))
 
@@ -300,7 +266,7 @@ class Ledger(_Database):
     ) -> None:
         """Files (path, kind, hashes) will be replaced; with new events, the recording is pending until `finish`."""
         with self._transaction() as database:
-            id = None if recording is None else self._row(database, recording)[0]
+            id = None if recording is None else self.entry(recording).id
             for path, kind, hashes in outputs:
                 database.execute("DELETE FROM outputs WHERE path = ?", (path,))
                 rows = ((path, sha256, kind, id) for sha256 in hashes)
@@ -310,37 +276,49 @@ class Ledger(_Database):
 
     def forget_output(self, path: str) -> None:
         """A file is no longer the job's."""
-        with self._transaction() as database:
-            database.execute("DELETE FROM outputs WHERE path = ?", (path,))
+        self._write("DELETE FROM outputs WHERE path = ?", [(path,)])
 
-    def _update_each(self, change: str, paths: Iterable[Path]) -> None:
-        with self._transaction() as database:
-            rows = ((os.fsencode(path),) for path in paths)
-            database.executemany(f"UPDATE recordings SET {change} WHERE path = ?", rows)
-
-    def _row(self, database: sqlite3.Connection, path: Path) -> tuple[int, int | None, int | None]:
-        query = "SELECT id, size, mtime FROM recordings WHERE path = ?"
-        row: tuple[int, int | None, int | None] | None = database.execute(query, (os.fsencode(path),)).fetchone()
-        if row is None:
-            raise ArgumentError(f"{path} is not in the ledger {self.path}")
-        return row
-
-    @staticmethod
-    def _clear(database: sqlite3.Connection, id: int) -> None:
-        """Drop the results of a recording."""
-        database.execute("DELETE FROM events WHERE recording = ?", (id,))
-        database.execute(
+    def _clear(self, id: int) -> None:
+        """Drop the results of a recording, within a transaction."""
+        self._database.execute("DELETE FROM events WHERE recording = ?", (id,))
+        self._database.execute(
             "UPDATE recordings SET attempts = 0, reason = NULL, decoder = NULL, duration = NULL, events = NULL, "
             "scores = 0, horizon = NULL, presence = NULL WHERE id = ?",
             (id,),
         )
+
+    def _rows(self, query: str, *values: object) -> Iterator[tuple[Any, ...]]:
+        with self._database_errors():
+            yield from self._database.execute(query, values)
+
+    def _write(self, statement: str, rows: Iterable[tuple[object, ...]]) -> None:
+        with self._transaction() as database:
+            database.executemany(statement, rows)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._database_errors():
+            try:
+                self._database.execute("BEGIN IMMEDIATE")  # inside: an interruption may come right after it
+                yield self._database
+                self._database.execute("COMMIT")
+            except BaseException:
+                if self._database.in_transaction:
+                    self._database.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _database_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.DatabaseError as error:
+            raise DataError(f"{self.path}: the ledger cannot be used: {error}") from error
 
 
 def _stamp(status: os.stat_result | None) -> tuple[int | None, int | None]:
     return (None, None) if status is None else (status.st_size, status.st_mtime_ns)
 
 
-def _entry(row: Sequence[Any]) -> Entry:
-    values: dict[str, Any] = dict(zip(_COLUMNS.split(", "), row, strict=True))
-    path = Path(os.fsdecode(values["path"]))
-    return Entry(**values | {"path": path, "missing": bool(values["missing"]), "scores": bool(values["scores"])})
+def _entry(row: tuple[Any, ...]) -> Entry:
+    id, path, *values = row
+    return Entry(id, Path(os.fsdecode(path)), *values)

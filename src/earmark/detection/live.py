@@ -10,8 +10,8 @@ delay after the end of an event, measured in audio that has arrived, is at most 
   + interpolation   half an output frame: values are interpolated between the centres of output frames
   + decoding        half the median filter, and the shortest gap between events (`DecoderStream.latency`)
 
-The time for computing comes on top and, for a growing file, up to a twentieth of a second until growth is noticed. At
-the end of the audio all remaining events are yielded. Memory use does not depend on the length of the audio.
+Computing time and, for a growing file, up to 0.05 s until growth is noticed come on top. Memory use does not depend on
+the length of the audio.
 """
 
 from __future__ import annotations
@@ -75,38 +75,27 @@ def latency_bound(scorer: Scorer, decoder: Decoder, *, block: float, resampling:
 def listen(scorer: Scorer, blocks: Iterable[Samples], decoder: Decoder, *, name: str) -> Iterator[Label]:
     """Events in audio that arrives in blocks (samples,), mono at the sample rate of the scorer, as soon as they end.
 
-    If the audio is damaged, the error is raised after the events before the damage.
-
-    Parameters
-    ----------
-    name
-        File name in the events.
+    If the audio is damaged, the error is raised after the events before the damage. `name` is the file name in events.
     """
-    audio = _CountedBlocks(blocks)
-    dense = InterpolationStream(scorer.reduction, len(scorer.classes))
-    stream = decoder.stream(scorer.hop, scorer.classes, name)
-    for p in score_blocks(scorer, audio):
-        yield from stream.update(dense.update(p))
-    if audio.samples:
-        stream.duration = audio.samples / scorer.rate
-        yield from stream.update(dense.finish(feature_frames(scorer, audio.samples)))
-        yield from stream.finish()
-    if audio.error is not None:
-        raise audio.error
+    samples = 0
+    damage: DataError | None = None
 
-
-class _CountedBlocks:
-    """Blocks of audio with a count of their samples; an error ends them and is kept for later."""
-
-    def __init__(self, blocks: Iterable[Samples]) -> None:
-        self.blocks = blocks
-        self.samples = 0
-        self.error: DataError | None = None
-
-    def __iter__(self) -> Iterator[Samples]:
+    def counted() -> Iterator[Samples]:
+        nonlocal samples, damage
         try:
-            for block in self.blocks:
-                self.samples += len(block)
+            for block in blocks:
+                samples += len(block)
                 yield block
         except DataError as error:
-            self.error = error
+            damage = error
+
+    dense = InterpolationStream(scorer.reduction, len(scorer.classes))
+    stream = decoder.stream(scorer.hop, scorer.classes, name)
+    for p in score_blocks(scorer, counted()):
+        yield from stream.update(dense.update(p))
+    if samples:
+        stream.duration = samples / scorer.rate
+        yield from stream.update(dense.finish(feature_frames(scorer, samples)))
+        yield from stream.finish()
+    if damage is not None:
+        raise damage

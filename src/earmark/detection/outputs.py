@@ -28,21 +28,12 @@ from pathlib import Path
 
 from earmark.annotations import Label
 from earmark.detection.inputs import choose_names, find_recordings
-from earmark.detection.ledger import Ledger
+from earmark.detection.ledger import Entry, Ledger
 from earmark.errors import ArgumentError
 from earmark.files import locked, make_folder, remove_drafts, written_whole
 from earmark.formats import FORMATS
 
-__all__ = [
-    "EVENT_COLUMNS",
-    "JobFolder",
-    "OutputFiles",
-    "check_formats",
-    "event_cells",
-    "growing_table",
-    "job_recordings",
-    "writing_views",
-]
+__all__ = ["JobFolder", "OutputFiles", "check_formats", "growing_table", "job_recordings", "writing_views"]
 
 EVENT_COLUMNS = ("filename", "onset", "offset", "label", "confidence")
 _LONGEST = 180  # bytes of a file name; leaves room for suffixes and temporary names below the usual limit of 255
@@ -82,18 +73,11 @@ class JobFolder:
 
 
 class OutputFiles:
-    """Writes and deletes the files of a job, and nobody else's.
+    """Writes and deletes the files of a job, and nobody else's."""
 
-    Attributes
-    ----------
-    edited
-        Number of files that were renamed because somebody had edited them or put them there.
-    """
-
-    def __init__(self, root: Path, ledger: Ledger) -> None:
-        self.root = root
-        self.ledger = ledger
-        self.edited = 0
+    def __init__(self, folder: JobFolder, ledger: Ledger) -> None:
+        self.folder, self.root, self.ledger = folder, folder.root, ledger
+        self.edited = 0  # files that were renamed because somebody had edited them or put them there
 
     @contextmanager
     def writing(
@@ -102,14 +86,8 @@ class OutputFiles:
         """Temporary paths that replace files when the block ends without an error.
 
         Their hashes are in the ledger before they replace anything, so that after a kill at any moment neither the old
-        nor the new file is taken for somebody else's.
-
-        Parameters
-        ----------
-        files
-            Kinds of the files, by path: a format, "scores", "table" or "view".
-        recording, new_events
-            As in `Ledger.record_outputs`.
+        nor the new file is taken for somebody else's. `files` are the kinds of files by path: a format, "scores",
+        "table" or "view"; see `Ledger.record_outputs` for the others.
         """
         with ExitStack() as stack:
             drafts = {}
@@ -117,7 +95,7 @@ class OutputFiles:
                 make_folder(path.parent)
                 drafts[path] = stack.enter_context(written_whole(path))
             yield drafts
-            hashes = {path: self._make_way(path, _sha256(draft)) for path, draft in drafts.items()}
+            hashes = {path: self.make_way(path, _sha256(draft)) for path, draft in drafts.items()}
             rows = [(self.key(path), kind, hashes[path]) for path, kind in files.items()]
             self.ledger.record_outputs(rows, recording=recording, new_events=new_events)
 
@@ -134,9 +112,9 @@ class OutputFiles:
                 self.remove_views()
 
     def remove(self, path: Path) -> bool:
-        """Delete a file that the job wrote; if somebody edited it, rename it. Symbolic links are not followed.
+        """Delete a file that the job wrote, or rename it if somebody edited it; returns whether there was one.
 
-        This is the only place that deletes files, apart from `remove_unfinished`. Returns whether there was one.
+        Symbolic links are not followed. Apart from `remove_unfinished`, only this method deletes files.
         """
         key = self.key(path)
         hashes = self.ledger.hashes(key)
@@ -156,31 +134,22 @@ class OutputFiles:
         for key in self.ledger.views():
             self.remove(self.root / key)
 
-    def remove_unfinished(self, folder: JobFolder) -> None:
+    def remove_unfinished(self) -> None:
         """Delete temporary files of a process that was killed."""
+        folder = self.folder
         files = [folder.merged, folder.presence, folder.failed, folder.about]
         for entry in self.ledger.entries(with_missing=True):
             files += [folder.scores(entry.name), *(folder.labels(entry.name, format.name) for format in FORMATS)]
         remove_drafts(files)
 
-    @contextmanager
-    def writing_views(self, paths: Sequence[Path]) -> Iterator[None]:
-        """Figures and reports are written in this block: those that somebody edited are kept, new ones recorded."""
-        for path in paths:
-            self._make_way(path, "")
-        yield
-        hashes = {path: sha256 for path in paths if (sha256 := _sha256(path))}
-        self.ledger.record_outputs((self.key(path), "view", {sha256}) for path, sha256 in hashes.items())
-
-    def _make_way(self, path: Path, sha256: str) -> set[str]:
+    def make_way(self, path: Path, sha256: str) -> set[str]:
         """Rename a file that would be replaced if it is not the job's; hashes that the job's may have from now on."""
-        if not os.path.lexists(path):
-            return {sha256}
         current = _sha256(path)
-        if not current or current not in {sha256, *self.ledger.hashes(self.key(path))}:
+        if current and current in {sha256, *self.ledger.hashes(self.key(path))}:
+            return {current, sha256}
+        if os.path.lexists(path):
             self._set_aside(path)
-            return {sha256}
-        return {current, sha256}
+        return {sha256}
 
     def _set_aside(self, path: Path) -> None:
         """Rename a file: night.wav.txt to night.wav.edited.txt."""
@@ -192,30 +161,36 @@ class OutputFiles:
         self.edited += 1
 
     def key(self, path: Path) -> str:
-        """What the ledger calls a file: its path relative to the folder of the job."""
+        """Name of a file in the ledger: its path relative to the folder of the job."""
         return path.relative_to(self.root).as_posix()
 
 
 @contextmanager
 def writing_views(root: Path, paths: Sequence[Path]) -> Iterator[None]:
-    """Write figures and reports of the job in a folder: see `OutputFiles.writing_views`."""
-    with Ledger(JobFolder(root).ledger) as ledger, OutputFiles(root, ledger).writing_views(paths):
+    """Write figures and reports of a job within this block: edited ones are set aside, new ones recorded."""
+    folder = JobFolder(root)
+    with Ledger(folder.ledger) as ledger:
+        files = OutputFiles(folder, ledger)
+        for path in paths:
+            files.make_way(path, "")
         yield
+        hashes = {path: sha256 for path in paths if (sha256 := _sha256(path))}
+        ledger.record_outputs((files.key(path), "view", {sha256}) for path, sha256 in hashes.items())
 
 
 def job_recordings(inputs: Iterable[str | os.PathLike[str]], out: Path) -> dict[str, Path]:
     """Recordings by name that a job will have once it has run over these inputs too; nothing is written."""
-    found, ledger = find_recordings(inputs, out), JobFolder(out).ledger
-    if not ledger.exists():
-        return {name: path for path, name in choose_names(found, {})}
-    with Ledger(ledger, read_only=True) as opened:
-        entries = list(opened.entries(with_missing=True))
+    found, path = find_recordings(inputs, out), JobFolder(out).ledger
+    entries: list[Entry] = []
+    if path.exists():
+        with Ledger(path, read_only=True) as ledger:
+            entries = list(ledger.entries(with_missing=True))
     named = choose_names(found, {entry.path: entry.name for entry in entries})
     return {entry.name: entry.path for entry in entries if not entry.missing} | {name: path for path, name in named}
 
 
 def check_formats(names: Iterable[str]) -> tuple[str, ...]:
-    """Names of formats, each known, each once; no two may write the same file."""
+    """Names of formats, each once; raises an error for unknown ones, and if two would write the same file."""
     chosen = tuple(dict.fromkeys(names))
     suffixes: dict[str, str] = {}
     for name in chosen:

@@ -1,10 +1,10 @@
-"""Decisions: from frame probabilities to events, of a clip and of a recording that arrives in pieces."""
+"""Decoders: events from the frame probabilities of a clip or of a recording that arrives in pieces."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from earmark.annotations import Label
 from earmark.errors import ArgumentError, unknown_name
 from earmark.inference.interpolation import Floats, InterpolationStream, probabilities
 from earmark.inference.scores import RecordingScores
+from earmark.text import counted
 from earmark.timing import frames_covering, frames_within
 
 __all__ = ["Decoder", "DecoderStream", "decode_scores"]
@@ -23,8 +24,8 @@ Flags = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 Runs = tuple[Ints, Ints, Ints, Floats]  # class, first frame, one past the last, largest probability
 
-_BLOCK = 1 << 13  # frames decoded at once: bounds memory, and stays in the cache
-_LONGEST_MEDIAN = 3600.0  # seconds: the filter keeps in memory all that it looks at
+_BLOCK = 1 << 13  # frames decoded at once: bounds memory, and fits into the cache
+_LONGEST_MEDIAN = 3600.0  # seconds: the filter keeps its window in memory
 _SETTINGS = ("threshold", "low", "median", "min_duration", "min_gap")
 
 
@@ -37,19 +38,17 @@ class Decoder:
     Parameters
     ----------
     threshold
-        An event begins with a frame at or above it. Compared in the precision of the probabilities, so that a float32
-        0.7 is at 0.7.
+        An event starts with a frame at or above it, compared in the precision of the probabilities.
     low
         An event lasts while frames are at or above it; by default the threshold.
     median
-        Length of the median filter in seconds, an hour at most: as many whole frames as fit into half of it, on either
-        side.
+        Length of the median filter in seconds, at most an hour: whole frames that fit into half of it, on either side.
     min_duration
-        Shortest event that is kept, in seconds.
+        Shortest event, in seconds.
     min_gap
-        Shortest gap that parts two events, in seconds.
+        Shortest gap between two events, in seconds.
     tuned_on
-        What the thresholds were chosen on, where they were; see `earmark.evaluation.thresholds`.
+        Data that the thresholds were chosen on; see `earmark.evaluation.thresholds`.
 
     Examples
     --------
@@ -71,22 +70,20 @@ class Decoder:
     tuned_on: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("threshold", "low", "median", "min_duration", "min_gap"):
+        for name in _SETTINGS:
             if not (name == "low" and self.low is None):
                 object.__setattr__(self, name, _setting(name, getattr(self, name)))
         if not isinstance(self.tuned_on, str | None):
-            raise ArgumentError(f"tuned_on must be text, found {self.tuned_on!r}")
-        lengths = {
-            field.name: len(value) for field in fields(self) if isinstance(value := getattr(self, field.name), tuple)
-        }
+            raise ArgumentError(f"tuned_on: expected text, got {self.tuned_on!r}")
+        lengths = {name: len(value) for name in _SETTINGS if isinstance(value := getattr(self, name), tuple)}
         if len(set(lengths.values())) > 1:
-            told = ", ".join(f"{name} for {count}" for name, count in lengths.items())
-            raise ArgumentError(f"settings per class must be for as many classes each, found {told}")
+            counts = ", ".join(f"{count} for {name}" for name, count in lengths.items())
+            raise ArgumentError(f"settings per class: expected the same number of values, got {counts}")
         n_classes = max(lengths.values(), default=1)
         threshold, low = self._per_class("threshold", n_classes), self._per_class("low", n_classes)
         if np.any(low > threshold):
             c = int(np.argmax(low > threshold))
-            raise ArgumentError(f"low must not be above threshold, found low {low[c]:g}, threshold {threshold[c]:g}")
+            raise ArgumentError(f"low: expected at most the threshold {threshold[c]:g}, got {low[c]:g}")
 
     def decode(
         self, p: npt.ArrayLike, hop: float, classes: Sequence[str], filename: str, duration: float | None = None
@@ -99,12 +96,10 @@ class Decoder:
         hop
             Seconds between frames.
         duration
-            Of the clip, in seconds: events end there at the latest, and none begins there or later.
+            Of the clip, in seconds: events are cut there.
         """
         stream = self.stream(hop, classes, filename, duration)
-        events = [*stream.update(p), *stream.finish()]
-        place = {label: c for c, label in enumerate(stream.classes)}
-        return sorted(events, key=lambda e: (e.onset, e.offset, place[e.label]))
+        return _sorted([*stream.update(p), *stream.finish()], stream.classes)
 
     def stream(self, hop: float, classes: Sequence[str], filename: str, duration: float | None = None) -> DecoderStream:
         """A decoder for a recording that arrives in pieces."""
@@ -112,8 +107,7 @@ class Decoder:
 
     def to_dict(self) -> dict[str, Any]:
         """Every setting, as plain values."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
 
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> Decoder:
@@ -122,10 +116,9 @@ class Decoder:
         >>> Decoder.from_dict(Decoder(threshold=(0.3, 0.6)).to_dict())
         Decoder(threshold=(0.3, 0.6), low=None, median=0.0, min_duration=0.0, min_gap=0.0, tuned_on=None)
         """
-        known = [field.name for field in fields(cls)]
         for name in settings:
-            if name not in known:
-                raise unknown_name("decoder setting", name, known)
+            if name not in (*_SETTINGS, "tuned_on"):
+                raise unknown_name("decoder setting", name, (*_SETTINGS, "tuned_on"))
         return cls(**settings)
 
     def _per_class(self, name: str, n_classes: int) -> npt.NDArray[np.float64]:
@@ -133,16 +126,17 @@ class Decoder:
         if name == "low" and value is None:
             value = self.threshold
         if isinstance(value, tuple) and len(value) != n_classes:
-            raise ArgumentError(f"{name} is given for {len(value)} classes, but there are {n_classes}")
+            raise ArgumentError(
+                f"{name}: expected values for {counted(n_classes, 'class', 'classes')}, got {len(value)}"
+            )
         return np.broadcast_to(np.asarray(value, np.float64), (n_classes,))
 
 
 class DecoderStream:
-    """Decides block by block; the events are those of the whole, whatever the blocks.
+    """Decodes block by block, with the same events as for the whole recording, roughly in the order of their ends.
 
-    An event is given out as soon as nothing can change it any more: `latency` seconds after its end. Kept in memory are
-    the frames that the median filter still needs, and one unfinished event per class. Events come in the order of their
-    ends, more or less; `Decoder.decode` sorts them.
+    An event is returned as soon as no later frame can change it, at most `latency` seconds after its end. Memory holds
+    the frames that the median filter still needs, and one unfinished event per class.
 
     Examples
     --------
@@ -159,53 +153,50 @@ class DecoderStream:
         self, decoder: Decoder, hop: float, classes: Sequence[str], filename: str, duration: float | None
     ) -> None:
         if not (math.isfinite(hop) and hop > 0):
-            raise ArgumentError(f"hop must be a positive number of seconds, found {hop}")
+            raise ArgumentError(f"hop: expected a positive number of seconds, got {hop}")
         if duration is not None and not (math.isfinite(duration) and duration >= 0):
-            raise ArgumentError(f"duration must be a number of seconds, found {duration}")
+            raise ArgumentError(f"duration: expected a number of seconds, got {duration}")
         if not classes or len(set(classes)) != len(classes):
-            raise ArgumentError(f"classes must be names, each given once, found {list(classes)}")
+            raise ArgumentError(f"classes: expected distinct names, got {list(classes)}")
         self.classes = tuple(classes)
         self.hop, self.filename, self.duration = hop, filename, duration
         per_class = {name: decoder._per_class(name, len(self.classes)) for name in _SETTINGS}
         self._threshold, self._low = per_class["threshold"], per_class["low"]
         self._half = frames_within(per_class["median"], 2 * hop).astype(np.int64)
-        self._shortest = frames_covering(per_class["min_duration"], hop)  # not as int64, which they may be beyond
-        self._parting = np.maximum(1, frames_covering(per_class["min_gap"], hop))
+        self._shortest = frames_covering(per_class["min_duration"], hop)  # not as int64, which could overflow
+        self._gap = np.maximum(1, frames_covering(per_class["min_gap"], hop))
         self._reach = int(self._half.max())
         self._kept: Floats | None = None
-        self._position = 0  # frames decided
-        self._active = np.zeros(len(self.classes), np.bool_)  # in the last of them
+        self._position = 0  # number of frames decided
+        self._active = np.zeros(len(self.classes), np.bool_)  # in the last of these
         self._open = _no_runs()
         self._is_finished = False
 
     @property
     def latency(self) -> float:
-        """Seconds from the end of an event until it is given out, at most, while frames keep coming."""
-        return float((self._reach + self._parting.max()) * self.hop)
+        """Longest delay in seconds between the end of an event and its output."""
+        return float((self._reach + self._gap.max()) * self.hop)
 
     def update(self, p: npt.ArrayLike) -> list[Label]:
-        """Events that the next frames make certain: p (frames, classes), in [0, 1]."""
+        """Events that are certain with the next frames: p (frames, classes), in [0, 1]."""
         if self._is_finished:
-            raise ArgumentError("this stream is finished; begin another with Decoder.stream")
+            raise ArgumentError("this stream is finished; start another with Decoder.stream")
         values = probabilities(p, len(self.classes))
-        return [event for i in range(0, len(values), _BLOCK) for event in self._labels(values[i : i + _BLOCK])]
+        blocks = (values[i : i + _BLOCK] for i in range(0, len(values), _BLOCK))
+        return [event for block in blocks for event in self._labels(self._runs(block))]
 
     def finish(self) -> list[Label]:
-        """The events left when no more frames come."""
+        """The remaining events, at the end of the recording."""
         if self._is_finished:
             raise ArgumentError("this stream is finished already")
         self._is_finished = True
         events: list[Label] = []
         if self._kept is not None and self._reach:
-            events += self._labels(np.repeat(self._kept[-1:], self._reach, axis=0))
-        runs, self._open = self._open, _no_runs()
-        return events + list(self._as_labels(runs))
-
-    def _labels(self, values: Floats) -> Iterator[Label]:
-        return self._as_labels(self._runs(values))
+            events += self._labels(self._runs(np.repeat(self._kept[-1:], self._reach, axis=0)))
+        return events + list(self._labels(self._open))
 
     def _runs(self, values: Floats) -> Runs:
-        """Finished runs of active frames, once these frames are known too."""
+        """Runs of active frames that are complete with these frames."""
         reach = self._reach
         before = np.repeat(values[:1], reach, axis=0) if self._kept is None else self._kept
         values = np.concatenate([before, values]) if reach else values
@@ -214,16 +205,16 @@ class DecoderStream:
         if n_frames <= 0:
             return _no_runs()
         smooth = self._smoothed(np.ascontiguousarray(values.T), n_frames)
-        found = _runs_of(self._hysteresis(smooth), smooth, self._position)
+        runs = _runs_of(self._hysteresis(smooth), smooth, self._position)
         self._position += n_frames
-        return self._settled(found)
+        return self._merged(runs)
 
     def _smoothed(self, by_class: Floats, n_frames: int) -> Floats:
-        """The medians of the frames that can be decided, (classes, frames), of frames with `reach` more either side."""
+        """Medians of the frames that can be decided, (classes, frames); `by_class` has `reach` more on either side."""
         decided = slice(self._reach, self._reach + n_frames)
         smooth = by_class[:, decided].copy()
-        can_be = by_class.max(axis=1) >= self._low.astype(smooth.dtype)  # other rows are below, smooth or not
-        for c in np.flatnonzero((self._half > 0) & can_be):
+        may_be_active = by_class.max(axis=1) >= self._low.astype(smooth.dtype)  # other classes need no filter
+        for c in np.flatnonzero((self._half > 0) & may_be_active):
             smooth[c] = median_filter(by_class[c], size=2 * int(self._half[c]) + 1)[decided]
         return smooth
 
@@ -233,7 +224,8 @@ class DecoderStream:
             active = above
         else:
             below = smooth < self._low.astype(smooth.dtype)[:, None]
-            # A frame above switches on, one below switches off, others change nothing: the latest switch counts.
+            # A frame above switches on, one below off, others change nothing: the latest switch counts. Frame k that
+            # switches has the number 2 k + 2, plus 1 for on, so the running maximum is the latest one, odd if on.
             switch = np.zeros((len(smooth), smooth.shape[1] + 1), np.int32)
             switch[:, 0] = self._active
             clock = np.arange(2, 2 * smooth.shape[1] + 2, 2, dtype=np.int32)
@@ -242,24 +234,24 @@ class DecoderStream:
         self._active = active[:, -1].copy()
         return active
 
-    def _settled(self, found: Runs) -> Runs:
-        """Runs that no later frame can touch; those that one can are kept for later, one per class at most."""
-        runs = tuple(np.concatenate(pair) for pair in zip(self._open, found, strict=True))
-        order = np.argsort(runs[0], kind="stable")  # what was open comes first in its class
+    def _merged(self, new: Runs) -> Runs:
+        """Runs joined across short gaps that no later frame can extend; the others are kept, at most one per class."""
+        runs = tuple(np.concatenate(pair) for pair in zip(self._open, new, strict=True))
+        order = np.argsort(runs[0], kind="stable")  # the open run comes first in its class
         label, first, last, peak = (column[order] for column in runs)
         if not len(label):
             return _no_runs()
         is_new = np.ones(len(label), np.bool_)
-        is_new[1:] = (label[1:] != label[:-1]) | (first[1:] - last[:-1] >= self._parting[label[1:]])
+        is_new[1:] = (label[1:] != label[:-1]) | (first[1:] - last[:-1] >= self._gap[label[1:]])
         starts = np.flatnonzero(is_new)
         ends = np.append(starts[1:], len(label)) - 1
         label, first, last = label[starts], first[starts], last[ends]
         peak = np.maximum.reduceat(peak, starts)
-        is_open = self._position - last < self._parting[label]
+        is_open = self._position - last < self._gap[label]
         self._open = (label[is_open], first[is_open], last[is_open], peak[is_open])
         return label[~is_open], first[~is_open], last[~is_open], peak[~is_open]
 
-    def _as_labels(self, runs: Runs) -> Iterator[Label]:
+    def _labels(self, runs: Runs) -> Iterator[Label]:
         for c, first, last, peak in zip(*(column.tolist() for column in runs), strict=True):
             onset, offset = first * self.hop, last * self.hop
             if self.duration is not None:
@@ -269,7 +261,7 @@ class DecoderStream:
 
 
 def _setting(name: str, value: object) -> float | tuple[float, ...]:
-    """The value, as plain numbers, if it can be meant."""
+    """A setting as plain numbers, checked."""
     try:
         numbers = np.asarray(value, np.float64)
     except (TypeError, ValueError):
@@ -278,10 +270,10 @@ def _setting(name: str, value: object) -> float | tuple[float, ...]:
         numbers = np.full(1, np.nan)
     top = 1.0 if name in ("threshold", "low") else np.inf
     if not np.all((numbers >= 0) & (numbers <= top) & np.isfinite(numbers)):
-        wanted = "in [0, 1]" if top == 1 else "a number of seconds"
-        raise ArgumentError(f"{name} must be {wanted}, or one such value per class, found {value!r}")
+        wanted = "a value in [0, 1]" if top == 1 else "a number of seconds"
+        raise ArgumentError(f"{name}: expected {wanted}, or one per class, got {value!r}")
     if name == "median" and np.any(numbers > _LONGEST_MEDIAN):
-        raise ArgumentError(f"median must be at most {_LONGEST_MEDIAN:g} seconds, found {value!r}")
+        raise ArgumentError(f"median: expected at most {_LONGEST_MEDIAN:g} seconds, got {value!r}")
     return float(numbers) if numbers.ndim == 0 else tuple(numbers.tolist())
 
 
@@ -291,7 +283,7 @@ def _no_runs() -> Runs:
 
 
 def _runs_of(active: Flags, p: Floats, position: int) -> Runs:
-    """Runs of active frames, class by class: active and p (classes, frames), the first frame being `position`."""
+    """Runs of active frames by class: active and p (classes, frames), of which the first frame is `position`."""
     n_classes, n_frames = active.shape
     padded = np.zeros((n_classes, n_frames + 2), np.int8)
     padded[:, 1:-1] = active
@@ -310,14 +302,7 @@ def _runs_of(active: Flags, p: Floats, position: int) -> Runs:
 def decode_scores(scores: RecordingScores, decoder: Decoder, filename: str, *, align: str = "middle") -> list[Label]:
     """Events of a recording: probabilities interpolated to the rate of the features (IV.C), then decoded.
 
-    `detect` and `evaluate` both decode with this function.
-
-    Parameters
-    ----------
-    filename
-        Of the events.
-    align
-        One of `earmark.inference.scores.ALIGNMENTS`.
+    `detect` and `evaluate` both decode with this function. `align` is one of `earmark.inference.scores.ALIGNMENTS`.
 
     >>> p = np.array([[0.1], [0.9], [0.1]], np.float32)
     >>> scores = RecordingScores("a.wav", ("dog",), p, 0.1, 4, 12, 1.2)
@@ -329,9 +314,12 @@ def decode_scores(scores: RecordingScores, decoder: Decoder, filename: str, *, a
     dense = InterpolationStream(scores.reduction, len(scores.classes))
     stream = decoder.stream(scores.feature_hop, scores.classes, filename, scores.duration)
     events: list[Label] = []
-    for k in range(0, len(scores.p), _BLOCK):  # a day of probabilities at the rate of the features is large
+    for k in range(0, len(scores.p), _BLOCK):  # in blocks: a day at the rate of the features is large
         events += stream.update(dense.update(scores.p[k : k + _BLOCK]))
     events += stream.update(dense.finish(scores.frames))
-    events += stream.finish()
-    place = {label: c for c, label in enumerate(scores.classes)}
-    return sorted(events, key=lambda event: (event.onset, event.offset, place[event.label]))
+    return _sorted(events + stream.finish(), scores.classes)
+
+
+def _sorted(events: Iterable[Label], classes: Sequence[str]) -> list[Label]:
+    order = {label: c for c, label in enumerate(classes)}
+    return sorted(events, key=lambda event: (event.onset, event.offset, order[event.label]))

@@ -1,10 +1,9 @@
-"""The convolutional network made ready to run: the same function with less to do.
+"""Networks with batch normalisation folded into their convolutions: the same function with fewer operations.
 
-Batch normalisation with fixed statistics is y = a r + b per channel, and with ReLU before it y = a max(z, 0) + b, which
-is max(a z + b, b) where a is positive and min(a z + b, b) where it is not. So a and b go into the convolution that
-gives z, and what remains is to clamp its result. Clamping commutes with taking the maximum, so it comes after
-max-pooling, when there is a quarter left to clamp. Zeros that convolutions pad with are added later and not touched, so
-all this is exact, at the borders too, up to rounding.
+Batch normalisation with fixed statistics is y = a r + b per channel. After a ReLU, y = a max(z, 0) + b, which is
+max(a z + b, b) where a is positive and min(a z + b, b) elsewhere. So a and b are folded into the convolution that
+computes z, and its result is clamped. Clamping commutes with the maximum, so it follows max-pooling, when a quarter of
+the values is left. Zero padding comes after the fold, so the result is exact, at the borders too, up to rounding.
 """
 
 from __future__ import annotations
@@ -18,31 +17,23 @@ from earmark.networks import CNN, CRNN, ConvBlock
 __all__ = ["FrozenCNN", "frozen"]
 
 
-def frozen(network: nn.Module, *, half: bool = False) -> nn.Module:
-    """The network, made ready if it is one of ours; otherwise as it is.
-
-    Parameters
-    ----------
-    half
-        Whether convolutions are computed in bfloat16.
-    """
-    dtype = torch.bfloat16 if half else torch.float32
+def frozen(network: nn.Module) -> nn.Module:
+    """The network in its folded form if it is a `CNN` or `CRNN`; otherwise as it is."""
     if type(network) is CNN:
-        return FrozenCNN(network, dtype)
+        return FrozenCNN(network)
     if type(network) is CRNN:
-        return _FrozenCRNN(network, dtype)
+        return _FrozenCRNN(network)
     return network
 
 
 class FrozenCNN(nn.Module):
-    """What a `CNN` does in evaluation: (bags, bands, frames) -> (bags, frames', embedding)."""
+    """A `CNN` in evaluation mode: (bags, bands, frames) -> (bags, frames', embedding)."""
 
     scale: Tensor
     shift: Tensor
 
-    def __init__(self, network: CNN, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(self, network: CNN) -> None:
         super().__init__()
-        self.dtype = dtype
         scale, shift = _affine(network.norm0)
         self.register_buffer("scale", scale.float())
         self.register_buffer("shift", shift.float())
@@ -51,11 +42,10 @@ class FrozenCNN(nn.Module):
             assert isinstance(block, ConvBlock)
             self.layers += [_Layer(block.conv1, block.norm1, None), _Layer(block.conv2, block.norm2, block.pool)]
         self.layers.append(_Layer(network.squeeze, network.norm_out, None))
-        self.layers.to(dtype)
 
     def forward(self, x: Tensor) -> Tensor:
         """As `CNN.forward`, without masks."""
-        x = torch.addcmul(self.shift, x, self.scale).to(self.dtype)  # decibels are too fine for half precision
+        x = torch.addcmul(self.shift, x, self.scale)
         x = x.unsqueeze(-1).permute(0, 3, 1, 2)  # one channel, but with the strides of channels last
         for layer in self.layers:
             x = layer(x)
@@ -65,20 +55,20 @@ class FrozenCNN(nn.Module):
 class _FrozenCRNN(nn.Module):
     """A `CRNN` on a frozen CNN."""
 
-    def __init__(self, network: CRNN, dtype: torch.dtype) -> None:
+    def __init__(self, network: CRNN) -> None:
         super().__init__()
-        self.cnn = FrozenCNN(network.cnn, dtype)
+        self.cnn = FrozenCNN(network.cnn)
         self.forth, self.back = network.forth, network.back
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.cnn(x).float()
+        x = self.cnn(x)
         for forth, back in zip(self.forth, self.back, strict=True):
             x = torch.cat([forth(x)[0], back(x.flip(1))[0].flip(1)], -1)
         return x
 
 
 class _Layer(nn.Module):
-    """Convolution, ReLU, batch normalisation and perhaps max-pooling, as convolution, max-pooling and clamping."""
+    """Convolution, ReLU, batch normalisation and optional max-pooling, as convolution, max-pooling and clamping."""
 
     low: Tensor
     high: Tensor
@@ -103,7 +93,7 @@ class _Layer(nn.Module):
 
 
 def _affine(norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
-    """The factor and the summand that batch normalisation with its running statistics comes to, in float64."""
+    """Scale and shift of batch normalisation with its running statistics, in float64."""
     assert norm.running_mean is not None
     assert norm.running_var is not None
     scale = norm.weight.detach().double() / (norm.running_var.double() + norm.eps).sqrt()

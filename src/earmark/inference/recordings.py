@@ -1,25 +1,26 @@
-"""A scorer run over recordings of any length, in blocks and in bounded memory.
+"""Scores recordings of any length in blocks, in bounded memory.
 
-Where an output frame sees only so far (`Scorer.context`), blocks overlap by as much, and the result is that of the
-whole recording scored at once. Where it sees everything, "everything" would be a whole night, and nothing like what the
-model has learned from; there the **window rule** holds:
+If an output frame depends on a limited context (`Scorer.context`), blocks overlap by that much, and the result is that
+of the whole recording scored at once. If it depends on everything, the **window rule** applies, since a whole night is
+nothing like the patches the model was trained on:
 
-- A recording not longer than `Scorer.window` is scored whole, as a clip is.
-- A longer one is scored in windows of that length, each on its own, so that scaling "clip" is relative to the loudest
-  frame of the window, as it was to that of the patches in training.
-- Windows begin on the grid of output frames and overlap by half. Of each the middle half is kept; the first keeps its
-  beginning too, the last its end. The last is moved back so that it is full: it may overlap more.
+- A recording no longer than `Scorer.window` is scored as a whole, like a clip.
+- A longer one is scored in windows of that length, independently of each other. With scaling "clip", each is relative
+  to its loudest frame, like the patches in training.
+- Windows start on the grid of output frames and overlap by half. The middle half of each is kept; the first also keeps
+  its beginning, the last its end. The last window is moved back to be full, so it may overlap more.
 
-So the result depends on the recording alone, not on the blocks in which it was read nor on which part was asked for.
+So the result depends only on the recording, not on how it was read or which part was requested.
 
-Output frame k stands for the sound from k * reduction * hop on. A recording too short for one is padded with silence to
-one. Sound at the end that fills no output frame belongs to none.
+Output frame k stands for the sound from k * reduction * hop on. A recording too short for one is padded with silence.
+Sound at the end that does not fill an output frame is ignored.
 """
 
 from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -38,7 +39,7 @@ Probabilities = npt.NDArray[np.float32]
 
 
 def feature_frames(scorer: Scorer, samples: int) -> int:
-    """Feature frames of a recording with that many samples, silence included where it is padded."""
+    """Feature frames of a recording with that many samples, including padding with silence."""
     return scorer.frames(max(samples, scorer.least_samples))
 
 
@@ -48,11 +49,7 @@ def output_frames(scorer: Scorer, samples: int) -> int:
 
 
 def latency(scorer: Scorer) -> float:
-    """Seconds from a sound until `score_blocks` has given out the output frame that it falls into, at most.
-
-    Counted in sound that has arrived; the time it takes to compute comes on top. The end of the recording gives out all
-    that is left.
-    """
+    """Longest delay, in seconds of audio, between a sound and its output frame from `score_blocks`."""
     return _cutter(scorer, is_eager=True).delay / scorer.rate
 
 
@@ -64,52 +61,62 @@ def score_recording(
     last: int | None = None,
     block: float | None = None,
 ) -> Iterator[Probabilities]:
-    """Probabilities of a file, or of a part of it, in blocks (frames', classes) that follow on each other.
+    """Probabilities of a file, or of a part of it, in consecutive blocks (frames', classes).
 
     Parameters
     ----------
     first, last
-        Output frames wanted: from `first` up to, not including, `last`; by default all. They are those of the whole
-        file, whatever part of it is read.
+        Output frames from `first` up to, not including, `last`; by default all. They are the same as those of the
+        whole file.
     block
-        Seconds scored at once; by default what suits the scorer. It bounds memory and changes no result.
+        Seconds scored at once, by default `Scorer.block`. It bounds memory and changes no result.
     """
     about = audio.info(path)
     total = about.samples_at(scorer.rate)
     frames = output_frames(scorer, total)
     last = frames if last is None else min(last, frames)
     if not 0 <= first < last:
-        raise ArgumentError(f"{path}: output frames {first} to {last} were asked for, there are {frames}")
-    seconds = _checked_block(scorer, block)
-    cutter = _cutter(scorer, first=first, last=last, total=total, seconds=seconds)
-    begin, end = cutter.origin, min(total, cutter.needed(last))
-    offset = None if end == total else end / scorer.rate
-    blocks = audio.stream(path, rate=scorer.rate, block=seconds, onset=begin / scorer.rate, offset=offset)
-    return _scored_all(scorer, _cuts(cutter, blocks))
+        raise ArgumentError(f"{path}: expected output frames within 0 to {frames}, got {first} to {last}")
+    cutter = _cutter(scorer, first=first, last=last, total=total, block=block)
+    needed = cutter.needed(last)
+    offset = None if needed >= total else needed / scorer.rate
+    seconds = scorer.block if block is None else block
+    blocks = audio.stream(path, rate=scorer.rate, block=seconds, onset=cutter.origin / scorer.rate, offset=offset)
+    return _score_all(scorer, cutter.cuts(blocks))
 
 
 def score_samples(scorer: Scorer, samples: Samples, *, block: float | None = None) -> Iterator[Probabilities]:
     """Probabilities of a recording in memory, (samples,) at the scorer's rate, in blocks as `score_recording`."""
-    cutter = _cutter(scorer, seconds=_checked_block(scorer, block))
-    return _scored_all(scorer, _cuts(cutter, [samples]))
+    return _score_all(scorer, _cutter(scorer, block=block).cuts([samples]))
 
 
 def score_blocks(scorer: Scorer, blocks: Iterable[Samples]) -> Iterator[Probabilities]:
     """Probabilities of a recording that arrives in blocks (samples,) of any sizes, at the scorer's rate.
 
-    Output frames are given out as soon as no later sound can change them; see `latency`. Together they are those of
-    the whole.
+    Output frames are yielded as soon as no later sound can change them; see `latency`.
     """
     cut, p = None, np.empty((0, scorer.columns), np.float32)
-    for new in _cuts(_cutter(scorer, is_eager=True), blocks):
+    for new in _cutter(scorer, is_eager=True).cuts(blocks):
         if cut is None or new.begin != cut.begin or len(new.samples) != len(cut.samples):
-            p = scorer.score(new.samples)  # not once more the window that gave out its first frames already
+            p = scorer.score(new.samples)  # otherwise the same window yields more of its frames
         cut = new
         yield p[cut.first : cut.last]
 
 
+def _score_all(scorer: Scorer, cuts: Iterable[_Cut]) -> Iterator[Probabilities]:
+    kept: deque[slice] = deque()
+
+    def excerpts() -> Iterator[Samples]:
+        for cut in cuts:
+            kept.append(slice(cut.first, cut.last))
+            yield cut.samples
+
+    for p in scorer.score_all(excerpts()):
+        yield p[kept.popleft()]
+
+
 class _Cut(NamedTuple):
-    """Something to score, from sample `begin` of the recording on, and which of its output frames to keep."""
+    """An excerpt to score, from sample `begin` of the recording on, and which of its output frames to keep."""
 
     samples: Samples
     begin: int
@@ -123,43 +130,49 @@ class _Cutter(ABC):
     Attributes
     ----------
     origin
-        First sample that it wants to be fed.
+        First sample of the recording that is needed.
     delay
-        Samples from a sound until it is in an excerpt whose frames are kept, at most.
+        Longest delay, in samples, between a sound and the excerpt that keeps its output frame.
     """
 
     delay: int
 
     def __init__(self, scorer: Scorer, first: int, last: int | None, is_eager: bool) -> None:
         self.scorer = scorer
-        self.step = scorer.hop_samples * scorer.reduction
+        self.step = scorer.hop_samples * scorer.reduction  # samples per output frame
         self.done, self.last = first, last
         self.is_eager = is_eager
         self.origin = 0
-        self._kept: Samples = np.empty(0, np.float32)
+        self._kept: Samples = np.empty(0, np.float32)  # samples from `origin` on
 
     @property
     def received(self) -> int:
-        """Samples of the recording that were there so far."""
+        """Samples of the recording received so far."""
         return self.origin + len(self._kept)
+
+    def cuts(self, blocks: Iterable[Samples]) -> Iterator[_Cut]:
+        """All excerpts of a recording, each as soon as its samples have arrived."""
+        for block in blocks:
+            self._kept = np.concatenate([self._kept, block]) if len(self._kept) else block
+            yield from self._available()
+        if self.received:
+            frames = output_frames(self.scorer, self.received)
+            yield from self._remaining(frames if self.last is None else min(frames, self.last))
 
     @abstractmethod
     def needed(self, stop: int) -> int:
-        """Samples of the recording that make its output frames before `stop` certain."""
+        """Number of samples from which on no later sound can change the output frames before `stop`."""
 
     @abstractmethod
-    def feed(self, block: Samples) -> Iterator[_Cut]:
-        """Hear more; excerpts that can be scored now."""
+    def _available(self) -> Iterator[_Cut]:
+        """Excerpts that can be scored now."""
 
     @abstractmethod
-    def finish(self) -> Iterator[_Cut]:
-        """Excerpts for what is left, when no more comes."""
-
-    def _append(self, block: Samples) -> None:
-        self._kept = np.concatenate([self._kept, block]) if len(self._kept) else block
+    def _remaining(self, end: int) -> Iterator[_Cut]:
+        """Excerpts for the output frames up to `end`, at the end of the recording."""
 
     def _cut(self, start: int, end: int, stop: int) -> _Cut:
-        """Score from output frame `start` to sample `end`; keep the frames not yet given, up to `stop`."""
+        """Score from output frame `start` to sample `end`; keep the frames not yet kept, up to `stop`."""
         begin = start * self.step
         samples = self._kept[begin - self.origin : end - self.origin]
         if len(samples) < self.scorer.least_samples:
@@ -168,17 +181,18 @@ class _Cutter(ABC):
         return _Cut(samples, begin, first - start, stop - start)
 
     def _drop(self, start: int) -> None:
-        """Forget what comes before output frame `start`."""
+        """Drop samples before output frame `start`."""
         self._kept = self._kept[max(0, start * self.step - self.origin) :]
         self.origin = max(self.origin, start * self.step)
 
-    def _end(self) -> int:
-        frames = output_frames(self.scorer, self.received)
-        return frames if self.last is None else min(frames, self.last)
-
 
 class _Blocks(_Cutter):
-    """Blocks that overlap by as much as an output frame sees."""
+    """Blocks that overlap by the context of an output frame.
+
+    Example: with blocks of 4 output frames, a context of 6 feature frames and a reduction of 4, one more feature frame
+    that sees the zeros before an excerpt makes `reach` = ceil(7 / 4) = 2. Output frames 4 to 7 are scored from an
+    excerpt that starts at output frame 2 and ends 6 feature frames after frame 7; its frames 2 to 5 are kept.
+    """
 
     def __init__(
         self, scorer: Scorer, first: int, last: int | None, is_eager: bool, context: int, seconds: float
@@ -186,8 +200,8 @@ class _Blocks(_Cutter):
         super().__init__(scorer, first, last, is_eager)
         self.context = context
         self.size = max(1, round(seconds * scorer.rate / self.step))
-        unheard = -(-scorer.padding // scorer.hop_samples)  # feature frames that see zeros before an excerpt
-        self.reach = -(-(context + unheard) // scorer.reduction)
+        padded = -(-scorer.padding // scorer.hop_samples)  # feature frames that see zeros before an excerpt
+        self.reach = -(-(context + padded) // scorer.reduction)
         self.origin = max(0, first - self.reach) * self.step
         self.delay = self.needed(1)
 
@@ -195,8 +209,7 @@ class _Blocks(_Cutter):
         s = self.scorer
         return (stop * s.reduction + self.context - 1) * s.hop_samples - s.padding + s.n_fft
 
-    def feed(self, block: Samples) -> Iterator[_Cut]:
-        self._append(block)
+    def _available(self) -> Iterator[_Cut]:
         s = self.scorer
         frames = (self.received + s.padding - s.n_fft) // s.hop_samples + 1
         certain = (frames - self.context) // s.reduction
@@ -205,8 +218,7 @@ class _Blocks(_Cutter):
         while self.done < certain and (self.is_eager or certain - self.done >= self.size):
             yield self._next(certain)
 
-    def finish(self) -> Iterator[_Cut]:
-        end = self._end() if self.received else 0
+    def _remaining(self, end: int) -> Iterator[_Cut]:
         while self.done < end:
             yield self._next(end)
 
@@ -218,7 +230,12 @@ class _Blocks(_Cutter):
 
 
 class _Windows(_Cutter):
-    """The window rule."""
+    """The window rule.
+
+    Example: windows of 8 output frames have `hop` 4 and `edge` 2. Window i starts at output frame 4 i; the first keeps
+    frames 0 to 5, the next ones 4 i + 2 to 4 i + 5. In a recording of 13 frames the last window starts at frame 5: the
+    windows at 0, 4 and 5 keep frames 0 to 5, frame 6, and frames 7 to 12.
+    """
 
     def __init__(self, scorer: Scorer, first: int, last: int | None, is_eager: bool, total: int | None) -> None:
         super().__init__(scorer, first, last, is_eager)
@@ -226,17 +243,16 @@ class _Windows(_Cutter):
         frames = scorer.frames(self.size) // scorer.reduction
         self.hop = max(1, frames // 2)
         self.edge = (frames - self.hop) // 2
-        start = self._index() * self.hop
-        self.origin = (start if total is None else min(start, self._last_start(total))) * self.step
+        start = self._start() if total is None else min(self._start(), self._last_start(total))
+        self.origin = start * self.step
         self.delay = self.size + self.step
 
     def needed(self, stop: int) -> int:
         return self.size + max(1, stop - self.edge) * self.step
 
-    def feed(self, block: Samples) -> Iterator[_Cut]:
-        self._append(block)
-        certain = (self.received - self.size) // self.step  # the last window cannot begin before
-        while (start := self._index() * self.hop) < certain:
+    def _available(self) -> Iterator[_Cut]:
+        certain = (self.received - self.size) // self.step  # the last window cannot start earlier
+        while (start := self._start()) < certain:
             stop = min(start + self.hop, certain) + self.edge
             if self.last is not None:
                 stop = min(stop, self.last)
@@ -244,22 +260,21 @@ class _Windows(_Cutter):
             if stop <= self.done or not (self.is_eager or is_whole):
                 break
             yield self._cut(start, start * self.step + self.size, stop)
-        self._drop(max(0, min(self._index() * self.hop, certain)))
+        self._drop(max(0, min(self._start(), certain)))
 
-    def finish(self) -> Iterator[_Cut]:
-        end = self._end() if self.received else 0
+    def _remaining(self, end: int) -> Iterator[_Cut]:
         final = self._last_start(self.received)
         while self.done < end:
-            start = self._index() * self.hop
+            start = self._start()
             stop = min(min(start + self.hop, final) + self.edge, end)
             if start < final and self.done < stop:
                 yield self._cut(start, start * self.step + self.size, stop)
             else:
                 yield self._cut(final, self.received, end)
 
-    def _index(self) -> int:
-        """Of the window that the next frame is kept of, if it is not the last."""
-        return max(0, (self.done - self.edge) // self.hop)
+    def _start(self) -> int:
+        """First output frame of the window that keeps the next frame, unless that is the last window."""
+        return max(0, (self.done - self.edge) // self.hop) * self.hop
 
     def _last_start(self, total: int) -> int:
         return max(0, (total - self.size) // self.step)
@@ -271,34 +286,12 @@ def _cutter(
     first: int = 0,
     last: int | None = None,
     total: int | None = None,
-    seconds: float = 20.0,
+    block: float | None = None,
     is_eager: bool = False,
 ) -> _Cutter:
+    seconds = scorer.block if block is None else block
+    if not 0 < seconds < float("inf"):
+        raise ArgumentError(f"block: expected a positive number of seconds, got {block}")
     if scorer.context is None:
         return _Windows(scorer, first, last, is_eager, total)
     return _Blocks(scorer, first, last, is_eager, scorer.context, seconds)
-
-
-def _cuts(cutter: _Cutter, blocks: Iterable[Samples]) -> Iterator[_Cut]:
-    for block in blocks:
-        yield from cutter.feed(block)
-    yield from cutter.finish()
-
-
-def _scored_all(scorer: Scorer, cuts: Iterable[_Cut]) -> Iterator[Probabilities]:
-    kept: list[slice] = []
-
-    def excerpts() -> Iterator[Samples]:
-        for cut in cuts:
-            kept.append(slice(cut.first, cut.last))
-            yield cut.samples
-
-    for p in scorer.score_all(excerpts()):
-        yield p[kept.pop(0)]
-
-
-def _checked_block(scorer: Scorer, block: float | None) -> float:
-    seconds = scorer.block if block is None else block
-    if not 0 < seconds < float("inf"):
-        raise ArgumentError(f"block must be a positive number of seconds, found {block}")
-    return seconds

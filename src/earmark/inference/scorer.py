@@ -1,8 +1,8 @@
-"""The interface that inference runs over recordings: a scorer maps an excerpt of sound to frame probabilities.
+"""The interface of models: a scorer maps an excerpt of sound to frame probabilities.
 
-Feature frame k of an excerpt belongs to its samples around k * hop_samples; output frame k to the feature frames from
-k * reduction up to (k + 1) * reduction. So an excerpt that begins at a multiple of hop_samples * reduction has its
-output frames on the recording's own grid.
+Feature frame k of an excerpt is centred on sample k * hop_samples; output frame k covers the feature frames from
+k * reduction up to (k + 1) * reduction. So an excerpt that starts at a multiple of hop_samples * reduction has its
+output frames on the grid of the recording.
 """
 
 from __future__ import annotations

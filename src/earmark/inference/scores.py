@@ -1,4 +1,4 @@
-"""Frame scores kept on disk, so that thresholds can change without running again; and pooled to any horizon."""
+"""Frame probabilities of a recording: stored, interpolated, and pooled over intervals."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["ALIGNMENTS", "RecordingScores", "read_scores", "repool", "write_scores"]
 
 ALIGNMENTS = {
-    "middle": "a frame's value stands in the middle of what the frame saw",
-    "authors": "as in the paper's code: at its beginning, frames spread evenly over the clip",
+    "middle": "values stand at the centres of output frames",
+    "authors": "values stand at the start of output frames, spread evenly over the clip, as in the paper's code",
 }
 _VERSION = 1
 _CHUNK = 1 << 16  # frames pooled at once
@@ -31,7 +31,7 @@ _CHUNK = 1 << 16  # frames pooled at once
 
 @dataclass(frozen=True)
 class RecordingScores:
-    """Frame probabilities of a recording or clip, with what is needed to place them in time.
+    """Frame probabilities of a recording or clip, and where they lie in time.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class RecordingScores:
         Feature frames of the recording.
     duration
         In seconds.
-    pooled : (classes,), the model's own pooling operator over all frames; None where nobody asked for it
+    pooled : (classes,), by the model's pooling operator over all frames; None if not requested
     fingerprint
         Of the model; see `Scorer`.
     """
@@ -65,13 +65,7 @@ class RecordingScores:
         return self.feature_hop * self.reduction
 
     def dense(self, align: str = "middle") -> npt.NDArray[np.floating[Any]]:
-        """Probabilities at the rate of the features, (frames, classes), linearly interpolated.
-
-        Parameters
-        ----------
-        align
-            One of `ALIGNMENTS`.
-        """
+        """Probabilities at the rate of the features, (frames, classes), linearly interpolated; see `ALIGNMENTS`."""
         if align not in ALIGNMENTS:
             raise unknown_name("align", align, ALIGNMENTS)
         if align == "authors":
@@ -83,66 +77,66 @@ _ABOUT = ("filename", "feature_hop", "reduction", "frames", "duration", "fingerp
 
 
 def write_scores(path: str | Path, scores: RecordingScores) -> None:
-    """Write scores to an .npz file, whole or not at all."""
+    """Write scores to an .npz file, atomically."""
     about = {name: getattr(scores, name) for name in _ABOUT} | {"version": _VERSION, "classes": list(scores.classes)}
     with written_whole(Path(path)) as draft, draft.open("wb") as file:
         np.savez_compressed(file, about=json_text(about), p=np.asarray(scores.p, np.float32))
 
 
 def read_scores(path: str | Path) -> RecordingScores:
-    """Read what `write_scores` wrote; anything else is refused with the reason."""
+    """Read a file that `write_scores` wrote."""
     try:
         with open(path, "rb") as bytes_, np.load(bytes_, allow_pickle=False) as file:
             about = json.loads(str(file["about"]))
             p = file["p"]
         if about["version"] > _VERSION:
-            raise DataError(f"{path}: scores written by a newer earmark; run the detection again")
+            raise DataError(f"{path}: written by a newer earmark; run the detection again")
         scores = RecordingScores(classes=tuple(about["classes"]), p=p, **{name: about[name] for name in _ABOUT})
     except FileNotFoundError as error:
         raise DataError(f"{path}: no such file") from error
     except (OSError, ValueError, LookupError, TypeError, zipfile.BadZipFile, EOFError) as error:
         if isinstance(error, DataError):
             raise
-        raise DataError(f"{path}: damaged, cut short, or no file of scores at all: {error}") from error
+        raise DataError(f"{path}: damaged, truncated, or not a file of scores: {error}") from error
     if p.dtype != np.float32 or p.ndim != 2 or p.shape[1] != len(scores.classes):
-        raise DataError(f"{path}: damaged: probabilities are {p.dtype} of shape {p.shape}")
+        classes = len(scores.classes)
+        raise DataError(f"{path}: damaged: expected float32 of shape (frames, {classes}), got {p.dtype} of {p.shape}")
     return scores
 
 
 def repool(
     scores: RecordingScores, pool: Pool, horizon: float | None = None
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float32]]:
-    """Probabilities that a class is somewhere in each minute, hour, or whole recording.
-
-    Exact, in little memory, by the operator's stream; an operator that needs all frames at once says so.
+    """Probabilities that a class occurs in each minute, hour, or whole recording; exact, in bounded memory.
 
     Parameters
     ----------
     pool
-        Any operator for as many classes: the detector's own, or another.
+        The model's operator, or any other for as many classes that can be streamed.
     horizon
-        Seconds that are pooled together; None for the whole recording. A frame belongs to the stretch that its middle
-        falls into; where that lies behind the end, to the last.
+        Length of an interval in seconds; None for the whole recording. A frame belongs to the interval that contains
+        its centre, or to the last.
 
     Returns
     -------
-    (n, 2), onset and offset of each stretch in seconds, and P : (n, classes)
+    (n, 2), onset and offset of each interval in seconds, and P : (n, classes)
     """
     import torch
 
     if horizon is not None and not (math.isfinite(horizon) and horizon >= scores.hop):
-        raise ArgumentError(f"horizon must be at least the {scores.hop:.3f} s between frames, found {horizon} s")
-    middles = (np.arange(len(scores.p)) + 0.5) * scores.hop
-    place = np.zeros(len(middles), np.int64)
+        raise ArgumentError(f"horizon: expected at least the {scores.hop:.3f} s between frames, got {horizon} s")
+    centres = (np.arange(len(scores.p)) + 0.5) * scores.hop
+    interval = np.zeros(len(centres), np.int64)
     if horizon is not None:
         last = max(0, math.ceil(scores.duration / horizon - 1e-9) - 1)  # 2.1 s are 3 of 0.7 s, though 2.1 / 0.7 > 3
-        place = np.minimum((middles // horizon).astype(np.int64), last)
-    bounds = np.searchsorted(place, np.arange(place[-1] + 2))
+        interval = np.minimum((centres // horizon).astype(np.int64), last)
+    bounds = np.searchsorted(interval, np.arange(interval[-1] + 2))  # first frame of each interval, and the end
     longest = int(np.diff(bounds).max())
     at_once = max(1, _CHUNK // longest)
     pooled = []
     for k in range(0, len(bounds) - 1, at_once):
-        index = bounds[k : k + at_once + 1, None] + np.arange(longest)  # one row too many, for its first number
+        # frames of each interval, too many for shorter ones; the last row only has the end of the row before it
+        index = bounds[k : k + at_once + 1, None] + np.arange(longest)
         mask = torch.from_numpy(index[:-1] < index[1:, :1])
         stream = pool.stream()
         for j in range(0, longest, _CHUNK):

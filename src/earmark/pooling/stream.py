@@ -34,6 +34,7 @@ class Summary(ABC):
     """
 
     size: int
+    finish: Callable[..., Tensor]
 
     @abstractmethod
     def digest(self, p: Tensor, mask: Tensor, embedding: Tensor | None) -> State:
@@ -43,9 +44,9 @@ class Summary(ABC):
     def add(self, a: State, b: State) -> State:
         """The state of a's frames and b's frames together."""
 
-    @abstractmethod
     def result(self, state: State) -> Tensor:
         """P (bags, classes)."""
+        return self.finish(*state)
 
 
 class Sums(Summary):
@@ -62,9 +63,6 @@ class Sums(Summary):
     def add(self, a: State, b: State) -> State:
         return a[0] + b[0], a[1] + b[1]
 
-    def result(self, state: State) -> Tensor:
-        return self.finish(*state)
-
 
 class Largest(Summary):
     """The k largest values per class, in falling order, filled up with -inf: `finish(top, count)`, top (bags, k,
@@ -80,9 +78,6 @@ class Largest(Summary):
 
     def add(self, a: State, b: State) -> State:
         return self._keep(torch.cat((a[0], b[0]), dim=1)), a[1] + b[1]
-
-    def result(self, state: State) -> Tensor:
-        return self.finish(*state)
 
     def _keep(self, p: Tensor) -> Tensor:
         missing = self.k - p.shape[1]
@@ -117,9 +112,6 @@ class LogSums(Summary):
         peak = torch.maximum(a[0], b[0])
         scale_a, scale_b = torch.exp(a[0] - _finite(peak)), torch.exp(b[0] - _finite(peak))
         return peak, scale_a * a[1] + scale_b * b[1], scale_a * a[2] + scale_b * b[2], a[3] + b[3]
-
-    def result(self, state: State) -> Tensor:
-        return self.finish(*state)
 
 
 class Together(Summary):
@@ -195,11 +187,7 @@ class Stream:
 
     def merge(self, other: Stream) -> None:
         """Add all frames of another stream of the same pool. Associative: merge in any grouping."""
-        if (
-            not isinstance(other, Stream)
-            or type(other._pool) is not type(self._pool)
-            or not _same(self._pool, other._pool)
-        ):
+        if not isinstance(other, Stream) or not _same(self._pool, other._pool):
             raise ArgumentError("expected a stream of the same pool with the same parameters, got another")
         if other._state is None:
             return
@@ -212,8 +200,10 @@ class Stream:
 
 
 def _same(a: Pool, b: Pool) -> bool:
+    if type(a) is not type(b) or a.extra_repr() != b.extra_repr():
+        return False
     mine, theirs = a.state_dict(), b.state_dict()
-    return a.extra_repr() == b.extra_repr() and all(torch.equal(mine[k].cpu(), theirs[k].cpu()) for k in mine)
+    return all(torch.equal(mine[k].cpu(), theirs[k].cpu()) for k in mine)
 
 
 def _count(p: Tensor, mask: Tensor) -> Tensor:
