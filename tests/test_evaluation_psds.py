@@ -200,9 +200,7 @@ def test_what_the_reference_does_not_know_is_left_out():
     scores = {"a.wav": [[0.1, 0.1], [0.2, 0.9], [0.3, 0.3]], "b.wav": [[0.9, 0.95], [0.1, 0.95], [0.1, 0.95]]}
     scenario = psds.Scenario(0.7, 0.7, max_efpr=3600.0)
     assert psds.evaluate(known, scores, hop=1.0, scenario=scenario).per_class["dog"] < 1
-    found = psds.counts(partly, scores, hop=1.0, scenario=scenario)
-    assert psds.scores(found).per_class["dog"] == 1.0
-    assert found.seconds.tolist() == [[3.0, 3.0], [3.0, 0.0]]
+    assert psds.evaluate(partly, scores, hop=1.0, scenario=scenario).per_class["dog"] == 1.0
     label = known.classes[1]
     assert average_precision(curves.curve(known, scores, label, hop=1.0)) < 1
     assert average_precision(curves.curve(partly, scores, label, hop=1.0)) == 1

@@ -104,5 +104,5 @@ def test_test_clips_and_bad_arguments_are_refused(rng):
     weak = LabelTable([(r.filename, None, None, label) for r in recordings for label in CLASSES], classes=CLASSES)
     with pytest.raises(DataError, match="the reference has no times; tuning needs strong labels"):
         tune_thresholds(recordings, weak, tuned_on="v")
-    with pytest.raises(ArgumentError, match=r"'b.wav' is not among the 3 files"):
+    with pytest.raises(ArgumentError, match=r"'b.wav' is not one of the 3 files"):
         tune_thresholds([recording("b.wav", recordings[0].p)], reference, tuned_on="v")

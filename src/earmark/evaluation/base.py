@@ -234,19 +234,16 @@ def frame_scores(
             raise DataError(f"{filename}: in the reference but without scores; select() the files that were scored")
     filenames = tuple(dict.fromkeys((*reference.filenames, *estimate)))
     values = tuple(_checked_values(filename, estimate[filename], columns) for filename in filenames)
-    times: tuple[Floats, ...]
-    if hop is not None:
-        times = tuple(np.arange(len(array) + 1, dtype=np.float64) * hop for array in values)
-    else:
-        pairs = zip(filenames, values, strict=True)
-        times = tuple(_checked_edges(name, edges or {}, len(array)) for name, array in pairs)
-    lengths = [array[-1] for array in times]
-    if durations is not None:
-        lengths = [_value_of(name, durations, "duration") for name in filenames]
-    for filename, length in zip(filenames, lengths, strict=True):
-        if not 0 < length < math.inf:
-            raise DataError(f"{filename}: expected a duration above 0 s, got {length}")
-    return FrameScores(filenames, columns, values, times, np.array(lengths, np.float64))
+    times, lengths = [], []
+    for filename, array in zip(filenames, values, strict=True):
+        if hop is not None:
+            times.append(np.arange(len(array) + 1, dtype=np.float64) * hop)
+        else:
+            times.append(_checked_edges(filename, edges or {}, len(array)))
+        lengths.append(times[-1][-1] if durations is None else _value_of(filename, durations, "duration"))
+        if not 0 < lengths[-1] < math.inf:
+            raise DataError(f"{filename}: expected a duration above 0 s, got {lengths[-1]}")
+    return FrameScores(filenames, columns, values, tuple(times), np.array(lengths, np.float64))
 
 
 def _columns_of(reference: LabelTable, classes: Sequence[str] | None) -> tuple[str, ...]:

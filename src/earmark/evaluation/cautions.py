@@ -18,12 +18,9 @@ _REMEDY = "evaluate against labels with onsets and offsets (--reference FILE)"
 
 
 def rough_notes(static: Counts) -> tuple[str, ...]:
-    """A note if fewer than 30 clips were evaluated, or if fewer than 5 have some class; else none.
+    """A note if fewer than 30 clips were evaluated, or if fewer than 5, but not 0, have some class; else none.
 
-    Parameters
-    ----------
-    static
-        Clip-based counts. A class that no clip has is not mentioned: it has no scores that could be imprecise.
+    `static` are clip-based counts.
     """
     n_clips = len(static.filenames)
     totals = zip(static.classes, static.n_ref.sum(0).tolist(), strict=True)

@@ -39,15 +39,8 @@ class Fitted(NamedTuple):
 def fit_reference(reference: LabelTable, clips: Sequence[str], classes: Sequence[str] | None = None) -> Fitted:
     """The reference of some clips and classes. Clips without reference are not in it, so not evaluated.
 
-    Parameters
-    ----------
-    clips
-        Names of the clips.
-    classes
-        Classes of the model, in its order; by default those of the reference. Others are left out.
+    `classes` are those of the model, in its order; by default those of the reference. Others are left out.
 
-    Examples
-    --------
     >>> truth = LabelTable([("a", 0, 1, "dog"), ("b.wav", 0, 1, "owl"), ("c.wav", 0, 1, "dog")])
     >>> table, notes = fit_reference(truth, ["x/a.wav", "x/b.wav", "x/d.wav"], ["dog"])
     >>> table.filenames, len(table)
