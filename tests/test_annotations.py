@@ -89,7 +89,7 @@ def test_contradictions_and_strange_classes_are_refused():
             LabelTable([("a.wav", 0, 1, "dog"), ("a.wav", None, None, "dog", other)])
     with pytest.raises(ArgumentError, match=r"label='dgo' is not known; did you mean 'dog'\?"):
         LabelTable([("a.wav", 0, 1, "dgo")], classes=["dog", "cat"])
-    with pytest.raises(ArgumentError, match="named twice in classes: dog, cat, dog"):
+    with pytest.raises(ArgumentError, match="duplicate class in classes: dog, cat, dog"):
         LabelTable(classes=["dog", "cat", "dog"])
 
 
