@@ -372,7 +372,7 @@ def test_a_split_file_too_few_or_wrong_is_refused(example):
     with pytest.raises(DataError, match=r"index_test03\.json: 'Ada_Anthem---' is also in split 'train'"):
         MedleyDB(fold=3).clips(example)
     (example / "index_test03.json").write_text('{"id": [1]}')
-    with pytest.raises(DataError, match=r"index_test03\.json: id: expected a list of texts, got"):
+    with pytest.raises(DataError, match=r"index_test03\.json: id: \[0\]: expected text, got 1"):
         MedleyDB(fold=3).clips(example)
     (example / "index_test03.json").write_text('{\n"id": [}')
     with pytest.raises(DataError, match=r"index_test03\.json:2: not JSON"):

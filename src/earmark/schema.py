@@ -179,7 +179,7 @@ def _at(root: Mapping[str, Any], path: tuple[int | str, ...]) -> dict[str, Any]:
         options = [_resolved(option, root) for option in node.get("anyOf", [node])]
         node = next((option for option in options if option.get("type") != "null"), {})
         if isinstance(step, int):
-            child = node.get("items")
+            child = node.get("items") or node.get("additionalProperties")  # a list, or a table by number
         else:
             child = node.get("properties", {}).get(step) or node.get("additionalProperties")
         node = _resolved(child, root) if isinstance(child, dict) else {}
