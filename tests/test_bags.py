@@ -87,7 +87,7 @@ def test_compressed_variants_follow_the_pitch_variants(tmp_path, clips, labels):
         frames = batch.features[0].T[batch.mask[0]]
         drawn |= {v for v in range(4) if np.array_equal(store[batch.filenames[0]][v], frames)}
     assert drawn == {0, 1, 2, 3}
-    with pytest.raises(ArgumentError, match=r"holds features made otherwise: compression \['speech', 'radio'\]"):
+    with pytest.raises(ArgumentError, match=r"holds features with other settings: compression \['speech', 'radio'\]"):
         build_store(tmp_path / "four", clips, CONFIG, semitones=(1,), dtype="float32")
 
 

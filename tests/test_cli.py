@@ -102,7 +102,7 @@ def test_help_has_an_example(command):
         (["synth", "my.toml", "x"], "earmark: my.toml: no such file\n"),
         (["train", "nowhere", "--out", "x"], "earmark: nowhere: no such file or folder\n"),
         (["train", "nowhere", "--out", "x", "--resume"], "earmark: nowhere: no such file or folder\n"),
-        (["train", "nowhere", "--out", "x", "--set", "epochs"], "earmark: --set 'epochs': KEY=VALUE expected"),
+        (["train", "nowhere", "--out", "x", "--set", "epochs"], "earmark: --set: expected KEY=VALUE, such as epochs=20, got 'epochs'"),
         (["train", "nowhere", "--out", "x", "--set", "epoch=3"], "earmark: setting='epoch' is not known; did you"),
         (["train", "nowhere", "--out", "x", "--pool", "atuo"], "earmark: pool='atuo' is not known; did you mean"),
     ],
@@ -189,7 +189,7 @@ def test_a_run_is_not_trained_over_but_resumed_with_its_own_settings(recordings)
     assert earmark("train", recordings, "--out", run, "--pool", "max", *SHORT).returncode == 0
     again = earmark("train", recordings, "--out", run, "--pool", "max", *SHORT)
     assert again.returncode == 2
-    assert again.stderr == f"earmark: {run} holds a run already; go on with it by --resume, or choose another folder\n"
+    assert again.stderr == f"earmark: {run} already holds a run; continue it with --resume, or choose another folder\n"
     on = earmark("train", recordings, "--out", run, "--resume", "--set", "epochs=2", "--json")
     assert on.returncode == 0, on.stderr
     assert json.loads(on.stdout)["epochs"] == 2
