@@ -104,7 +104,7 @@ def test_help_has_an_example(command):
         (["train", "nowhere", "--out", "x", "--resume"], "earmark: nowhere: no such file or folder\n"),
         (
             ["train", "nowhere", "--out", "x", "--set", "epochs"],
-            "earmark: --set: expected KEY=VALUE, such as epochs",
+            "earmark: --set: expected KEY=VALUE, such as epochs=20, got 'epochs'",
         ),
         (["train", "nowhere", "--out", "x", "--set", "epoch=3"], "earmark: setting='epoch' is not known; did you"),
         (["train", "nowhere", "--out", "x", "--pool", "atuo"], "earmark: pool='atuo' is not known; did you mean"),

@@ -23,20 +23,12 @@ _LIMIT = 15.0  # for the logits that reach the pool: sigmoid(15) is 1 - 3e-7, di
 
 
 class Output(NamedTuple):
-    """Predictions of a detector for a batch of bags.
+    """Predictions of a detector for a batch of bags."""
 
-    Attributes
-    ----------
-    dynamic : (bags, frames', classes), in (0, 1)
-    static : (bags, classes), in (0, 1): the dynamic probabilities, pooled
-    logits : (bags, frames', classes), of which `dynamic` are the probabilities
-    mask : (bags, frames'), True for real frames; None where no bag is padded
-    """
-
-    dynamic: Tensor
-    static: Tensor
-    logits: Tensor
-    mask: Tensor | None
+    dynamic: Tensor  # (bags, frames', classes), in (0, 1)
+    static: Tensor  # (bags, classes), in (0, 1): the dynamic probabilities, pooled
+    logits: Tensor  # (bags, frames', classes), of which `dynamic` are the probabilities
+    mask: Tensor | None  # (bags, frames'), True for real frames; None if no bag is padded
 
 
 class Detector(nn.Module):

@@ -67,12 +67,7 @@ def remove_drafts(files: Iterable[Path]) -> None:
 def locked(path: Path, *, message: str, wait: bool = True) -> Iterator[None]:
     """Hold a lock file, which the system releases when the process ends, however it ends.
 
-    Parameters
-    ----------
-    message
-        Says what is busy: the text of the ArgumentError raised if another process holds the lock.
-    wait
-        Whether to wait for the other process instead.
+    If another process holds it, wait, or with `wait=False` raise an ArgumentError with the message.
     """
     lock = FileLock(path)
     try:

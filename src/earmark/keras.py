@@ -81,11 +81,6 @@ class _Pool1D(keras.Layer):  # type: ignore[misc]  # a subclass of Any, see the 
             Frame probabilities p, or other values to pool.
         mask : (batch, time), optional
             True for a real frame, False for padding. By default the mask that is attached to `x`.
-
-        Returns
-        -------
-        P : (batch, ..., classes)
-            The shape of `x` without the pooled axis.
         """
         ops = keras.ops
         if mask is not None:
@@ -247,12 +242,7 @@ class SoftMaxPool1D(_Pool1D):
     P = sum_t p_t exp(p_t) / sum_t exp(p_t), Eq. (6). With p in [0, 1] no frame of m weighs more than e / (e + m - 1),
     Eq. (7), so in long bags it is nearly the mean.
 
-    Parameters
-    ----------
-    axis
-        The axis to pool: 1 for (batch, time, classes). The authors' default, 0, pools over the batch.
-    **kwargs
-        Passed on to `keras.Layer`.
+    Parameters are as in `AutoPool1D`.
 
     Examples
     --------

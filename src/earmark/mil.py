@@ -54,10 +54,8 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Keyword options of that operator, such as `{"penalty": 1e-2}` for "rap".
     hidden
         Widths of the hidden layers; () makes the instance classifier a logistic regression.
-    epochs
-        Passes over the training bags.
     learning_rate
-        Step of Adam.
+        Of Adam.
     pool_learning_rate
         Step of Adam for alpha, or whatever else the operator learns per class. It is larger because alpha has to change
         by several units in a few hundred steps.
@@ -65,8 +63,6 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         L2 penalty on weight matrices. Not on biases, nor on alpha, which the operator "rap" penalises.
     dropout
         Share of hidden units dropped in training, in [0, 1).
-    batch_size
-        Bags per step.
     standardize
         Scale each feature to mean 0 and standard deviation 1 over the training instances.
     random_state

@@ -43,15 +43,7 @@ def reduce_mask(mask: Tensor, reduction: int) -> Tensor:
 
 
 class Network(nn.Module):
-    """Base class of the networks in earmark.
-
-    Parameters
-    ----------
-    n_bands
-        Bands of the features.
-    reduction
-        Input frames per output frame: 16 is the paper's; 8, 4, 2, 1 are finer.
-    """
+    """Base class of the networks in earmark. A `reduction` of 16 is the paper's; 8, 4, 2, 1 are finer."""
 
     name: ClassVar[str]
     embedding: int
@@ -109,11 +101,10 @@ class CNN(Network):
     """The paper's convolutional network (IV.B), without its output layer, which is the detector's.
 
     Batch normalisation of the input; four blocks of two 3x3 convolutions with 16, 32, 64, 128 filters and 2x2
-    max-pooling; 256 filters over all remaining bands. Convolution, ReLU, batch normalisation, in this order; weights
-    drawn by He's rule, biases zero.
+    max-pooling; 256 filters over all remaining bands. Convolution, ReLU, batch normalisation, in this order.
 
-    In evaluation mode, the real frames of a padded bag do not depend on the padding, which is set to zero before every
-    convolution. In training mode, batch statistics include the padding, which should therefore look like silence.
+    In evaluation mode, the real frames of a padded bag do not depend on the padding. In training mode, batch statistics
+    include the padding, which should therefore look like silence.
 
     Parameters
     ----------
@@ -174,14 +165,7 @@ class CNN(Network):
 class CRNN(Network):
     """The convolutional network with three bidirectional GRU layers on top, as in the authors' repository.
 
-    Parameters
-    ----------
-    width, norm_momentum
-        As in `CNN`.
-    hidden
-        Units of each direction.
-    layers
-        Number of recurrent layers.
+    `hidden` is the number of units in each direction, `layers` that of recurrent layers; the rest is as in `CNN`.
     """
 
     def __init__(

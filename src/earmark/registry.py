@@ -1,7 +1,7 @@
 """Registries of interchangeable classes, by name: pooling operators, networks, formats, data sets.
 
-A registry maps a name to a class and a one-line summary. A decorator registers a class in the file that defines it;
-then the command line lists it, `create` builds it by name, and the contract tests of its family cover it.
+A decorator registers a class in the file that defines it; then the command line lists it, `create` builds it by name,
+and the contract tests of its family cover it.
 """
 
 from __future__ import annotations
@@ -33,13 +33,7 @@ class Entry(Generic[T]):
 
 
 class Registry(Generic[T]):
-    """Classes of one family, by name, in order of registration.
-
-    Parameters
-    ----------
-    kind
-        The name of the family in messages: "pool".
-    """
+    """Classes of one family, by name, in order of registration; messages call a member `kind`: "pool"."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind

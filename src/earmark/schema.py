@@ -96,8 +96,6 @@ def parse(kind: type[T], value: object, *, where: str | Path = "", error: type[E
         A record, or any type that pydantic knows: `dict[str, float]`.
     where
         The file, and perhaps the line, that the value comes from; the message begins with it.
-    error
-        The class of errors to raise.
 
     >>> parse(dict[str, int], {"clips": 3})
     {'clips': 3}
@@ -233,13 +231,7 @@ def embedded_toml(folder: str) -> dict[str, str]:
 
 
 def load_toml(kind: str, source: str | Path, folder: str) -> dict[str, Any]:
-    """The contents of a TOML file, or of the one in a folder of this package that has this name.
-
-    Parameters
-    ----------
-    kind
-        The name of such files in messages: "recipe".
-    """
+    """The contents of a TOML file, or of the one in a folder of this package; messages call it `kind`: "recipe"."""
     if Path(source).suffix != ".toml":
         embedded = embedded_toml(folder)
         if str(source) not in embedded:

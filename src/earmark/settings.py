@@ -1,8 +1,8 @@
 """Settings of a training run: recipes, changes to them, and the file that a run folder keeps.
 
-A recipe is a TOML file with sections `features`, `network`, `pool`, `augment` and `training`. Whatever it leaves out
-has the default declared here. A change names a setting by section and name, `training.epochs`, or by name alone where
-that is unambiguous. Unknown names are refused with the nearest known one. The text "none" stands for no value.
+A recipe is a TOML file with sections `features`, `network`, `pool`, `augment` and `training`, and defaults as declared
+here. A change names a setting by section and name, `training.epochs`, or by name alone where that is unambiguous. The
+text "none" stands for no value.
 """
 
 from __future__ import annotations
@@ -123,7 +123,10 @@ class Settings:
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
         """Every section with all its settings, as plain values."""
-        return {**asdict(self), "augment": {name: _plain(value) for name, value in asdict(self.augment).items()}}
+        augment = asdict(self.augment) | {
+            name: list(getattr(self.augment, name)) for name in ("semitones", "compression")
+        }
+        return {**asdict(self), "augment": augment}
 
     def changed(self, changes: Mapping[str, object]) -> Settings:
         """A copy with other values for some settings.
@@ -140,8 +143,10 @@ class Settings:
             for key in (section, f"{section}.name"):
                 if key in values:
                     _select(sections, section, str(values.pop(key)))
+        known = {section: list(settings) for section, settings in sections.items()}
+        known |= {s: ["name", *family[sections[s]["name"]].options()] for s, family in _FAMILIES.items()}
         for key, value in values.items():
-            section, name = _resolve(key, _known_settings(sections))
+            section, name = _resolve(key, known)
             sections[section][name] = value
         return Settings.from_dict(sections)
 
@@ -160,10 +165,7 @@ def recipes() -> dict[str, str]:
 
 
 def pool_changes(pool: str | None) -> dict[str, str]:
-    """Settings for a pooling operator by name; "strong" is the paper's ninth system.
-
-    It does not pool in training, and takes the maximum afterwards.
-    """
+    """Settings for a pooling operator; "strong" trains on frames and pools only afterwards, with the maximum."""
     if pool == "strong":
         return {"pool": "max", "supervision": "strong"}
     return {} if pool is None else {"pool": pool}
@@ -192,11 +194,6 @@ def _select(sections: dict[str, dict[str, Any]], section: str, name: str) -> Non
     sections[section] = {"name": name, **kept}
 
 
-def _known_settings(sections: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
-    options = {section: ["name", *family[sections[section]["name"]].options()] for section, family in _FAMILIES.items()}
-    return {section: options.get(section, list(values)) for section, values in sections.items()}
-
-
 def _resolve(key: str, known: Mapping[str, list[str]]) -> tuple[str, str]:
     """The section and name that a key stands for."""
     section, _, name = key.rpartition(".")
@@ -218,10 +215,6 @@ def _value(value: object) -> object:
         return tomllib.loads(f"x = {value}")["x"]
     except tomllib.TOMLDecodeError:
         return value
-
-
-def _plain(value: object) -> object:
-    return list(value) if isinstance(value, tuple) else value
 
 
 def _literal(value: Any) -> str:

@@ -1,8 +1,7 @@
 """Bags of frames: features kept on disk, and batches drawn from them.
 
-`build_store` turns clips into features once; `Bags` joins them with labels and draws batches, padded and masked where
-clips differ in length, from disk or from a GPU's own memory. Files, each importing only those before it: `store`,
-`sampling`.
+`build_store` computes the features of clips once; `Bags` joins them with labels and draws batches, padded and masked
+where clips differ in length. Files, each importing only those before it: `store`, `sampling`.
 """
 
 from __future__ import annotations

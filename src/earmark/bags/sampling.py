@@ -39,21 +39,12 @@ _RESIDENT_SHARE = 0.5  # of the free memory of a GPU that features may take
 
 @dataclass(frozen=True)
 class Batch:
-    """Some bags.
+    """Some bags."""
 
-    Attributes
-    ----------
-    features : (bags, bands, frames), float32
-    mask : (bags, frames), bool, True where there is sound; None where no bag is padded
-    targets : (bags, classes)
-    frame_targets : (bags, frames, classes); None where they were not asked for
-    filenames : of the clips
-    """
-
-    features: Tensor
-    mask: Tensor | None
-    targets: Tensor
-    frame_targets: Tensor | None
+    features: Tensor  # (bags, bands, frames), float32
+    mask: Tensor | None  # (bags, frames), True where there is sound; None if no bag is padded
+    targets: Tensor  # (bags, classes)
+    frame_targets: Tensor | None  # (bags, frames, classes); None if not asked for
     filenames: tuple[str, ...]
 
     def filled_up(self, least: int, silence: float) -> Batch:
@@ -85,11 +76,6 @@ class Bags:
         reads them from disk ahead of time.
     resident
         True or False to override that decision.
-
-    Attributes
-    ----------
-    is_resident
-        Whether the features are in the device's memory.
     """
 
     def __init__(

@@ -8,11 +8,8 @@ A store is a folder:
     skipped.tsv     clips that could not be read, and why
 
 A clip's frames are written before its line, so a process killed at any moment leaves complete entries and at most an
-incomplete tail, which the next build removes. A build computes what is missing or whose files have changed.
-It refuses a store with other settings.
-
-Time is the outermost axis, so a patch is one contiguous read. Frames are stored as float16, which is within 0.03 dB for
-values down to -80 dB at half the size; `dtype="float32"` keeps full precision.
+incomplete tail, which the next build removes. A build computes what is missing or whose files have changed, and refuses
+a store with other settings. float16 is within 0.03 dB for values down to -80 dB at half the size of float32.
 """
 
 from __future__ import annotations
@@ -123,13 +120,7 @@ class FeatureStore:
 
 
 def default_cache(data: str) -> Path:
-    """The folder for features of a data set: in the user's cache, or below EARMARK_CACHE.
-
-    Parameters
-    ----------
-    data
-        A path, or "NAME:PATH" of a known data set.
-    """
+    """The folder for features of a data set, a path or "NAME:PATH": in the user's cache, or below EARMARK_CACHE."""
     name, colon, path = data.partition(":")
     place = str(Path(path if colon and len(name) > 1 else data).resolve())
     base = os.environ.get("EARMARK_CACHE")
@@ -151,9 +142,8 @@ def build_store(
 ) -> FeatureStore:
     """Compute missing features and open the store.
 
-    A clip that cannot be read is skipped: the store's `skipped` has the reason, and the next call tries again. The work
-    is done by threads, since decoding, resampling and transforming release the GIL. Clips are read whole, at most an
-    hour of sound at a time, or a single longer clip.
+    A clip that cannot be read is skipped: the store's `skipped` has the reason, and the next call tries again. Clips
+    are read whole by threads, at most an hour of sound at a time, or a single longer clip.
 
     Parameters
     ----------
@@ -163,8 +153,6 @@ def build_store(
         Variants with compressed dynamic range to compute as well, by names of presets in `earmark.effects.PRESETS`.
     dtype
         "float16" or "float32".
-    workers
-        Number of threads; one per core by default.
     """
     if dtype not in _DTYPES:
         raise unknown_name("dtype", dtype, _DTYPES)
@@ -290,14 +278,11 @@ def _is_changed(clip: Clip, entry: Entry) -> bool:
 
 
 def _stamps(clip: Clip) -> tuple[Stamp, ...]:
-    stamps = []
-    for source in clip.sources:
-        try:
-            status = source.path.stat()
-        except OSError as error:
-            raise DataError(f"{source.path}: {error.strerror}") from error
-        stamps.append((source.path.name, status.st_size, status.st_mtime_ns))
-    return tuple(stamps)
+    paths = [source.path for source in clip.sources]
+    try:
+        return tuple((path.name, (status := path.stat()).st_size, status.st_mtime_ns) for path in paths)
+    except OSError as error:
+        raise DataError(f"{error.filename}: {error.strerror}") from error
 
 
 def _read_settings(folder: Path) -> dict[str, Any]:

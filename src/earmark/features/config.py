@@ -139,8 +139,8 @@ class FeatureConfig:
 def mel_matrix(config: FeatureConfig, semitones: float = 0.0) -> npt.NDArray[np.float32]:
     """Triangular filters: (bands, bins), equal to `librosa.filters.mel`.
 
-    With `semitones`, features are those of a sound shifted in pitch, upwards if positive. Energy at frequency f moves
-    to r f, r = 2^(semitones / 12), so band b weighs energy at f with M_b(r f): corners are divided by r, heights stay.
+    With `semitones`, the sound is in effect shifted in pitch, upwards if positive. Energy at frequency f moves to r f,
+    r = 2^(semitones / 12), so band b weighs energy at f with M_b(r f): corners are divided by r, heights stay.
     Tones keep their level, and noise is spread over r times the bandwidth, as by a real pitch shift. Up to two
     semitones, peaks of tones are within 0.6 dB at the default settings; larger shifts reveal the resolution of the FFT
     in the lowest bands. Bands that a downward shift would fill from beyond half the rate hold the floor, as in a

@@ -83,12 +83,10 @@ def train(
     provenance: dict[str, Any] | None = None,
     on_progress: OnProgress | None = None,
 ) -> Result:
-    """Train a detector.
+    """Train a detector on bags, and choose the best epoch on validation bags.
 
     Parameters
     ----------
-    training, validation
-        Bags to learn from, and bags to choose the best epoch by.
     out
         The run folder.
     fabric

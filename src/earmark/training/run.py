@@ -43,8 +43,6 @@ class Run:
 
     Attributes
     ----------
-    path
-        The run folder.
     epochs, best_epoch
         Epochs done, and the one whose weights `model.safetensors` holds, counted from 1; 0 if there is none yet.
     scores

@@ -32,10 +32,7 @@ _WARM_UP = 3  # steps before a graph is recorded, in which libraries choose thei
 
 
 def augmented(batch: Batch, settings: Augmentation, key: tuple[int, ...]) -> Batch:
-    """The batch with bags mixed and masked according to the settings.
-
-    Random numbers depend on the key alone. Variants of pitch and compression are in the store, not made here.
-    """
+    """The batch with bags mixed and masked according to the settings; random numbers depend on the key alone."""
     if not (settings.mixup or settings.band_mask or settings.frame_mask):
         return batch
     generator = torch.Generator().manual_seed(int(np.random.SeedSequence(key).generate_state(1)[0]))

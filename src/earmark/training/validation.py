@@ -27,15 +27,14 @@ _BATCH = 64
 def validate(detector: Detector, bags: Bags, knobs: Training, fabric: Fabric) -> dict[str, float]:
     """Loss, accuracy and micro-averaged F1 of clips, by the pooled output at 0.5.
 
-    Clips longer than a patch count patch by patch, as in training: an operator that was trained to detect a class in
-    ten seconds is not asked whether it is somewhere in a song. With strong supervision, which does not use pooling,
+    Clips longer than a patch count patch by patch, as in training. With strong supervision, which does not use pooling,
     loss and scores are those of frames.
     """
     detector.eval()
     sums = torch.zeros(6, dtype=torch.float64, device=fabric.device)
     share = (fabric.global_rank, fabric.world_size)
     for batch in bags.pieces(_BATCH, patch=knobs.patch, min_share=knobs.min_share, part=share):
-        with fabric.autocast():  # not the wrapped module: that one would wait for processes that have fewer batches
+        with fabric.autocast():  # not the wrapped module, which would wait for processes with fewer batches
             p, true, loss = _predict(detector, batch, knobs.supervision)
         known, positive, truth = ~true.isnan(), p >= 0.5, true == 1
         tp, fp, fn = (positive & truth).sum(), (positive & ~truth & known).sum(), (~positive & truth).sum()
