@@ -114,7 +114,7 @@ def by_clock(recordings: Sequence[Recording], events: Events, classes: Sequence[
     recorded, amounts = _recorded_hours(recordings)
     counts = np.zeros((len(classes), 24), np.int64)
     np.add.at(counts, (known["label"], hours % 24), 1)
-    seconds = np.bincount(recorded % 24, amounts, 24)
+    seconds = np.bincount(recorded % 24, amounts, 24).astype(float)
     shown = _after_longest_gap(seconds > 0)
     return Activity(tuple(classes), tuple(f"{hour:02d}" for hour in shown), counts[:, shown], seconds[shown])
 
