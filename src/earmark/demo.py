@@ -32,7 +32,7 @@ from earmark.report.runs import write_report
 from earmark.report.stretches import choose_stretches, draw_stretches
 from earmark.synthesis import join, synthesise
 
-__all__ = ["SYSTEMS", "DemoResult", "Rank", "conclusions", "run"]
+__all__ = ["SYSTEMS", "AlphaTrend", "DemoResult", "conclusions", "run"]
 
 SYSTEMS: Mapping[str, Mapping[str, str]] = {
     "mean": {"pool": "mean"},
@@ -50,7 +50,6 @@ _SETTINGS = {  # changes to the recipe `quick`: short trainings, in which alpha 
 _CLIP = 10.0  # seconds, of the soundscapes
 _RECORDING = 120.0  # seconds
 _FRAMES = 27  # output frames of a clip, which determine the bound of CAP
-_LEVEL = 0.05  # p-value below which alpha is said to follow duration
 
 Scores = Mapping[str, Mapping[str, Sequence[float]]]
 """By operator and measure (f1, precision, recall), one value per seed."""
@@ -59,11 +58,17 @@ Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
-class Rank:
-    """Spearman's rank correlation of alpha and duration over classes, and its p-value."""
+class AlphaTrend:
+    """How the alphas of an operator are related to the durations of the classes."""
 
+    shorter: float
+    """Mean alpha of the shorter half of the classes."""
+    longer: float
+    """Mean alpha of the longer half."""
     correlation: float
+    """Spearman's rank correlation of alpha and duration."""
     p_value: float
+    """Of the correlation."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +82,7 @@ class DemoResult:
     """Of segments, one value per seed."""
     alpha: Mapping[str, Mapping[str, float]]
     """By operator and class, means over seeds, for operators that learn it."""
-    ranks: Mapping[str, Rank]
+    trends: Mapping[str, AlphaTrend]
     """By operator, for those whose alphas differ between classes."""
     best: str
     events: LabelTable
@@ -129,7 +134,7 @@ def run(
         comparison,
         {entry.name: _seed_scores(entry) for entry in entries},
         alpha,
-        _ranks(seconds, alpha),
+        {name: _trend(seconds, values) for name, values in alpha.items() if np.ptp(list(values.values())) > 0.01},
         best,
         events,
         reference,
@@ -138,7 +143,7 @@ def run(
     )
 
 
-def conclusions(scores: Scores, ranks: Mapping[str, Rank]) -> list[str]:
+def conclusions(scores: Scores, trends: Mapping[str, AlphaTrend]) -> list[str]:
     """What the numbers show about adaptive operators, in sentences.
 
     Examples
@@ -148,19 +153,18 @@ def conclusions(scores: Scores, ranks: Mapping[str, Rank]) -> list[str]:
     ...     "max": {"f1": [0.4, 0.6], "precision": [0.8, 0.8], "recall": [0.3, 0.5]},
     ...     "auto": {"f1": [0.5, 0.5], "precision": [0.5, 0.5], "recall": [0.5, 0.4]},
     ... }
-    >>> for line in conclusions(scores, {"auto": Rank(-0.9, 0.001)}):
+    >>> for line in conclusions(scores, {"auto": AlphaTrend(3.4, 2.6, -0.9, 0.001)}):
     ...     print(line)
     Adaptive operators (auto) beside operators with the same seed:
     F1 0.500, higher than mean (0.300) in 2 of 2 trainings, than max (0.500) in 1 of 2
     precision 0.500, between mean (0.200) and max (0.800) in 2 of 2
     recall 0.450, between mean (0.600) and max (0.400) in 1 of 2
-    alpha of auto: the shorter a sound, the larger (rank correlation -0.90, p 0.001)
-    >>> conclusions({}, {"CAP": Rank(-0.2, 0.5)})[-1]
-    'alpha of CAP: not clearly related to duration (rank correlation -0.20, p 0.500)'
+    Alpha, on average for the shorter and for the longer half of the sounds:
+    auto 3.40 and 2.60; rank correlation with duration -0.90 (p 0.001)
     """
     adaptive = [name for name in scores if name not in _FIXED]
-    lines = [f"Adaptive operators ({', '.join(adaptive)}) beside operators with the same seed:"] if adaptive else []
-    for measure in ("f1", "precision", "recall") if adaptive else ():
+    lines = [f"Adaptive operators ({', '.join(adaptive)}) beside operators with the same seed:"]
+    for measure in ("f1", "precision", "recall"):
         ours = np.array([scores[name][measure] for name in adaptive])  # (operators, seeds)
         mean, largest = (np.array(scores[name][measure]) for name in _FIXED)
         beside = f"mean ({mean.mean():.3f})", f"max ({largest.mean():.3f})"
@@ -171,11 +175,10 @@ def conclusions(scores: Scores, ranks: Mapping[str, Rank]) -> list[str]:
             between = (ours > np.minimum(mean, largest)) & (ours < np.maximum(mean, largest))
             relation = f"between {beside[0]} and {beside[1]} in {between.sum()} of {ours.size}"
         lines.append(f"{'F1' if measure == 'f1' else measure} {ours.mean():.3f}, {relation}")
-    for name, rank in ranks.items():
-        relation = "not clearly related to duration"
-        if rank.p_value < _LEVEL and rank.correlation < 0:
-            relation = "the shorter a sound, the larger"
-        lines.append(f"alpha of {name}: {relation} (rank correlation {rank.correlation:.2f}, p {rank.p_value:.3f})")
+    lines.append("Alpha, on average for the shorter and for the longer half of the sounds:")
+    for name, trend in trends.items():
+        relation = f"rank correlation with duration {trend.correlation:.2f} (p {trend.p_value:.3f})"
+        lines.append(f"{name} {trend.shorter:.2f} and {trend.longer:.2f}; {relation}")
     return lines
 
 
@@ -204,7 +207,8 @@ def _train(
 
 def _seed_scores(entry: Entry) -> dict[str, list[float]]:
     overall = [own.scores["dynamic"]["overall"] for own in entry.judgements]
-    return {measure: [float(own[measure]) for own in overall] for measure in ("f1", "precision", "recall")}
+    measures = ("f1", "precision", "recall")
+    return {name: [np.nan if own[name] is None else float(own[name]) for own in overall] for name in measures}
 
 
 def _durations(sounds: Path) -> dict[str, float]:
@@ -214,14 +218,12 @@ def _durations(sounds: Path) -> dict[str, float]:
     return dict(sorted(((label, seconds) for label, (seconds, _) in shares.items()), key=lambda item: item[1]))
 
 
-def _ranks(seconds: Mapping[str, float], alpha: Mapping[str, Mapping[str, float]]) -> dict[str, Rank]:
-    ranks = {}
-    for name, values in alpha.items():
-        learned = [values[label] for label in seconds]
-        if np.ptp(learned) > 0.01:
-            found = spearmanr(learned, list(seconds.values()))
-            ranks[name] = Rank(float(found.statistic), float(found.pvalue))
-    return ranks
+def _trend(seconds: Mapping[str, float], alpha: Mapping[str, float]) -> AlphaTrend:
+    learned = [alpha[label] for label in seconds]
+    half = len(learned) // 2
+    rank = spearmanr(learned, list(seconds.values()))
+    means = float(np.mean(learned[:half])), float(np.mean(learned[-half:]))
+    return AlphaTrend(*means, float(rank.statistic), float(rank.pvalue))
 
 
 def _draw_alpha(seconds: Mapping[str, float], alpha: Mapping[str, Mapping[str, float]], out: Path) -> Path:

@@ -64,7 +64,7 @@ def demo(
         return
     _print_scores(console, result)
     _print_alphas(console, result)
-    for line in conclusions(result.scores, result.ranks):
+    for line in conclusions(result.scores, result.trends):
         console.print(line)
     console.print()
     _print_events(console, result)
@@ -82,7 +82,7 @@ def _as_dict(result: DemoResult) -> dict[str, object]:
         },
         "seeds": {name: dict(values) for name, values in result.scores.items()},
         "alpha": {name: dict(values) for name, values in result.alpha.items()},
-        "ranks": {name: vars(rank) for name, rank in result.ranks.items()},
+        "trends": {name: vars(trend) for name, trend in result.trends.items()},
         "best": result.best,
         "recording": {"f1": result.recording_f1, "found": len(result.events), "there": len(result.reference)},
         "pages": {name: str(path) for name, path in result.pages.items()},
