@@ -33,7 +33,7 @@ from earmark.reporting.runs import write_report
 from earmark.reporting.stretches import choose_stretches, draw_stretches
 from earmark.synthesis import join, synthesise
 
-__all__ = ["SYSTEMS", "DemoResult", "Rank", "conclusions", "run"]
+__all__ = ["SYSTEMS", "AlphaTrend", "DemoResult", "conclusions", "run"]
 
 SYSTEMS: Mapping[str, Mapping[str, str]] = {
     "mean": {"pool": "mean"},
@@ -51,17 +51,22 @@ _SETTINGS = {  # changes to the recipe `quick`: short trainings, in which alpha 
 _CLIP = 10.0  # seconds, of the soundscapes
 _RECORDING = 120.0  # seconds
 _FRAMES = 27  # output frames of a clip, which determine the bound of CAP
-_LEVEL = 0.05  # p-value below which alpha is said to follow duration
 
 Scores = Mapping[str, Mapping[str, Sequence[float]]]
 """By operator and measure (f1, precision, recall), one value per seed."""
 
 
-class Rank(NamedTuple):
-    """Spearman's rank correlation of alpha and duration over classes, and its p-value."""
+class AlphaTrend(NamedTuple):
+    """How the alphas of an operator are related to the durations of the classes."""
 
+    shorter: float
+    """Mean alpha of the shorter half of the classes."""
+    longer: float
+    """Mean alpha of the longer half."""
     correlation: float
+    """Spearman's rank correlation of alpha and duration."""
     p_value: float
+    """Of the correlation."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +80,7 @@ class DemoResult:
     """Of segments, one value per seed."""
     alpha: Mapping[str, Mapping[str, float]]
     """By operator and class, means over seeds, for operators that learn it."""
-    ranks: Mapping[str, Rank]
+    trends: Mapping[str, AlphaTrend]
     """By operator, for those whose alphas differ between classes."""
     best: str
     events: LabelTable
@@ -125,7 +130,7 @@ def run(
         comparison,
         {entry.name: _seed_scores(entry) for entry in entries},
         alpha,
-        {name: _rank(values, seconds) for name, values in learned.items() if np.ptp(values) > 0.01},
+        {name: _trend(seconds, values) for name, values in alpha.items() if np.ptp(list(values.values())) > 0.01},
         comparison.best,
         events,
         reference,
@@ -134,7 +139,7 @@ def run(
     )
 
 
-def conclusions(scores: Scores, ranks: Mapping[str, Rank]) -> list[str]:
+def conclusions(scores: Scores, trends: Mapping[str, AlphaTrend]) -> list[str]:
     """What the numbers show about adaptive operators, in sentences.
 
     Examples
@@ -144,19 +149,18 @@ def conclusions(scores: Scores, ranks: Mapping[str, Rank]) -> list[str]:
     ...     "max": {"f1": [0.4, 0.6], "precision": [0.8, 0.8], "recall": [0.3, 0.5]},
     ...     "auto": {"f1": [0.5, 0.5], "precision": [0.5, 0.5], "recall": [0.5, 0.4]},
     ... }
-    >>> for line in conclusions(scores, {"auto": Rank(-0.9, 0.001)}):
+    >>> for line in conclusions(scores, {"auto": AlphaTrend(3.4, 2.6, -0.9, 0.001)}):
     ...     print(line)
     Adaptive operators (auto) beside operators with the same seed:
     F1 0.500, higher than mean (0.300) in 2 of 2 trainings, than max (0.500) in 1 of 2
     precision 0.500, between mean (0.200) and max (0.800) in 2 of 2
     recall 0.450, between mean (0.600) and max (0.400) in 1 of 2
-    alpha of auto: the shorter a sound, the larger (rank correlation -0.90, p 0.001)
-    >>> conclusions({}, {"CAP": Rank(-0.2, 0.5)})[-1]
-    'alpha of CAP: not clearly related to duration (rank correlation -0.20, p 0.500)'
+    Alpha, on average for the shorter and for the longer half of the sounds:
+    auto 3.40 and 2.60; rank correlation with duration -0.90 (p 0.001)
     """
     adaptive = [name for name in scores if name not in _FIXED]
-    lines = [f"Adaptive operators ({', '.join(adaptive)}) beside operators with the same seed:"] if adaptive else []
-    for measure in ("f1", "precision", "recall") if adaptive else ():
+    lines = [f"Adaptive operators ({', '.join(adaptive)}) beside operators with the same seed:"]
+    for measure in ("f1", "precision", "recall"):
         ours = np.array([scores[name][measure] for name in adaptive])  # (operators, seeds)
         mean, largest = (np.array(scores[name][measure]) for name in _FIXED)
         beside = f"mean ({mean.mean():.3f})", f"max ({largest.mean():.3f})"
@@ -167,11 +171,10 @@ def conclusions(scores: Scores, ranks: Mapping[str, Rank]) -> list[str]:
             between = (ours > np.minimum(mean, largest)) & (ours < np.maximum(mean, largest))
             relation = f"between {beside[0]} and {beside[1]} in {between.sum()} of {ours.size}"
         lines.append(f"{'F1' if measure == 'f1' else measure} {ours.mean():.3f}, {relation}")
-    for name, rank in ranks.items():
-        relation = "not clearly related to duration"
-        if rank.p_value < _LEVEL and rank.correlation < 0:
-            relation = "the shorter a sound, the larger"
-        lines.append(f"alpha of {name}: {relation} (rank correlation {rank.correlation:.2f}, p {rank.p_value:.3f})")
+    lines.append("Alpha, on average for the shorter and for the longer half of the sounds:")
+    for name, trend in trends.items():
+        relation = f"rank correlation with duration {trend.correlation:.2f} (p {trend.p_value:.3f})"
+        lines.append(f"{name} {trend.shorter:.2f} and {trend.longer:.2f}; {relation}")
     return lines
 
 
@@ -180,7 +183,7 @@ def _train(
 ) -> tuple[dict[str, Path], list[Entry]]:
     """Train and evaluate all operators: the folder of a model of each, and the evaluations of all seeds."""
     systems = {name: {**pool, **changes} for name, pool in SYSTEMS.items()}
-    grid = Grid("demo", {"": str(sounds)}, systems, recipe="quick", seeds=seeds)
+    grid = Grid("demo", {"": str(sounds)}, systems, recipe="quick", seeds=tuple(range(seeds)))
     if not run_grid(grid, out, cache=out / "features", at_once=at_once, on_progress=on_progress):
         raise KeyboardInterrupt("run the same command again to continue")
     rows = gather(grid, out)
@@ -191,7 +194,7 @@ def _train(
 
 def _seed_scores(entry: Entry) -> dict[str, list[float]]:
     overall = [own.scores["dynamic"]["overall"] for own in entry.evaluations]
-    return {measure: [float(own[measure]) for own in overall] for measure in ("f1", "precision", "recall")}
+    return {name: [float(own[name]) for own in overall] for name in ("f1", "precision", "recall")}
 
 
 def _durations(sounds: Path) -> dict[str, float]:
@@ -201,8 +204,12 @@ def _durations(sounds: Path) -> dict[str, float]:
     return {label: active[label][0] for label in sorted(active, key=active.__getitem__)}
 
 
-def _rank(alpha: Sequence[float], seconds: Mapping[str, float]) -> Rank:
-    return Rank(*map(float, spearmanr(alpha, list(seconds.values()))))
+def _trend(seconds: Mapping[str, float], alpha: Mapping[str, float]) -> AlphaTrend:
+    learned = [alpha[label] for label in seconds]
+    half = len(learned) // 2
+    rank = spearmanr(learned, list(seconds.values()))
+    means = float(np.mean(learned[:half])), float(np.mean(learned[-half:]))
+    return AlphaTrend(*means, float(rank.statistic), float(rank.pvalue))
 
 
 def _detect(model: Path, sounds: Path, out: Path, on_progress: OnProgress) -> tuple[LabelTable, LabelTable, Path]:

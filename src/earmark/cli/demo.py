@@ -59,7 +59,7 @@ def demo(
     _print_scores(console, result)
     console.print("Learned alpha beside the mean duration of each sound, which no label states", style="bold")
     console.print(_alpha_table(result).to_rich())
-    for line in conclusions(result.scores, result.ranks):
+    for line in conclusions(result.scores, result.trends):
         console.print(line)
     _print_events(console, result)
     for name, path in result.pages.items():
@@ -73,7 +73,7 @@ def _as_dict(result: DemoResult) -> dict[str, object]:
         "scores": {name: {key: v.value for key, v in own.items()} for name, own in result.comparison.values.items()},
         "seeds": {name: dict(values) for name, values in result.scores.items()},
         "alpha": {name: dict(values) for name, values in result.alpha.items()},
-        "ranks": {name: rank._asdict() for name, rank in result.ranks.items()},
+        "trends": {name: trend._asdict() for name, trend in result.trends.items()},
         "best": result.best,
         "recording": {"f1": result.recording_f1, "found": len(result.events), "there": len(result.reference)},
         "pages": {name: str(path) for name, path in result.pages.items()},
