@@ -19,7 +19,6 @@ from collections.abc import Callable, Collection, Generator, Hashable, Iterable,
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
-from functools import partial
 from itertools import islice
 from multiprocessing import parent_process
 from multiprocessing.context import SpawnContext, SpawnProcess
@@ -76,7 +75,11 @@ def parallel_map(
         interruptible() as interruption,
         _process_pool(workers, function, interruption) if processes else _thread_pool(workers, stop) as executor,
     ):
-        submit = partial(executor.submit, _call if processes else function)
+        task: Callable[[Item], Result] = _call if processes else function
+
+        def submit(item: Item) -> Future[Result]:
+            return executor.submit(task, item)
+
         with closing(in_flight(items, submit, _wait, Future.cancel, limit=lambda: bound)) as finished:
             for item, future in finished:
                 error = future.exception()

@@ -362,7 +362,7 @@ def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 
 
 def _flat(about: Mapping[str, Any]) -> dict[str, Any]:
-    flat = {}
+    flat: dict[str, Any] = {}
     for name, value in about.items():
         flat |= {f"{name}.{key}": v for key, v in value.items()} if isinstance(value, dict) else {name: value}
     return flat
@@ -456,7 +456,7 @@ def _conclude(record: _Record, settings: Settings) -> Tuned:
     if "threshold" in best.values:
         decoder = Evaluation.load(best.folder).scores["decoder"]
         write_text(out / "decoder.json", json_text({"decoder": decoder}, indent=1))
-    return Tuned(trials, record.failed, best, tied, len(segments.filenames), is_finished=True)
+    return Tuned(trials, record.failed, best, tied, len(counts[str(best.number)][0].filenames), is_finished=True)
 
 
 def _write_table(trials: Sequence[Trial], best: Trial, tied: Sequence[Trial], path: Path) -> None:

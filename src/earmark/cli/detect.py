@@ -110,7 +110,8 @@ def detect(
 
     detector = load(model)
     decoder = Decoder() if thresholds is None else load_decoder(thresholds, detector.classes)
-    decoder = replace(decoder, **{name: value for name, value in changes.items() if value is not None})
+    changed: dict[str, Any] = {name: value for name, value in changes.items() if value is not None}
+    decoder = replace(decoder, **changed)
     if live:
         detect_live(detector, str(audio[0]), decoder, out=out, formats=formats, as_json=as_json, **for_live)
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from earmark.annotations import LabelTable
 from earmark.errors import DataError
@@ -70,6 +71,7 @@ def _add(rows: Rows, line: str) -> None:
     columns = find_columns(keys)
     refuse_unknown_times(keys, columns)
     values = {column: entry[keys[index]] for column, index in columns.items()}
-    row = asdict(parse(_Line, values))
-    texts = {column: row.pop(column) or "" for column in ("filename", "label", "split")}
-    rows.add(**texts, **row)
+    row: dict[str, Any] = asdict(parse(_Line, values))
+    for column in ("filename", "label", "split"):
+        row[column] = row[column] or ""
+    rows.add(**row)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from earmark.annotations import LabelTable
+from earmark.counts import ratio
 from earmark.evaluation.result import Evaluation
 from earmark.evaluation.scoring import segment_curve
-from earmark.evaluation.statistics import Interval, bootstrap, ratio
+from earmark.evaluation.statistics import Interval, bootstrap
 from earmark.plots.scores import f1_by_class, learned_alpha, precision_recall
 
 __all__ = ["class_figure", "curve_figure", "evaluation_figures"]
@@ -22,7 +24,7 @@ def evaluation_figures(evaluation: Evaluation, reference: LabelTable, name: str)
     counts, what = evaluation.dynamic_counts, "segments"
     if counts is None:
         counts, what = evaluation.static_counts, "clips"
-    f1 = bootstrap(counts, ratio("f1", "per_class", scores["convention"]))
+    f1 = bootstrap(partial(ratio("f1", "per_class", scores["convention"]), counts), len(counts.filenames))
     figures = {"f1_by_class": class_figure({name: f1}, counts.classes, f"F1 of {what}; lines: 95 % intervals")}
     if scores.get("alpha") is not None:
         alpha = dict(zip(evaluation.static_counts.classes, scores["alpha"], strict=True))

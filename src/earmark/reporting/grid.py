@@ -220,10 +220,10 @@ def _example(collection: Collection, evaluation: _Evaluation, features: FeatureC
     except EarmarkError:
         return None
     duration, hop = len(samples) / features.rate, float(saved.scores["grid"]["hop"])
-    times = {"duration": duration, "p_hop": hop}
     reference, likelihoods = within(labels.of(name), 0.0, duration), p[name][: span_to_frames(0.0, duration, hop)[1]]
     spectrogram = log_mel(samples, features)
-    return clip_figure(spectrogram, features, reference, {best: likelihoods}, saved.scores["classes"], **times)
+    classes = saved.scores["classes"]
+    return clip_figure(spectrogram, features, reference, {best: likelihoods}, classes, duration=duration, p_hop=hop)
 
 
 def _fold_f1(entry: Entry) -> Interval:

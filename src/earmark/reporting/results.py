@@ -79,7 +79,8 @@ class Run:
 def read_run(saved: Evaluation, system: str) -> Run:
     """Read the configuration and the model's metadata, from beside the evaluation or from where the model is."""
     beside = saved.folder / "model.safetensors"
-    config, about = "", {}
+    config = ""
+    about: dict[str, Any] = {}
     for model in (beside, Path(saved.scores.get("model") or beside)):
         path = model.with_name("config.toml")
         if not config and path.is_file():

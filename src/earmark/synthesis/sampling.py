@@ -29,7 +29,7 @@ from scipy.special import ndtr, ndtri
 from earmark.errors import DataError, unknown_name
 from earmark.schema import Many, embedded_toml, load_toml, parse, record
 from earmark.synthesis.sources import Bank
-from earmark.synthesis.specification import Event, Soundscape, draw, noise, shares
+from earmark.synthesis.specification import Event, Soundscape, Split, draw, noise, shares
 
 __all__ = ["Distribution", "EventRecipe", "Recipe", "parse_distribution", "read_recipe", "recipe_names"]
 
@@ -123,7 +123,7 @@ Drawn = Annotated[Distribution, BeforeValidator(parse_distribution), WithJsonSch
 Alternatives = Annotated[Many[Drawn], Field(min_length=1, examples=[[["uniform", 0, 10]]])]
 Durations = Annotated[dict[str, Drawn], Field(min_length=1), BeforeValidator(_by_class)]
 Times = Annotated[dict[str, Alternatives], Field(min_length=1), BeforeValidator(_by_kind)]
-Splits = dict[Literal["train", "validate", "test"], Annotated[int, Field(ge=0)]]
+Splits = dict[Split, Annotated[int, Field(ge=0)]]
 
 
 @record
@@ -179,7 +179,7 @@ class Recipe:
         return plan
 
     def _soundscape(
-        self, name: str, split: str, kind: str, classes: tuple[str, ...], bank: Bank, seed: int
+        self, name: str, split: Split, kind: str, classes: tuple[str, ...], bank: Bank, seed: int
     ) -> Soundscape:
         rng = draw(seed, self.name, name)
         events: list[Event] = []

@@ -50,7 +50,7 @@ def _soundscape_of(annotation: Mapping[str, Any], path: Path, seed: int) -> Soun
     if len(backgrounds) > 1:
         raise DataError(f"expected one background, got {len(backgrounds)}")
     folders = [part for part in path.parts[:-1] if part in SPLITS]
-    values = {
+    fields: dict[str, Any] = {
         "name": path.stem,
         "events": tuple(event for event in events if event.role == "foreground"),
         "split": folders[-1] if folders else "train",
@@ -62,7 +62,7 @@ def _soundscape_of(annotation: Mapping[str, Any], path: Path, seed: int) -> Soun
         "background": backgrounds[0] if backgrounds else None,
         "seed": annotation["sandbox"].get("earmark", {}).get("seed", seed),
     }
-    return parse(Soundscape, values)
+    return parse(Soundscape, fields)
 
 
 def write_jams(soundscape: Soundscape, path: Path, *, notes: Mapping[str, Any] | None = None) -> None:

@@ -28,7 +28,9 @@ from earmark.annotations import Label
 from earmark.errors import DataError
 from earmark.schema import parse, record
 
-__all__ = ["SPLITS", "Event", "Soundscape", "draw", "noise", "read_events", "shares", "spread"]
+__all__ = ["SPLITS", "Event", "Soundscape", "Split", "draw", "noise", "read_events", "shares", "spread"]
+
+Split = Literal["train", "validate", "test"]
 
 Name = TypeVar("Name", bound=str)
 
@@ -78,7 +80,7 @@ class Soundscape:
 
     name: str
     events: tuple[Event, ...]
-    split: Literal["train", "validate", "test"] = "train"
+    split: Split = "train"
     duration: float = Field(default=10.0, gt=0)
     ref_db: float = Field(default=-50.0, description="Loudness of the background (LUFS); events are relative to it.")
     fade_in: float = 0.01
