@@ -278,11 +278,11 @@ def test_thresholds_of_a_file_go_by_the_names_of_its_classes(earmark, model, rec
     assert (code, out) == (2, "")
     assert err == (f"earmark: {tuned}: no thresholds for dog; tune them with this model: earmark evaluate --tune-on\n")
     code, _, err = found(["cat", "owl", "frog"], (0.9, 0.04, 0.9), "--live")
-    assert (code, "none for dog" in err) == (2, True)
+    assert (code, "no thresholds for dog" in err) == (2, True)
     code, _, err = found(["cat", "dog"])
-    assert (code, err) == (2, f"earmark: {tuned}: threshold is given for 3 classes, but 'classes' names 2\n")
+    assert (code, err) == (2, f"earmark: {tuned}: threshold: expected 2 values, one per class, got 3\n")
     code, _, err = found("cat")
-    assert (code, err) == (2, f"earmark: {tuned}: 'classes' must be a list of names, found 'cat'\n")
+    assert (code, err) == (2, f"earmark: {tuned}: classes: expected a list of names, got 'cat'\n")
 
 
 @pytest.mark.parametrize(
@@ -291,10 +291,10 @@ def test_thresholds_of_a_file_go_by_the_names_of_its_classes(earmark, model, rec
         (["--keep-scores"], "--keep-scores needs a folder to write to: give --out too"),
         (["--presence", "hour"], "--presence needs a folder to write to"),
         (["--report"], "--report needs a folder to write to"),
-        (["--out", "o", "--presence", "week"], "--presence 'week': minute, hour, recording or a number of seconds"),
+        (["--out", "o", "--presence", "week"], "--presence: expected minute, hour, recording or a number of seconds"),
         (["--out", "o", "--format", "tvs"], "format='tvs' is not known; did you mean 'tsv'?"),
         (["--out", "o", "--workers", "0"], "workers: expected at least 1, got 0"),
-        (["--threshold", "1.5"], "threshold must be in [0, 1]"),
+        (["--threshold", "1.5"], "threshold: expected a value in [0, 1]"),
         (["--threshold", "0.5", "--thresholds", "t.json"], "--threshold and --thresholds do not go together"),
         (["--thresholds", "none.json"], "none.json: cannot be read: No such file or directory"),
         (["--thresholds", "bad.json"], "bad.json: expected JSON"),

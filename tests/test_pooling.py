@@ -463,13 +463,6 @@ def test_numpy_numbers_are_numbers():
     assert create_pool("rap", 2, penalty=np.float32(0.5)).penalty().item() == 1.0
 
 
-def test_what_was_learned_with_one_auto_pool_fits_another():
-    trained = create_pool("auto", 3, alpha=[1.0, 2.0, 3.0])
-    pool = create_pool("cap", 3)
-    pool.load_state_dict(trained.state_dict())
-    assert pool.alpha.tolist() == [1.0, 2.0, 3.0]
-
-
 def test_rank_keeps_its_digits_on_long_bags(generator):
     p = torch.rand(1, 20_000, 1, generator=generator)
     pool = create_pool("rank", 1, decay=0.999)

@@ -775,7 +775,7 @@ def test_the_command_joins_what_it_made(tmp_path, recipe, capsys):
     found = json.loads(capsys.readouterr().out)["recordings"]
     assert found == [str(folder / f"{split}.flac") for split in SPLITS]
     assert [soundfile.info(path).duration for path in found] == [6.0, 6.0, 6.0]
-    with pytest.raises(ArgumentError, match="--join: once, hour, day or a number of seconds expected, found 'week'"):
+    with pytest.raises(ArgumentError, match="--join: expected once, hour, day or a number of seconds, got 'week'"):
         app([*words, "--join", "week"], standalone_mode=False)
 
 

@@ -53,7 +53,7 @@ class _BarDisplay(Display):
     def __call__(self, progress: Progress) -> None:
         if self._is_new_stage(progress):
             self._bar.remove_task(self._task)
-            self._task = self._bar.add_task(progress.stage, completed=int(progress.done), text="")
+            self._task = self._bar.add_task(progress.stage, total=None, completed=int(progress.done), text="")
         total = progress.total or None
         self._bar.update(self._task, completed=progress.done, total=total, text=_state(progress))
 
