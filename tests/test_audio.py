@@ -224,7 +224,7 @@ def test_impossible_spans_rates_and_blocks_are_refused(make):
     for block in (0, -1, math.nan, math.inf):
         with pytest.raises(ArgumentError, match="block must be a positive number of seconds"):
             audio.stream(path, block=block)
-    with pytest.raises(ArgumentError, match=r"mono sound has shape \(samples,\), found \(3, 2\)"):
+    with pytest.raises(ArgumentError, match=r"expected mono samples of shape \(samples,\), got \(3, 2\)"):
         audio.resample(np.zeros((3, 2)), 8000, 16000)
 
 
@@ -665,7 +665,7 @@ def test_what_cannot_be_written_leaves_nothing_behind(tmp_path):
         audio.write(tmp_path / "a.opus", [0.0], 44100)
     with pytest.raises(ArgumentError, match="rate must be an integer"):
         audio.write(tmp_path / "a.wav", [0.0], 0)
-    with pytest.raises(ArgumentError, match="mono sound has shape"):
+    with pytest.raises(ArgumentError, match="expected mono samples of shape"):
         audio.write(tmp_path / "a.wav", np.zeros((2, 2)), 8000)
     with pytest.raises(DataError, match=r"a\.wav: no samples to write"):
         audio.write(tmp_path / "a.wav", [], 8000)

@@ -188,7 +188,7 @@ def test_an_interrupted_command_says_how_to_go_on(folder, tmp_path, monkeypatch,
     text, best, model, told = capsys.readouterr().out.splitlines()[-4:]
     assert text.startswith("Interrupted after 1 epoch; continue with: earmark train ")
     assert text.endswith(" --resume")
-    assert best.startswith("Best epoch by accuracy: 1 of 1 (interrupted); validation loss ")
+    assert best.startswith("Best epoch by f1: 1 of 1 (interrupted); validation loss ")
     assert model == f"Model: {tmp_path / 'a' / 'model.safetensors'}"
     assert json.loads(told)["is_finished"] is False
 

@@ -158,7 +158,7 @@ def evaluate(
         By default the run folder; for events and ONNX models nothing is written by default.
     reference
         Labels to use instead of the data's: a file or folder of any format, or "authors" for the URBAN-SED reference
-        of the paper's Table I.
+        that the paper's authors scored against.
     tune_on
         Split on which to choose the threshold of each class.
     durations
