@@ -190,7 +190,7 @@ def active_shares(labels: LabelTable, durations: Mapping[str, float]) -> dict[st
     for c, label in enumerate(labels.classes):
         clips = shares[:, c] > 0  # neither absent nor NaN (no times)
         if clips.any():
-            active[label] = (round(seconds[clips, c].mean(), 6), round(shares[clips, c].mean(), 6))
+            active[label] = (round(float(seconds[clips, c].mean()), 6), round(float(shares[clips, c].mean()), 6))
     return active
 
 
