@@ -71,5 +71,5 @@ def _add(rows: Rows, line: str) -> None:
     refuse_unknown_times(keys, columns)
     values = {column: entry[keys[index]] for column, index in columns.items()}
     row = asdict(parse(_Line, values))
-    texts = {column: row.pop(column) or "" for column in ("filename", "label", "split")}
-    rows.add(**texts, **row)
+    row |= {column: row[column] or "" for column in ("filename", "label", "split")}
+    rows.add(**row)
