@@ -16,10 +16,8 @@ __all__ = ["Audacity", "Raven"]
 
 _NUMBER = r"\s*\d+(?:[.,]\d*)?(?:[eE][-+]?\d+)?\s*"
 _AUDACITY_LINE = re.compile(rf"{_NUMBER}\t{_NUMBER}\t[^\t]+$")
-_RAVEN_LABELS = (
-    *("annotation", "label", "species", "common_name", "class", "tag", "tags"),
-    *("call_type", "sound_type", "event"),
-)
+_USUAL = ("annotation", "label", "species", "common_name", "class", "tag", "tags")
+_RAVEN_LABELS = (*_USUAL, "call_type", "sound_type", "event")
 
 
 @FORMATS.register("audacity", "Audacity's label track: onset, offset, label; a file for each recording")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from earmark.annotations import LabelTable
 from earmark.errors import DataError
@@ -71,7 +70,6 @@ def _add(rows: Rows, line: str) -> None:
     columns = find_columns(keys)
     refuse_unknown_times(keys, columns)
     values = {column: entry[keys[index]] for column, index in columns.items()}
-    row: dict[str, Any] = asdict(parse(_Line, values))
-    for column in ("filename", "label", "split"):
-        row[column] = row[column] or ""
+    row = asdict(parse(_Line, values))
+    row |= {column: row[column] or "" for column in ("filename", "label", "split")}
     rows.add(**row)

@@ -44,8 +44,8 @@ def read_jams(path: Path, *, seed: int = 0) -> Soundscape:
 
 def _soundscape_of(annotation: Mapping[str, Any], path: Path, seed: int) -> Soundscape:
     settings = annotation["sandbox"]["scaper"]
-    values = [observation["value"] for observation in observations(annotation)]
-    events = [parse(Event, {field: value[field] for field in _FIELDS}, where=value["label"]) for value in values]
+    described = [observation["value"] for observation in observations(annotation)]
+    events = [parse(Event, {field: value[field] for field in _FIELDS}, where=value["label"]) for value in described]
     backgrounds = [event for event in events if event.role == "background"]
     if len(backgrounds) > 1:
         raise DataError(f"expected one background, got {len(backgrounds)}")
