@@ -100,7 +100,12 @@ def detect(
         raise ArgumentError("--threshold and --thresholds do not go together; give one of them")
     formats = [name.strip() for name in (format or "tsv").split(",") if name.strip()]
     horizon = None if presence is None else _horizon(presence)
-    changes = {"threshold": threshold, "median": median, "min_duration": min_duration, "min_gap": min_gap}
+    changes: dict[str, Any] = {
+        "threshold": threshold,
+        "median": median,
+        "min_duration": min_duration,
+        "min_gap": min_gap,
+    }
     if figure and out is not None:
         from earmark.reporting.stretches import check_stretches
 
