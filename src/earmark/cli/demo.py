@@ -105,7 +105,8 @@ def _print_scores(console: Console, result: DemoResult) -> None:
     for line in result.comparison.lines:
         console.print(line)
     values = result.comparison.values
-    precise, sensitive = (max(values, key=lambda n: values[n][f"dynamic.{k}"].value) for k in ("precision", "recall"))
+    precise = max(values, key=lambda name: values[name]["dynamic.precision"].value)
+    sensitive = max(values, key=lambda name: values[name]["dynamic.recall"].value)
     console.print(f"Highest precision: {precise}. Highest recall: {sensitive}.\n")
 
 
