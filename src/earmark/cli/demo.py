@@ -97,14 +97,13 @@ def _print_scores(console: Console, result: DemoResult) -> None:
     table.add_column("pool")
     for heading in ("F1", "precision", "recall", "error rate"):
         table.add_column(heading, justify="right")
-    for entry in result.comparison.entries:
-        values = result.comparison.values[entry.name]
-        scores = [values[f"dynamic.{name}"].value for name in ("f1", "precision", "recall", "error_rate")]
-        table.add_row(entry.name, *(f"{score:.3f}" for score in scores))
+    values = result.comparison.values
+    for name, scores in values.items():
+        cells = [scores[f"dynamic.{measure}"].value for measure in ("f1", "precision", "recall", "error_rate")]
+        table.add_row(name, *(f"{score:.3f}" for score in cells))
     console.print(table)
     for line in result.comparison.lines:
         console.print(line)
-    values = result.comparison.values
     precise = max(values, key=lambda name: values[name]["dynamic.precision"].value)
     sensitive = max(values, key=lambda name: values[name]["dynamic.recall"].value)
     console.print(f"Highest precision: {precise}. Highest recall: {sensitive}.\n")
