@@ -54,15 +54,16 @@ def rows(table):
 @pytest.mark.parametrize("scaling", ["fixed", "clip"])
 def test_evaluate_and_detect_find_the_same_events(folder, tmp_path, network, scaling):
     model = save_model(tmp_path / "model.safetensors", network=network, scaling=scaling)
-    detector, files = earmark.load(model, device="cpu"), [folder / name for name in RATES]
+    detector, files = earmark.load(model, device="cpu", pooled=True), [folder / name for name in RATES]
     p = np.concatenate([scores.p for scores in detector.score_files(files)])
     decoder = Decoder(threshold=tuple(np.median(p, axis=0).tolist()))  # so that there are events
-    evaluation = earmark.evaluate(model, folder, out=tmp_path / "evaluated", options=EvaluationOptions(decoder=decoder))
+    options = EvaluationOptions(decoder=decoder)
+    evaluation = earmark.evaluate(detector, folder, out=tmp_path / "evaluated", options=options)
     detected = detector.detect(files, decoder=decoder)
     assert len(detected) > 5
     assert rows(evaluation.estimate()) == rows(detected.renamed({str(path): path.name for path in files}))
     # The files that both commands write agree as well.
-    run_job(model, [folder], tmp_path / "found", JobOptions(decoder=decoder))
+    run_job(detector, [folder], tmp_path / "found", JobOptions(decoder=decoder))
     table = read_labels(tmp_path / "found" / "events.csv")
     assert [row[:4] for row in rows(table)] == [
         row[:4] for row in rows(Evaluation.load(tmp_path / "evaluated").estimate())

@@ -162,15 +162,19 @@ def conclusions(scores: Scores, trends: Mapping[str, AlphaTrend]) -> list[str]:
     lines = [f"Adaptive operators ({', '.join(adaptive)}) beside operators with the same seed:"]
     for measure in ("f1", "precision", "recall"):
         ours = np.array([scores[name][measure] for name in adaptive])  # (operators, seeds)
-        mean, largest = (np.array(scores[name][measure]) for name in _FIXED)
-        beside = f"mean ({mean.mean():.3f})", f"max ({largest.mean():.3f})"
+        mean, largest = np.array(scores["mean"][measure]), np.array(scores["max"][measure])
+        with_mean, with_max = f"mean ({mean.mean():.3f})", f"max ({largest.mean():.3f})"
         if measure == "f1":
-            counts = [f"{np.sum(ours > fixed)} of {ours.size}" for fixed in (mean, largest)]
-            relation = f"higher than {beside[0]} in {counts[0]} trainings, than {beside[1]} in {counts[1]}"
+            above_mean, above_max = np.sum(ours > mean), np.sum(ours > largest)
+            relation = (
+                f"higher than {with_mean} in {above_mean} of {ours.size} trainings, "
+                f"than {with_max} in {above_max} of {ours.size}"
+            )
+            lines.append(f"F1 {ours.mean():.3f}, {relation}")
         else:
             between = (ours > np.minimum(mean, largest)) & (ours < np.maximum(mean, largest))
-            relation = f"between {beside[0]} and {beside[1]} in {between.sum()} of {ours.size}"
-        lines.append(f"{'F1' if measure == 'f1' else measure} {ours.mean():.3f}, {relation}")
+            relation = f"between {with_mean} and {with_max} in {between.sum()} of {ours.size}"
+            lines.append(f"{measure} {ours.mean():.3f}, {relation}")
     lines.append("Alpha, on average for the shorter and for the longer half of the sounds:")
     for name, trend in trends.items():
         relation = f"rank correlation with duration {trend.correlation:.2f} (p {trend.p_value:.3f})"
