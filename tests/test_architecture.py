@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import inspect
 import re
 from pathlib import Path
 
@@ -129,14 +130,16 @@ def test_modules_of_pooling_import_in_the_order_of_its_docstring():
 
 
 @pytest.mark.parametrize("path", [p for p in MODULES if name_of(p) not in ("earmark", "earmark.keras")], ids=name_of)
-def test_public_names_are_declared_and_documented(path):
+def test_public_names_are_documented(path):
+    """A package or top-level module declares what it offers in `__all__`; an inner module offers what it defines."""
     module = importlib.import_module(name_of(path))
     assert module.__doc__
-    assert sorted(module.__all__) == sorted(set(module.__all__))
-    for name in module.__all__:
+    names = getattr(module, "__all__", [name for name in vars(module) if not name.startswith("_")])
+    assert len(names) == len(set(names))
+    for name in names:
         value = getattr(module, name)
-        if callable(value) and getattr(value, "__module__", "").startswith("earmark"):
-            assert value.__doc__, f"{name} has no docstring"
+        if inspect.isroutine(value) or inspect.isclass(value):
+            assert value.__doc__ or not value.__module__.startswith("earmark"), f"{name} has no docstring"
 
 
 def test_files_are_short():

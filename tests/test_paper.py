@@ -64,8 +64,9 @@ def citations(text):
 
 def own_objects(module):
     """Public classes and functions where they are defined, each with what it says: a class with its methods."""
-    for name in module.__all__:
-        thing = getattr(module, name)
+    for name, thing in vars(module).items():
+        if name.startswith("_"):
+            continue
         if getattr(thing, "__module__", "") == module.__name__ and (inspect.isclass(thing) or inspect.isroutine(thing)):
             methods = filter(inspect.isfunction, vars(thing).values()) if inspect.isclass(thing) else ()
             yield thing, "\n".join(map(prose, (thing, *methods)))

@@ -8,7 +8,8 @@ import pytest
 from rich.console import Console
 
 from earmark.errors import ArgumentError
-from earmark.evaluation.comparison import Comparison, Entry, Value
+from earmark.evaluation.comparison import Comparison, Value
+from earmark.evaluation.grouping import Entry
 from earmark.tables import DASH, Cell, Column, Table, number_cell, short_number
 
 COLUMNS = (

@@ -16,11 +16,12 @@ from earmark.annotations import Label, LabelTable
 from earmark.checkpoint import read_model_info, read_tensors
 from earmark.cli import app
 from earmark.cli.app import main
+from earmark.counts import ratio
 from earmark.datasets import MissingDataWarning, open_data
 from earmark.errors import ArgumentError, DataError, MissingExtraError, TrainingError
 from earmark.evaluation.result import Evaluation
 from earmark.evaluation.scoring import EvaluationOptions, evaluate_scores
-from earmark.evaluation.statistics import compare_systems, ratio
+from earmark.evaluation.statistics import compare_systems
 from earmark.events import Decoder
 from earmark.inference.scores import RecordingScores
 from earmark.plots import tuning_figure

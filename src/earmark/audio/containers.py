@@ -21,8 +21,6 @@ from typing import IO
 
 from earmark.errors import DataError
 
-__all__ = ["FOREIGN", "KINDS", "bad_file", "check_container", "folder_trouble", "native_name", "plain_name"]
-
 # suffix: kind of file, and libsndfile's names of the container and the default encoding for writing
 KINDS = {
     ".aif": ("aiff", "AIFF", "PCM_16"),

@@ -26,8 +26,6 @@ from earmark.audio import AnyPath, Samples, averaged, check_values, checked_rate
 from earmark.audio.containers import bad_file, riff_chunks
 from earmark.errors import ArgumentError, DataError, unknown_name
 
-__all__ = ["ENCODINGS", "LiveSound", "PcmFormat", "Stop", "from_growing", "from_pipe"]
-
 ENCODINGS = {"u8": 1, "s16": 2, "s24": 3, "s32": 4, "f32": 4, "f64": 8}
 """Encodings and their bytes per value: unsigned, signed and float, little-endian."""
 

@@ -25,8 +25,6 @@ from earmark.annotations import LabelTable
 from earmark.bags.store import FeatureStore
 from earmark.errors import ArgumentError, DataError
 
-__all__ = ["SLACK", "Bags", "Batch"]
-
 _UNKNOWN = -1  # in the int8 table of frame targets, where there is no NaN
 Plan = npt.NDArray[np.int64]
 """What to draw: (3, bags), the clip, its variant, and the frame to begin with."""

@@ -38,8 +38,6 @@ from earmark.files import json_text, locked, make_folder, written_whole
 from earmark.parallel import WeightedSemaphore, parallel_map, worker_count
 from earmark.progress import OnProgress, Progress, ignore_progress
 
-__all__ = ["Entry", "FeatureStore", "build_store", "default_cache"]
-
 _VERSION = 2
 _FLUSH_EVERY = 64
 _SECONDS_IN_MEMORY = 3600  # of sound, over all threads

@@ -21,9 +21,6 @@ from typer.core import TyperGroup
 from earmark import __version__
 from earmark.errors import EarmarkError
 from earmark.interrupt import exit_code, raising_signals
-from earmark.text import counted
-
-__all__ = ["Json", "app", "counted", "is_first_process", "main", "make_console"]
 
 
 class _Commands(TyperGroup):

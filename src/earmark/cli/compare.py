@@ -11,8 +11,6 @@ import typer
 from earmark.cli.app import Json, app, make_console
 from earmark.files import json_text
 
-__all__ = ["compare"]
-
 
 @app.command()
 def compare(

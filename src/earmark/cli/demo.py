@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from earmark.cli.app import Json, app, counted, make_console
+from earmark.cli.app import Json, app, make_console
 from earmark.cli.display import live_display
 from earmark.cli.train import parse_changes
 from earmark.files import json_text
 from earmark.tables import Cell, Column, Table
+from earmark.text import counted
 
 if TYPE_CHECKING:
     from earmark.demo import DemoResult
-
-__all__ = ["demo"]
 
 _SCORES = {"f1": "F1", "precision": "precision", "recall": "recall", "error_rate": "error rate"}
 _EVENTS = 8  # printed

@@ -13,18 +13,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from earmark.cli.app import Json, app, counted
+from earmark.cli.app import Json, app
 from earmark.cli.display import live_display
 from earmark.errors import ArgumentError, DataError
 from earmark.files import json_text
+from earmark.text import counted
 
 if TYPE_CHECKING:
     from earmark.annotations import Label
     from earmark.detection.detector import SoundDetector
     from earmark.detection.spans import Executor
     from earmark.events import Decoder
-
-__all__ = ["detect"]
 
 _HORIZONS = {"minute": 60.0, "hour": 3600.0, "recording": math.inf}
 

@@ -15,8 +15,6 @@ from rich.text import Text
 from earmark.cli.app import make_console
 from earmark.progress import Progress
 
-__all__ = ["Display", "live_display"]
-
 _FIRST_LINE = 10.0  # seconds until a stage is logged for the first time: short work is not
 _INTERVAL = 30.0  # seconds between further lines
 _MIN_SHARE = 0.02  # of a stage's time between lines, so that a long one does not fill the log

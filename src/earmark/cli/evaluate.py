@@ -11,8 +11,6 @@ from earmark.cli.app import Json, app
 from earmark.cli.display import live_display
 from earmark.files import json_text
 
-__all__ = ["evaluate"]
-
 _REFERENCE_HELP = (
     "Labels to use instead of the data's: a file or folder of any format, or authors, for the reference of URBAN-SED "
     "that the paper's Table I was computed with."

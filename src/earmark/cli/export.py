@@ -10,8 +10,6 @@ import typer
 from earmark.cli.app import Json, app
 from earmark.files import json_text
 
-__all__ = ["export"]
-
 
 @app.command()
 def export(

@@ -11,8 +11,6 @@ from earmark.errors import unknown_name
 from earmark.files import json_text
 from earmark.registry import Entry
 
-__all__ = ["list_"]
-
 
 def _described(entry: Entry[Any], *attributes: str) -> dict[str, Any]:
     """Name and summary of a registered class, with some of its attributes."""

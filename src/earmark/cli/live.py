@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from earmark.detection.detector import SoundDetector
     from earmark.events import Decoder
 
-__all__ = ["check_options", "detect_live"]
-
 
 def check_options(live: bool, audio: list[Path], for_live: dict[str, Any], for_jobs: dict[str, Any]) -> None:
     """Refuse options of jobs with --live, and options of --live without it."""

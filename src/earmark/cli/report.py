@@ -11,8 +11,6 @@ from earmark.cli.app import Json, app
 from earmark.cli.display import live_display
 from earmark.files import json_text
 
-__all__ = ["report"]
-
 
 @app.command()
 def report(

@@ -19,8 +19,6 @@ from earmark.interrupt import exit_code
 if TYPE_CHECKING:
     from earmark.experiment import Grid, Row
 
-__all__ = ["reproduce"]
-
 
 @app.command()
 def reproduce(

@@ -7,12 +7,11 @@ from typing import Annotated
 
 import typer
 
-from earmark.cli.app import Json, app, counted
+from earmark.cli.app import Json, app
 from earmark.cli.display import live_display
 from earmark.errors import ArgumentError
 from earmark.files import json_text
-
-__all__ = ["synth"]
+from earmark.text import counted
 
 _LENGTHS = {"once": None, "hour": 3600.0, "day": 86400.0}
 

@@ -9,13 +9,12 @@ from typing import Annotated
 
 import typer
 
-from earmark.cli.app import Json, app, counted, is_first_process
+from earmark.cli.app import Json, app, is_first_process
 from earmark.cli.display import live_display
 from earmark.errors import ArgumentError
 from earmark.files import json_text
 from earmark.interrupt import exit_code
-
-__all__ = ["parse_changes", "train"]
+from earmark.text import counted
 
 
 @app.command()

@@ -19,8 +19,6 @@ from earmark.interrupt import exit_code
 if TYPE_CHECKING:
     from earmark.tuning import Tuned
 
-__all__ = ["tune"]
-
 
 @app.command()
 def tune(

@@ -16,8 +16,6 @@ from earmark.annotations import LabelTable
 from earmark.errors import ArgumentError, DataError, unknown_name
 from earmark.registry import Registry
 
-__all__ = ["DATASETS", "FOLDER_NAMES", "Clip", "Collection", "Dataset", "Source"]
-
 FOLDER_NAMES = "the names of folders"
 """Origin of labels that were guessed from folders, which the user should be told."""
 

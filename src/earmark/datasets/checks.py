@@ -10,8 +10,6 @@ from earmark.datasets.base import Collection
 from earmark.errors import DataError
 from earmark.text import counted, first_few, plural
 
-__all__ = ["check_examples", "check_labels", "check_times", "refuse_without_negatives"]
-
 _EMPTY = ("-", "background", "background noise", "n/a", "na", "nan", "nocall", "none", "nothing", "silence")
 _UNKNOWN = "empty cells mean unknown; write 0 where the class is absent"
 

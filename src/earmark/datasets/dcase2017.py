@@ -21,8 +21,6 @@ from earmark.formats import FORMATS
 from earmark.formats.dcase2017 import CLASSES
 from earmark.text import first_few
 
-__all__ = ["DCASE2017"]
-
 _LABELS = {
     "train": "groundtruth_weak_label_training_set.csv",
     "validate": "groundtruth_strong_label_testing_set.csv",

@@ -15,8 +15,6 @@ from earmark.formats import TSV
 from earmark.synthesis import bank
 from earmark.timing import time_to_sample
 
-__all__ = ["draw_scene", "write_example", "write_scene"]
-
 
 def write_example(root: Path, *, seed: int = 0) -> None:
     """Write twelve recordings of 3 s in two folders, and a table with times for most of their sounds."""

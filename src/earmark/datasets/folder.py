@@ -41,8 +41,6 @@ from earmark.formats import FORMATS, Audacity, Format, guess_format, read_labels
 from earmark.formats.text import SPREADSHEETS, read_text, refuse_spreadsheet, stem_of
 from earmark.text import first_few
 
-__all__ = ["Folder"]
-
 _TABLE_NAMES = ("labels", "tags", "annotations")
 _SPLIT_FILES = ("split", "splits")
 

@@ -15,18 +15,6 @@ from earmark import audio
 from earmark.errors import DataError
 from earmark.text import first_few
 
-__all__ = [
-    "SPLIT_NAMES",
-    "MissingDataWarning",
-    "match_names",
-    "name_to_key",
-    "names_below",
-    "normal_split",
-    "report_missing",
-    "sounds_by_stem",
-    "split_by_hash",
-]
-
 SPLIT_NAMES: Mapping[str, str] = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("validate", "validation", "valid", "val", "dev"), "validate"),

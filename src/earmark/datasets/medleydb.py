@@ -41,17 +41,6 @@ from earmark.errors import ArgumentError, DataError
 from earmark.schema import parse
 from earmark.text import first_few
 
-__all__ = [
-    "LEFT_OUT",
-    "MedleyDB",
-    "Stem",
-    "Track",
-    "activations_to_events",
-    "mixing_coefficients",
-    "read_activations",
-    "read_track",
-]
-
 Array = npt.NDArray[np.float64]
 Coefficients = dict[str, dict[int, Annotated[float, Field(ge=0)]]]
 

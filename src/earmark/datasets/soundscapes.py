@@ -15,8 +15,6 @@ from earmark.errors import DataError
 from earmark.formats import TSV
 from earmark.text import first_few
 
-__all__ = ["Soundscapes"]
-
 
 @DATASETS.register("soundscapes", "what `earmark synth` writes: soundscapes with exact times")
 class Soundscapes(Dataset):

@@ -17,8 +17,6 @@ from earmark.formats import FORMATS
 from earmark.synthesis.bank import CLASSES
 from earmark.text import first_few
 
-__all__ = ["UrbanSED", "read_annotations"]
-
 
 @DATASETS.register("urban-sed", "10,000 soundscapes of 10 s, ten city sounds, strong labels")
 class UrbanSED(Dataset):

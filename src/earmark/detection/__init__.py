@@ -4,5 +4,3 @@ Modules in import order: `ledger` (state of a job), `inputs` (recordings and the
 `spans` (parallel scoring), `detector` (`load` a model, `detect`), `job` (any number of files), `live` (streams). This
 package imports none of its modules, since ONNX models must not need PyTorch.
 """
-
-__all__: list[str] = []

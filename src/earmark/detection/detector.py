@@ -32,8 +32,6 @@ from earmark.progress import OnProgress, Progress, ignore_progress
 if TYPE_CHECKING:
     from earmark.pooling import Pool
 
-__all__ = ["SoundDetector", "load"]
-
 AnyPath = str | os.PathLike[str]
 
 

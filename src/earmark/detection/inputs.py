@@ -18,8 +18,6 @@ from earmark.audio.containers import folder_trouble, plain_name
 from earmark.detection.ledger import Entry
 from earmark.errors import ArgumentError, DataError, EarmarkError
 
-__all__ = ["check_exists", "choose_names", "find_missing", "find_recordings", "reason_of", "status_of", "table_name"]
-
 
 def find_recordings(inputs: Iterable[str | os.PathLike[str]], out: Path | None = None) -> list[tuple[Path, Path]]:
     """Absolute paths (root, path) of files that are given, and of audio files in folders that are given, sorted.

@@ -41,8 +41,6 @@ from earmark.inference.scores import RecordingScores, read_scores, repool, write
 from earmark.progress import OnProgress, Progress, ignore_progress
 from earmark.text import counted
 
-__all__ = ["CRASHED", "JobOptions", "JobReport", "run_job"]
-
 AnyPath = str | os.PathLike[str]
 
 CRASHED = "the process died twice while reading it; retry with --retry"

@@ -30,8 +30,6 @@ import numpy.typing as npt
 from earmark.annotations import Label
 from earmark.errors import ArgumentError, DataError
 
-__all__ = ["Entry", "Ledger"]
-
 _VERSION = 2
 _SCHEMA = f"""
 BEGIN;

@@ -28,8 +28,6 @@ from earmark.events import Decoder, InterpolationStream
 from earmark.inference.recordings import feature_frames, latency, score_blocks
 from earmark.inference.scorer import Scorer
 
-__all__ = ["Latency", "latency_bound", "listen"]
-
 Samples = npt.NDArray[np.float32]
 
 

@@ -33,8 +33,6 @@ from earmark.errors import ArgumentError
 from earmark.files import locked, make_folder, remove_drafts, written_whole
 from earmark.formats import FORMATS
 
-__all__ = ["JobFolder", "OutputFiles", "check_formats", "growing_table", "job_recordings", "writing_views"]
-
 EVENT_COLUMNS = ("filename", "onset", "offset", "label", "confidence")
 _LONGEST = 180  # bytes of a file name; leaves room for suffixes and temporary names below the usual limit of 255
 

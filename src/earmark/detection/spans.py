@@ -25,8 +25,6 @@ from earmark.inference.scorer import Scorer
 from earmark.inference.scores import RecordingScores
 from earmark.parallel import parallel_map, worker_count
 
-__all__ = ["SPAN", "Executor", "LocalExecutor", "Plan", "Span", "make_scores", "plan", "score_files", "score_span"]
-
 Probabilities = npt.NDArray[np.float32]
 """(frames', columns) as `Scorer.score` returns them."""
 

@@ -12,8 +12,6 @@ from __future__ import annotations
 from earmark.annotations import LabelTable
 from earmark.formats.text import without_sound_suffix
 
-__all__ = ["authors_reference"]
-
 
 def authors_reference(table: LabelTable) -> LabelTable:
     """The table in which each clip has the events of all clips whose name contains its name.

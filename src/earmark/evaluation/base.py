@@ -16,19 +16,6 @@ from earmark.errors import ArgumentError, DataError, unknown_name
 from earmark.formats import read_labels
 from earmark.text import counted, first_few
 
-__all__ = [
-    "DECIMALS",
-    "Events",
-    "FrameScores",
-    "FrameTimes",
-    "Labels",
-    "Pair",
-    "as_table",
-    "common_names",
-    "frame_scores",
-    "pair_labels",
-]
-
 Labels: TypeAlias = LabelTable | str | os.PathLike[str] | Iterable[Label | tuple[object, ...]]
 
 Floats = npt.NDArray[np.float64]

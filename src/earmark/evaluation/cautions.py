@@ -8,8 +8,6 @@ from earmark.annotations import LabelTable
 from earmark.counts import Counts
 from earmark.text import counted, plural
 
-__all__ = ["FEW_CLIPS", "FEW_OF_CLASS", "rough_notes", "seen_notes", "untimed_notes"]
-
 FEW_CLIPS = 30
 FEW_OF_CLASS = 5
 _SHOWN = 3  # classes that are named

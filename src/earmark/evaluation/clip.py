@@ -29,8 +29,6 @@ from earmark.counts import Counts, Scores, nan_mean, scores
 from earmark.errors import ArgumentError, DataError, unknown_name
 from earmark.evaluation.base import Labels, as_table, common_names
 
-__all__ = ["ClipScores", "counts", "evaluate", "label_counts", "scores"]
-
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 

@@ -34,17 +34,6 @@ from earmark.text import counted, first_few
 if TYPE_CHECKING:
     import pandas
 
-__all__ = [
-    "PAPER_COLUMNS",
-    "Comparison",
-    "Entry",
-    "Value",
-    "clipped_interval",
-    "compare_entries",
-    "compare_runs",
-    "group_runs",
-]
-
 PAPER_COLUMNS = (  # those of the paper's Tables I to III: group, heading, key of the score
     ("static, maximum", "F1", "static.maximum.macro.f1"),
     ("static, maximum", "P", "static.maximum.macro.precision"),

@@ -30,8 +30,6 @@ from earmark.errors import ArgumentError, unknown_name
 from earmark.evaluation.base import DECIMALS, FrameTimes, Labels, as_table, frame_scores
 from earmark.timing import frames_covering
 
-__all__ = ["Curve", "curve"]
-
 Floats = npt.NDArray[np.float64]
 
 

@@ -45,8 +45,6 @@ from earmark.counts import Counts, Scores, scores
 from earmark.errors import ArgumentError, unknown_name
 from earmark.evaluation.base import Events, Labels, pair_labels
 
-__all__ = ["MatchingOptions", "counts", "evaluate", "scores"]
-
 Bools = npt.NDArray[np.bool_]
 Integers = npt.NDArray[np.int64]
 

@@ -13,8 +13,6 @@ from earmark.evaluation.result import Evaluation
 from earmark.schema import load_toml
 from earmark.settings import Settings
 
-__all__ = ["Entry", "group_runs"]
-
 _IGNORED = ("training.seed", "training.tensorboard", "training.save_minutes")  # runs with others are the same system
 
 

@@ -40,8 +40,6 @@ import numpy.typing as npt
 from earmark.errors import ArgumentError, DataError
 from earmark.evaluation.base import DECIMALS, FrameTimes, Labels, Pair, as_table, frame_scores, pair_labels
 
-__all__ = ["PSDS", "SCENARIO_1", "SCENARIO_2", "Roc", "Scenario", "evaluate"]
-
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

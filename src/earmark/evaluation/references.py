@@ -23,8 +23,6 @@ from earmark.errors import DataError
 from earmark.formats.text import first_line, number, read_text
 from earmark.text import first_few, plural
 
-__all__ = ["Fitted", "fingerprint", "fit_durations", "fit_estimate", "fit_reference", "match_clips", "read_durations"]
-
 _SINGULAR = {"clips": "clip", "files": "file", "labels": "label", "classes": "class"}
 _SINGULAR |= {"are": "is", "were": "was", "have": "has", "count": "counts", "they": "it", "their": "its"}
 

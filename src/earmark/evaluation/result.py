@@ -42,8 +42,6 @@ from earmark.text import counted
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["Evaluation"]
-
 _KINDS = ("static", "pooled", "dynamic", "event")
 _NUMBERS = ("dynamic", "event", "psds", "intervals")  # and what is in "static"
 _HEADINGS = {"f1": "F1", "precision": "P", "recall": "R", "error_rate": "error rate"}

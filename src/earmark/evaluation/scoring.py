@@ -29,8 +29,6 @@ from earmark.events import Decoder, decode_scores
 from earmark.inference.scores import ALIGNMENTS, RecordingScores
 from earmark.text import counted
 
-__all__ = ["EvaluationOptions", "evaluate_events", "evaluate_scores", "matching_labels", "segment_curve"]
-
 Floats = npt.NDArray[np.floating[Any]]
 
 _SCENARIOS = {"psds1": psds.SCENARIO_1, "psds2": psds.SCENARIO_2}

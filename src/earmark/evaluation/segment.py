@@ -44,8 +44,6 @@ from earmark.counts import Counts, Scores, scores
 from earmark.errors import ArgumentError
 from earmark.evaluation.base import Events, Labels, Pair, pair_labels
 
-__all__ = ["counts", "evaluate", "scores"]
-
 Integers = npt.NDArray[np.int64]
 
 

@@ -32,22 +32,6 @@ from earmark.counts import Counts, ratio, ratios
 from earmark.errors import ArgumentError, DataError
 from earmark.tables import short_number
 
-__all__ = [
-    "Friedman",
-    "Interval",
-    "SeedScore",
-    "Verdict",
-    "bootstrap",
-    "bootstrap_ratios",
-    "compare",
-    "compare_seeds",
-    "compare_systems",
-    "friedman",
-    "holm",
-    "ratio",
-    "seed_variance",
-]
-
 Floats = npt.NDArray[np.float64]
 
 _REPETITIONS = 2000

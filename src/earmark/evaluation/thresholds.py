@@ -17,8 +17,6 @@ from earmark.evaluation.scoring import EvaluationOptions, matching_labels
 from earmark.events import Decoder
 from earmark.inference.scores import RecordingScores
 
-__all__ = ["tune_thresholds"]
-
 Floats = npt.NDArray[np.float64]
 
 _CANDIDATES = tuple(round(0.05 * i, 2) for i in range(1, 20))

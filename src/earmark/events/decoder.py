@@ -18,8 +18,6 @@ from earmark.inference.scores import RecordingScores
 from earmark.text import counted
 from earmark.timing import frames_covering, frames_within
 
-__all__ = ["Decoder", "DecoderStream", "decode_scores"]
-
 Flags = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 Runs = tuple[Ints, Ints, Ints, Floats]  # class, first frame, one past the last, largest probability

@@ -12,8 +12,6 @@ from earmark.errors import ArgumentError
 from earmark.events.decoder import Decoder
 from earmark.text import first_few
 
-__all__ = ["load_decoder"]
-
 
 def load_decoder(path: Path, classes: Sequence[str]) -> Decoder:
     """Read the decoder from a JSON file such as `scores.json`, for a model with these classes.

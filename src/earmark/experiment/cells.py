@@ -17,8 +17,6 @@ from earmark.progress import OnProgress
 from earmark.settings import load_recipe
 from earmark.training.run import feature_store, make_fabric, run, split_for_training
 
-__all__ = ["changed_settings", "data_of", "is_done", "make_features", "run_cell"]
-
 
 def data_of(source: str, fold: int | None) -> Collection:
     """The data of a cell."""

@@ -45,8 +45,6 @@ from earmark.errors import ArgumentError, DataError, unknown_name
 from earmark.schema import Many, load_toml, parse, record
 from earmark.settings import Settings, load_recipe
 
-__all__ = ["REFERENCES", "Cell", "EvaluationSpec", "Grid", "Published", "load_grid"]
-
 REFERENCES = {
     "data": "the data set's own labels",
     "authors": "the labels of URBAN-SED as the paper's authors collected them, with events of other clips mixed in",

@@ -22,18 +22,6 @@ from earmark.experiment.cells import data_of, is_done
 from earmark.experiment.grid import Cell, Grid
 from earmark.files import json_text, written_whole
 
-__all__ = [
-    "COLUMNS",
-    "Row",
-    "by_fold",
-    "by_system",
-    "compare_folds",
-    "describe_data",
-    "gather",
-    "paper_scores",
-    "write_results",
-]
-
 COLUMNS = (
     *("static_maximum_f1", "static_maximum_precision", "static_maximum_recall"),
     *("static_pooled_f1", "static_pooled_precision", "static_pooled_recall"),

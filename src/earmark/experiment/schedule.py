@@ -22,8 +22,6 @@ from earmark.files import make_folder
 from earmark.parallel import parallel_map
 from earmark.progress import OnProgress, Progress, ignore_progress
 
-__all__ = ["run_grid"]
-
 OnCell = Callable[[Cell, str], None]
 """Receives a cell and its new status: "kept", "started", "done", "interrupted", or why it failed."""
 

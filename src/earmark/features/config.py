@@ -16,8 +16,6 @@ from pydantic import Field
 from earmark.errors import ArgumentError, DataError
 from earmark.schema import parse, record
 
-__all__ = ["FeatureConfig", "mel_matrix"]
-
 Window = Literal["hann", "hamming", "blackman", "blackmanharris", "nuttall", "bartlett", "cosine", "boxcar"]
 
 

@@ -17,8 +17,6 @@ from torch import Tensor, nn
 from earmark.errors import ArgumentError, DataError
 from earmark.features.config import FeatureConfig, mel_matrix
 
-__all__ = ["LogMel", "LogMelStream"]
-
 Block = tuple[int, int, Tensor]  # a part of the mel matrix: its first row, one past its last, (rows, bands)
 Tables = tuple[Tensor, list[list[Block]]]  # window; blocks of each shift
 

@@ -21,8 +21,6 @@ from earmark.errors import ArgumentError, DataError
 from earmark.formats.text import read_text, stem_of
 from earmark.registry import Registry
 
-__all__ = ["FORMATS", "Format", "Rows", "only_recording", "timed"]
-
 
 class Format(ABC):
     """One file format for labels."""

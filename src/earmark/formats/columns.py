@@ -11,8 +11,6 @@ from earmark.errors import DataError
 from earmark.formats.base import Rows
 from earmark.formats.text import number
 
-__all__ = ["add_cells", "canonical", "find_columns", "lay_out", "presence", "records", "refuse_unknown_times"]
-
 _NAMES = {
     "filename": "filename file file_name filepath file_path path audio_filename audio_file audio clip recording fname",
     "onset": "onset start begin start_time begin_time onset_time event_onset time",

@@ -20,8 +20,6 @@ from earmark.errors import DataError, unknown_name
 from earmark.formats.base import FORMATS, Format, Rows, check_width
 from earmark.formats.text import check_name, first_line, number, numbered_lines, write_text
 
-__all__ = ["CLASSES", "DCASE2017"]
-
 _IDS = {
     "/m/0284vy3": "Train horn",
     "/m/05x_td": "Air horn, truck horn",

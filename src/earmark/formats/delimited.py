@@ -22,8 +22,6 @@ from earmark.formats.text import (
     write_text,
 )
 
-__all__ = ["CSV", "TSV"]
-
 _LAYOUTS = {  # of tables without a heading, by the number of columns
     1: ("filename",),
     2: ("filename", "labels"),

@@ -12,8 +12,6 @@ from earmark.formats.base import FORMATS, LOST_TIMED, Format, Rows, check_width,
 from earmark.formats.columns import canonical
 from earmark.formats.text import check_name, check_text, first_line, number, tab_cells, write_text
 
-__all__ = ["Audacity", "Raven"]
-
 _NUMBER = r"\s*\d+(?:[.,]\d*)?(?:[eE][-+]?\d+)?\s*"
 _AUDACITY_LINE = re.compile(rf"{_NUMBER}\t{_NUMBER}\t[^\t]+$")
 _USUAL = ("annotation", "label", "species", "common_name", "class", "tag", "tags")

@@ -14,8 +14,6 @@ from earmark.files import make_folder
 from earmark.formats.base import FORMATS, Format, Rows
 from earmark.formats.text import has_suffix, read_text, stem_of, without_sound_suffix
 
-__all__ = ["guess_format", "read_labels", "write_labels"]
-
 _HEAD = 8192
 _GENERAL = ("csv", "tsv")  # tried last: they would also accept more specific formats
 _SUFFIXES = (".txt", ".tsv", ".csv", ".jams", ".json", ".jsonl")

@@ -18,8 +18,6 @@ from earmark.files import json_text
 from earmark.formats.base import FORMATS, LOST_PER_RECORDING, Format, Rows, only_recording
 from earmark.formats.text import has_suffix, write_text
 
-__all__ = ["JAMS", "SCAPER", "load_document", "observations", "save_document"]
-
 SCAPER = ("scaper", "sound_event")
 """Namespaces of Scaper's annotations: those of URBAN-SED 2.0 and 1.0."""
 

@@ -13,8 +13,6 @@ from earmark.formats.columns import find_columns, records, refuse_unknown_times
 from earmark.formats.text import check_name, first_line, has_suffix, numbered_lines, write_text
 from earmark.schema import parse, record
 
-__all__ = ["JSONLines"]
-
 
 @record
 class _Line:

@@ -13,8 +13,6 @@ from typing import NoReturn
 from earmark.errors import DataError
 from earmark.files import make_folder, written_whole
 
-__all__ = ["SPREADSHEETS", "first_line", "number", "read_text", "stem_of", "without_sound_suffix", "write_text"]
-
 SPREADSHEETS = (".xlsx", ".xls", ".ods", ".numbers")
 """Suffixes of spreadsheets, which cannot be read."""
 

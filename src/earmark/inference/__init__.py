@@ -4,5 +4,3 @@
 recordings of any length in bounded memory, `scores` stores the result, `interpolation` brings it to the rate of the
 features. This package imports none of its modules, since ONNX models must not need PyTorch.
 """
-
-__all__: list[str] = []

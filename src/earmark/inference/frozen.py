@@ -14,8 +14,6 @@ from torch import Tensor, nn
 
 from earmark.networks import CNN, CRNN, ConvBlock
 
-__all__ = ["FrozenCNN", "frozen"]
-
 
 def frozen(network: nn.Module) -> nn.Module:
     """The network in its folded form if it is a `CNN` or `CRNN`; otherwise as it is."""

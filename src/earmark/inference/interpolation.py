@@ -10,8 +10,6 @@ import numpy.typing as npt
 
 from earmark.errors import ArgumentError, DataError, unknown_name
 
-__all__ = ["InterpolationStream", "interpolate", "probabilities"]
-
 Floats = npt.NDArray[np.floating[Any]]
 
 _SHIFTS = {"start": 0.0, "middle": 0.5}

@@ -18,8 +18,6 @@ import numpy.typing as npt
 from earmark.errors import DataError, MissingExtraError, ModelFileError
 from earmark.inference.scorer import Scorer
 
-__all__ = ["FORMAT", "OnnxScorer", "sealed"]
-
 FORMAT = 1
 """Version of the metadata."""
 

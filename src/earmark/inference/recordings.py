@@ -32,8 +32,6 @@ from earmark.errors import ArgumentError
 from earmark.inference.scorer import Scorer
 from earmark.timing import time_to_sample
 
-__all__ = ["feature_frames", "latency", "output_frames", "score_blocks", "score_recording", "score_samples"]
-
 Samples = npt.NDArray[np.float32]
 Probabilities = npt.NDArray[np.float32]
 

@@ -13,8 +13,6 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Scorer"]
-
 
 class Scorer(ABC):
     """Maps an excerpt of mono sound to frame probabilities. Safe to call from several threads at the same time.

@@ -19,8 +19,6 @@ from earmark.inference.interpolation import interpolate
 if TYPE_CHECKING:
     from earmark.pooling import Pool
 
-__all__ = ["ALIGNMENTS", "RecordingScores", "read_scores", "repool", "write_scores"]
-
 ALIGNMENTS = {
     "middle": "values stand at the centres of output frames",
     "authors": "values stand at the start of output frames, spread evenly over the clip, as in the paper's code",

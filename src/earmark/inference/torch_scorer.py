@@ -27,8 +27,6 @@ from earmark.features import LogMel
 from earmark.inference.frozen import frozen
 from earmark.inference.scorer import Scorer
 
-__all__ = ["TorchScorer", "load_scorer"]
-
 Samples = npt.NDArray[np.float32]
 
 _PATCH = 10.0  # seconds, as in the paper; for model files without the length of their training patches

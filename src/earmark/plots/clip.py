@@ -22,8 +22,6 @@ from earmark.evaluation.base import Labels, as_table
 from earmark.features import FeatureConfig, LogMel, mel_matrix
 from earmark.plots.style import COLOURS, PAGE, STYLE, name_rows, readable
 
-__all__ = ["clip_figure", "likelihood_array", "log_mel", "within"]
-
 Floats = npt.NDArray[np.floating[Any]]
 
 _COLUMNS = 640  # of an image; longer ones are reduced by the maximum, so that no peak is lost

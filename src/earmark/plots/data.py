@@ -14,8 +14,6 @@ from earmark.annotations import LabelTable
 from earmark.errors import ArgumentError, DataError
 from earmark.plots.style import COLOURS, COLUMN, STYLE, legend_above, name_rows
 
-__all__ = ["event_durations"]
-
 _MANY = 2000  # points drawn as vectors; more are rasterised
 
 

@@ -15,8 +15,6 @@ from earmark.evaluation.scoring import segment_curve
 from earmark.evaluation.statistics import Interval, bootstrap
 from earmark.plots.scores import f1_by_class, learned_alpha, precision_recall
 
-__all__ = ["class_figure", "curve_figure", "evaluation_figures"]
-
 
 def evaluation_figures(evaluation: Evaluation, reference: LabelTable, name: str) -> dict[str, Figure]:
     """The figures that an evaluation has numbers for; `name` is that of the model, for the legend."""

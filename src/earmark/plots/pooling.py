@@ -15,8 +15,6 @@ from numpy.typing import ArrayLike
 from earmark.plots.style import COLOURS, STYLE, readable
 from earmark.pooling import Pool, active_share_to_alpha, create_pool, weight_bounds
 
-__all__ = ["alpha_against_share", "responsibilities", "weight_bounds_by_size"]
-
 
 @mpl.rc_context(STYLE)
 def responsibilities(p: ArrayLike = (0.1, 0.25, 0.9, 0.65, 0.3, 0.1, 0.15, 0.05), alpha: float = 5.0) -> Figure:

@@ -16,8 +16,6 @@ from earmark.features import FeatureConfig
 from earmark.plots.clip import clip_figure, likelihood_array, log_mel, within
 from earmark.plots.style import PAGE, STYLE
 
-__all__ = ["clock_time", "recording_figure"]
-
 _BANDS = (128, 96, 64, 40, 20, 10)  # the first that the rate allows is used
 _STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600)  # seconds between ticks
 _TICKS = 8  # about

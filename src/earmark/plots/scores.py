@@ -18,8 +18,6 @@ from earmark.errors import ArgumentError, unknown_name
 from earmark.evaluation.curves import Curve
 from earmark.plots.style import COLUMN, PAGE, STYLE, legend_above, looks, name_rows, readable
 
-__all__ = ["f1_by_class", "learned_alpha", "precision_recall"]
-
 Values = Mapping[str, Mapping[str, float]]
 Intervals = Mapping[str, Mapping[str, tuple[float, float]]]
 

@@ -14,8 +14,6 @@ from matplotlib.figure import Figure
 
 from earmark.files import make_folder, written_whole
 
-__all__ = ["COLOURS", "COLUMN", "PAGE", "STYLE", "Look", "legend_above", "looks", "name_rows", "readable", "save"]
-
 COLUMN, PAGE = 3.5, 7.2  # inches: widths of one column and of both
 
 COLOURS = {

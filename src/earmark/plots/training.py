@@ -15,8 +15,6 @@ from matplotlib.ticker import MaxNLocator
 
 from earmark.plots.style import COLOURS, STYLE, readable
 
-__all__ = ["learning_curves"]
-
 Floats = npt.NDArray[np.float64]
 
 

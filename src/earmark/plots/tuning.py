@@ -15,8 +15,6 @@ from earmark.plots.style import COLOURS, COLUMN, STYLE
 if TYPE_CHECKING:
     from earmark.tuning import Trial
 
-__all__ = ["tuning_figure"]
-
 _NAMES = {"penalty": r"$\lambda$", "reduction": "feature frames per output frame", "threshold": "best threshold"}
 _RING: dict[str, Any] = {"mfc": "none", "mec": COLOURS["black"], "mew": 1.1}
 _LOOKS = (("blue", "o"), ("orange", "s"), ("green", "D"), ("purple", "^"), ("vermilion", "v"))

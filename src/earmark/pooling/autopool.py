@@ -20,8 +20,6 @@ from torch import Tensor
 
 from earmark.pooling import kernels
 
-__all__ = ["autopool", "has_kernels", "is_transformed"]
-
 BLOCK_ELEMENTS = 1 << 18
 """Elements per thread and block on a CPU: a megabyte of float32. Smaller blocks are no faster, and every operation on a
 block makes the threads wait for each other, which is expensive on a busy machine."""

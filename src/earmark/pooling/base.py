@@ -26,19 +26,6 @@ from earmark.pooling.autopool import is_transformed
 from earmark.pooling.stream import LogSums, Stream, Summary
 from earmark.registry import Registry
 
-__all__ = [
-    "FLOOR",
-    "POOLS",
-    "Pool",
-    "ScoredPool",
-    "WeightedPool",
-    "count",
-    "create_pool",
-    "floored",
-    "hide_padding",
-    "per_class",
-]
-
 
 class Pool(nn.Module, ABC):
     """A pooling operator: from the probabilities of a bag's frames to one probability for the bag.

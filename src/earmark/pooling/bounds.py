@@ -12,15 +12,6 @@ from torch import Tensor
 
 from earmark.errors import ArgumentError
 
-__all__ = [
-    "active_share_to_alpha",
-    "alpha_to_active_share",
-    "max_alpha",
-    "min_alpha",
-    "softmax_bounds",
-    "weight_bounds",
-]
-
 Floats = NDArray[np.float64]
 
 

@@ -25,8 +25,6 @@ try:
 except ImportError:  # a CPU build of PyTorch
     triton = None
 
-__all__ = ["available", "backward", "forward"]
-
 NOTHING = -2.0
 """The reference of a lane without any frame: below every u in [-1, 1]."""
 TILE_ELEMENTS = 4096

@@ -18,16 +18,6 @@ from earmark.pooling.base import FLOOR, POOLS, Pool, ScoredPool, WeightedPool, c
 from earmark.pooling.paper import MaxPool, MeanPool, mean_weights
 from earmark.pooling.stream import Largest, LogSums, State, Summary, Sums, Together
 
-__all__ = [
-    "GeneralizedMeanPool",
-    "LinearSoftmaxPool",
-    "LogMeanExpPool",
-    "MeanMaxPool",
-    "PowerPool",
-    "RankPool",
-    "TopKPool",
-]
-
 
 @POOLS.register("linear", "linear soft-max: weighted by p itself")
 class LinearSoftmaxPool(ScoredPool):

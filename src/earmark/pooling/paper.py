@@ -23,17 +23,6 @@ from earmark.pooling.autopool import autopool, has_kernels, is_transformed
 from earmark.pooling.base import POOLS, ScoredPool, WeightedPool, count, hide_padding, per_class
 from earmark.pooling.stream import Largest, LogSums, State, Summary, Sums, Together
 
-__all__ = [
-    "AutoPool",
-    "ConstrainedAutoPool",
-    "MaxPool",
-    "MeanPool",
-    "MinPool",
-    "RegularizedAutoPool",
-    "SoftmaxPool",
-    "mean_weights",
-]
-
 MOST_FRAMES_KEPT = 1 << 20
 
 

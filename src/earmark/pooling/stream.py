@@ -22,8 +22,6 @@ from earmark.errors import ArgumentError, DataError
 if TYPE_CHECKING:
     from earmark.pooling.base import Pool
 
-__all__ = ["Largest", "LogSums", "Stream", "Summary", "Sums", "Together"]
-
 State = tuple[Tensor, ...]
 
 

@@ -17,8 +17,6 @@ from torch import Tensor, nn
 from earmark.errors import ArgumentError
 from earmark.pooling.base import POOLS, ScoredPool, WeightedPool, count
 
-__all__ = ["AttentionPool", "GatedAttentionPool", "HierarchicalPool"]
-
 
 class _EmbeddingPool(ScoredPool):
     uses_embedding = True

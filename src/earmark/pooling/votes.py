@@ -18,8 +18,6 @@ from earmark.pooling.base import FLOOR, POOLS, Pool, floored, per_class
 from earmark.pooling.paper import mean_weights
 from earmark.pooling.stream import LogSums, Summary, Sums
 
-__all__ = ["ISRPool", "NoisyAndPool", "NoisyOrPool"]
-
 NOT_A_MEAN = "it is not a weighted mean of its frames"
 
 

@@ -6,5 +6,3 @@
 
 Python computes the values; page structure and text are in `templates`.
 """
-
-__all__: list[str] = []

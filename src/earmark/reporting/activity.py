@@ -16,8 +16,6 @@ from datetime import datetime
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["EVENT", "Activity", "Recording", "by_clock", "by_day", "by_position", "lanes", "recorded_at"]
-
 Events = npt.NDArray[np.void]
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

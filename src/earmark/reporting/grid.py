@@ -23,7 +23,8 @@ import torch
 from earmark import plots
 from earmark.datasets import Collection
 from earmark.errors import DataError, EarmarkError
-from earmark.evaluation.comparison import Comparison, Entry, compare_entries
+from earmark.evaluation.comparison import Comparison, compare_entries
+from earmark.evaluation.grouping import Entry
 from earmark.evaluation.statistics import Interval
 from earmark.experiment.cells import changed_settings, data_of
 from earmark.experiment.grid import Grid, Published
@@ -50,8 +51,6 @@ from earmark.timing import span_to_frames
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-__all__ = ["write_grid_report"]
 
 _FILES = {  # of figures
     "classes": "f1-by-class",

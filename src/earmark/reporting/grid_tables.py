@@ -17,15 +17,6 @@ from earmark.reporting.pages import fill_text
 from earmark.tables import Cell, Column, Table, number_cell, short_number
 from earmark.text import counted
 
-__all__ = [
-    "evaluation_table",
-    "fold_table",
-    "mean_interval",
-    "mean_scores",
-    "published_tables",
-    "short_table",
-]
-
 _CLOSE = 0.05  # largest difference from a published segment F1 that counts as agreement
 _HEADINGS = {"f1": "F1", "precision": "P", "recall": "R", "error_rate": "error rate"}
 _PUBLISHED = (*(("static", name) for name in list(_HEADINGS)[:3]), *(("dynamic", name) for name in _HEADINGS))

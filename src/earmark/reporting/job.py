@@ -27,8 +27,6 @@ from earmark.reporting.pages import fill_page, write_text
 from earmark.tables import Cell, Column, Table
 from earmark.text import printable
 
-__all__ = ["Job", "read_job", "render_job", "write_job_report"]
-
 Events = npt.NDArray[np.void]
 
 _MOST_TIMELINES = 1000

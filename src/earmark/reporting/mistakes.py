@@ -21,8 +21,6 @@ from earmark.plots.clip import clip_figure, log_mel, within
 from earmark.reporting.pages import inline_audio, inline_png
 from earmark.timing import span_to_frames, time_to_frame, time_to_sample
 
-__all__ = ["Mistake", "show_mistake", "worst_mistakes"]
-
 Floats = npt.NDArray[np.floating[Any]]
 
 _MARGIN = 1.0  # seconds of audio before and after a mistake

@@ -30,8 +30,6 @@ from earmark.text import compact, counted, duration_text, first_few, listed, per
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["fill_page", "fill_text", "inline_audio", "inline_png", "inline_svg", "write_tables", "write_text"]
-
 _AUDIO_RATE = 32000  # Hz, one that MP3 supports
 _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 

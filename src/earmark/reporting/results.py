@@ -18,24 +18,11 @@ from earmark.annotations import LabelTable
 from earmark.checkpoint import read_model_info
 from earmark.counts import ratio
 from earmark.errors import EarmarkError
-from earmark.evaluation.comparison import Entry
+from earmark.evaluation.grouping import Entry
 from earmark.evaluation.result import Evaluation
 from earmark.evaluation.statistics import Interval, bootstrap
 from earmark.networks import create_network
 from earmark.settings import Settings, load_recipe
-
-__all__ = [
-    "FrameSize",
-    "Run",
-    "active_shares",
-    "bag_frames",
-    "class_f1",
-    "commands",
-    "dense_probabilities",
-    "frame_sizes",
-    "learned_alphas",
-    "read_run",
-]
 
 Floats = npt.NDArray[np.float64]
 

@@ -18,7 +18,8 @@ from earmark.annotations import LabelTable
 from earmark.datasets import Clip, open_data
 from earmark.errors import ArgumentError, EarmarkError
 from earmark.evaluation.authors import authors_reference
-from earmark.evaluation.comparison import Comparison, Entry, compare_entries, group_runs
+from earmark.evaluation.comparison import Comparison, compare_entries
+from earmark.evaluation.grouping import Entry, group_runs
 from earmark.evaluation.references import fit_reference
 from earmark.evaluation.result import Evaluation
 from earmark.features import FeatureConfig
@@ -34,8 +35,6 @@ from earmark.tables import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-__all__ = ["DESCRIPTIONS", "write_report"]
 
 DESCRIPTIONS = {
     "classes": "F1 by class and model, with intervals",

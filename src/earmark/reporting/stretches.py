@@ -26,16 +26,6 @@ from earmark.plots.recording import clock_time, recording_figure
 from earmark.plots.style import save
 from earmark.text import counted, first_few
 
-__all__ = [
-    "Stretch",
-    "busiest",
-    "check_stretch",
-    "check_stretches",
-    "choose_stretches",
-    "draw_stretches",
-    "figure_path",
-]
-
 _BUSIEST = "busiest"
 _MINUTE = 60.0
 _LONGEST = 3600.0  # seconds; is held in memory

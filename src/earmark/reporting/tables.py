@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from earmark.evaluation.statistics import Interval
     from earmark.reporting.results import FrameSize
 
-__all__ = ["alpha_table", "class_table", "required_activity"]
-
 
 def class_table(scores: Mapping[str, Interval], counts: Counts, score: str) -> Table:
     """F1 of each class for each system, and the number of clips that contain it; the best of a row is bold.

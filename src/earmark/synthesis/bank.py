@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from earmark.errors import ArgumentError, unknown_name
 from earmark.synthesis.timbres import Canvas, Colour, Signal, band, blend, both, gain, peaks, ring, tilt
 
-__all__ = ["CLASSES", "make_sound"]
-
 _PEAK = gain(-3.0)
 _SWEEPS = {"wail": (0.12, 0.4), "yelp": (2.0, 5.0), "hi-lo": (0.4, 1.2), "rotor": (0.06, 0.2)}  # turns per second
 

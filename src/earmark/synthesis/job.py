@@ -35,8 +35,6 @@ from earmark.synthesis.sources import Bank, open_bank
 from earmark.synthesis.specification import SPLITS, Soundscape, read_events, spread
 from earmark.text import counted
 
-__all__ = ["Summary", "plan_from", "synthesise"]
-
 _SETTINGS = "soundscapes.json"
 
 

@@ -25,8 +25,6 @@ from earmark.formats import TSV
 from earmark.progress import OnProgress, Progress, ignore_progress
 from earmark.synthesis.specification import draw
 
-__all__ = ["Joined", "join"]
-
 _LONGEST = (1 << 36) - 1  # samples in a FLAC file at most
 
 

@@ -33,8 +33,6 @@ from earmark.synthesis.sources import Bank
 from earmark.synthesis.specification import Event, Soundscape, draw
 from earmark.timing import time_to_sample
 
-__all__ = ["COLOURS", "Rendered", "make_noise", "render"]
-
 Samples = npt.NDArray[np.float32]
 
 COLOURS = ("brownian", "pink", "white")

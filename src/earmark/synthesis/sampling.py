@@ -31,8 +31,6 @@ from earmark.schema import Many, embedded_toml, load_toml, parse, record
 from earmark.synthesis.sources import Bank
 from earmark.synthesis.specification import Event, Soundscape, Split, draw, noise, shares
 
-__all__ = ["Distribution", "EventRecipe", "Recipe", "parse_distribution", "read_recipe", "recipe_names"]
-
 _FOLDER = "synthesis/recipes"
 _PARAMETERS = {
     "const": ("value",),

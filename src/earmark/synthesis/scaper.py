@@ -17,8 +17,6 @@ from earmark.formats.text import read_text
 from earmark.schema import parse
 from earmark.synthesis.specification import SPLITS, Event, Soundscape
 
-__all__ = ["read_jams", "write_jams"]
-
 _SOURCE = ("label", "source_file", "source_time")
 _FIELDS = (*_SOURCE, "event_time", "event_duration", "snr", "pitch_shift", "time_stretch", "role")
 

@@ -37,8 +37,6 @@ from earmark.synthesis.bank import CLASSES, make_sound
 from earmark.synthesis.specification import SPLITS, Event, Soundscape, draw
 from earmark.timing import time_to_sample
 
-__all__ = ["PUBLISHED_FOLDS", "Bank", "FolderBank", "ProceduralBank", "open_bank", "split_folds"]
-
 Samples = npt.NDArray[np.float32]
 
 PUBLISHED_FOLDS = {"train": (1, 2, 3, 4, 5, 6), "validate": (7, 8), "test": (9, 10)}

@@ -28,8 +28,6 @@ from earmark.annotations import Label
 from earmark.errors import DataError
 from earmark.schema import parse, record
 
-__all__ = ["SPLITS", "Event", "Soundscape", "Split", "draw", "noise", "read_events", "shares", "spread"]
-
 Split = Literal["train", "validate", "test"]
 
 Name = TypeVar("Name", bound=str)

@@ -16,8 +16,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import fft, signal
 
-__all__ = ["Canvas", "Colour", "Signal", "Span", "band", "blend", "both", "gain", "peaks", "ring", "tilt"]
-
 Signal: TypeAlias = NDArray[np.float64]
 Colour: TypeAlias = Callable[[Signal], Signal]
 Span: TypeAlias = tuple[float, float]

@@ -39,8 +39,6 @@ from earmark.training.watch import Watch
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-__all__ = ["Result", "create_detector", "train"]
-
 _LOOK_EVERY = 50  # steps between reading the loss, which on a GPU waits for all steps before
 
 

@@ -16,8 +16,6 @@ from earmark.errors import ArgumentError, MissingExtraError
 from earmark.files import json_text, make_folder, written_whole
 from earmark.settings import Settings
 
-__all__ = ["Log", "Memory", "Schedule", "check_folder", "load_state", "save"]
-
 _MAY_CHANGE = {"epochs", "stop_epochs", "save_minutes", "precision", "compile", "tensorboard"}
 _MIN_GAIN = 1e-4  # smaller improvements do not count for the learning rate, as in Keras
 

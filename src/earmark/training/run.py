@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
     from pandas import DataFrame
 
-__all__ = ["Run", "data_fingerprint", "feature_store", "launch", "make_fabric", "run", "split_for_training"]
-
 _HELD_OUT = 10  # one in so many training clips validates, where a data set has no validation clips
 
 

@@ -26,8 +26,6 @@ from earmark.settings import Augmentation, Settings
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-__all__ = ["Step", "augmented", "make_optimizer", "set_learning_rate"]
-
 _WARM_UP = 3  # steps before a graph is recorded, in which libraries choose their kernels
 
 

@@ -18,8 +18,6 @@ from earmark.settings import Training
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-__all__ = ["validate"]
-
 _BATCH = 64
 
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from earmark.progress import OnProgress, Progress, ignore_progress
 
-__all__ = ["TrainingProgress", "Watch"]
-
 _REPORT_EVERY = 1.0  # seconds
 
 
