@@ -88,10 +88,9 @@ class TorchScorer(Scorer):
     @torch.inference_mode()
     def _probabilities(self, x: Tensor) -> Tensor:
         """(bags, samples) -> (bags, frames', columns)"""
-        features = self._logmel(x)
         with _without_tf32() if self.device.type == "cuda" else nullcontext():
-            embedding = self._network(features)
-        p = alive_sigmoid(self.detector.head(embedding))
+            embedding = self._network(self._logmel(x))
+            p = alive_sigmoid(self.detector.head(embedding))
         return torch.cat([p, embedding], -1) if self._returns_embedding else p
 
     @property
@@ -151,12 +150,14 @@ class TorchScorer(Scorer):
 def _without_tf32() -> Iterator[None]:
     """Threads take turns, since the switch is global; launching a batch takes a small part of computing it."""
     with _launching:
-        before = torch.backends.cudnn.allow_tf32
+        before = torch.backends.cudnn.allow_tf32, torch.get_float32_matmul_precision()
         torch.backends.cudnn.allow_tf32 = False
+        torch.set_float32_matmul_precision("highest")
         try:
             yield
         finally:
-            torch.backends.cudnn.allow_tf32 = before
+            torch.backends.cudnn.allow_tf32 = before[0]
+            torch.set_float32_matmul_precision(before[1])
 
 
 def _received(p: Tensor, done: torch.cuda.Event) -> Iterator[npt.NDArray[np.float32]]:

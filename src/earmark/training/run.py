@@ -93,8 +93,6 @@ def make_fabric(settings: Settings, *, devices: int | None = None, nodes: int = 
 
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # no banner
     on_gpu = torch.cuda.is_available()
-    if on_gpu:
-        torch.set_float32_matmul_precision("high")
     count = devices or int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     precision = settings.training.precision
     half = precision == "bf16" or (precision == "auto" and on_gpu and torch.cuda.is_bf16_supported())
