@@ -30,12 +30,8 @@ _HORIZONS = {"minute": 60.0, "hour": 3600.0, "recording": math.inf}
 
 @app.command()
 def detect(
-    model: Annotated[
-        Path, typer.Argument(metavar="MODEL", help="A model file, run folder or ONNX file.", show_default=False)
-    ],
-    audio: Annotated[
-        list[Path], typer.Argument(metavar="AUDIO|FOLDER ...", help="Recordings and folders.", show_default=False)
-    ],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model file, run folder or ONNX file.")],
+    audio: Annotated[list[Path], typer.Argument(metavar="AUDIO|FOLDER ...", help="Recordings and folders.")],
     out: Annotated[
         Path | None, typer.Option(help="Folder of the job, new or to be continued; without, events are printed.")
     ] = None,
@@ -62,7 +58,6 @@ def detect(
         typer.Option(
             metavar="STRETCH",
             help="Also draw a stretch of a recording, FILE@ONSET-OFFSET, or the busiest minutes: busiest.",
-            show_default=False,
         ),
     ] = None,
     report: Annotated[bool, typer.Option("--report", help="Also write a page about the job: report.html.")] = False,

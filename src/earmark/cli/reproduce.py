@@ -27,10 +27,9 @@ def reproduce(
         typer.Argument(
             metavar="urban-sed|dcase2017|medleydb|GRID.toml",
             help="One of the paper's experiments, or a grid of your own.",
-            show_default=False,
         ),
     ],
-    out: Annotated[Path, typer.Option(help="Folder for runs, tables, figures and the report.", show_default=False)],
+    out: Annotated[Path, typer.Option(help="Folder for runs, tables, figures and the report.")],
     data: Annotated[
         Path | None, typer.Option(help="The data set's folder; a grid of your own may name its data itself.")
     ] = None,

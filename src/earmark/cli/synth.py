@@ -23,10 +23,9 @@ def synth(
         typer.Argument(
             metavar="RECIPE|EVENTS",
             help="A recipe (urban-sed, durations, a TOML file), a table of events (events.csv.gz) or Scaper's JAMS.",
-            show_default=False,
         ),
     ],
-    out: Annotated[Path, typer.Argument(help="Folder for sound, annotations and labels.tsv.", show_default=False)],
+    out: Annotated[Path, typer.Argument(help="Folder for sound, annotations and labels.tsv.")],
     soundbank: Annotated[
         Path | None, typer.Option(help="Folder of sounds, LABEL/*.wav or foldN/LABEL/*.wav; the embedded one if none.")
     ] = None,
@@ -38,7 +37,6 @@ def synth(
         typer.Option(
             metavar="once|hour|day|SECONDS",
             help="Also a recording of each split: its clips end to end, once, or again and again for so long.",
-            show_default=False,
         ),
     ] = None,
     as_json: Json = False,

@@ -25,10 +25,9 @@ def train(
             metavar="DATA",
             help="A folder of recordings with labels, a label table beside them, or NAME:PATH of a known data set "
             "(earmark list datasets), with options NAME,OPTION=VALUE:PATH.",
-            show_default=False,
         ),
     ],
-    out: Annotated[Path, typer.Option(help="The run folder.", show_default=False)],
+    out: Annotated[Path, typer.Option(help="The run folder.")],
     pool: Annotated[str | None, typer.Option(help="Pooling operator (earmark list pools), or strong.")] = None,
     recipe: Annotated[
         str | None,

@@ -27,10 +27,9 @@ def tune(
         typer.Argument(
             metavar="DATA",
             help="As for train; validation clips must have labels with times. Test clips are not opened.",
-            show_default=False,
         ),
     ],
-    out: Annotated[Path, typer.Option(help="Folder for the search and the best model.", show_default=False)],
+    out: Annotated[Path, typer.Option(help="Folder for the search and the best model.")],
     pool: Annotated[str | None, typer.Option(help="Pooling operator; that of the recipe if not given.")] = None,
     trials: Annotated[int, typer.Option(help="How many to train, those of earlier calls included.")] = 10,
     recipe: Annotated[str, typer.Option(help="A recipe (earmark list recipes) or a TOML file.")] = "paper",

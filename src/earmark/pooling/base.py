@@ -6,9 +6,9 @@ An operator implements only its maths. It subclasses
 - `WeightedPool` (P is a weighted mean of p) and implements `_weights(p, mask, embedding)`, or
 - `ScoredPool` (the weights are a soft-max over frames) and implements `_scores(p, mask, embedding)`,
 
-and, if needed, `penalty`, `project` and `_summary` (the state of a stream). When these are called, shapes have been
-checked, p is at least float32 and padded frames hold 0 in p and in the embedding, so that padding has no influence,
-even if it holds NaN.
+and, if needed, `penalty`, `project`, and for streams `_summary` and `_conclude`. When these are called, shapes have
+been checked, p is at least float32 and padded frames hold 0 in p and in the embedding, so that padding has no
+influence, even if it holds NaN.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import torch
 from torch import Tensor, nn
 
 from earmark.errors import ArgumentError, DataError
-from earmark.pooling.autopool import is_transformed
-from earmark.pooling.stream import LogSums, Stream, Summary
+from earmark.pooling.autopool import hide_padding, is_transformed
+from earmark.pooling.stream import State, Stream, Summary
 from earmark.registry import Registry
 
 
@@ -121,7 +121,11 @@ class Pool(nn.Module, ABC):
         raise ArgumentError(f"pool {self.name!r} has no weights: {self.why_no_weights}")
 
     def _summary(self) -> Summary:
-        """The state that a stream keeps of past frames."""
+        """What a stream keeps of past frames."""
+        raise NotImplementedError
+
+    def _conclude(self, state: State) -> Tensor:
+        """(bags, classes) from the state of a stream."""
         raise NotImplementedError
 
     def _admit(
@@ -194,16 +198,13 @@ class ScoredPool(WeightedPool):
         """(bags, frames, classes), any real numbers."""
 
     def _weights(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
-        scores = self._scores(p, mask, embedding)
-        if mask is not None:
-            scores = scores.masked_fill(~mask.unsqueeze(-1), -torch.inf)
-        return torch.softmax(scores, dim=1)
+        return torch.softmax(hide_padding(self._scores(p, mask, embedding), mask, -torch.inf), dim=1)
 
     def _summary(self) -> Summary:
-        return LogSums(self._scores, self._conclude)
+        return Summary(scores=self._scores)
 
-    def _conclude(self, peak: Tensor, mass: Tensor, moment: Tensor, count: Tensor) -> Tensor:
-        return moment / mass
+    def _conclude(self, state: State) -> Tensor:
+        return state["moment"] / state["mass"]
 
 
 POOLS: Registry[Pool] = Registry("pool")
@@ -221,11 +222,6 @@ def create_pool(name: str, n_classes: int, **options: object) -> Pool:
     earmark.errors.ArgumentError: pool='atuo' is not known; did you mean 'auto'? Choose from: max, min, mean, ...
     """
     return POOLS.create(name, n_classes, **options)
-
-
-def hide_padding(x: Tensor, mask: Tensor) -> Tensor:
-    """x with 0 in padded frames; where, not a product, since NaN * 0 is NaN."""
-    return torch.where(mask.unsqueeze(-1), x, 0.0)
 
 
 def floored(p: Tensor) -> Tensor:

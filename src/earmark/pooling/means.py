@@ -14,9 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from earmark.errors import ArgumentError
+from earmark.pooling.autopool import hide_padding
 from earmark.pooling.base import FLOOR, POOLS, Pool, ScoredPool, WeightedPool, count, floored, per_class
 from earmark.pooling.paper import MaxPool, MeanPool, mean_weights
-from earmark.pooling.stream import Largest, LogSums, State, Summary, Sums, Together
+from earmark.pooling.stream import State, Summary
 
 
 @POOLS.register("linear", "linear soft-max: weighted by p itself")
@@ -93,10 +94,7 @@ def log_mean_exp(x: Tensor, r: Tensor, mask: Tensor | None) -> Tensor:
     m = x.new_full((1, 1), x.shape[1]) if mask is None else mask.sum(1, keepdim=True).to(x.dtype)
     near = r.abs() < torch.finfo(x.dtype).eps ** 0.2
     far = torch.where(near, 1.0, r)
-    scores = far * x
-    if mask is not None:
-        scores = scores.masked_fill(~mask.unsqueeze(-1), -torch.inf)
-    exact = (torch.logsumexp(scores, dim=1) - m.log()) / far
+    exact = (torch.logsumexp(hide_padding(far * x, mask, -torch.inf), dim=1) - m.log()) / far
     w = mean_weights(x, mask)
     mean = (w * x).sum(1)
     d = x - mean.unsqueeze(1)
@@ -136,17 +134,17 @@ class LogMeanExpPool(_SharpPool):
         return log_mean_exp(p, self.sharpness.to(p.dtype), mask)
 
     def _summary(self) -> Summary:
-        return LogSums(self._scores, self._conclude)
+        return Summary(scores=self._scores)
 
     def _scores(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
         return self.sharpness * p
 
-    def _conclude(self, peak: Tensor, mass: Tensor, moment: Tensor, count: Tensor) -> Tensor:
+    def _conclude(self, state: State) -> Tensor:
         # In float64 the quotient has digits to spare; at r = 0 itself, mass is the count and moment / mass the mean.
-        r = self.sharpness
-        return torch.where(
-            r.abs() < 1e-9, moment / mass, (peak + (mass / count).log()) / torch.where(r.abs() < 1e-9, 1.0, r)
-        )
+        is_mean = self.sharpness.abs() < 1e-9
+        r = torch.where(is_mean, 1.0, self.sharpness)
+        log_mean = state["peak"] + (state["mass"] / state["count"]).log()
+        return torch.where(is_mean, state["moment"] / state["mass"], log_mean / r)
 
 
 @POOLS.register("gm", "generalised (power) mean, exponent fixed or learned")
@@ -180,20 +178,19 @@ class GeneralizedMeanPool(_SharpPool):
         return torch.exp(scale * log_mean_exp(floored(p).log() / scale, scale * self.sharpness.to(p.dtype), mask))
 
     def _summary(self) -> Summary:
-        return Together(LogSums(self._scores, self._conclude), Sums(self._log, torch.div), self._conclude_both)
+        return Summary(f=self._log, scores=self._scores)
 
     def _log(self, p: Tensor) -> Tensor:
         return floored(p).log()
 
     def _scores(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
-        return self.sharpness * floored(p).log()
+        return self.sharpness * self._log(p)
 
-    def _conclude(self, peak: Tensor, mass: Tensor, moment: Tensor, count: Tensor) -> Tensor:
-        r = torch.where(self.sharpness.abs() < 1e-9, 1.0, self.sharpness)
-        return torch.exp((peak + (mass / count).log()) / r)
-
-    def _conclude_both(self, sums: State, logs: State) -> Tensor:
-        return torch.where(self.sharpness.abs() < 1e-9, (logs[0] / logs[1]).exp(), self._conclude(*sums))
+    def _conclude(self, state: State) -> Tensor:
+        is_geometric = self.sharpness.abs() < 1e-9
+        r = torch.where(is_geometric, 1.0, self.sharpness)
+        log_mean = state["peak"] + (state["mass"] / state["count"]).log()
+        return torch.exp(torch.where(is_geometric, state["total"] / state["count"], log_mean / r))
 
 
 class _RankedPool(WeightedPool):
@@ -205,14 +202,14 @@ class _RankedPool(WeightedPool):
         raise NotImplementedError
 
     def _weights(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
-        keys = p if mask is None else p.masked_fill(~mask.unsqueeze(-1), -torch.inf)
         m = p.new_full((p.shape[0], 1), p.shape[1]) if mask is None else mask.sum(1, keepdim=True).to(p.dtype)
         w = self._rank_weights(torch.arange(p.shape[1], device=p.device), m)
-        order = keys.detach().argsort(dim=1, descending=True, stable=True)
+        order = hide_padding(p.detach(), mask, -torch.inf).argsort(dim=1, descending=True, stable=True)
         return torch.zeros_like(p).scatter(1, order, w.to(p.dtype).unsqueeze(-1).expand_as(p))
 
-    def _conclude(self, top: Tensor, count: Tensor) -> Tensor:
-        w = self._rank_weights(torch.arange(top.shape[1], device=top.device), count)
+    def _conclude(self, state: State) -> Tensor:
+        top = state["top"]
+        w = self._rank_weights(torch.arange(top.shape[1], device=top.device), state["count"])
         return (w.unsqueeze(-1) * torch.where(torch.isfinite(top), top, 0.0)).sum(1)
 
 
@@ -255,7 +252,7 @@ class TopKPool(_RankedPool):
         return (ranks < k).to(m.dtype) / k
 
     def _summary(self) -> Summary:
-        return Largest(self.k, self._conclude)
+        return Summary(k=self.k)
 
 
 @POOLS.register("rank", "weights fall by a constant factor per rank")
@@ -301,8 +298,11 @@ class RankPool(_RankedPool):
 
     def _summary(self) -> Summary:
         if self.decay == 1:
-            return Sums(torch.clone, torch.div)
-        return Largest(1 if self.decay == 0 else math.ceil(math.log(1e-9) / math.log(self.decay)), self._conclude)
+            return Summary(f=torch.clone)
+        return Summary(k=1 if self.decay == 0 else math.ceil(math.log(1e-9) / math.log(self.decay)))
+
+    def _conclude(self, state: State) -> Tensor:
+        return state["total"] / state["count"] if self.decay == 1 else super()._conclude(state)
 
 
 @POOLS.register("mean-max", "between the mean and the maximum, fixed or learned")
@@ -349,7 +349,7 @@ class MeanMaxPool(WeightedPool):
         return torch.lerp(self._mean._weights(p, mask, None), self._max._weights(p, mask, None), self.mix.to(p.dtype))
 
     def _summary(self) -> Summary:
-        return Together(Sums(torch.clone, torch.div), Largest(1, torch.sub), self._conclude)
+        return Summary(f=torch.clone, k=1)
 
-    def _conclude(self, sums: State, top: State) -> Tensor:
-        return torch.lerp(sums[0] / sums[1], top[0][:, 0], self.mix)
+    def _conclude(self, state: State) -> Tensor:
+        return torch.lerp(state["total"] / state["count"], state["top"][:, 0], self.mix)

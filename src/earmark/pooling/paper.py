@@ -12,16 +12,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from numbers import Real
 
 import torch
 from torch import Tensor, nn
 
 from earmark.errors import ArgumentError
-from earmark.pooling.autopool import autopool, has_kernels, is_transformed
-from earmark.pooling.base import POOLS, ScoredPool, WeightedPool, count, hide_padding, per_class
-from earmark.pooling.stream import Largest, LogSums, State, Summary, Sums, Together
+from earmark.pooling.autopool import autopool, has_kernels, hide_padding, is_transformed
+from earmark.pooling.base import POOLS, ScoredPool, WeightedPool, count, per_class
+from earmark.pooling.stream import State, Summary
 
 MOST_FRAMES_KEPT = 1 << 20
 
@@ -52,16 +51,14 @@ class MaxPool(WeightedPool):
         return p.amax(1)  # padding holds 0, which is never above the maximum
 
     def _weights(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
-        ties = (p == p.amax(1, keepdim=True)).to(p.dtype)
-        if mask is not None:
-            ties = hide_padding(ties, mask)
+        ties = hide_padding((p == p.amax(1, keepdim=True)).to(p.dtype), mask)
         return ties / ties.sum(1, keepdim=True)
 
     def _summary(self) -> Summary:
-        return Largest(1, self._conclude)
+        return Summary(k=1)
 
-    def _conclude(self, top: Tensor, count: Tensor) -> Tensor:
-        return top[:, 0]
+    def _conclude(self, state: State) -> Tensor:
+        return state["top"][:, 0]
 
 
 @POOLS.register("min", "the smallest frame decides: positive only if every frame is")
@@ -77,25 +74,21 @@ class MinPool(WeightedPool):
     """
 
     def _reduce(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
-        return self._padded_high(p, mask).amin(1)
+        return hide_padding(p, mask, torch.inf).amin(1)
 
     def _weights(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
-        high = self._padded_high(p, mask)
+        high = hide_padding(p, mask, torch.inf)
         ties = (high == high.amin(1, keepdim=True)).to(p.dtype)
         return ties / ties.sum(1, keepdim=True)
 
     def _summary(self) -> Summary:
-        return _Smallest(1, self._conclude)
+        return _Smallest(k=1)
 
-    def _conclude(self, top: Tensor, count: Tensor) -> Tensor:
-        return -top[:, 0]
-
-    @staticmethod
-    def _padded_high(p: Tensor, mask: Tensor | None) -> Tensor:
-        return p if mask is None else p.masked_fill(~mask.unsqueeze(-1), torch.inf)
+    def _conclude(self, state: State) -> Tensor:
+        return -state["top"][:, 0]
 
 
-class _Smallest(Largest):
+class _Smallest(Summary):
     def digest(self, p: Tensor, mask: Tensor, embedding: Tensor | None) -> State:
         return super().digest(-p, mask, embedding)
 
@@ -120,7 +113,10 @@ class MeanPool(WeightedPool):
         return mean_weights(p, mask)
 
     def _summary(self) -> Summary:
-        return Sums(torch.clone, torch.div)
+        return Summary(f=torch.clone)
+
+    def _conclude(self, state: State) -> Tensor:
+        return state["total"] / state["count"]
 
 
 class _AlphaPool(ScoredPool):
@@ -134,8 +130,7 @@ class _AlphaPool(ScoredPool):
         return autopool(p, self._alpha(p, mask), mask)
 
     def _scores(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
-        alpha = self._alpha(p, mask)
-        return (alpha if alpha.ndim == 1 else alpha.unsqueeze(1)) * (p if mask is None else hide_padding(p, mask))
+        return self._alpha(p, mask).unsqueeze(-2) * hide_padding(p, mask)
 
     def _hide(self, p: Tensor, mask: Tensor, harmless: bool) -> Tensor:
         return p if harmless or has_kernels(p) else hide_padding(p, mask)
@@ -309,10 +304,7 @@ class ConstrainedAutoPool(AutoPool):
     def _summary(self) -> Summary:
         # The bound of a recording follows its length, which a stream learns last. But from some length on the bound no
         # longer bites; up to there, all frames are kept, and pooled in the end with the alpha of the true length.
-        kept = self._unbound_length()
-        return Together(
-            LogSums(self._free_scores, self._conclude), Largest(kept, torch.sub), partial(self._conclude_bounded, kept)
-        )
+        return Summary(scores=self._free_scores, k=self._unbound_length())
 
     def _unbound_length(self) -> int:
         """Frames from which on the stored alpha is within its bounds."""
@@ -331,14 +323,13 @@ class ConstrainedAutoPool(AutoPool):
     def _free_scores(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
         return self.alpha.to(p.dtype) * p
 
-    def _conclude_bounded(self, kept: int, free: State, few: State) -> Tensor:
-        _, mass, moment, count = free
-        top, _ = few
+    def _conclude(self, state: State) -> Tensor:
+        top, count = state["top"], state["count"]
         real = torch.isfinite(top)
         low, high = self._bounds(count)
         scores = (torch.clamp(self.alpha, low, high).unsqueeze(1) * top).masked_fill(~real, -torch.inf)
         bounded = (torch.softmax(scores, 1) * torch.where(real, top, 0.0)).sum(1)
-        return torch.where(count <= kept, bounded, moment / mass)
+        return torch.where(count <= top.shape[1], bounded, super()._conclude(state))
 
 
 @POOLS.register("rap", "auto with a penalty lambda ||alpha||^2")
