@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from earmark import audio
 from earmark.annotations import LabelTable
+from earmark.audio import AnyPath
 from earmark.bags import default_cache
 from earmark.checkpoint import model_file
 from earmark.datasets import Clip, Collection, open_data
@@ -45,8 +46,6 @@ if TYPE_CHECKING:
     from earmark.training.run import Run
 
 __all__ = ["Compute", "compare", "evaluate", "load", "report", "synth", "train"]
-
-AnyPath = str | os.PathLike[str]
 
 
 @dataclass(frozen=True)

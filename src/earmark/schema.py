@@ -107,12 +107,10 @@ def parse(kind: type[T], value: object, *, where: str | Path = "", error: type[E
         return cast(T, _adapter(kind).validate_python(value))
 
 
-def _make_adapter(kind: Any) -> TypeAdapter[Any]:
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
     has_config = is_pydantic_dataclass(kind) or hasattr(kind, "__pydantic_config__")
     return TypeAdapter(kind) if has_config else TypeAdapter(kind, config=_CONFIG)
-
-
-_adapter: Callable[[Any], TypeAdapter[Any]] = cache(_make_adapter)
 
 
 def _plain(value: object) -> object:

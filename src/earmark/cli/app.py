@@ -45,6 +45,9 @@ app = typer.Typer(
 (_UsageError,) = typer.BadParameter.__bases__  # typer does not export it
 _READERS = tuple(Path(__file__).parents[1] / package for package in ("formats", "datasets"))
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
+Changes = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of the recipe; repeatable.")
+]
 
 
 def main() -> None:

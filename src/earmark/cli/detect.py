@@ -94,12 +94,7 @@ def detect(
         raise ArgumentError("--threshold and --thresholds do not go together; give one of them")
     formats = [name.strip() for name in (format or "tsv").split(",") if name.strip()]
     horizon = None if presence is None else _horizon(presence)
-    changes: dict[str, Any] = {
-        "threshold": threshold,
-        "median": median,
-        "min_duration": min_duration,
-        "min_gap": min_gap,
-    }
+    decoding = {"threshold": threshold, "median": median, "min_duration": min_duration, "min_gap": min_gap}
     if figure and out is not None:
         from earmark.reporting.stretches import check_stretches
 
@@ -109,8 +104,8 @@ def detect(
 
     detector = load(model)
     decoder = Decoder() if thresholds is None else load_decoder(thresholds, detector.classes)
-    changed: dict[str, Any] = {name: value for name, value in changes.items() if value is not None}
-    decoder = replace(decoder, **changed)
+    changes: dict[str, Any] = {name: value for name, value in decoding.items() if value is not None}
+    decoder = replace(decoder, **changes)
     if live:
         detect_live(detector, str(audio[0]), decoder, out=out, formats=formats, as_json=as_json, **for_live)
         return

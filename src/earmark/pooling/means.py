@@ -46,12 +46,7 @@ class PowerPool(ScoredPool):
     (IJCNN 2021).
 
     Limits: n = 0 the mean, 1 `linear`, n -> inf the maximum. `project()` keeps n >= 0. For n < 1 the slope at p = 0 is
-    infinite; here it is that at p = 1e-7.
-
-    Parameters
-    ----------
-    exponent
-        Start value of n, one or one per class.
+    infinite; here it is that at p = 1e-7. `exponent` is the start value of n, one or one per class.
 
     >>> PowerPool(n_classes=1, exponent=2.0)(torch.tensor([[[0.2], [0.8]]])).item()
     0.7647...
@@ -70,7 +65,7 @@ class PowerPool(ScoredPool):
 
 
 class _SharpPool(Pool):
-    """Shared by the two quasi-arithmetic means: one number per class, fixed or learned."""
+    """Shared by the two quasi-arithmetic means, of some f(p): one number r per class, fixed or learned."""
 
     why_no_weights = (
         "it is a mean, but its weights depend on more than the frames' share: P is not linear in any of them"
@@ -84,6 +79,22 @@ class _SharpPool(Pool):
             self.sharpness = nn.Parameter(value)
         else:
             self.register_buffer("sharpness", value)
+
+    def _f(self, p: Tensor) -> Tensor:
+        return p
+
+    def _scores(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
+        return self.sharpness * self._f(p)
+
+    def _summary(self) -> Summary:
+        return Summary(f=self._f, scores=self._scores)
+
+    def _conclude(self, state: State) -> Tensor:
+        # (1/r) ln((1/m) sum of exp(r f(p))): in float64 the quotient has digits to spare. At r = 0, the mean of f(p).
+        is_mean = self.sharpness.abs() < 1e-9
+        r = torch.where(is_mean, 1.0, self.sharpness)
+        log_mean = state["peak"] + (state["mass"] / state["count"]).log()
+        return torch.where(is_mean, state["total"] / state["count"], log_mean / r)
 
 
 def log_mean_exp(x: Tensor, r: Tensor, mask: Tensor | None) -> Tensor:
@@ -114,12 +125,7 @@ class LogMeanExpPool(_SharpPool):
     Limits: r -> 0 the mean, +inf the maximum, -inf the minimum. Softer than `auto` at the same sharpness: with k of m
     frames at 1, P is about 1 - ln(m/k)/r.
 
-    Parameters
-    ----------
-    sharpness
-        r, one or one per class.
-    learned
-        Whether r is trained.
+    r is the `sharpness`, one or one per class, and trained if `learned`.
 
     >>> LogMeanExpPool(n_classes=1)(torch.tensor([[[0.0], [1.0]]]))
     tensor([[0.8627]])
@@ -133,19 +139,6 @@ class LogMeanExpPool(_SharpPool):
     def _reduce(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
         return log_mean_exp(p, self.sharpness.to(p.dtype), mask)
 
-    def _summary(self) -> Summary:
-        return Summary(scores=self._scores)
-
-    def _scores(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
-        return self.sharpness * p
-
-    def _conclude(self, state: State) -> Tensor:
-        # In float64 the quotient has digits to spare; at r = 0 itself, mass is the count and moment / mass the mean.
-        is_mean = self.sharpness.abs() < 1e-9
-        r = torch.where(is_mean, 1.0, self.sharpness)
-        log_mean = state["peak"] + (state["mass"] / state["count"]).log()
-        return torch.where(is_mean, state["moment"] / state["mass"], log_mean / r)
-
 
 @POOLS.register("gm", "generalised (power) mean, exponent fixed or learned")
 class GeneralizedMeanPool(_SharpPool):
@@ -157,12 +150,7 @@ class GeneralizedMeanPool(_SharpPool):
     Limits: r = 1 the mean, 0 the geometric mean, +inf the maximum, -inf the minimum. For r <= 0 one frame at 0 pulls P
     to about 0.
 
-    Parameters
-    ----------
-    exponent
-        r, one or one per class.
-    learned
-        Whether r is trained.
+    r is the `exponent`, one or one per class, and trained if `learned`.
 
     >>> GeneralizedMeanPool(n_classes=1, exponent=2.0)(torch.tensor([[[0.6], [0.8]]]))
     tensor([[0.7071]])
@@ -175,22 +163,13 @@ class GeneralizedMeanPool(_SharpPool):
 
     def _reduce(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
         scale = -math.log(FLOOR)  # brings ln p into [-1, 0]
-        return torch.exp(scale * log_mean_exp(floored(p).log() / scale, scale * self.sharpness.to(p.dtype), mask))
+        return torch.exp(scale * log_mean_exp(self._f(p) / scale, scale * self.sharpness.to(p.dtype), mask))
 
-    def _summary(self) -> Summary:
-        return Summary(f=self._log, scores=self._scores)
-
-    def _log(self, p: Tensor) -> Tensor:
+    def _f(self, p: Tensor) -> Tensor:
         return floored(p).log()
 
-    def _scores(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
-        return self.sharpness * self._log(p)
-
     def _conclude(self, state: State) -> Tensor:
-        is_geometric = self.sharpness.abs() < 1e-9
-        r = torch.where(is_geometric, 1.0, self.sharpness)
-        log_mean = state["peak"] + (state["mass"] / state["count"]).log()
-        return torch.exp(torch.where(is_geometric, state["total"] / state["count"], log_mean / r))
+        return super()._conclude(state).exp()
 
 
 class _RankedPool(WeightedPool):
@@ -263,12 +242,7 @@ class RankPool(_RankedPool):
     the weight.
 
     Limits: d = 0 the maximum, 1 the mean. A stream keeps as many of the largest frames as have all but 1e-9 of the
-    weight.
-
-    Parameters
-    ----------
-    decay
-        d, in [0, 1].
+    weight. d is the `decay`, in [0, 1].
 
     >>> RankPool(n_classes=1, decay=0.5)(torch.tensor([[[0.3], [0.9], [0.6]]])).item()
     0.7285...
@@ -312,14 +286,8 @@ class MeanMaxPool(WeightedPool):
     Lee, Gallagher and Tu, "Generalizing pooling functions in convolutional neural networks: mixed, gated, and tree"
     (AISTATS 2016).
 
-    Limits: a = 0 the mean, 1 the maximum.
-
-    Parameters
-    ----------
-    mix
-        a in [0, 1], one or one per class.
-    learned
-        Whether a is trained; `project()` keeps it in [0, 1].
+    Limits: a = 0 the mean, 1 the maximum. a is `mix`, one or one per class, and trained if `learned`; `project()` keeps
+    it in [0, 1].
 
     >>> MeanMaxPool(n_classes=1)(torch.tensor([[[0.0], [1.0]]]))
     tensor([[0.7500]])

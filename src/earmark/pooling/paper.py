@@ -163,13 +163,8 @@ class AutoPool(_AlphaPool):
     Limits: alpha = 0 the mean, 1 soft-max, +inf the maximum, -inf the minimum. Nothing keeps alpha from growing until
     the operator is the maximum and fits the weak labels alone; `cap` and `rap` do.
 
-    Parameters
-    ----------
-    alpha
-        Start value, one or one per class. The paper starts at 1 and recommends 0 or 1.
+    `alpha` is the start value, one or one per class. The paper starts at 1 and recommends 0 or 1.
 
-    Examples
-    --------
     A padded frame does not count, whatever it holds:
 
     >>> pool = AutoPool(n_classes=1, alpha=2.0)
@@ -234,6 +229,9 @@ class ConstrainedAutoPool(AutoPool):
     ['2.95', '0.41']
     """
 
+    least: Tensor | None
+    longest: Tensor
+
     def __init__(
         self,
         n_classes: int,
@@ -255,8 +253,6 @@ class ConstrainedAutoPool(AutoPool):
             )
         self.log_odds = math.log(phi) - math.log1p(-phi)
         self.phi, self.bag_size = phi, bag_size
-        self.least: Tensor | None
-        self.longest: Tensor
         least = None
         if min_duration is not None and frame_rate is not None:
             seconds = per_class("min_duration", min_duration, n_classes)
@@ -275,9 +271,8 @@ class ConstrainedAutoPool(AutoPool):
         self.alpha.copy_(torch.where(self.longest > 0, cut, self.alpha))  # no branch: this can be part of a CUDA graph
 
     def extra_repr(self) -> str:
-        bound = (
-            f"phi={self.phi:g}" if self.least is None else f"min_frames={[round(k, 2) for k in self.least.tolist()]}"
-        )
+        frames = None if self.least is None else [round(k, 2) for k in self.least.tolist()]
+        bound = f"phi={self.phi:g}" if frames is None else f"min_frames={frames}"
         return f"{super().extra_repr()}, {bound}, bag_size={self.bag_size}"
 
     def _bounds(self, m: Tensor) -> tuple[Tensor, Tensor]:
@@ -285,9 +280,8 @@ class ConstrainedAutoPool(AutoPool):
         m = m.to(self.alpha.dtype).clamp_min(2)  # ln 1 = 0: one frame is its own mean
         even = torch.log(m - 1)
         if self.least is None:
-            high = (
-                (self.log_odds + even).clamp_min(0).expand(-1, self.n_classes)
-            )  # phi < 1/m cannot be had: the mean is nearest
+            # phi < 1/m cannot be had: the mean is nearest
+            high = (self.log_odds + even).clamp_min(0).expand(-1, self.n_classes)
             return -high, high
         k = torch.minimum(self.least.to(m.dtype).clamp_min(1), m - 1)
         return -even.expand(-1, self.n_classes), torch.log(m / k - 1)
@@ -339,14 +333,7 @@ class RegularizedAutoPool(AutoPool):
     The penalty pulls towards the mean; `penalty()` gives it to the loss.
 
     Limits: lambda -> 0 is `auto`, lambda -> inf is `mean`. The paper tries 1e-2, 1e-3 and 1e-4, and advises choosing on
-    strongly labelled validation data.
-
-    Parameters
-    ----------
-    penalty
-        lambda >= 0.
-    alpha
-        Start value, one or one per class.
+    strongly labelled validation data. `penalty` is lambda, `alpha` the start value, one or one per class.
 
     >>> pool = RegularizedAutoPool(n_classes=3, penalty=0.01, alpha=[1.0, 2.0, 3.0])
     >>> print(f"{pool.penalty():.2f}")

@@ -64,14 +64,8 @@ class NoisyAndPool(Pool):
     Not a mean: a soft threshold on the mean at b. A bag of zeros gives 0 and a bag of ones 1; a constant bag in
     between, or a single frame, is bent towards its side of b. P grows with every frame.
 
-    Limits: a -> 0 is the mean, a -> inf the decision mean > b.
-
-    Parameters
-    ----------
-    slope
-        a > 0, fixed.
-    threshold
-        Start value of b, one or one per class; `project()` keeps it in [0, 1].
+    Limits: a -> 0 is the mean, a -> inf the decision mean > b. a is the `slope`, which is fixed; `threshold` is the
+    start value of b, one or one per class, and `project()` keeps it in [0, 1].
 
     >>> print(f"{NoisyAndPool(n_classes=1)(torch.tensor([[[0.6], [0.8]]])).item():.4f}")
     0.8860
