@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from earmark.cli.app import Json, app
+from earmark.cli.app import Json, app, parse_seconds
 from earmark.cli.display import live_display
 from earmark.errors import ArgumentError, DataError
 from earmark.files import json_text
@@ -93,7 +93,7 @@ def detect(
     if thresholds is not None and threshold is not None:
         raise ArgumentError("--threshold and --thresholds do not go together; give one of them")
     formats = [name.strip() for name in (format or "tsv").split(",") if name.strip()]
-    horizon = None if presence is None else _horizon(presence)
+    horizon = None if presence is None else parse_seconds("--presence", presence, _HORIZONS)
     decoding = {"threshold": threshold, "median": median, "min_duration": min_duration, "min_gap": min_gap}
     if figure and out is not None:
         from earmark.reporting.stretches import check_stretches
@@ -154,16 +154,6 @@ def _write_views(out: Path, detector: SoundDetector, figures: list[str], report:
         with writing_views(out, [out / "report.html"]):
             written.append(write_job_report(out, figures=list(written)))
     return written
-
-
-def _horizon(text: str) -> float:
-    try:
-        seconds = _HORIZONS.get(text) or float(text)
-    except ValueError:
-        seconds = math.nan
-    if not seconds > 0:
-        raise ArgumentError(f"--presence: expected minute, hour, recording or a number of seconds, got {text!r}")
-    return seconds
 
 
 def _print_events(

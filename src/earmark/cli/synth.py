@@ -7,13 +7,12 @@ from typing import Annotated
 
 import typer
 
-from earmark.cli.app import Json, app
+from earmark.cli.app import Json, app, parse_seconds
 from earmark.cli.display import live_display
-from earmark.errors import ArgumentError
 from earmark.files import json_text
 from earmark.text import counted
 
-_LENGTHS = {"once": None, "hour": 3600.0, "day": 86400.0}
+_LENGTHS = {"once": None, "hour": 3600.0, "day": 86400.0}  # None: every clip once
 
 
 @app.command()
@@ -48,7 +47,7 @@ def synth(
     from earmark.synthesis import join as join_clips
     from earmark.synthesis import synthesise
 
-    length = None if join is None else _length(join)
+    length = None if join is None else parse_seconds("--join", join, _LENGTHS)
     try:
         with live_display(quiet=as_json) as display:
             done = synthesise(source, out, bank=soundbank, clips=clips, seed=seed, workers=workers, on_progress=display)
@@ -65,13 +64,3 @@ def synth(
     print(done)
     for recording in recordings:
         print(f"Recording: {recording.path}, {counted(recording.events, 'event')} in {recording.duration:.0f} s")
-
-
-def _length(join: str) -> float | None:
-    """Seconds of a recording; None for every clip once."""
-    if join in _LENGTHS:
-        return _LENGTHS[join]
-    try:
-        return float(join)
-    except ValueError:
-        raise ArgumentError(f"--join: expected {', '.join(_LENGTHS)} or a number of seconds, got {join!r}") from None
