@@ -36,13 +36,7 @@ from earmark.synthesis import join, synthesise
 
 __all__ = ["SYSTEMS", "AlphaTrend", "DemoResult", "conclusions", "run"]
 
-SYSTEMS: Mapping[str, Mapping[str, str]] = {
-    "mean": {"pool": "mean"},
-    "max": {"pool": "max"},
-    "auto": {"pool": "auto"},
-    "CAP": {"pool": "cap"},
-    "RAP": {"pool": "rap"},
-}
+SYSTEMS = {"mean": "mean", "max": "max", "auto": "auto", "CAP": "cap", "RAP": "rap"}  # their pools, by name
 _FIXED = ("mean", "max")  # the other operators are adaptive: they learn alpha
 _SETTINGS = {  # changes to the recipe `quick`: short trainings, in which alpha has to move quickly
     "epochs": "6",
@@ -165,7 +159,7 @@ def _train(
     sounds: Path, out: Path, seeds: int, changes: Mapping[str, str], at_once: int, on_progress: OnProgress
 ) -> tuple[dict[str, Path], list[Entry]]:
     """Train and evaluate all operators: the folder of a model of each, and the evaluations of all seeds."""
-    systems = {name: {**pool, **changes} for name, pool in SYSTEMS.items()}
+    systems = {name: {"pool": pool, **changes} for name, pool in SYSTEMS.items()}
     grid = Grid("demo", {"": str(sounds)}, systems, recipe="quick", seeds=tuple(range(seeds)))
     if not run_grid(grid, out, cache=out / "features", at_once=at_once, on_progress=on_progress):
         raise KeyboardInterrupt("run the same command again to continue")

@@ -73,14 +73,9 @@ class _Pool1D(keras.Layer):  # type: ignore[misc]  # a subclass of Any, see the 
         raise NotImplementedError
 
     def call(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Pool `x` along `axis`, leaving out what `mask` marks False.
+        """Pool `x` (batch, time, ..., classes) along `axis`, leaving out what `mask` (batch, time) marks False.
 
-        Parameters
-        ----------
-        x : (batch, time, ..., classes)
-            Frame probabilities p, or other values to pool.
-        mask : (batch, time), optional
-            True for a real frame, False for padding. By default the mask that is attached to `x`.
+        The default is the mask that is attached to `x`.
         """
         ops = keras.ops
         if mask is not None:

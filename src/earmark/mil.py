@@ -71,8 +71,6 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     classes_ : (n_classes,)
         The labels, sorted; after training on a matrix, its column numbers.
-    n_features_in_
-        Features of an instance.
     network_
         The trained network; `network_.pool` is the pooling operator with what it has learned.
 
@@ -276,8 +274,9 @@ class _BagNetwork(nn.Module):
         p = torch.sigmoid(self.classify(embedding))
         sizes = [len(bag) for bag in bags]
         mask = torch.arange(max(sizes)) < torch.tensor(sizes)[:, None]
-        padded = pad_sequence(p.split(sizes), batch_first=True)
-        return self.pool(padded, mask, embedding=pad_sequence(embedding.split(sizes), batch_first=True)), p
+        padded = pad_sequence(list(torch.split(p, sizes)), batch_first=True)
+        padded_embedding = pad_sequence(list(torch.split(embedding, sizes)), batch_first=True)
+        return self.pool(padded, mask, embedding=padded_embedding), p
 
 
 def _check_bags(bags: Iterable[ArrayLike], n_features: int | None = None) -> list[Array]:

@@ -106,13 +106,8 @@ class CNN(Network):
     In evaluation mode, the real frames of a padded bag do not depend on the padding. In training mode, batch statistics
     include the padding, which should therefore look like silence.
 
-    Parameters
-    ----------
-    width
-        Factor on the number of filters.
-    norm_momentum
-        Weight of the newest batch in the running statistics of batch normalisation; 0.01 is what Keras calls 0.99.
-        Short runs need a larger value.
+    `width` is a factor on the number of filters. `norm_momentum` is the weight of the newest batch in the running
+    statistics of batch normalisation; 0.01 is what Keras calls 0.99, and short runs need a larger value.
     """
 
     def __init__(

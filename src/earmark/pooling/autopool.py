@@ -43,17 +43,13 @@ def hide_padding(x: Tensor, mask: Tensor | None, value: float = 0.0) -> Tensor:
 
 
 def autopool(p: Tensor, alpha: Tensor, mask: Tensor | None) -> Tensor:
-    """P_alpha, Eq. (8).
+    """P_alpha (bags, classes), Eq. (8).
 
     Parameters
     ----------
     p : (bags, frames, classes), in [0, 1], also where padded unless p `has_kernels`
     alpha : (classes,), or (bags, classes)
     mask : (bags, frames), bool
-
-    Returns
-    -------
-    P : (bags, classes)
     """
     if has_kernels(p) and (mask is not None or p.numel() >= LARGE_ELEMENTS):
         return _Fused.apply(p, alpha, mask)  # type: ignore[no-any-return, no-untyped-call]

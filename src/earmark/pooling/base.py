@@ -28,13 +28,7 @@ from earmark.registry import Registry
 
 
 class Pool(nn.Module, ABC):
-    """A pooling operator: from the probabilities of a bag's frames to one probability for the bag.
-
-    Parameters
-    ----------
-    n_classes
-        Number of classes; learned parameters are one per class.
-    """
+    """A pooling operator: from the probabilities of a bag's frames to one probability for the bag, for each class."""
 
     name: ClassVar[str]
     is_mean: ClassVar[bool] = True
@@ -78,11 +72,9 @@ class Pool(nn.Module, ABC):
         return P if P.dtype == p.dtype else P.to(p.dtype)
 
     def weights(self, p: Tensor, mask: Tensor | None = None, *, embedding: Tensor | None = None) -> Tensor:
-        """Responsibilities, as in Fig. 1: w >= 0, sum 1 over the real frames, 0 on padding; P is the sum of w p.
+        """Responsibilities, as in Fig. 1: w (bags, frames, classes) >= 0, sum 1 over the real frames, 0 on padding.
 
-        Returns
-        -------
-        w : (bags, frames, classes)
+        P is the sum of w p.
         """
         x, mask, embedding = self._admit(p, mask, embedding)
         return self._weights(x, mask, embedding).to(p.dtype)

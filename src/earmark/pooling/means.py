@@ -91,10 +91,10 @@ class _SharpPool(Pool):
 
     def _conclude(self, state: State) -> Tensor:
         # (1/r) ln((1/m) sum of exp(r f(p))): in float64 the quotient has digits to spare. At r = 0, the mean of f(p).
-        is_mean = self.sharpness.abs() < 1e-9
-        r = torch.where(is_mean, 1.0, self.sharpness)
+        is_zero = self.sharpness.abs() < 1e-9
+        r = torch.where(is_zero, 1.0, self.sharpness)
         log_mean = state["peak"] + (state["mass"] / state["count"]).log()
-        return torch.where(is_mean, state["total"] / state["count"], log_mean / r)
+        return torch.where(is_zero, state["total"] / state["count"], log_mean / r)
 
 
 def log_mean_exp(x: Tensor, r: Tensor, mask: Tensor | None) -> Tensor:
@@ -201,13 +201,8 @@ class TopKPool(_RankedPool):
 
     Limits: k = 1 the maximum; k >= m, or share = 1, the mean.
 
-    Parameters
-    ----------
-    k
-        Number of frames; a shorter bag uses all it has. Default 3.
-    share
-        Instead of k: the share of each bag's real frames, in (0, 1], rounded up. Cannot be streamed: what must be kept
-        grows with the recording.
+    k is 3 by default; a shorter bag uses all it has. Instead, `share` is that of each bag's real frames, in (0, 1],
+    rounded up; it cannot be streamed, since what must be kept grows with the recording.
 
     >>> TopKPool(n_classes=1, k=2)(torch.tensor([[[0.1], [0.9], [0.5]]]))
     tensor([[0.7000]])
@@ -272,7 +267,7 @@ class RankPool(_RankedPool):
 
     def _summary(self) -> Summary:
         if self.decay == 1:
-            return Summary(f=torch.clone)
+            return Summary()
         return Summary(k=1 if self.decay == 0 else math.ceil(math.log(1e-9) / math.log(self.decay)))
 
     def _conclude(self, state: State) -> Tensor:
@@ -317,7 +312,7 @@ class MeanMaxPool(WeightedPool):
         return torch.lerp(self._mean._weights(p, mask, None), self._max._weights(p, mask, None), self.mix.to(p.dtype))
 
     def _summary(self) -> Summary:
-        return Summary(f=torch.clone, k=1)
+        return Summary(k=1)
 
     def _conclude(self, state: State) -> Tensor:
         return torch.lerp(state["total"] / state["count"], state["top"][:, 0], self.mix)

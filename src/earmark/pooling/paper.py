@@ -82,15 +82,10 @@ class MinPool(WeightedPool):
         return ties / ties.sum(1, keepdim=True)
 
     def _summary(self) -> Summary:
-        return _Smallest(k=1)
+        return Summary(f=torch.neg, k=1)
 
     def _conclude(self, state: State) -> Tensor:
         return -state["top"][:, 0]
-
-
-class _Smallest(Summary):
-    def digest(self, p: Tensor, mask: Tensor, embedding: Tensor | None) -> State:
-        return super().digest(-p, mask, embedding)
 
 
 @POOLS.register("mean", "every frame counts the same")
@@ -113,7 +108,7 @@ class MeanPool(WeightedPool):
         return mean_weights(p, mask)
 
     def _summary(self) -> Summary:
-        return Summary(f=torch.clone)
+        return Summary()
 
     def _conclude(self, state: State) -> Tensor:
         return state["total"] / state["count"]

@@ -26,11 +26,11 @@ State = dict[str, Tensor]
 
 
 class Summary:
-    """What a stream keeps of past frames, by name; the first axis is the bag.
+    """What a stream keeps of past frames, by name; the first axis is the bag. f(p) is p by default.
 
     count               (bags, 1)           the number of frames
-    total               (bags, classes)     with `f`: the sum of f(p)
-    top                 (bags, k, classes)  with `k`: the k largest p, in falling order, filled up with -inf
+    total               (bags, classes)     the sum of f(p)
+    top                 (bags, k, classes)  with `k`: the k largest f(p), in falling order, filled up with -inf
     peak, mass, moment  (bags, classes)     with `scores`, which gives s: max s, and the sums of exp(s - peak) and of
                                             p exp(s - peak)
     """
@@ -38,7 +38,7 @@ class Summary:
     def __init__(
         self,
         *,
-        f: Callable[[Tensor], Tensor] | None = None,
+        f: Callable[[Tensor], Tensor] = torch.positive,
         k: int = 0,
         scores: Callable[[Tensor, Tensor | None, Tensor | None], Tensor] | None = None,
     ) -> None:
@@ -46,11 +46,10 @@ class Summary:
 
     def digest(self, p: Tensor, mask: Tensor, embedding: Tensor | None) -> State:
         """The state of one chunk: p (bags, frames, classes), mask (bags, frames)."""
-        state = {"count": mask.sum(1, keepdim=True, dtype=p.dtype)}
-        if self.f is not None:
-            state["total"] = hide_padding(self.f(p), mask).sum(1)
+        x = self.f(p)
+        state = {"count": mask.sum(1, keepdim=True, dtype=p.dtype), "total": hide_padding(x, mask).sum(1)}
         if self.k:
-            state["top"] = self._largest(hide_padding(p, mask, -torch.inf))
+            state["top"] = self._largest(hide_padding(x, mask, -torch.inf))
         if self.scores is not None:
             scores = hide_padding(self.scores(p, mask, embedding), mask, -torch.inf)
             state["peak"] = scores.amax(1)
@@ -60,7 +59,7 @@ class Summary:
 
     def add(self, a: State, b: State) -> State:
         """The state of a's frames and b's frames together."""
-        state: State = {name: a[name] + b[name] for name in ("count", "total") if name in a}
+        state = {"count": a["count"] + b["count"], "total": a["total"] + b["total"]}
         if self.k:
             state["top"] = self._largest(torch.cat((a["top"], b["top"]), dim=1))
         if self.scores is not None:
@@ -69,11 +68,11 @@ class Summary:
             state |= {name: scale_a * a[name] + scale_b * b[name] for name in ("mass", "moment")}
         return state
 
-    def _largest(self, p: Tensor) -> Tensor:
-        missing = self.k - p.shape[1]
+    def _largest(self, x: Tensor) -> Tensor:
+        missing = self.k - x.shape[1]
         if missing > 0:
-            p = torch.cat((p, p.new_full((p.shape[0], missing, p.shape[2]), -torch.inf)), dim=1)
-        return p.topk(self.k, dim=1).values
+            x = torch.cat((x, x.new_full((x.shape[0], missing, x.shape[2]), -torch.inf)), dim=1)
+        return x.topk(self.k, dim=1).values
 
 
 class Stream:

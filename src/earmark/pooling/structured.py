@@ -98,12 +98,9 @@ class HierarchicalPool(WeightedPool):
 
     Limits: a segment of one frame, or as long as the bag, gives the plain operator.
 
-    Parameters
-    ----------
-    base
-        The operator of every stage, by name; it must be a weighted mean of the frames' probabilities alone.
-    sizes
-        Frames per segment; then, for each further stage, segments per segment. The last stage pools what remains.
+    `base` is the operator of every stage, by name; it must be a weighted mean of the frames' probabilities alone.
+    `sizes` are the frames per segment and then, for each further stage, the segments per segment. The last stage pools
+    what remains.
 
     >>> HierarchicalPool(n_classes=1, base="max", sizes=[2])(torch.tensor([[[0.2], [0.4], [0.6], [0.8]]]))
     tensor([[0.8000]])
