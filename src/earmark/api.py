@@ -47,8 +47,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Compute", "compare", "evaluate", "load", "report", "synth", "train"]
 
-About = dict[str, Any]
-"""What an evaluation records of its data, options and model."""
+About = dict[str, Any]  # what an evaluation records of its data, options and model
 
 
 @dataclass(frozen=True)

@@ -47,8 +47,7 @@ _CLIP = 10.0  # seconds, of the soundscapes
 _RECORDING = 120.0  # seconds
 _FRAMES = 27  # output frames of a clip, which determine the bound of CAP
 
-Scores = Mapping[str, Mapping[str, Sequence[float]]]
-"""By operator and measure (f1, precision, recall), one value per seed."""
+Scores = Mapping[str, Mapping[str, Sequence[float]]]  # by operator and measure (f1, ...), one value per seed
 
 
 class AlphaTrend(NamedTuple):

@@ -104,9 +104,8 @@ class _Pool1D(keras.Layer):  # type: ignore[misc]  # a subclass of Any, see the 
 
     def compute_output_shape(self, input_shape: Shape) -> tuple[int | None, ...]:
         """The shape of the input without the pooled axis."""
-        shape = list(input_shape)
-        del shape[_resolve(self.axis, input_shape)]
-        return tuple(shape)
+        axis = _resolve(self.axis, input_shape)
+        return (*input_shape[:axis], *input_shape[axis + 1 :])
 
     def compute_output_spec(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Called by Keras while a model is built, which is when a mask that does not fit is refused."""

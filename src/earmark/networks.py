@@ -132,9 +132,7 @@ class CNN(Network):
 
     @property
     def context(self) -> int:
-        """Input frames on either side that an output frame depends on beyond its span.
-
-        Each of a block's two convolutions adds one frame at the block's resolution: 1, 2, 4 or 8 input frames.
+        """Each of a block's two convolutions adds one frame at the block's resolution: 1, 2, 4 or 8 input frames.
 
         >>> CNN(reduction=16).context, CNN(reduction=4).context, CNN(reduction=1).context
         (30, 22, 8)

@@ -114,7 +114,7 @@ class Pool(nn.Module, ABC):
 
     def _summary(self) -> Summary:
         """What a stream keeps of past frames."""
-        raise NotImplementedError
+        return Summary()
 
     def _conclude(self, state: State) -> Tensor:
         """(bags, classes) from the state of a stream."""
@@ -182,8 +182,7 @@ class WeightedPool(Pool):
 
 
 class ScoredPool(WeightedPool):
-    """A weighted mean whose weights are a soft-max of scores over the frames: w_t = exp(s_t) / sum over z of
-    exp(s_z)."""
+    """A weighted mean whose weights are a soft-max of scores over the frames: w_t = exp(s_t) / sum of exp(s_z)."""
 
     @abstractmethod
     def _scores(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
@@ -217,11 +216,7 @@ def create_pool(name: str, n_classes: int, **options: object) -> Pool:
 
 
 def floored(p: Tensor) -> Tensor:
-    """p, but at least FLOOR, for operators with a logarithm.
-
-    The gradient passes as if there were no floor: values change by less than float32 resolves, and every gradient at
-    p = 0 is finite.
-    """
+    """p, but at least FLOOR, for operators with a logarithm; the gradient is finite, and passes as if without floor."""
     return p + (p.clamp_min(FLOOR) - p).detach()
 
 

@@ -107,9 +107,6 @@ class MeanPool(WeightedPool):
     def _weights(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
         return mean_weights(p, mask)
 
-    def _summary(self) -> Summary:
-        return Summary()
-
     def _conclude(self, state: State) -> Tensor:
         return state["total"] / state["count"]
 

@@ -93,9 +93,6 @@ class NoisyAndPool(Pool):
     def _reduce(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
         return self._bend((mean_weights(p, mask) * p).sum(1))
 
-    def _summary(self) -> Summary:
-        return Summary()
-
     def _conclude(self, state: State) -> Tensor:
         return self._bend(state["total"] / state["count"])
 
