@@ -107,7 +107,7 @@ def test_the_file_alone_says_everything(tmp_path):
     loaded = load_detector(str(tmp_path / "m.safetensors"))
     assert loaded.classes == detector.classes == CLASSES
     assert loaded.features == FEATURES
-    assert loaded.hop == detector.hop
+    assert loaded.reduction == detector.reduction
     about = read_model_info(tmp_path / "m.safetensors")
     assert about["provenance"] == provenance
     assert about["classes"] == list(CLASSES)

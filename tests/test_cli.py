@@ -53,7 +53,7 @@ def test_list_pools_has_a_line_for_each():
     done = earmark("list", "pools")
     assert done.returncode == 0
     lines = done.stdout.splitlines()
-    assert len(lines) == len(POOLS) >= 20
+    assert len(lines) == len(list(POOLS)) >= 20
     assert lines[0].split()[0] == "max"
     assert all(len(line) <= 80 for line in lines)
     rows = json.loads(earmark("list", "pools", "--json").stdout)["pools"]

@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 from earmark import audio
 from earmark.annotations import LabelTable
+from earmark.audio import AnyPath
 from earmark.bags import default_cache
-from earmark.checkpoint import model_file
+from earmark.checkpoint import model_file, read_model_info
 from earmark.datasets import Clip, Collection, open_data
 from earmark.detection.detector import SoundDetector, load
 from earmark.errors import ArgumentError, EarmarkError
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Compute", "compare", "evaluate", "load", "report", "synth", "train"]
 
-AnyPath = str | os.PathLike[str]
+About = dict[str, Any]  # what an evaluation records of its data, options and model
 
 
 @dataclass(frozen=True)
@@ -84,8 +85,6 @@ def train(
     data
         A folder of recordings with labels, a label table beside them, "NAME:PATH" of a known data set, or clips that
         `earmark.datasets.open_data` opened.
-    out
-        The run folder.
     recipe
         Name of a recipe (`earmark list recipes`) or a TOML file; by default "paper", or what a resumed run has.
     pool
@@ -152,8 +151,6 @@ def evaluate(
         A run, a model file, a detector, or a file of events in any label format.
     data
         As for `train`. For events, a file of labels is enough.
-    split
-        Which clips to evaluate on.
     out
         By default the run folder; for events and ONNX models nothing is written by default.
     reference
@@ -169,20 +166,20 @@ def evaluate(
     from earmark import plots
 
     options = options or EvaluationOptions()
-    about: dict[str, Any] = {"data": os.fspath(data), "split": split, "reference": reference or "data"}
+    about: About = {"data": os.fspath(data), "split": split, "reference": reference or "data"}
     about |= {"tune_on": tune_on, "align": options.align}
     if isinstance(model, SoundDetector) or is_model(Path(model)) or _is_swapped(Path(model), Path(data)):
         if durations is not None:
             raise ArgumentError("durations are for events; clips of a model have their own")
         if not isinstance(model, SoundDetector):
             model = load(model_file(Path(model), "MODEL DATA"), pooled=True)
-        evaluation, table = _evaluate_model(model, os.fspath(data), reference, options, about, on_progress)
+        evaluation, table = _evaluate_model(model, reference, options, about, on_progress)
         home = model.path.parent if model.path and model.path.suffix != ".onnx" else None
         name = model.pool_name
     else:
         if tune_on is not None or options.decoder != type(options.decoder)():
             raise ArgumentError("thresholds do not apply to events found elsewhere; evaluate a model to change them")
-        evaluation, table = _evaluate_events(Path(model), os.fspath(data), reference, durations, options, about)
+        evaluation, table = _evaluate_events(Path(model), reference, durations, options, about)
         home, name = None, Path(model).stem
     folder = Path(out) if out is not None else home
     if folder is None:
@@ -234,18 +231,11 @@ def synth(
     workers: int | None = None,
     on_progress: OnProgress = ignore_progress,
 ) -> Summary:
-    """Make soundscapes with known events; see `earmark.synthesis`.
+    """Make soundscapes with known events, with annotations and labels.tsv; see `earmark.synthesis`.
 
-    Parameters
-    ----------
-    source
-        A recipe ("urban-sed", "durations", a TOML file), a table of events, or Scaper's JAMS.
-    out
-        Folder for sound, annotations and labels.tsv.
-    soundbank
-        Folder of sounds, LABEL/*.wav or foldN/LABEL/*.wav; by default the embedded one.
-    clips
-        How many; by default all that the source has.
+    The source is a recipe ("urban-sed", "durations", a TOML file), a table of events, or Scaper's JAMS. `soundbank` is
+    a folder of sounds, LABEL/*.wav or foldN/LABEL/*.wav; by default the embedded one. `clips` is how many to make; by
+    default all that the source has.
     """
     from earmark.synthesis import synthesise
 
@@ -271,15 +261,10 @@ def _is_swapped(model: Path, data: Path) -> bool:
 
 
 def _evaluate_model(
-    detector: SoundDetector,
-    data: str,
-    reference: str | None,
-    options: EvaluationOptions,
-    about: dict[str, Any],
-    on_progress: OnProgress,
+    detector: SoundDetector, reference: str | None, options: EvaluationOptions, about: About, on_progress: OnProgress
 ) -> tuple[Evaluation, LabelTable]:
     """The evaluation of a model, and the labels it is based on."""
-    split, tune_on, path = about["split"], about["tune_on"], detector.path
+    data, split, tune_on, path = about["data"], about["split"], about["tune_on"], detector.path
     clips, table, notes = _labelled_clips(data, split, reference, detector.classes)
     if tune_on in ("test", split):
         which = "the test split" if tune_on == "test" else "the clips that are evaluated"
@@ -319,7 +304,6 @@ def _labelled_clips(
 
 def _seen_notes(path: Path | None, data: str, split: str) -> Sequence[str]:
     """A note if the model was trained or chosen on these clips, as far as its file tells."""
-    from earmark.checkpoint import read_model_info
     from earmark.training.run import data_fingerprint
 
     notes = seen_notes(split)
@@ -334,15 +318,10 @@ def _seen_notes(path: Path | None, data: str, split: str) -> Sequence[str]:
 
 
 def _evaluate_events(
-    events: Path,
-    data: str,
-    reference: str | None,
-    durations: AnyPath | None,
-    options: EvaluationOptions,
-    about: dict[str, Any],
+    events: Path, reference: str | None, durations: AnyPath | None, options: EvaluationOptions, about: About
 ) -> tuple[Evaluation, LabelTable]:
     """The evaluation of events found elsewhere, and the labels it is based on."""
-    table = labels = _read_split(data, about["split"])
+    table = labels = _read_split(about["data"], about["split"])
     notes: tuple[str, ...] = ()
     if reference is not None:
         table, notes = fit_reference(_read_reference(reference, labels), labels.filenames)

@@ -36,13 +36,7 @@ from earmark.synthesis import join, synthesise
 
 __all__ = ["SYSTEMS", "AlphaTrend", "DemoResult", "conclusions", "run"]
 
-SYSTEMS: Mapping[str, Mapping[str, str]] = {
-    "mean": {"pool": "mean"},
-    "max": {"pool": "max"},
-    "auto": {"pool": "auto"},
-    "CAP": {"pool": "cap"},
-    "RAP": {"pool": "rap"},
-}
+SYSTEMS = {"mean": "mean", "max": "max", "auto": "auto", "CAP": "cap", "RAP": "rap"}  # their pools, by name
 _FIXED = ("mean", "max")  # the other operators are adaptive: they learn alpha
 _SETTINGS = {  # changes to the recipe `quick`: short trainings, in which alpha has to move quickly
     "epochs": "6",
@@ -53,44 +47,31 @@ _CLIP = 10.0  # seconds, of the soundscapes
 _RECORDING = 120.0  # seconds
 _FRAMES = 27  # output frames of a clip, which determine the bound of CAP
 
-Scores = Mapping[str, Mapping[str, Sequence[float]]]
-"""By operator and measure (f1, precision, recall), one value per seed."""
+Scores = Mapping[str, Mapping[str, Sequence[float]]]  # by operator and measure (f1, ...), one value per seed
 
 
 class AlphaTrend(NamedTuple):
     """How the alphas of an operator are related to the durations of the classes."""
 
-    shorter: float
-    """Mean alpha of the shorter half of the classes."""
-    longer: float
-    """Mean alpha of the longer half."""
-    correlation: float
-    """Spearman's rank correlation of alpha and duration."""
-    p_value: float
-    """Of the correlation."""
+    shorter: float  # mean alpha of the shorter half of the classes
+    longer: float  # mean alpha of the longer half
+    correlation: float  # Spearman's rank correlation of alpha and duration
+    p_value: float  # of the correlation
 
 
 @dataclass(frozen=True)
 class DemoResult:
     """The results of the demonstration."""
 
-    seconds: Mapping[str, float]
-    """Mean duration of each class in the training clips that contain it, shortest first."""
+    seconds: Mapping[str, float]  # mean duration of each class in the training clips that contain it, shortest first
     comparison: Comparison
-    scores: Scores
-    """Of segments, one value per seed."""
-    alpha: Mapping[str, Mapping[str, float]]
-    """By operator and class, means over seeds, for operators that learn it."""
-    trends: Mapping[str, AlphaTrend]
-    """By operator, for those whose alphas differ between classes."""
-    best: str
-    events: LabelTable
-    """Events that a model of the best operator detects in the recording."""
+    scores: Scores  # of segments, one value per seed
+    alpha: Mapping[str, Mapping[str, float]]  # by operator and class, means over seeds, for operators that learn it
+    trends: Mapping[str, AlphaTrend]  # by operator, for those whose alphas differ between classes
+    events: LabelTable  # that a model of the best operator detects in the recording
     reference: LabelTable
-    recording_f1: float
-    """F1 of one-second segments of the recording."""
-    pages: Mapping[str, Path]
-    """Files to open: `report`, `detection`, `figure`."""
+    recording_f1: float  # of one-second segments of the recording
+    pages: Mapping[str, Path]  # files to open: `report`, `detection`, `figure`
 
 
 def run(
@@ -104,14 +85,8 @@ def run(
 ) -> DemoResult:
     """Synthesise soundscapes, train, evaluate, report, detect. Results of an earlier call are kept.
 
-    Parameters
-    ----------
-    clips
-        Number of soundscapes; three fifths are for training.
-    changes
-        To the settings of all trainings.
-    at_once
-        Trainings that run at the same time.
+    Three fifths of the clips are for training. `changes` are to the settings of all trainings, of which `at_once` run
+    at the same time.
     """
     sounds = out / "soundscapes"
     synthesise("durations", sounds, clips=clips, on_progress=on_progress)
@@ -132,7 +107,6 @@ def run(
         {entry.name: _seed_scores(entry) for entry in entries},
         alpha,
         {name: _trend(seconds, values) for name, values in alpha.items() if np.ptp(list(values.values())) > 0.01},
-        comparison.best,
         events,
         reference,
         segment.evaluate(reference, events, missing="empty").overall.f1,
@@ -165,16 +139,13 @@ def conclusions(scores: Scores, trends: Mapping[str, AlphaTrend]) -> list[str]:
         ours = np.array([scores[name][measure] for name in adaptive])  # (operators, seeds)
         mean, largest = np.array(scores["mean"][measure]), np.array(scores["max"][measure])
         with_mean, with_max = f"mean ({mean.mean():.3f})", f"max ({largest.mean():.3f})"
+        n = ours.size
         if measure == "f1":
-            above_mean, above_max = np.sum(ours > mean), np.sum(ours > largest)
-            relation = (
-                f"higher than {with_mean} in {above_mean} of {ours.size} trainings, "
-                f"than {with_max} in {above_max} of {ours.size}"
-            )
-            lines.append(f"F1 {ours.mean():.3f}, {relation}")
+            above = f"higher than {with_mean} in {np.sum(ours > mean)} of {n} trainings"
+            lines.append(f"F1 {ours.mean():.3f}, {above}, than {with_max} in {np.sum(ours > largest)} of {n}")
         else:
             between = (ours > np.minimum(mean, largest)) & (ours < np.maximum(mean, largest))
-            relation = f"between {with_mean} and {with_max} in {between.sum()} of {ours.size}"
+            relation = f"between {with_mean} and {with_max} in {between.sum()} of {n}"
             lines.append(f"{measure} {ours.mean():.3f}, {relation}")
     lines.append("Alpha, on average for the shorter and for the longer half of the sounds:")
     for name, trend in trends.items():
@@ -187,7 +158,7 @@ def _train(
     sounds: Path, out: Path, seeds: int, changes: Mapping[str, str], at_once: int, on_progress: OnProgress
 ) -> tuple[dict[str, Path], list[Entry]]:
     """Train and evaluate all operators: the folder of a model of each, and the evaluations of all seeds."""
-    systems = {name: {**pool, **changes} for name, pool in SYSTEMS.items()}
+    systems = {name: {"pool": pool, **changes} for name, pool in SYSTEMS.items()}
     grid = Grid("demo", {"": str(sounds)}, systems, recipe="quick", seeds=tuple(range(seeds)))
     if not run_grid(grid, out, cache=out / "features", at_once=at_once, on_progress=on_progress):
         raise KeyboardInterrupt("run the same command again to continue")

@@ -34,19 +34,10 @@ class Output(NamedTuple):
 class Detector(nn.Module):
     """A network with an output layer, and a pooling operator.
 
-    Parameters
-    ----------
-    classes
-        Names, in the order of the last axis.
-    features
-        The features that it was trained on. It does not compute them.
-    network
-        As `earmark.networks` describes it. If its `forward` has no parameter `mask`, only the pool ignores padding.
-    pool
-        An operator for as many classes.
+    Names of classes are in the order of the last axis. The features are those that it was trained on; it does not
+    compute them. The network is as `earmark.networks` describes it; if its `forward` has no parameter `mask`, only the
+    pool ignores padding.
 
-    Examples
-    --------
     >>> from earmark.networks import create_network
     >>> from earmark.pooling import create_pool
     >>> detector = Detector(["dog", "cat"], FeatureConfig(), create_network("cnn", 128), create_pool("rap", 2))
@@ -80,11 +71,6 @@ class Detector(nn.Module):
     def reduction(self) -> int:
         """Feature frames per output frame."""
         return int(self.network.reduction)  # type: ignore[arg-type]
-
-    @property
-    def hop(self) -> float:
-        """Seconds between output frames."""
-        return self.features.hop * self.reduction
 
     @property
     def alpha(self) -> list[float] | None:

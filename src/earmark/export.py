@@ -62,18 +62,9 @@ def export_onnx(
 ) -> float:
     """Write a detector as an ONNX file, and check that both give the same probabilities.
 
-    Parameters
-    ----------
-    path
-        Must end in `.onnx`. An existing file is replaced only on success.
-    window, fingerprint
-        See `earmark.inference.scorer.Scorer`. The default fingerprint is the file's digest.
-    about
-        Further metadata as JSON values, usually `network`, `pool` and `provenance`.
-
-    Returns
-    -------
-    The largest difference between onnxruntime's and PyTorch's probabilities, at most `TOLERANCE`
+    An existing file is replaced only on success. `window` and `fingerprint`, by default the file's digest, are those of
+    an `earmark.inference.scorer.Scorer`. `about` has further metadata as JSON values, usually `network`, `pool` and
+    `provenance`. Returns the largest difference between onnxruntime's and PyTorch's probabilities, at most `TOLERANCE`.
     """
     path = Path(path)
     if path.suffix != ".onnx":

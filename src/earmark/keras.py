@@ -73,14 +73,9 @@ class _Pool1D(keras.Layer):  # type: ignore[misc]  # a subclass of Any, see the 
         raise NotImplementedError
 
     def call(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Pool `x` along `axis`, leaving out what `mask` marks False.
+        """Pool `x` (batch, time, ..., classes) along `axis`, leaving out what `mask` (batch, time) marks False.
 
-        Parameters
-        ----------
-        x : (batch, time, ..., classes)
-            Frame probabilities p, or other values to pool.
-        mask : (batch, time), optional
-            True for a real frame, False for padding. By default the mask that is attached to `x`.
+        The default is the mask that is attached to `x`.
         """
         ops = keras.ops
         if mask is not None:
@@ -109,9 +104,8 @@ class _Pool1D(keras.Layer):  # type: ignore[misc]  # a subclass of Any, see the 
 
     def compute_output_shape(self, input_shape: Shape) -> tuple[int | None, ...]:
         """The shape of the input without the pooled axis."""
-        shape = list(input_shape)
-        del shape[_resolve(self.axis, input_shape)]
-        return tuple(shape)
+        axis = _resolve(self.axis, input_shape)
+        return (*input_shape[:axis], *input_shape[axis + 1 :])
 
     def compute_output_spec(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Called by Keras while a model is built, which is when a mask that does not fit is refused."""

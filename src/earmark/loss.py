@@ -19,12 +19,7 @@ SUPERVISION = ("weak", "strong", "mixed")
 
 
 def bag_loss(P: Tensor, targets: Tensor) -> Tensor:
-    """Binary cross-entropy of bags, Eq. (4).
-
-    Parameters
-    ----------
-    P : (bags, classes), in (0, 1)
-    targets : (bags, classes)
+    """Binary cross-entropy of bags, Eq. (4), from P (bags, classes) in (0, 1) and targets (bags, classes).
 
     >>> bag_loss(torch.tensor([[0.5, 0.9]]), torch.tensor([[1.0, torch.nan]]))
     tensor(0.6931)
@@ -36,13 +31,7 @@ def bag_loss(P: Tensor, targets: Tensor) -> Tensor:
 
 
 def frame_loss(logits: Tensor, targets: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Binary cross-entropy of frames: the paper's strong supervision.
-
-    Parameters
-    ----------
-    logits, targets : (bags, frames', classes)
-    mask : (bags, frames')
-    """
+    """Binary cross-entropy of frames (bags, frames', classes): the paper's strong supervision."""
     known, t = _known("logits", logits, targets)
     if mask is not None:
         known = known & mask[..., None]

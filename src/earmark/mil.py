@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from earmark.errors import ArgumentError, DataError, MissingExtraError
 from earmark.pooling import POOLS, create_pool
@@ -54,11 +55,9 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Keyword options of that operator, such as `{"penalty": 1e-2}` for "rap".
     hidden
         Widths of the hidden layers; () makes the instance classifier a logistic regression.
-    learning_rate
-        Of Adam.
-    pool_learning_rate
-        Step of Adam for alpha, or whatever else the operator learns per class. It is larger because alpha has to change
-        by several units in a few hundred steps.
+    learning_rate, pool_learning_rate
+        Of Adam; the second is for alpha, or whatever else the operator learns per class. It is larger because alpha has
+        to change by several units in a few hundred steps.
     weight_decay
         L2 penalty on weight matrices. Not on biases, nor on alpha, which the operator "rap" penalises.
     dropout
@@ -72,8 +71,6 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     classes_ : (n_classes,)
         The labels, sorted; after training on a matrix, its column numbers.
-    n_features_in_
-        Features of an instance.
     network_
         The trained network; `network_.pool` is the pooling operator with what it has learned.
 
@@ -197,9 +194,10 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         for _ in range(self.epochs):
             for batch in torch.split(torch.randperm(len(data)), int(self.batch_size)):
                 P, _ = network([data[i] for i in batch])
-                loss = _cross_entropy(P, targets[batch]) + network.pool.penalty()
+                # scaled to [1e-6, 1 - 1e-6], P has a finite logarithm and, unlike when clamped, always a gradient
+                loss = nn.functional.binary_cross_entropy(1e-6 + (1 - 2e-6) * P, targets[batch])
                 optimizer.zero_grad()
-                loss.backward()  # type: ignore[no-untyped-call]
+                (loss + network.pool.penalty()).backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
                 network.pool.project()
         return network.eval()
@@ -274,21 +272,11 @@ class _BagNetwork(nn.Module):
         """P (bags, outputs), and p (instances of all bags, outputs). Only what the pool sees is padded."""
         embedding = self.embed(torch.cat(list(bags)))
         p = torch.sigmoid(self.classify(embedding))
-        sizes = torch.tensor([len(bag) for bag in bags])
-        mask = torch.arange(int(sizes.max())) < sizes[:, None]
-        return self.pool(_pad(p, mask), mask, embedding=_pad(embedding, mask)), p
-
-
-def _pad(x: Tensor, mask: Tensor) -> Tensor:
-    """Instances of all bags (instances, dim) to (bags, frames, dim), zero where mask (bags, frames) is False."""
-    padded = x.new_zeros(*mask.shape, x.shape[1])
-    padded[mask] = x
-    return padded
-
-
-def _cross_entropy(P: Tensor, target: Tensor) -> Tensor:
-    # scaled to [1e-6, 1 - 1e-6], P has a finite logarithm and, unlike when clamped, always a gradient
-    return nn.functional.binary_cross_entropy(1e-6 + (1 - 2e-6) * P, target)
+        sizes = [len(bag) for bag in bags]
+        mask = torch.arange(max(sizes)) < torch.tensor(sizes)[:, None]
+        padded = pad_sequence(list(torch.split(p, sizes)), batch_first=True)
+        padded_embedding = pad_sequence(list(torch.split(embedding, sizes)), batch_first=True)
+        return self.pool(padded, mask, embedding=padded_embedding), p
 
 
 def _check_bags(bags: Iterable[ArrayLike], n_features: int | None = None) -> list[Array]:

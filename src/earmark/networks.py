@@ -106,13 +106,8 @@ class CNN(Network):
     In evaluation mode, the real frames of a padded bag do not depend on the padding. In training mode, batch statistics
     include the padding, which should therefore look like silence.
 
-    Parameters
-    ----------
-    width
-        Factor on the number of filters.
-    norm_momentum
-        Weight of the newest batch in the running statistics of batch normalisation; 0.01 is what Keras calls 0.99.
-        Short runs need a larger value.
+    `width` is a factor on the number of filters. `norm_momentum` is the weight of the newest batch in the running
+    statistics of batch normalisation; 0.01 is what Keras calls 0.99, and short runs need a larger value.
     """
 
     def __init__(
@@ -137,9 +132,7 @@ class CNN(Network):
 
     @property
     def context(self) -> int:
-        """Input frames on either side that an output frame depends on beyond its span.
-
-        Each of a block's two convolutions adds one frame at the block's resolution: 1, 2, 4 or 8 input frames.
+        """Each of a block's two convolutions adds one frame at the block's resolution: 1, 2, 4 or 8 input frames.
 
         >>> CNN(reduction=16).context, CNN(reduction=4).context, CNN(reduction=1).context
         (30, 22, 8)

@@ -59,9 +59,6 @@ class Registry(Generic[T]):
     def __iter__(self) -> Iterator[Entry[T]]:
         return iter(self._entries.values())
 
-    def __len__(self) -> int:
-        return len(self._entries)
-
     def check_options(self, name: str, options: Iterable[str]) -> None:
         """Refuse an unknown name, or an option that the class does not take, with the nearest known one."""
         known = self[name].options()

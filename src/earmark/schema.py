@@ -88,14 +88,9 @@ def record(cls: type[T]) -> type[T]:
 
 
 def parse(kind: type[T], value: object, *, where: str | Path = "", error: type[EarmarkError] = DataError) -> T:
-    """Check plain data, as read from TOML or JSON, and convert them to a type.
+    """Check plain data, as read from TOML or JSON, and convert them to a record or any type that pydantic knows.
 
-    Parameters
-    ----------
-    kind
-        A record, or any type that pydantic knows: `dict[str, float]`.
-    where
-        The file, and perhaps the line, that the value comes from; the message begins with it.
+    The message of an error begins with `where`: the file, and perhaps the line, that the value comes from.
 
     >>> parse(dict[str, int], {"clips": 3})
     {'clips': 3}
@@ -104,15 +99,13 @@ def parse(kind: type[T], value: object, *, where: str | Path = "", error: type[E
     earmark.errors.DataError: state.json: clips: expected a whole number, got '3'
     """
     with _as_error(kind, str(where), error):
-        return cast(T, _adapter(kind).validate_python(value))
+        return cast(T, _adapter(kind).validate_python(value))  # type: ignore[arg-type]  # a type is hashable
 
 
-def _make_adapter(kind: Any) -> TypeAdapter[Any]:
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
     has_config = is_pydantic_dataclass(kind) or hasattr(kind, "__pydantic_config__")
     return TypeAdapter(kind) if has_config else TypeAdapter(kind, config=_CONFIG)
-
-
-_adapter: Callable[[Any], TypeAdapter[Any]] = cache(_make_adapter)
 
 
 def _plain(value: object) -> object:

@@ -129,13 +129,10 @@ class Settings:
         return {**asdict(self), "augment": augment}
 
     def changed(self, changes: Mapping[str, object]) -> Settings:
-        """A copy with other values for some settings.
+        """A copy with other values for some settings, given by name.
 
-        Parameters
-        ----------
-        changes
-            By name. A text is read as TOML, where quotes around words may be left out; other values are taken as they
-            are. Another pool starts with its default options; another network keeps those that it shares.
+        A text is read as TOML, where quotes around words may be left out; other values are taken as they are. Another
+        pool starts with its default options; another network keeps those that it shares.
         """
         sections = self.to_dict()
         values = {key: _value(value) for key, value in changes.items()}

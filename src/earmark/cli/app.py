@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import signal
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,7 +20,7 @@ from rich.table import Table
 from typer.core import TyperGroup
 
 from earmark import __version__
-from earmark.errors import EarmarkError
+from earmark.errors import ArgumentError, EarmarkError
 from earmark.interrupt import exit_code, raising_signals
 
 
@@ -45,6 +46,9 @@ app = typer.Typer(
 (_UsageError,) = typer.BadParameter.__bases__  # typer does not export it
 _READERS = tuple(Path(__file__).parents[1] / package for package in ("formats", "datasets"))
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
+Changes = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of the recipe; repeatable.")
+]
 
 
 def main() -> None:
@@ -68,6 +72,19 @@ def main() -> None:
     except OSError as error:  # a full disk, a folder that may not be written to
         _print_error(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def parse_seconds(option: str, text: str, names: Mapping[str, float | None]) -> float | None:
+    """The value of an option that is a number of seconds, or a name for one."""
+    if text in names:
+        return names[text]
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not seconds > 0:
+        raise ArgumentError(f"{option}: expected {', '.join(names)} or a number of seconds, got {text!r}")
+    return seconds
 
 
 def is_first_process() -> bool:

@@ -14,10 +14,7 @@ from earmark.files import json_text
 
 @app.command()
 def compare(
-    runs: Annotated[
-        list[Path],
-        typer.Argument(metavar="RUN...", help="Evaluated runs, or folders of evaluate --out.", show_default=False),
-    ],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Evaluated runs, or folders of evaluate --out.")],
     out: Annotated[Path | None, typer.Option(help="Folder for comparison.json and tables.")] = None,
     level: Annotated[float, typer.Option(help="Confidence of intervals and tests.")] = 0.95,
     as_json: Json = False,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from earmark.cli.app import Json, app, make_console
+from earmark.cli.app import Changes, Json, app, make_console
 from earmark.cli.display import live_display
 from earmark.cli.train import parse_changes
 from earmark.files import json_text
@@ -29,9 +29,7 @@ def demo(
     out: Annotated[Path, typer.Option(help="Output folder; created if necessary.")] = Path("demo"),
     clips: Annotated[int, typer.Option(min=20, help="Soundscapes to synthesise.")] = 240,
     seeds: Annotated[int, typer.Option(min=1, help="Trainings of each operator.")] = 3,
-    change: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; repeatable.")
-    ] = None,
+    change: Changes = None,
     as_json: Json = False,
 ) -> None:
     """Show the whole job on synthesised soundscapes: train five operators, evaluate, detect. Minutes on two cores.
@@ -50,8 +48,7 @@ def demo(
         f"each is trained with {counted(seeds, 'seed')}.\n"
     )
     with live_display(quiet=as_json) as display:
-        changes = parse_changes(change or [])
-        result = run(out, clips=clips, seeds=seeds, changes=changes, on_progress=display)
+        result = run(out, clips=clips, seeds=seeds, changes=parse_changes(change), on_progress=display)
     if as_json:
         print(json_text(_as_dict(result)))
         return
@@ -73,7 +70,7 @@ def _as_dict(result: DemoResult) -> dict[str, object]:
         "seeds": {name: dict(values) for name, values in result.scores.items()},
         "alpha": {name: dict(values) for name, values in result.alpha.items()},
         "trends": {name: trend._asdict() for name, trend in result.trends.items()},
-        "best": result.best,
+        "best": result.comparison.best,
         "recording": {"f1": result.recording_f1, "found": len(result.events), "there": len(result.reference)},
         "pages": {name: str(path) for name, path in result.pages.items()},
     }
@@ -107,16 +104,16 @@ def _alpha_table(result: DemoResult) -> Table:
 
 
 def _print_events(console: Console, result: DemoResult) -> None:
-    console.print(f"\nEvents in a recording of two minutes, detected with {result.best}", style="bold")
+    console.print(f"\nEvents in a recording of two minutes, detected with {result.comparison.best}", style="bold")
     console.print(
         f"{len(result.events)} events detected, {len(result.reference)} in the reference; "
         f"F1 of segments {result.recording_f1:.3f}."
     )
     columns = [Column("onset"), Column("offset"), Column("label", is_text=True), Column("confidence")]
-    rows = []
-    for row in result.events[:_EVENTS]:
-        texts = (f"{row.onset:.2f}", f"{row.offset:.2f}", row.label, f"{row.confidence:.2f}")
-        rows.append([Cell(text) for text in texts])
+    rows = [
+        [Cell(f"{e.onset:.2f}"), Cell(f"{e.offset:.2f}"), Cell(e.label), Cell(f"{e.confidence:.2f}")]
+        for e in result.events[:_EVENTS]
+    ]
     console.print(Table(columns, rows).to_rich())
     if len(result.events) > _EVENTS:
         rest = len(result.events) - _EVENTS

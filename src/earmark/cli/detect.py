@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from earmark.cli.app import Json, app
+from earmark.cli.app import Json, app, parse_seconds
 from earmark.cli.display import live_display
 from earmark.errors import ArgumentError, DataError
 from earmark.files import json_text
@@ -30,12 +30,8 @@ _HORIZONS = {"minute": 60.0, "hour": 3600.0, "recording": math.inf}
 
 @app.command()
 def detect(
-    model: Annotated[
-        Path, typer.Argument(metavar="MODEL", help="A model file, run folder or ONNX file.", show_default=False)
-    ],
-    audio: Annotated[
-        list[Path], typer.Argument(metavar="AUDIO|FOLDER ...", help="Recordings and folders.", show_default=False)
-    ],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model file, run folder or ONNX file.")],
+    audio: Annotated[list[Path], typer.Argument(metavar="AUDIO|FOLDER ...", help="Recordings and folders.")],
     out: Annotated[
         Path | None, typer.Option(help="Folder of the job, new or to be continued; without, events are printed.")
     ] = None,
@@ -62,7 +58,6 @@ def detect(
         typer.Option(
             metavar="STRETCH",
             help="Also draw a stretch of a recording, FILE@ONSET-OFFSET, or the busiest minutes: busiest.",
-            show_default=False,
         ),
     ] = None,
     report: Annotated[bool, typer.Option("--report", help="Also write a page about the job: report.html.")] = False,
@@ -98,13 +93,8 @@ def detect(
     if thresholds is not None and threshold is not None:
         raise ArgumentError("--threshold and --thresholds do not go together; give one of them")
     formats = [name.strip() for name in (format or "tsv").split(",") if name.strip()]
-    horizon = None if presence is None else _horizon(presence)
-    changes: dict[str, Any] = {
-        "threshold": threshold,
-        "median": median,
-        "min_duration": min_duration,
-        "min_gap": min_gap,
-    }
+    horizon = None if presence is None else parse_seconds("--presence", presence, _HORIZONS)
+    decoding = {"threshold": threshold, "median": median, "min_duration": min_duration, "min_gap": min_gap}
     if figure and out is not None:
         from earmark.reporting.stretches import check_stretches
 
@@ -114,8 +104,8 @@ def detect(
 
     detector = load(model)
     decoder = Decoder() if thresholds is None else load_decoder(thresholds, detector.classes)
-    changed: dict[str, Any] = {name: value for name, value in changes.items() if value is not None}
-    decoder = replace(decoder, **changed)
+    changes: dict[str, Any] = {name: value for name, value in decoding.items() if value is not None}
+    decoder = replace(decoder, **changes)
     if live:
         detect_live(detector, str(audio[0]), decoder, out=out, formats=formats, as_json=as_json, **for_live)
         return
@@ -164,16 +154,6 @@ def _write_views(out: Path, detector: SoundDetector, figures: list[str], report:
         with writing_views(out, [out / "report.html"]):
             written.append(write_job_report(out, figures=list(written)))
     return written
-
-
-def _horizon(text: str) -> float:
-    try:
-        seconds = _HORIZONS.get(text) or float(text)
-    except ValueError:
-        seconds = math.nan
-    if not seconds > 0:
-        raise ArgumentError(f"--presence: expected minute, hour, recording or a number of seconds, got {text!r}")
-    return seconds
 
 
 def _print_events(

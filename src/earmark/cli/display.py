@@ -125,11 +125,8 @@ def _state(progress: Progress) -> str:
     >>> _state(Progress("training", 0.5, 8, "epochs", "loss 0.1"))
     '0.50/8 epochs, loss 0.1'
     """
-    amount = ""
-    if progress.total is not None:
-        amount = f"{_number(progress.done)}/{_number(progress.total)} {progress.unit}"
-    elif progress.done:
-        amount = f"{_number(progress.done)} {progress.unit}"
+    total = "" if progress.total is None else f"/{_number(progress.total)}"
+    amount = f"{_number(progress.done)}{total} {progress.unit}" if progress.done or total else ""
     return ", ".join(filter(None, (amount, progress.detail)))
 
 

@@ -20,17 +20,13 @@ _REFERENCE_HELP = (
 @app.command()
 def evaluate(
     model: Annotated[
-        Path,
-        typer.Argument(
-            metavar="RUN|MODEL|EVENTS", help="A run folder, a model file, or a file of events.", show_default=False
-        ),
+        Path, typer.Argument(metavar="RUN|MODEL|EVENTS", help="A run folder, a model file, or a file of events.")
     ],
     data: Annotated[
         str,
         typer.Argument(
             metavar="DATA",
             help="As for train: a folder, a table, or NAME:PATH. For EVENTS, a file of labels is enough.",
-            show_default=False,
         ),
     ],
     split: Annotated[str, typer.Option(help="Which clips to evaluate on.")] = "test",

@@ -13,10 +13,8 @@ from earmark.files import json_text
 
 @app.command()
 def export(
-    model: Annotated[
-        Path, typer.Argument(metavar="RUN|MODEL", help="A run folder or a model file.", show_default=False)
-    ],
-    out: Annotated[Path, typer.Option(help="The file to write, NAME.onnx.", show_default=False)],
+    model: Annotated[Path, typer.Argument(metavar="RUN|MODEL", help="A run folder or a model file.")],
+    out: Annotated[Path, typer.Option(help="The file to write, NAME.onnx.")],
     as_json: Json = False,
 ) -> None:
     """Write a model as an ONNX file: sound in, probabilities out, with or without PyTorch.

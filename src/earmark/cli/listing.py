@@ -61,7 +61,7 @@ _FAMILIES = {"pools": _pools, "datasets": _datasets, "formats": _formats, "recip
 
 @app.command("list")
 def list_(
-    what: Annotated[str, typer.Argument(metavar="|".join(_FAMILIES), help="What to list.", show_default=False)],
+    what: Annotated[str, typer.Argument(metavar="|".join(_FAMILIES), help="What to list.")],
     as_json: Json = False,
 ) -> None:
     """List pooling operators, data sets, label formats or recipes.

@@ -15,10 +15,9 @@ from earmark.files import json_text
 @app.command()
 def report(
     runs: Annotated[
-        list[Path],
-        typer.Argument(metavar="RUN ...", help="Run folders, or others that evaluate wrote to.", show_default=False),
+        list[Path], typer.Argument(metavar="RUN ...", help="Run folders, or others that evaluate wrote to.")
     ],
-    out: Annotated[Path, typer.Option(help="The HTML file; tables go beside it.", show_default=False)],
+    out: Annotated[Path, typer.Option(help="The HTML file; tables go beside it.")],
     data: Annotated[
         str | None, typer.Option(help="Where the clips are, if not where they were when the runs were judged.")
     ] = None,

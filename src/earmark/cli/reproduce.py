@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from earmark.cli.app import Json, app, make_console
+from earmark.cli.app import Changes, Json, app, make_console
 from earmark.cli.display import live_display
 from earmark.cli.train import parse_changes
 from earmark.errors import ArgumentError, TrainingError
@@ -27,10 +27,9 @@ def reproduce(
         typer.Argument(
             metavar="urban-sed|dcase2017|medleydb|GRID.toml",
             help="One of the paper's experiments, or a grid of your own.",
-            show_default=False,
         ),
     ],
-    out: Annotated[Path, typer.Option(help="Folder for runs, tables, figures and the report.", show_default=False)],
+    out: Annotated[Path, typer.Option(help="Folder for runs, tables, figures and the report.")],
     data: Annotated[
         Path | None, typer.Option(help="The data set's folder; a grid of your own may name its data itself.")
     ] = None,
@@ -40,9 +39,7 @@ def reproduce(
     ] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="How many seeds.")] = None,
     folds: Annotated[int | None, typer.Option(min=1, help="How many of the splits, where there are several.")] = None,
-    change: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a knob of all systems; repeatable.")
-    ] = None,
+    change: Changes = None,
     at_once: Annotated[int, typer.Option(min=1, help="Runs that share the machine.")] = 1,
     cache: Annotated[Path | None, typer.Option(help="Folder for features, as for train.")] = None,
     only_report: Annotated[
@@ -61,8 +58,7 @@ def reproduce(
     from earmark.experiment import gather, load_grid
 
     systems = None if pools is None else [name.strip() for name in pools.split(",")]
-    changes = parse_changes(change or [])
-    chosen = load_grid(grid).selected(systems=systems, seeds=seeds, folds=folds, changes=changes)
+    chosen = load_grid(grid).selected(systems=systems, seeds=seeds, folds=folds, changes=parse_changes(change))
     failure = None
     if not only_report:
         chosen = _with_data(chosen, data)

@@ -7,13 +7,12 @@ from typing import Annotated
 
 import typer
 
-from earmark.cli.app import Json, app
+from earmark.cli.app import Json, app, parse_seconds
 from earmark.cli.display import live_display
-from earmark.errors import ArgumentError
 from earmark.files import json_text
 from earmark.text import counted
 
-_LENGTHS = {"once": None, "hour": 3600.0, "day": 86400.0}
+_LENGTHS = {"once": None, "hour": 3600.0, "day": 86400.0}  # None: every clip once
 
 
 @app.command()
@@ -23,10 +22,9 @@ def synth(
         typer.Argument(
             metavar="RECIPE|EVENTS",
             help="A recipe (urban-sed, durations, a TOML file), a table of events (events.csv.gz) or Scaper's JAMS.",
-            show_default=False,
         ),
     ],
-    out: Annotated[Path, typer.Argument(help="Folder for sound, annotations and labels.tsv.", show_default=False)],
+    out: Annotated[Path, typer.Argument(help="Folder for sound, annotations and labels.tsv.")],
     soundbank: Annotated[
         Path | None, typer.Option(help="Folder of sounds, LABEL/*.wav or foldN/LABEL/*.wav; the embedded one if none.")
     ] = None,
@@ -38,7 +36,6 @@ def synth(
         typer.Option(
             metavar="once|hour|day|SECONDS",
             help="Also a recording of each split: its clips end to end, once, or again and again for so long.",
-            show_default=False,
         ),
     ] = None,
     as_json: Json = False,
@@ -50,7 +47,7 @@ def synth(
     from earmark.synthesis import join as join_clips
     from earmark.synthesis import synthesise
 
-    length = None if join is None else _length(join)
+    length = None if join is None else parse_seconds("--join", join, _LENGTHS)
     try:
         with live_display(quiet=as_json) as display:
             done = synthesise(source, out, bank=soundbank, clips=clips, seed=seed, workers=workers, on_progress=display)
@@ -67,13 +64,3 @@ def synth(
     print(done)
     for recording in recordings:
         print(f"Recording: {recording.path}, {counted(recording.events, 'event')} in {recording.duration:.0f} s")
-
-
-def _length(join: str) -> float | None:
-    """Seconds of a recording; None for every clip once."""
-    if join in _LENGTHS:
-        return _LENGTHS[join]
-    try:
-        return float(join)
-    except ValueError:
-        raise ArgumentError(f"--join: expected {', '.join(_LENGTHS)} or a number of seconds, got {join!r}") from None

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from earmark.cli.app import Json, app, is_first_process
+from earmark.cli.app import Changes, Json, app, is_first_process
 from earmark.cli.display import live_display
 from earmark.errors import ArgumentError
 from earmark.files import json_text
@@ -25,18 +25,15 @@ def train(
             metavar="DATA",
             help="A folder of recordings with labels, a label table beside them, or NAME:PATH of a known data set "
             "(earmark list datasets), with options NAME,OPTION=VALUE:PATH.",
-            show_default=False,
         ),
     ],
-    out: Annotated[Path, typer.Option(help="The run folder.", show_default=False)],
+    out: Annotated[Path, typer.Option(help="The run folder.")],
     pool: Annotated[str | None, typer.Option(help="Pooling operator (earmark list pools), or strong.")] = None,
     recipe: Annotated[
         str | None,
         typer.Option(help="A recipe (earmark list recipes) or a TOML file; paper, or what a resumed run has."),
     ] = None,
-    change: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of the recipe; repeatable.")
-    ] = None,
+    change: Changes = None,
     resume: Annotated[bool, typer.Option(help="Resume an interrupted run; start one if there is none.")] = False,
     cache: Annotated[
         Path | None,
@@ -61,7 +58,7 @@ def train(
                 out,
                 recipe=recipe,
                 pool=pool,
-                settings=parse_changes(change or []),
+                settings=parse_changes(change),
                 resume=resume,
                 compute=api.Compute(devices, nodes, cache),
                 provenance={"command": command},
@@ -84,10 +81,10 @@ def train(
         raise typer.Exit(exit_code())
 
 
-def parse_changes(texts: list[str]) -> dict[str, str]:
+def parse_changes(texts: list[str] | None) -> dict[str, str]:
     """Settings by name from the texts of `--set`."""
     changes = {}
-    for text in texts:
+    for text in texts or []:
         key, equals, value = text.partition("=")
         if not equals:
             raise ArgumentError(f"--set: expected KEY=VALUE, such as epochs=20, got {text!r}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from earmark.cli.app import Json, app
+from earmark.cli.app import Changes, Json, app
 from earmark.cli.display import live_display
 from earmark.cli.train import parse_changes
 from earmark.errors import ArgumentError
@@ -27,16 +27,13 @@ def tune(
         typer.Argument(
             metavar="DATA",
             help="As for train; validation clips must have labels with times. Test clips are not opened.",
-            show_default=False,
         ),
     ],
-    out: Annotated[Path, typer.Option(help="Folder for the search and the best model.", show_default=False)],
+    out: Annotated[Path, typer.Option(help="Folder for the search and the best model.")],
     pool: Annotated[str | None, typer.Option(help="Pooling operator; that of the recipe if not given.")] = None,
     trials: Annotated[int, typer.Option(help="How many to train, those of earlier calls included.")] = 10,
     recipe: Annotated[str, typer.Option(help="A recipe (earmark list recipes) or a TOML file.")] = "paper",
-    change: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of the recipe; repeatable.")
-    ] = None,
+    change: Changes = None,
     search: Annotated[
         str, typer.Option(help="What to search for: penalty (lambda), reduction (time resolution), threshold.")
     ] = "penalty",
@@ -52,7 +49,7 @@ def tune(
     from earmark.settings import load_recipe, pool_changes
 
     wanted = [name.strip() for name in search.split(",") if name.strip()]
-    changes = {**pool_changes(pool), **parse_changes(change or [])}
+    changes = {**pool_changes(pool), **parse_changes(change)}
     for name in wanted:
         if given := [key for key in changes if key.rpartition(".")[2] == name]:
             raise ArgumentError(f"--set {given[0]} and a search for {name} do not go together; give one of them")
@@ -101,14 +98,9 @@ def _files(result: Tuned, out: Path) -> dict[str, str]:
 def _next_steps(result: Tuned, data: str, out: Path, files: dict[str, str]) -> list[str]:
     """Commands that use the result, and the files."""
     assert result.best is not None
-    threshold = result.best.values.get("threshold")
-    evaluate = [
-        "earmark",
-        "evaluate",
-        str(out),
-        data,
-        *([] if threshold is None else ["--threshold", f"{threshold:g}"]),
-    ]
+    evaluate = ["earmark", "evaluate", str(out), data]
+    if "threshold" in result.best.values:
+        evaluate += ["--threshold", f"{result.best.values['threshold']:g}"]
     lines = [
         f"Train again with it: {shlex.join(['earmark', 'train', data, '--out', 'RUN', '--recipe', files['config']])}",
         f"Evaluate it on clips that had no part in the choice: {shlex.join(evaluate)}",

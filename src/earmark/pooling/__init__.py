@@ -9,7 +9,7 @@ True where a frame is real. Every operator is a PyTorch module, built by `create
     pool.project()                      after each step of the optimiser
     s = pool.stream()                   an endless recording, exactly: s.update(chunk), s.value(), s.merge(other)
 
-Files, each importing only those before it: `bounds`, `stream`, `kernels`, `autopool` (Eq. (8), fast), `base` (the
+Files, each importing only those before it: `bounds`, `kernels`, `autopool` (Eq. (8), fast), `stream`, `base` (the
 checked entry point and the registry), `paper`, `means`, `votes`, `structured`.
 """
 

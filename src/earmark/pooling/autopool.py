@@ -37,18 +37,19 @@ def has_kernels(p: Tensor) -> bool:
     return p.is_cuda and p.dtype == torch.float32 and not is_transformed(p) and kernels.available()
 
 
+def hide_padding(x: Tensor, mask: Tensor | None, value: float = 0.0) -> Tensor:
+    """x (bags, frames, ...) with a value in padded frames; a selection, not a product, since NaN * 0 is NaN."""
+    return x if mask is None else torch.where(mask.unsqueeze(-1), x, value)
+
+
 def autopool(p: Tensor, alpha: Tensor, mask: Tensor | None) -> Tensor:
-    """P_alpha, Eq. (8).
+    """P_alpha (bags, classes), Eq. (8).
 
     Parameters
     ----------
     p : (bags, frames, classes), in [0, 1], also where padded unless p `has_kernels`
     alpha : (classes,), or (bags, classes)
     mask : (bags, frames), bool
-
-    Returns
-    -------
-    P : (bags, classes)
     """
     if has_kernels(p) and (mask is not None or p.numel() >= LARGE_ELEMENTS):
         return _Fused.apply(p, alpha, mask)  # type: ignore[no-any-return, no-untyped-call]
@@ -58,9 +59,7 @@ def autopool(p: Tensor, alpha: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def _formula(p: Tensor, alpha: Tensor, mask: Tensor | None) -> Tensor:
-    scores = (alpha if alpha.ndim == 1 else alpha.unsqueeze(1)) * p
-    if mask is not None:
-        scores = scores.masked_fill(~mask.unsqueeze(-1), -torch.inf)
+    scores = hide_padding(alpha.unsqueeze(-2) * p, mask, -torch.inf)
     return (torch.softmax(scores, dim=1) * p).sum(1)
 
 
@@ -68,9 +67,7 @@ def _twice_differentiable(saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tens
     """The gradients again, as a graph that can be differentiated once more."""
     p, alpha, mask = saved
     wanted = [x for x in (p, alpha) if x.requires_grad]
-    clean = (
-        p if mask is None else torch.where(mask.unsqueeze(-1), p, 0.0)
-    )  # the kernels take any padding, this does not
+    clean = hide_padding(p, mask)  # the kernels take any padding, this does not
     grads = iter(torch.autograd.grad(_formula(clean, alpha, mask), wanted, grad, create_graph=True))
     return *(next(grads) if x.requires_grad else None for x in (p, alpha)), None
 
@@ -78,7 +75,7 @@ def _twice_differentiable(saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tens
 class _Blocks(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, p: Tensor, alpha: Tensor, mask: Tensor | None) -> Tensor:
-        a = alpha if alpha.ndim == 1 else alpha.unsqueeze(1)
+        a = alpha.unsqueeze(-2)
         reference = _reference(p, alpha, mask)
         mass, moment = torch.zeros_like(reference), torch.zeros_like(reference)
         for rows in _blocks(p):
@@ -99,7 +96,7 @@ class _Blocks(torch.autograd.Function):
         p, alpha, mask, reference, mass, offset = ctx.saved_tensors
         if torch.is_grad_enabled():
             return _twice_differentiable((p, alpha, mask), grad)
-        a = alpha if alpha.ndim == 1 else alpha.unsqueeze(1)
+        a = alpha.unsqueeze(-2)
         grad_p, grad_alpha = torch.empty_like(p), torch.zeros_like(grad)
         share = grad.unsqueeze(1) / mass
         for rows in _blocks(p):
@@ -120,8 +117,7 @@ class _Blocks(torch.autograd.Function):
 def _reference(p: Tensor, alpha: Tensor, mask: Tensor | None) -> Tensor:
     """(bags, 1, classes): the p of the real frame with the greatest weight."""
     if bool((alpha < 0).any()):
-        a = alpha if alpha.ndim == 1 else alpha.unsqueeze(1)
-        return torch.where(a < 0, -_maximum(p, mask, -1), _maximum(p, mask, 1))
+        return torch.where(alpha.unsqueeze(-2) < 0, -_maximum(p, mask, -1), _maximum(p, mask, 1))
     return _maximum(p, mask, 1)
 
 
@@ -131,8 +127,7 @@ def _maximum(p: Tensor, mask: Tensor | None, sign: int) -> Tensor:
         return p.amax(1, keepdim=True) if sign > 0 else -p.amin(1, keepdim=True)
     peak = p.new_full((p.shape[0], 1, p.shape[2]), -1.0)
     for rows in _blocks(p):
-        real = mask[:, rows].unsqueeze(-1)
-        peak = torch.maximum(peak, torch.where(real, sign * p[:, rows], -1.0).amax(1, keepdim=True))
+        peak = torch.maximum(peak, hide_padding(sign * p[:, rows], mask[:, rows], -1.0).amax(1, keepdim=True))
     return peak
 
 

@@ -6,9 +6,9 @@ An operator implements only its maths. It subclasses
 - `WeightedPool` (P is a weighted mean of p) and implements `_weights(p, mask, embedding)`, or
 - `ScoredPool` (the weights are a soft-max over frames) and implements `_scores(p, mask, embedding)`,
 
-and, if needed, `penalty`, `project` and `_summary` (the state of a stream). When these are called, shapes have been
-checked, p is at least float32 and padded frames hold 0 in p and in the embedding, so that padding has no influence,
-even if it holds NaN.
+and, if needed, `penalty`, `project`, and for streams `_summary` and `_conclude`. When these are called, shapes have
+been checked, p is at least float32 and padded frames hold 0 in p and in the embedding, so that padding has no
+influence, even if it holds NaN.
 """
 
 from __future__ import annotations
@@ -22,19 +22,13 @@ import torch
 from torch import Tensor, nn
 
 from earmark.errors import ArgumentError, DataError
-from earmark.pooling.autopool import is_transformed
-from earmark.pooling.stream import LogSums, Stream, Summary
+from earmark.pooling.autopool import hide_padding, is_transformed
+from earmark.pooling.stream import State, Stream, Summary
 from earmark.registry import Registry
 
 
 class Pool(nn.Module, ABC):
-    """A pooling operator: from the probabilities of a bag's frames to one probability for the bag.
-
-    Parameters
-    ----------
-    n_classes
-        Number of classes; learned parameters are one per class.
-    """
+    """A pooling operator: from the probabilities of a bag's frames to one probability for the bag, for each class."""
 
     name: ClassVar[str]
     is_mean: ClassVar[bool] = True
@@ -78,11 +72,9 @@ class Pool(nn.Module, ABC):
         return P if P.dtype == p.dtype else P.to(p.dtype)
 
     def weights(self, p: Tensor, mask: Tensor | None = None, *, embedding: Tensor | None = None) -> Tensor:
-        """Responsibilities, as in Fig. 1: w >= 0, sum 1 over the real frames, 0 on padding; P is the sum of w p.
+        """Responsibilities, as in Fig. 1: w (bags, frames, classes) >= 0, sum 1 over the real frames, 0 on padding.
 
-        Returns
-        -------
-        w : (bags, frames, classes)
+        P is the sum of w p.
         """
         x, mask, embedding = self._admit(p, mask, embedding)
         return self._weights(x, mask, embedding).to(p.dtype)
@@ -121,7 +113,11 @@ class Pool(nn.Module, ABC):
         raise ArgumentError(f"pool {self.name!r} has no weights: {self.why_no_weights}")
 
     def _summary(self) -> Summary:
-        """The state that a stream keeps of past frames."""
+        """What a stream keeps of past frames."""
+        return Summary()
+
+    def _conclude(self, state: State) -> Tensor:
+        """(bags, classes) from the state of a stream."""
         raise NotImplementedError
 
     def _admit(
@@ -186,24 +182,20 @@ class WeightedPool(Pool):
 
 
 class ScoredPool(WeightedPool):
-    """A weighted mean whose weights are a soft-max of scores over the frames: w_t = exp(s_t) / sum over z of
-    exp(s_z)."""
+    """A weighted mean whose weights are a soft-max of scores over the frames: w_t = exp(s_t) / sum of exp(s_z)."""
 
     @abstractmethod
     def _scores(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
         """(bags, frames, classes), any real numbers."""
 
     def _weights(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
-        scores = self._scores(p, mask, embedding)
-        if mask is not None:
-            scores = scores.masked_fill(~mask.unsqueeze(-1), -torch.inf)
-        return torch.softmax(scores, dim=1)
+        return torch.softmax(hide_padding(self._scores(p, mask, embedding), mask, -torch.inf), dim=1)
 
     def _summary(self) -> Summary:
-        return LogSums(self._scores, self._conclude)
+        return Summary(scores=self._scores)
 
-    def _conclude(self, peak: Tensor, mass: Tensor, moment: Tensor, count: Tensor) -> Tensor:
-        return moment / mass
+    def _conclude(self, state: State) -> Tensor:
+        return state["moment"] / state["mass"]
 
 
 POOLS: Registry[Pool] = Registry("pool")
@@ -223,17 +215,8 @@ def create_pool(name: str, n_classes: int, **options: object) -> Pool:
     return POOLS.create(name, n_classes, **options)
 
 
-def hide_padding(x: Tensor, mask: Tensor) -> Tensor:
-    """x with 0 in padded frames; where, not a product, since NaN * 0 is NaN."""
-    return torch.where(mask.unsqueeze(-1), x, 0.0)
-
-
 def floored(p: Tensor) -> Tensor:
-    """p, but at least FLOOR, for operators with a logarithm.
-
-    The gradient passes as if there were no floor: values change by less than float32 resolves, and every gradient at
-    p = 0 is finite.
-    """
+    """p, but at least FLOOR, for operators with a logarithm; the gradient is finite, and passes as if without floor."""
     return p + (p.clamp_min(FLOOR) - p).detach()
 
 

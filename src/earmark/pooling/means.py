@@ -14,9 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from earmark.errors import ArgumentError
+from earmark.pooling.autopool import hide_padding
 from earmark.pooling.base import FLOOR, POOLS, Pool, ScoredPool, WeightedPool, count, floored, per_class
 from earmark.pooling.paper import MaxPool, MeanPool, mean_weights
-from earmark.pooling.stream import Largest, LogSums, State, Summary, Sums, Together
+from earmark.pooling.stream import State, Summary
 
 
 @POOLS.register("linear", "linear soft-max: weighted by p itself")
@@ -45,12 +46,7 @@ class PowerPool(ScoredPool):
     (IJCNN 2021).
 
     Limits: n = 0 the mean, 1 `linear`, n -> inf the maximum. `project()` keeps n >= 0. For n < 1 the slope at p = 0 is
-    infinite; here it is that at p = 1e-7.
-
-    Parameters
-    ----------
-    exponent
-        Start value of n, one or one per class.
+    infinite; here it is that at p = 1e-7. `exponent` is the start value of n, one or one per class.
 
     >>> PowerPool(n_classes=1, exponent=2.0)(torch.tensor([[[0.2], [0.8]]])).item()
     0.7647...
@@ -69,7 +65,7 @@ class PowerPool(ScoredPool):
 
 
 class _SharpPool(Pool):
-    """Shared by the two quasi-arithmetic means: one number per class, fixed or learned."""
+    """Shared by the two quasi-arithmetic means, of some f(p): one number r per class, fixed or learned."""
 
     why_no_weights = (
         "it is a mean, but its weights depend on more than the frames' share: P is not linear in any of them"
@@ -84,6 +80,22 @@ class _SharpPool(Pool):
         else:
             self.register_buffer("sharpness", value)
 
+    def _f(self, p: Tensor) -> Tensor:
+        return p
+
+    def _scores(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
+        return self.sharpness * self._f(p)
+
+    def _summary(self) -> Summary:
+        return Summary(f=self._f, scores=self._scores)
+
+    def _conclude(self, state: State) -> Tensor:
+        # (1/r) ln((1/m) sum of exp(r f(p))): in float64 the quotient has digits to spare. At r = 0, the mean of f(p).
+        is_zero = self.sharpness.abs() < 1e-9
+        r = torch.where(is_zero, 1.0, self.sharpness)
+        log_mean = state["peak"] + (state["mass"] / state["count"]).log()
+        return torch.where(is_zero, state["total"] / state["count"], log_mean / r)
+
 
 def log_mean_exp(x: Tensor, r: Tensor, mask: Tensor | None) -> Tensor:
     """(1/r) ln((1/m) sum of exp(r x_t)), for x within a range of 1; its limit, the mean, at r = 0.
@@ -93,10 +105,7 @@ def log_mean_exp(x: Tensor, r: Tensor, mask: Tensor | None) -> Tensor:
     m = x.new_full((1, 1), x.shape[1]) if mask is None else mask.sum(1, keepdim=True).to(x.dtype)
     near = r.abs() < torch.finfo(x.dtype).eps ** 0.2
     far = torch.where(near, 1.0, r)
-    scores = far * x
-    if mask is not None:
-        scores = scores.masked_fill(~mask.unsqueeze(-1), -torch.inf)
-    exact = (torch.logsumexp(scores, dim=1) - m.log()) / far
+    exact = (torch.logsumexp(hide_padding(far * x, mask, -torch.inf), dim=1) - m.log()) / far
     w = mean_weights(x, mask)
     mean = (w * x).sum(1)
     d = x - mean.unsqueeze(1)
@@ -116,12 +125,7 @@ class LogMeanExpPool(_SharpPool):
     Limits: r -> 0 the mean, +inf the maximum, -inf the minimum. Softer than `auto` at the same sharpness: with k of m
     frames at 1, P is about 1 - ln(m/k)/r.
 
-    Parameters
-    ----------
-    sharpness
-        r, one or one per class.
-    learned
-        Whether r is trained.
+    r is the `sharpness`, one or one per class, and trained if `learned`.
 
     >>> LogMeanExpPool(n_classes=1)(torch.tensor([[[0.0], [1.0]]]))
     tensor([[0.8627]])
@@ -135,19 +139,6 @@ class LogMeanExpPool(_SharpPool):
     def _reduce(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
         return log_mean_exp(p, self.sharpness.to(p.dtype), mask)
 
-    def _summary(self) -> Summary:
-        return LogSums(self._scores, self._conclude)
-
-    def _scores(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
-        return self.sharpness * p
-
-    def _conclude(self, peak: Tensor, mass: Tensor, moment: Tensor, count: Tensor) -> Tensor:
-        # In float64 the quotient has digits to spare; at r = 0 itself, mass is the count and moment / mass the mean.
-        r = self.sharpness
-        return torch.where(
-            r.abs() < 1e-9, moment / mass, (peak + (mass / count).log()) / torch.where(r.abs() < 1e-9, 1.0, r)
-        )
-
 
 @POOLS.register("gm", "generalised (power) mean, exponent fixed or learned")
 class GeneralizedMeanPool(_SharpPool):
@@ -159,12 +150,7 @@ class GeneralizedMeanPool(_SharpPool):
     Limits: r = 1 the mean, 0 the geometric mean, +inf the maximum, -inf the minimum. For r <= 0 one frame at 0 pulls P
     to about 0.
 
-    Parameters
-    ----------
-    exponent
-        r, one or one per class.
-    learned
-        Whether r is trained.
+    r is the `exponent`, one or one per class, and trained if `learned`.
 
     >>> GeneralizedMeanPool(n_classes=1, exponent=2.0)(torch.tensor([[[0.6], [0.8]]]))
     tensor([[0.7071]])
@@ -177,23 +163,13 @@ class GeneralizedMeanPool(_SharpPool):
 
     def _reduce(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
         scale = -math.log(FLOOR)  # brings ln p into [-1, 0]
-        return torch.exp(scale * log_mean_exp(floored(p).log() / scale, scale * self.sharpness.to(p.dtype), mask))
+        return torch.exp(scale * log_mean_exp(self._f(p) / scale, scale * self.sharpness.to(p.dtype), mask))
 
-    def _summary(self) -> Summary:
-        return Together(LogSums(self._scores, self._conclude), Sums(self._log, torch.div), self._conclude_both)
-
-    def _log(self, p: Tensor) -> Tensor:
+    def _f(self, p: Tensor) -> Tensor:
         return floored(p).log()
 
-    def _scores(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
-        return self.sharpness * floored(p).log()
-
-    def _conclude(self, peak: Tensor, mass: Tensor, moment: Tensor, count: Tensor) -> Tensor:
-        r = torch.where(self.sharpness.abs() < 1e-9, 1.0, self.sharpness)
-        return torch.exp((peak + (mass / count).log()) / r)
-
-    def _conclude_both(self, sums: State, logs: State) -> Tensor:
-        return torch.where(self.sharpness.abs() < 1e-9, (logs[0] / logs[1]).exp(), self._conclude(*sums))
+    def _conclude(self, state: State) -> Tensor:
+        return super()._conclude(state).exp()
 
 
 class _RankedPool(WeightedPool):
@@ -205,14 +181,14 @@ class _RankedPool(WeightedPool):
         raise NotImplementedError
 
     def _weights(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
-        keys = p if mask is None else p.masked_fill(~mask.unsqueeze(-1), -torch.inf)
         m = p.new_full((p.shape[0], 1), p.shape[1]) if mask is None else mask.sum(1, keepdim=True).to(p.dtype)
         w = self._rank_weights(torch.arange(p.shape[1], device=p.device), m)
-        order = keys.detach().argsort(dim=1, descending=True, stable=True)
+        order = hide_padding(p.detach(), mask, -torch.inf).argsort(dim=1, descending=True, stable=True)
         return torch.zeros_like(p).scatter(1, order, w.to(p.dtype).unsqueeze(-1).expand_as(p))
 
-    def _conclude(self, top: Tensor, count: Tensor) -> Tensor:
-        w = self._rank_weights(torch.arange(top.shape[1], device=top.device), count)
+    def _conclude(self, state: State) -> Tensor:
+        top = state["top"]
+        w = self._rank_weights(torch.arange(top.shape[1], device=top.device), state["count"])
         return (w.unsqueeze(-1) * torch.where(torch.isfinite(top), top, 0.0)).sum(1)
 
 
@@ -225,13 +201,8 @@ class TopKPool(_RankedPool):
 
     Limits: k = 1 the maximum; k >= m, or share = 1, the mean.
 
-    Parameters
-    ----------
-    k
-        Number of frames; a shorter bag uses all it has. Default 3.
-    share
-        Instead of k: the share of each bag's real frames, in (0, 1], rounded up. Cannot be streamed: what must be kept
-        grows with the recording.
+    k is 3 by default; a shorter bag uses all it has. Instead, `share` is that of each bag's real frames, in (0, 1],
+    rounded up; it cannot be streamed, since what must be kept grows with the recording.
 
     >>> TopKPool(n_classes=1, k=2)(torch.tensor([[[0.1], [0.9], [0.5]]]))
     tensor([[0.7000]])
@@ -255,7 +226,7 @@ class TopKPool(_RankedPool):
         return (ranks < k).to(m.dtype) / k
 
     def _summary(self) -> Summary:
-        return Largest(self.k, self._conclude)
+        return Summary(k=self.k)
 
 
 @POOLS.register("rank", "weights fall by a constant factor per rank")
@@ -266,12 +237,7 @@ class RankPool(_RankedPool):
     the weight.
 
     Limits: d = 0 the maximum, 1 the mean. A stream keeps as many of the largest frames as have all but 1e-9 of the
-    weight.
-
-    Parameters
-    ----------
-    decay
-        d, in [0, 1].
+    weight. d is the `decay`, in [0, 1].
 
     >>> RankPool(n_classes=1, decay=0.5)(torch.tensor([[[0.3], [0.9], [0.6]]])).item()
     0.7285...
@@ -301,8 +267,11 @@ class RankPool(_RankedPool):
 
     def _summary(self) -> Summary:
         if self.decay == 1:
-            return Sums(torch.clone, torch.div)
-        return Largest(1 if self.decay == 0 else math.ceil(math.log(1e-9) / math.log(self.decay)), self._conclude)
+            return Summary()
+        return Summary(k=1 if self.decay == 0 else math.ceil(math.log(1e-9) / math.log(self.decay)))
+
+    def _conclude(self, state: State) -> Tensor:
+        return state["total"] / state["count"] if self.decay == 1 else super()._conclude(state)
 
 
 @POOLS.register("mean-max", "between the mean and the maximum, fixed or learned")
@@ -312,14 +281,8 @@ class MeanMaxPool(WeightedPool):
     Lee, Gallagher and Tu, "Generalizing pooling functions in convolutional neural networks: mixed, gated, and tree"
     (AISTATS 2016).
 
-    Limits: a = 0 the mean, 1 the maximum.
-
-    Parameters
-    ----------
-    mix
-        a in [0, 1], one or one per class.
-    learned
-        Whether a is trained; `project()` keeps it in [0, 1].
+    Limits: a = 0 the mean, 1 the maximum. a is `mix`, one or one per class, and trained if `learned`; `project()` keeps
+    it in [0, 1].
 
     >>> MeanMaxPool(n_classes=1)(torch.tensor([[[0.0], [1.0]]]))
     tensor([[0.7500]])
@@ -349,7 +312,7 @@ class MeanMaxPool(WeightedPool):
         return torch.lerp(self._mean._weights(p, mask, None), self._max._weights(p, mask, None), self.mix.to(p.dtype))
 
     def _summary(self) -> Summary:
-        return Together(Sums(torch.clone, torch.div), Largest(1, torch.sub), self._conclude)
+        return Summary(k=1)
 
-    def _conclude(self, sums: State, top: State) -> Tensor:
-        return torch.lerp(sums[0] / sums[1], top[0][:, 0], self.mix)
+    def _conclude(self, state: State) -> Tensor:
+        return torch.lerp(state["total"] / state["count"], state["top"][:, 0], self.mix)

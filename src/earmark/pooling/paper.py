@@ -12,16 +12,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from numbers import Real
 
 import torch
 from torch import Tensor, nn
 
 from earmark.errors import ArgumentError
-from earmark.pooling.autopool import autopool, has_kernels, is_transformed
-from earmark.pooling.base import POOLS, ScoredPool, WeightedPool, count, hide_padding, per_class
-from earmark.pooling.stream import Largest, LogSums, State, Summary, Sums, Together
+from earmark.pooling.autopool import autopool, has_kernels, hide_padding, is_transformed
+from earmark.pooling.base import POOLS, ScoredPool, WeightedPool, count, per_class
+from earmark.pooling.stream import State, Summary
 
 MOST_FRAMES_KEPT = 1 << 20
 
@@ -52,16 +51,14 @@ class MaxPool(WeightedPool):
         return p.amax(1)  # padding holds 0, which is never above the maximum
 
     def _weights(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
-        ties = (p == p.amax(1, keepdim=True)).to(p.dtype)
-        if mask is not None:
-            ties = hide_padding(ties, mask)
+        ties = hide_padding((p == p.amax(1, keepdim=True)).to(p.dtype), mask)
         return ties / ties.sum(1, keepdim=True)
 
     def _summary(self) -> Summary:
-        return Largest(1, self._conclude)
+        return Summary(k=1)
 
-    def _conclude(self, top: Tensor, count: Tensor) -> Tensor:
-        return top[:, 0]
+    def _conclude(self, state: State) -> Tensor:
+        return state["top"][:, 0]
 
 
 @POOLS.register("min", "the smallest frame decides: positive only if every frame is")
@@ -77,27 +74,18 @@ class MinPool(WeightedPool):
     """
 
     def _reduce(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
-        return self._padded_high(p, mask).amin(1)
+        return hide_padding(p, mask, torch.inf).amin(1)
 
     def _weights(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
-        high = self._padded_high(p, mask)
+        high = hide_padding(p, mask, torch.inf)
         ties = (high == high.amin(1, keepdim=True)).to(p.dtype)
         return ties / ties.sum(1, keepdim=True)
 
     def _summary(self) -> Summary:
-        return _Smallest(1, self._conclude)
+        return Summary(f=torch.neg, k=1)
 
-    def _conclude(self, top: Tensor, count: Tensor) -> Tensor:
-        return -top[:, 0]
-
-    @staticmethod
-    def _padded_high(p: Tensor, mask: Tensor | None) -> Tensor:
-        return p if mask is None else p.masked_fill(~mask.unsqueeze(-1), torch.inf)
-
-
-class _Smallest(Largest):
-    def digest(self, p: Tensor, mask: Tensor, embedding: Tensor | None) -> State:
-        return super().digest(-p, mask, embedding)
+    def _conclude(self, state: State) -> Tensor:
+        return -state["top"][:, 0]
 
 
 @POOLS.register("mean", "every frame counts the same")
@@ -119,8 +107,8 @@ class MeanPool(WeightedPool):
     def _weights(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
         return mean_weights(p, mask)
 
-    def _summary(self) -> Summary:
-        return Sums(torch.clone, torch.div)
+    def _conclude(self, state: State) -> Tensor:
+        return state["total"] / state["count"]
 
 
 class _AlphaPool(ScoredPool):
@@ -134,8 +122,7 @@ class _AlphaPool(ScoredPool):
         return autopool(p, self._alpha(p, mask), mask)
 
     def _scores(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
-        alpha = self._alpha(p, mask)
-        return (alpha if alpha.ndim == 1 else alpha.unsqueeze(1)) * (p if mask is None else hide_padding(p, mask))
+        return self._alpha(p, mask).unsqueeze(-2) * hide_padding(p, mask)
 
     def _hide(self, p: Tensor, mask: Tensor, harmless: bool) -> Tensor:
         return p if harmless or has_kernels(p) else hide_padding(p, mask)
@@ -168,13 +155,8 @@ class AutoPool(_AlphaPool):
     Limits: alpha = 0 the mean, 1 soft-max, +inf the maximum, -inf the minimum. Nothing keeps alpha from growing until
     the operator is the maximum and fits the weak labels alone; `cap` and `rap` do.
 
-    Parameters
-    ----------
-    alpha
-        Start value, one or one per class. The paper starts at 1 and recommends 0 or 1.
+    `alpha` is the start value, one or one per class. The paper starts at 1 and recommends 0 or 1.
 
-    Examples
-    --------
     A padded frame does not count, whatever it holds:
 
     >>> pool = AutoPool(n_classes=1, alpha=2.0)
@@ -239,6 +221,9 @@ class ConstrainedAutoPool(AutoPool):
     ['2.95', '0.41']
     """
 
+    least: Tensor | None
+    longest: Tensor
+
     def __init__(
         self,
         n_classes: int,
@@ -260,8 +245,6 @@ class ConstrainedAutoPool(AutoPool):
             )
         self.log_odds = math.log(phi) - math.log1p(-phi)
         self.phi, self.bag_size = phi, bag_size
-        self.least: Tensor | None
-        self.longest: Tensor
         least = None
         if min_duration is not None and frame_rate is not None:
             seconds = per_class("min_duration", min_duration, n_classes)
@@ -280,9 +263,8 @@ class ConstrainedAutoPool(AutoPool):
         self.alpha.copy_(torch.where(self.longest > 0, cut, self.alpha))  # no branch: this can be part of a CUDA graph
 
     def extra_repr(self) -> str:
-        bound = (
-            f"phi={self.phi:g}" if self.least is None else f"min_frames={[round(k, 2) for k in self.least.tolist()]}"
-        )
+        frames = None if self.least is None else [round(k, 2) for k in self.least.tolist()]
+        bound = f"phi={self.phi:g}" if frames is None else f"min_frames={frames}"
         return f"{super().extra_repr()}, {bound}, bag_size={self.bag_size}"
 
     def _bounds(self, m: Tensor) -> tuple[Tensor, Tensor]:
@@ -290,9 +272,8 @@ class ConstrainedAutoPool(AutoPool):
         m = m.to(self.alpha.dtype).clamp_min(2)  # ln 1 = 0: one frame is its own mean
         even = torch.log(m - 1)
         if self.least is None:
-            high = (
-                (self.log_odds + even).clamp_min(0).expand(-1, self.n_classes)
-            )  # phi < 1/m cannot be had: the mean is nearest
+            # phi < 1/m cannot be had: the mean is nearest
+            high = (self.log_odds + even).clamp_min(0).expand(-1, self.n_classes)
             return -high, high
         k = torch.minimum(self.least.to(m.dtype).clamp_min(1), m - 1)
         return -even.expand(-1, self.n_classes), torch.log(m / k - 1)
@@ -309,10 +290,7 @@ class ConstrainedAutoPool(AutoPool):
     def _summary(self) -> Summary:
         # The bound of a recording follows its length, which a stream learns last. But from some length on the bound no
         # longer bites; up to there, all frames are kept, and pooled in the end with the alpha of the true length.
-        kept = self._unbound_length()
-        return Together(
-            LogSums(self._free_scores, self._conclude), Largest(kept, torch.sub), partial(self._conclude_bounded, kept)
-        )
+        return Summary(scores=self._free_scores, k=self._unbound_length())
 
     def _unbound_length(self) -> int:
         """Frames from which on the stored alpha is within its bounds."""
@@ -331,14 +309,13 @@ class ConstrainedAutoPool(AutoPool):
     def _free_scores(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
         return self.alpha.to(p.dtype) * p
 
-    def _conclude_bounded(self, kept: int, free: State, few: State) -> Tensor:
-        _, mass, moment, count = free
-        top, _ = few
+    def _conclude(self, state: State) -> Tensor:
+        top, count = state["top"], state["count"]
         real = torch.isfinite(top)
         low, high = self._bounds(count)
         scores = (torch.clamp(self.alpha, low, high).unsqueeze(1) * top).masked_fill(~real, -torch.inf)
         bounded = (torch.softmax(scores, 1) * torch.where(real, top, 0.0)).sum(1)
-        return torch.where(count <= kept, bounded, moment / mass)
+        return torch.where(count <= top.shape[1], bounded, super()._conclude(state))
 
 
 @POOLS.register("rap", "auto with a penalty lambda ||alpha||^2")
@@ -348,14 +325,7 @@ class RegularizedAutoPool(AutoPool):
     The penalty pulls towards the mean; `penalty()` gives it to the loss.
 
     Limits: lambda -> 0 is `auto`, lambda -> inf is `mean`. The paper tries 1e-2, 1e-3 and 1e-4, and advises choosing on
-    strongly labelled validation data.
-
-    Parameters
-    ----------
-    penalty
-        lambda >= 0.
-    alpha
-        Start value, one or one per class.
+    strongly labelled validation data. `penalty` is lambda, `alpha` the start value, one or one per class.
 
     >>> pool = RegularizedAutoPool(n_classes=3, penalty=0.01, alpha=[1.0, 2.0, 3.0])
     >>> print(f"{pool.penalty():.2f}")

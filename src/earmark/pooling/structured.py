@@ -50,10 +50,7 @@ class AttentionPool(_EmbeddingPool):
     Limits: u = 0 is the mean. P can be any convex combination of the frames, so a high P need not mean that any
     interpretable share of the bag is active.
 
-    Parameters
-    ----------
-    embedding_dim
-        Width of the embedding h_t. None: the frame's probabilities of all classes are its embedding.
+    h_t is an embedding of width `embedding_dim`; None for the frame's probabilities of all classes.
     """
 
     def __init__(self, n_classes: int, *, embedding_dim: int | None = None) -> None:
@@ -73,14 +70,8 @@ class GatedAttentionPool(_EmbeddingPool):
     Ilse, Tomczak and Welling, "Attention-based deep multiple instance learning" (ICML 2018); here at decision level,
     with one u per class.
 
-    Limits: u = 0 is the mean; otherwise those of `attention`.
-
-    Parameters
-    ----------
-    embedding_dim
-        Width of the embedding h_t. None: the frame's probabilities of all classes are its embedding.
-    hidden
-        Width of V and U.
+    Limits: u = 0 is the mean; otherwise those of `attention`, and so is `embedding_dim`. `hidden` is the width of V and
+    U.
     """
 
     def __init__(self, n_classes: int, *, embedding_dim: int | None = None, hidden: int = 64) -> None:
@@ -107,12 +98,9 @@ class HierarchicalPool(WeightedPool):
 
     Limits: a segment of one frame, or as long as the bag, gives the plain operator.
 
-    Parameters
-    ----------
-    base
-        The operator of every stage, by name; it must be a weighted mean of the frames' probabilities alone.
-    sizes
-        Frames per segment; then, for each further stage, segments per segment. The last stage pools what remains.
+    `base` is the operator of every stage, by name; it must be a weighted mean of the frames' probabilities alone.
+    `sizes` are the frames per segment and then, for each further stage, the segments per segment. The last stage pools
+    what remains.
 
     >>> HierarchicalPool(n_classes=1, base="max", sizes=[2])(torch.tensor([[[0.2], [0.4], [0.6], [0.8]]]))
     tensor([[0.8000]])
@@ -131,8 +119,7 @@ class HierarchicalPool(WeightedPool):
         if not issubclass(cls, WeightedPool) or cls.uses_embedding or cls.is_ordered:
             raise ArgumentError(f"base: expected a weighted mean of the frames' probabilities alone, got {base!r}")
         self.sizes, self.base = tuple(count("sizes", n) for n in sizes), base
-        stages = [POOLS.create(base, n_classes) for _ in range(len(sizes) + 1)]
-        self.stages = nn.ModuleList(stages)
+        self.stages = nn.ModuleList(POOLS.create(base, n_classes) for _ in range(len(sizes) + 1))
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, base={self.base!r}, sizes={self.sizes}"

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from earmark.errors import ArgumentError
+from earmark.pooling.autopool import hide_padding
 from earmark.pooling.base import FLOOR, POOLS, Pool, floored, per_class
 from earmark.pooling.paper import mean_weights
-from earmark.pooling.stream import LogSums, Summary, Sums
+from earmark.pooling.stream import State, Summary
 
 NOT_A_MEAN = "it is not a weighted mean of its frames"
 
@@ -42,14 +43,14 @@ class NoisyOrPool(Pool):
         return -torch.expm1(self._log_none(p).sum(1))  # padding holds 0: ln 1 = 0
 
     def _summary(self) -> Summary:
-        return Sums(self._log_none, self._conclude)
+        return Summary(f=self._log_none)
 
     def _log_none(self, p: Tensor) -> Tensor:
         q = 1 - p
         return torch.log1p(-p + (q.clamp_min(FLOOR) - q).detach())
 
-    def _conclude(self, total: Tensor, count: Tensor) -> Tensor:
-        return -torch.expm1(total)
+    def _conclude(self, state: State) -> Tensor:
+        return -torch.expm1(state["total"])
 
 
 @POOLS.register("noisy-and", "the mean through a learned threshold")
@@ -63,14 +64,8 @@ class NoisyAndPool(Pool):
     Not a mean: a soft threshold on the mean at b. A bag of zeros gives 0 and a bag of ones 1; a constant bag in
     between, or a single frame, is bent towards its side of b. P grows with every frame.
 
-    Limits: a -> 0 is the mean, a -> inf the decision mean > b.
-
-    Parameters
-    ----------
-    slope
-        a > 0, fixed.
-    threshold
-        Start value of b, one or one per class; `project()` keeps it in [0, 1].
+    Limits: a -> 0 is the mean, a -> inf the decision mean > b. a is the `slope`, which is fixed; `threshold` is the
+    start value of b, one or one per class, and `project()` keeps it in [0, 1].
 
     >>> print(f"{NoisyAndPool(n_classes=1)(torch.tensor([[[0.6], [0.8]]])).item():.4f}")
     0.8860
@@ -98,11 +93,8 @@ class NoisyAndPool(Pool):
     def _reduce(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
         return self._bend((mean_weights(p, mask) * p).sum(1))
 
-    def _summary(self) -> Summary:
-        return Sums(torch.clone, self._conclude)
-
-    def _conclude(self, total: Tensor, count: Tensor) -> Tensor:
-        return self._bend(total / count)
+    def _conclude(self, state: State) -> Tensor:
+        return self._bend(state["total"] / state["count"])
 
     def _bend(self, mean: Tensor) -> Tensor:
         b = self.threshold.to(mean.dtype)
@@ -127,16 +119,14 @@ class ISRPool(Pool):
     why_no_weights = NOT_A_MEAN
 
     def _reduce(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
-        odds = self._scores(p, mask, embedding)
-        if mask is not None:
-            odds = odds.masked_fill(~mask.unsqueeze(-1), -torch.inf)
-        return torch.sigmoid(torch.logsumexp(odds, dim=1))
+        log_odds = hide_padding(self._scores(p, mask, embedding), mask, -torch.inf)
+        return torch.sigmoid(torch.logsumexp(log_odds, dim=1))
 
     def _summary(self) -> Summary:
-        return LogSums(self._scores, self._conclude)
+        return Summary(scores=self._scores)
 
     def _scores(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
         return floored(p).log() - floored(1 - p).log()
 
-    def _conclude(self, peak: Tensor, mass: Tensor, moment: Tensor, count: Tensor) -> Tensor:
-        return torch.sigmoid(peak + mass.log())
+    def _conclude(self, state: State) -> Tensor:
+        return torch.sigmoid(state["peak"] + state["mass"].log())
