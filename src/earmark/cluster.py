@@ -26,7 +26,7 @@ from contextlib import closing
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -85,9 +85,6 @@ class RayExecutor:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
         """Leave the cluster; stop it if it was started here."""
         if self._is_ours and self._ray.is_initialized():
             self._ray.shutdown()
@@ -131,11 +128,9 @@ class RayExecutor:
                 f"{plain_name(span.path)}: the process or machine reading it was lost {_RETRIES + 1} times; the file "
                 f"may crash them, or they ran out of memory: {_last_line(error)}"
             )
-        if isinstance(result, _Failure):
-            if result.kind == "setup":
-                raise ArgumentError(result.text)
-            return DataError(result.text) if result.kind == "data" else RuntimeError(result.text)
-        return np.array(result)  # a copy, to release Ray's shared memory
+        if isinstance(result, ArgumentError):
+            raise result
+        return result if isinstance(result, Exception) else np.array(result)  # a copy, to release Ray's shared memory
 
 
 class _Model(NamedTuple):
@@ -146,37 +141,31 @@ class _Model(NamedTuple):
     version: str
 
 
-class _Failure(NamedTuple):
-    """A failure in a worker: of the set-up as a whole, of the sound file, or a bug."""
-
-    kind: Literal["setup", "data", "bug"]
-    text: str
-
-
 _scorers: dict[str, Scorer] = {}  # in a worker: the loaded model, by digest
 
 
-def _run_span(data: Any, model: _Model, span: Span, on_gpu: bool) -> Probabilities | _Failure:
-    """Probabilities of a span; runs in a worker."""
+def _run_span(data: Any, model: _Model, span: Span, on_gpu: bool) -> Probabilities | Exception:
+    """Probabilities of a span, or a DataError if its file cannot be read, an ArgumentError if no file can.
+
+    Runs in a worker. Other exceptions become a RuntimeError, since not all can be sent.
+    """
     here = platform.node()
     if version("earmark") != model.version:
-        return _Failure(
-            "setup",
+        return ArgumentError(
             f"machine {here} of the cluster has earmark {version('earmark')}, this one {model.version}; "
-            "install the same version everywhere",
+            "install the same version everywhere"
         )
     try:
         if not span.path.exists():
-            return _Failure(
-                "data",
+            return DataError(
                 f"{plain_name(span.path)}: not found on machine {here} of the cluster; "
-                "sound files must have the same path on every machine",
+                "sound files must have the same path on every machine"
             )
         return score_span(_loaded(data, model, on_gpu), span)
     except EarmarkError as error:
-        return _Failure("data", str(error))
+        return DataError(str(error))
     except Exception as error:
-        return _Failure("bug", f"{type(error).__name__}: {error}")
+        return RuntimeError(f"{type(error).__name__}: {error}")
 
 
 def _loaded(data: Any, model: _Model, on_gpu: bool) -> Scorer:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from contextlib import ExitStack
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,11 +72,11 @@ def detect_live(
         name = table_name(sound.name)
         add = None if folder is None else files.enter_context(growing_table(folder / "events.csv"))
         bound = latency_bound(scorer, decoder, block=block, resampling=sound.delay(scorer.rate))
-        spent = ", ".join(f"{name} {seconds:.2f}" for name, seconds in asdict(bound).items() if seconds)
+        spent = ", ".join(f"{name} {seconds:.2f}" for name, seconds in bound.items() if seconds)
         what = f"{sound.format.rate} Hz, {sound.format.channels} x {sound.format.encoding}"
         print(
             f"earmark: listening to {sound.name} ({what}); "
-            f"events are printed at most {bound.total:.2f} s of sound after they end ({spent})",
+            f"events are printed at most {sum(bound.values()):.2f} s of sound after they end ({spent})",
             file=sys.stderr,
             flush=True,
         )
