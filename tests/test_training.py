@@ -110,7 +110,7 @@ def test_it_learns_and_leaves_a_model_that_knows_itself(bags, fabric, tmp_path):
     info = read_model_info(tmp_path / "model.safetensors")
     assert info["classes"] == ["beep", "rain"]
     assert info["provenance"]["why"] == "test"
-    assert info["provenance"]["epoch"] == result.best_epoch + 1
+    assert info["provenance"]["epoch"] == result.best_epoch
     detector = load_detector(tmp_path / "model.safetensors")
     assert validate(detector, bags[1], settings.training, fabric) == pytest.approx(result.scores, abs=1e-6)
     lines = log_of(tmp_path)

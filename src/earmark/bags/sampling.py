@@ -8,11 +8,11 @@ Targets are 1 (present), 0 (absent) and NaN (unknown). There is a frame target p
 
 from __future__ import annotations
 
-import threading
+from collections import deque
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from queue import Queue
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,7 @@ SLACK = 1.01
 """A clip up to this many times as long as a patch counts as one patch, with the targets of the clip."""
 
 _RESIDENT_SHARE = 0.5  # of the free memory of a GPU that features may take
+_AHEAD = 4  # batches prepared ahead of time
 
 
 @dataclass(frozen=True)
@@ -274,29 +275,12 @@ def _permutation(seed: int, turn: int, size: int) -> npt.NDArray[np.int64]:
 
 
 def _prepared(batches: Iterator[Batch]) -> Iterator[Batch]:
-    queue: Queue[Batch | BaseException | None] = Queue(4)
-    stop = threading.Event()
-
-    def work() -> None:
-        try:
-            for batch in batches:
-                queue.put(batch)
-                if stop.is_set():
-                    return
-            queue.put(None)
-        except BaseException as error:
-            queue.put(error)
-
-    threading.Thread(target=work, daemon=True).start()
-    try:
-        while (item := queue.get()) is not None:
-            if isinstance(item, BaseException):
-                raise item
-            yield item
-    finally:
-        stop.set()
-        while not queue.empty():
-            queue.get_nowait()
+    """The same batches, prepared ahead of time by a thread."""
+    with ThreadPoolExecutor(1) as pool:
+        ahead = deque(pool.submit(next, batches, None) for _ in range(_AHEAD))
+        while (batch := ahead.popleft().result()) is not None:
+            ahead.append(pool.submit(next, batches, None))
+            yield batch
 
 
 def _activity(labels: LabelTable, filenames: Iterable[str], lengths: Iterable[int], hop: float) -> Tensor:

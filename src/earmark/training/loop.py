@@ -12,6 +12,8 @@ kept; `freeze_norm` avoids both.
 
 from __future__ import annotations
 
+import html
+import json
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -38,20 +40,47 @@ from earmark.training.watch import Watch
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
+    from pandas import DataFrame
 
 _LOOK_EVERY = 50  # steps between reading the loss, which on a GPU waits for all steps before
 
 
 @dataclass(frozen=True)
-class Result:
-    """How a run ended."""
+class Run:
+    """A training run. It can be used wherever the path of a run folder is expected."""
 
-    epochs: int
-    best_epoch: int
-    scores: dict[str, float]
-    """Of the best epoch, on the validation clips."""
-    is_finished: bool
-    """False if it was interrupted and can be resumed, even if all epochs are done."""
+    path: Path
+    epochs: int  # that are done
+    best_epoch: int  # whose weights `model.safetensors` holds, counted from 1; 0 if there is none yet
+    scores: dict[str, float]  # of the best epoch, on the validation clips
+    monitor: str  # the score that decides which epoch is best
+    is_finished: bool  # False if training was interrupted and can be resumed, even if all epochs are done
+    notes: tuple[str, ...] = ()  # what the user should know about the data, a line each
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def __str__(self) -> str:
+        if not self.scores:
+            return "No model yet"
+        state = "" if self.is_finished else " (interrupted)"
+        scores = ", ".join(f"{name} {value:.3f}" for name, value in self.scores.items())
+        best = f"Best epoch by {self.monitor}: {self.best_epoch} of {self.epochs}{state}; validation {scores}"
+        return f"{best}\nModel: {self.path / 'model.safetensors'}"
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The attributes as plain values."""
+        return {**vars(self), "path": str(self.path), "notes": list(self.notes)}
+
+    def to_pandas(self) -> DataFrame:
+        """The log of the run: one row per epoch."""
+        import pandas
+
+        lines = (self.path / "log.jsonl").read_text(encoding="utf-8").splitlines()
+        return pandas.json_normalize([json.loads(line) for line in lines])
 
 
 def create_detector(settings: Settings, classes: tuple[str, ...]) -> Detector:
@@ -80,7 +109,7 @@ def train(
     resume: bool = False,
     provenance: dict[str, Any] | None = None,
     on_progress: OnProgress | None = None,
-) -> Result:
+) -> Run:
     """Train a detector on bags, and choose the best epoch on validation bags.
 
     Parameters
@@ -127,7 +156,7 @@ def train(
                     save(out, memory, settings, detector, optimizer, about.get("data"))
                     saved = time.monotonic()
                 if stop:
-                    return Result(memory.epoch, memory.best_epoch, memory.best_scores, is_finished=False)
+                    return _result(out, memory, knobs, is_finished=False)
             scores = validate(detector, validation, knobs, fabric)
             is_best = memory.update_best(scores, knobs.monitor)
             if log and is_best:
@@ -143,7 +172,11 @@ def train(
                 saved = time.monotonic()
         # too late for this run, but the caller may have more to do
         stop = _reduced(float(bool(interruption)), "sum", fabric) > 0
-    return Result(memory.epoch, memory.best_epoch, memory.best_scores, is_finished=not stop)
+    return _result(out, memory, knobs, is_finished=not stop)
+
+
+def _result(out: Path, memory: Memory, knobs: Training, *, is_finished: bool) -> Run:
+    return Run(out, memory.epoch, memory.best_epoch + 1, memory.best_scores, knobs.monitor, is_finished)
 
 
 def _steps(
