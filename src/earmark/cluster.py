@@ -31,8 +31,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from earmark.audio.containers import plain_name
-from earmark.detection.spans import Probabilities, Results, Span, score_span
+from earmark.detection.spans import Results, Span, score_span
 from earmark.errors import ArgumentError, DataError, EarmarkError, MissingExtraError
+from earmark.inference.recordings import Probabilities
 from earmark.parallel import in_flight, worker_count
 
 if TYPE_CHECKING:

@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from earmark.annotations import Label, LabelTable
+from earmark.audio import AnyPath
 from earmark.detection.detector import SoundDetector, load
 from earmark.detection.inputs import check_exists, choose_names, find_missing, find_recordings, reason_of, status_of
 from earmark.detection.ledger import Entry, Ledger
@@ -40,8 +41,6 @@ from earmark.formats import FORMATS
 from earmark.inference.scores import RecordingScores, read_scores, repool, write_scores
 from earmark.progress import OnProgress, Progress, ignore_progress
 from earmark.text import counted
-
-AnyPath = str | os.PathLike[str]
 
 CRASHED = "the process died twice while reading it; retry with --retry"
 _MOST_ATTEMPTS = 2

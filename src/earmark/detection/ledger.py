@@ -85,12 +85,7 @@ _COLUMNS = ", ".join(field.name for field in fields(Entry))
 
 
 class Ledger:
-    """The ledger in a file, created if necessary.
-
-    Parameters
-    ----------
-    read_only
-        For reading the state of a job, also while it runs.
+    """The ledger in a file, created if necessary. With `read_only`, it can be read while the job runs.
 
     Examples
     --------

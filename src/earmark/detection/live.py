@@ -18,16 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-import numpy as np
-import numpy.typing as npt
-
 from earmark.annotations import Label
+from earmark.audio import Samples
 from earmark.errors import DataError
 from earmark.events import Decoder, InterpolationStream
 from earmark.inference.recordings import feature_frames, latency, score_blocks
 from earmark.inference.scorer import Scorer
-
-Samples = npt.NDArray[np.float32]
 
 
 def latency_bound(scorer: Scorer, decoder: Decoder, *, block: float, resampling: float = 0.0) -> dict[str, float]:

@@ -13,20 +13,16 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from earmark import audio
 from earmark.errors import ArgumentError, DataError
-from earmark.inference.recordings import feature_frames, output_frames, score_recording
+from earmark.inference.recordings import Probabilities, feature_frames, output_frames, score_recording
 from earmark.inference.scorer import Scorer
 from earmark.inference.scores import RecordingScores
 from earmark.parallel import parallel_map, worker_count
-
-Probabilities = npt.NDArray[np.float32]
-"""(frames', columns) as `Scorer.score` returns them."""
 
 Results = Generator[tuple["Span", Probabilities | Exception], None, None]
 
@@ -43,8 +39,7 @@ class Span:
     last: int
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(NamedTuple):
     """How a recording is cut."""
 
     spans: tuple[Span, ...]
@@ -82,10 +77,7 @@ def plan(path: Path, scorer: Scorer, *, span: float = SPAN) -> Plan:
 def score_span(scorer: Scorer, span: Span, *, is_stopped: Callable[[], bool] = lambda: False) -> Probabilities:
     """Probabilities of a span: (last - first, columns).
 
-    Parameters
-    ----------
-    is_stopped
-        Polled between blocks; once it is true, the work ends with an error that nobody waits for.
+    `is_stopped` is polled between blocks; once it is true, the work ends with an error that nobody waits for.
     """
     values = np.empty((span.last - span.first, scorer.columns), np.float32)
     at = 0
@@ -100,13 +92,7 @@ def score_span(scorer: Scorer, span: Span, *, is_stopped: Callable[[], bool] = l
 
 
 class LocalExecutor:
-    """Scores spans in threads of this process, which share the model; each thread uses one core.
-
-    Parameters
-    ----------
-    workers
-        Number of threads; one per core by default.
-    """
+    """Scores spans in threads of this process, by default one per core, which share the model."""
 
     def __init__(self, scorer: Scorer, workers: int | None = None) -> None:
         self.scorer = scorer
@@ -136,12 +122,8 @@ def score_files(
     ----------
     on_result
         Called once per file, in any order, with its scores or what is wrong with it.
-    on_start
-        Called before a file is opened for the first time.
-    on_duration
-        Called with the duration of a file.
-    on_scored
-        Called with the seconds of audio in each span that was scored.
+    on_start, on_duration, on_scored
+        Called before a file is opened, with its duration, and with the seconds of audio in each span that was scored.
     span
         Approximate length in seconds of what the executor gets at once.
     """

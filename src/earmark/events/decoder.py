@@ -33,22 +33,9 @@ _SETTINGS = ("threshold", "low", "median", "min_duration", "min_gap")
 class Decoder:
     """How probabilities become events. Every setting is one value, or one per class in the order of `classes`.
 
-    The default is the paper's decision: a frame is positive where p >= 0.5, Eq. (1).
-
-    Parameters
-    ----------
-    threshold
-        An event starts with a frame at or above it, compared in the precision of the probabilities.
-    low
-        An event lasts while frames are at or above it; by default the threshold.
-    median
-        Length of the median filter in seconds, at most an hour: whole frames that fit into half of it, on either side.
-    min_duration
-        Shortest event, in seconds.
-    min_gap
-        Shortest gap between two events, in seconds.
-    tuned_on
-        Data that the thresholds were chosen on; see `earmark.evaluation.thresholds`.
+    The default is the paper's decision: a frame is positive where p >= 0.5, Eq. (1). Thresholds are compared in the
+    precision of the probabilities. The median filter takes the whole frames that fit into half of its length on either
+    side; it is at most an hour long.
 
     Examples
     --------
@@ -62,12 +49,12 @@ class Decoder:
     [('dog', 1.5), ('cat', 2.0)]
     """
 
-    threshold: float | tuple[float, ...] = 0.5
-    low: float | tuple[float, ...] | None = None
-    median: float | tuple[float, ...] = 0.0
-    min_duration: float | tuple[float, ...] = 0.0
-    min_gap: float | tuple[float, ...] = 0.0
-    tuned_on: str | None = None
+    threshold: float | tuple[float, ...] = 0.5  # an event starts with a frame at or above it
+    low: float | tuple[float, ...] | None = None  # and lasts while frames are at or above this; None: the threshold
+    median: float | tuple[float, ...] = 0.0  # length of the median filter, in seconds
+    min_duration: float | tuple[float, ...] = 0.0  # of an event, in seconds
+    min_gap: float | tuple[float, ...] = 0.0  # between two events, in seconds
+    tuned_on: str | None = None  # data that the thresholds were chosen on; see `earmark.evaluation.thresholds`
 
     def __post_init__(self) -> None:
         for name in _SETTINGS:
@@ -88,15 +75,9 @@ class Decoder:
     def decode(
         self, p: npt.ArrayLike, hop: float, classes: Sequence[str], filename: str, duration: float | None = None
     ) -> list[Label]:
-        """Events of a whole clip, by onset, offset and class.
+        """Events of a whole clip, by onset, offset and class: p (frames, classes), in [0, 1], `hop` seconds apart.
 
-        Parameters
-        ----------
-        p : (frames, classes), in [0, 1]
-        hop
-            Seconds between frames.
-        duration
-            Of the clip, in seconds: events are cut there.
+        Events are cut at the `duration` of the clip, in seconds.
         """
         stream = self.stream(hop, classes, filename, duration)
         return _sorted([*stream.update(p), *stream.finish()], stream.classes)

@@ -28,12 +28,13 @@ import numpy as np
 import numpy.typing as npt
 
 from earmark import audio
+from earmark.audio import Samples
 from earmark.errors import ArgumentError
 from earmark.inference.scorer import Scorer
 from earmark.timing import time_to_sample
 
-Samples = npt.NDArray[np.float32]
 Probabilities = npt.NDArray[np.float32]
+"""(frames', columns) as `Scorer.score` returns them."""
 
 
 def feature_frames(scorer: Scorer, samples: int) -> int:
@@ -59,15 +60,10 @@ def score_recording(
     last: int | None = None,
     block: float | None = None,
 ) -> Iterator[Probabilities]:
-    """Probabilities of a file, or of a part of it, in consecutive blocks (frames', classes).
+    """Probabilities of output frames `first` up to, not including, `last` of a file, by default all, in blocks.
 
-    Parameters
-    ----------
-    first, last
-        Output frames from `first` up to, not including, `last`; by default all. They are the same as those of the
-        whole file.
-    block
-        Seconds scored at once, by default `Scorer.block`. It bounds memory and changes no result.
+    They are the same as those of the whole file. `block` is the number of seconds scored at once, by default
+    `Scorer.block`; it bounds memory and changes no result.
     """
     about = audio.info(path)
     total = about.samples_at(scorer.rate)
@@ -123,24 +119,16 @@ class _Cut(NamedTuple):
 
 
 class _Cutter(ABC):
-    """Cuts sound that arrives in blocks into excerpts to score.
+    """Cuts sound that arrives in blocks into excerpts to score."""
 
-    Attributes
-    ----------
-    origin
-        First sample of the recording that is needed.
-    delay
-        Longest delay, in samples, between a sound and the excerpt that keeps its output frame.
-    """
-
-    delay: int
+    delay: int  # the longest, in samples, between a sound and the excerpt that keeps its output frame
 
     def __init__(self, scorer: Scorer, first: int, last: int | None, is_eager: bool) -> None:
         self.scorer = scorer
         self.step = scorer.hop_samples * scorer.reduction  # samples per output frame
         self.done, self.last = first, last
         self.is_eager = is_eager
-        self.origin = 0
+        self.origin = 0  # first sample of the recording that is needed
         self._kept: Samples = np.empty(0, np.float32)  # samples from `origin` on
 
     @property
