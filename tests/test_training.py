@@ -133,7 +133,7 @@ def test_other_supervision(supervision, bags, fabric, tmp_path, folder):
     rows = [row._replace(onset=0.0, offset=2.0) if row.label == "rain" else row for row in data.labels]
     table = LabelTable(rows, filenames=data.labels.filenames, classes=data.classes)
     store = build_store(tmp_path / "store", data.clips, SETTINGS.features)
-    parts = [Bags(store, table, data.split(name).labels.filenames) for name in ("train", "validate")]
+    parts = [Bags(store, table.select(data.split(name).labels.filenames)) for name in ("train", "validate")]
     settings = SETTINGS.changed({"supervision": supervision, "epochs": "10", "steps": "15"})
     result = train(*parts, settings, tmp_path / "run", fabric=fabric)
     assert result.scores["accuracy"] > 0.9

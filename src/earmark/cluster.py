@@ -56,11 +56,9 @@ class RayExecutor:
     ----------
     address
         `ray://host:10001`, or `host:6379` from a machine of the cluster, or `auto` for the cluster that this machine
-        belongs to, or `local` to start Ray on this machine.
+        belongs to, or `local` to start Ray on this machine, with `workers` cores, by default all.
     model
         A model file, a run folder or an exported ONNX file, on this machine.
-    workers
-        Number of cores to use with `local`; all by default.
     """
 
     def __init__(self, address: str, model: str | os.PathLike[str], *, workers: int | None = None) -> None:

@@ -98,14 +98,8 @@ def in_flight(
 ) -> Generator[tuple[Item, Handle], None, None]:
     """Submit items lazily, at most `limit()` at a time; yields (item, handle) of those that are done.
 
-    Parameters
-    ----------
-    submit
-        Starts work on an item and returns a handle.
-    wait
-        Given the handles in flight, returns those that are done; none after a short time-out.
-    cancel
-        Called for handles in flight when the iterator is closed or the work is interrupted.
+    `submit` starts work on an item and returns a handle. `wait` returns those of the handles in flight that are done,
+    none after a short time-out. `cancel` is called for the rest when the iterator is closed or the work interrupted.
     """
     source = iter(items)
     running: dict[Handle, Item] = {}

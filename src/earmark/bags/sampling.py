@@ -62,33 +62,21 @@ class Batch:
 class Bags:
     """Clips with features and labels, ready to be drawn in batches.
 
-    Parameters
-    ----------
-    store
-        Features. Clips that it skipped are left out here too.
-    labels
-        Labels of the clips; files without features are left out.
-    filenames
-        Which clips, by default all that have both features and labels.
-    device
-        Device of the batches. Features are copied to a GPU if they fit into half of its free memory; otherwise a thread
-        reads them from disk ahead of time.
-    resident
-        True or False to override that decision.
+    Clips of the labels without features in the store are left out. Batches are on `device`. Features are copied to a
+    GPU if they fit into half of its free memory; otherwise a thread reads them from disk ahead of time. `resident`
+    overrides that decision.
     """
 
     def __init__(
         self,
         store: FeatureStore,
         labels: LabelTable,
-        filenames: Iterable[str] | None = None,
         *,
         device: torch.device | str = "cpu",
         resident: bool | None = None,
     ) -> None:
-        listed = set(labels.filenames)
-        wanted = labels.filenames if filenames is None else tuple(filenames)  # not the store's order, which is chance
-        self.filenames = tuple(name for name in wanted if name in store and name in listed)
+        wanted = labels.filenames  # not the store's order, which is chance
+        self.filenames = tuple(name for name in wanted if name in store)
         if not self.filenames:
             why = next((f"; {store.skipped[name]}" for name in wanted if name in store.skipped), "")
             raise DataError(f"none of {len(wanted)} clips has both features in {store.path} and labels{why}")
@@ -148,8 +136,6 @@ class Bags:
         balanced
             Whether to draw a class, each equally often, and then a clip that has it. Otherwise clips are drawn in
             shuffled passes over all of them; variants count as clips.
-        with_frames
-            Whether batches have frame targets.
         part
             (k, n): the k-th of n equal shares of every batch, for n processes; `batch_size` is the whole batch.
         """

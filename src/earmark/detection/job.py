@@ -124,10 +124,8 @@ def run_job(
         A detector, or what `load` accepts.
     out
         Folder of the job: a new one, or that of an earlier run with the same model, which is continued.
-    workers
-        Number of threads; one per core by default.
     executor
-        Scores spans instead of threads of this process.
+        Scores spans; by default `workers` threads of this process, one per core.
     """
     options = options or JobOptions()
     detector = model if isinstance(model, SoundDetector) else load(model)

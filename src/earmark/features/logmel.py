@@ -51,12 +51,7 @@ class LogMel(nn.Module):
 
     Differentiable; computes in float32, or in float64 for such samples. Holds no parameters, and nothing in its state
     dict. On a CPU, results do not depend on the other bags of a batch; on a GPU, or compiled or exported, they agree to
-    within rounding.
-
-    Parameters
-    ----------
-    config
-        By default the paper's.
+    within rounding. The default configuration is the paper's.
 
     Examples
     --------
@@ -91,19 +86,11 @@ class LogMel(nn.Module):
         return self
 
     def forward(self, samples: Tensor, *, semitones: Sequence[float] | None = None) -> Tensor:
-        """Features of a batch.
+        """Features of mono samples at the configuration's rate: (bags, samples) to (bags, bands, frames).
 
-        Parameters
-        ----------
-        samples : (bags, samples)
-            Mono, at the configuration's rate.
-        semitones : (shifts,)
-            Also shift the pitch, by each of these: one Fourier transform, read by several sets of filters. See
-            `mel_matrix`. Scaling "clip" then takes the maximum of each shifted version.
-
-        Returns
-        -------
-        (bags, bands, frames), or (bags, shifts, bands, frames) if `semitones` are given
+        With `semitones` (shifts,), the pitch is shifted by each of these: (bags, shifts, bands, frames), from one
+        Fourier transform, read by several sets of filters. See `mel_matrix`. Scaling "clip" then takes the maximum of
+        each shifted version.
         """
         device = samples.device.type
         if torch.is_autocast_enabled(device):  # energies span more than half precision holds

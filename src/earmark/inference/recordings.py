@@ -19,6 +19,7 @@ Sound at the end that does not fill an output frame is ignored.
 from __future__ import annotations
 
 import os
+import sys
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -126,7 +127,7 @@ class _Cutter(ABC):
     def __init__(self, scorer: Scorer, first: int, last: int | None, is_eager: bool) -> None:
         self.scorer = scorer
         self.step = scorer.hop_samples * scorer.reduction  # samples per output frame
-        self.done, self.last = first, last
+        self.done, self.last = first, sys.maxsize if last is None else last
         self.is_eager = is_eager
         self.origin = 0  # first sample of the recording that is needed
         self._kept: Samples = np.empty(0, np.float32)  # samples from `origin` on
@@ -142,8 +143,7 @@ class _Cutter(ABC):
             self._kept = np.concatenate([self._kept, block]) if len(self._kept) else block
             yield from self._available()
         if self.received:
-            frames = output_frames(self.scorer, self.received)
-            yield from self._remaining(frames if self.last is None else min(frames, self.last))
+            yield from self._remaining(min(output_frames(self.scorer, self.received), self.last))
 
     @abstractmethod
     def needed(self, stop: int) -> int:
@@ -198,9 +198,7 @@ class _Blocks(_Cutter):
     def _available(self) -> Iterator[_Cut]:
         s = self.scorer
         frames = (self.received + s.padding - s.n_fft) // s.hop_samples + 1
-        certain = (frames - self.context) // s.reduction
-        if self.last is not None:
-            certain = min(certain, self.last)
+        certain = min((frames - self.context) // s.reduction, self.last)
         while self.done < certain and (self.is_eager or certain - self.done >= self.size):
             yield self._next(certain)
 
@@ -239,9 +237,7 @@ class _Windows(_Cutter):
     def _available(self) -> Iterator[_Cut]:
         certain = (self.received - self.size) // self.step  # the last window cannot start earlier
         while (start := self._start()) < certain:
-            stop = min(start + self.hop, certain) + self.edge
-            if self.last is not None:
-                stop = min(stop, self.last)
+            stop = min(min(start + self.hop, certain) + self.edge, self.last)
             is_whole = start + self.hop <= certain or stop == self.last
             if stop <= self.done or not (self.is_eager or is_whole):
                 break

@@ -59,6 +59,7 @@ class TorchScorer(Scorer):
         if self.device.type != "cpu":
             self.block = _GPU_BLOCK
         self.detector = copy.deepcopy(detector).to(self.device).eval().requires_grad_(False)
+        self._embedding = self.detector.head.in_features if pooled and self.detector.pool.uses_embedding else 0
         network: nn.Module = getattr(self.detector.network, "_orig_mod", self.detector.network)  # of a compiled one
         self.context = getattr(network, "context", None) if c.scaling == "fixed" else None
         self._network = frozen(network).to(self.device)
@@ -82,16 +83,12 @@ class TorchScorer(Scorer):
         with _without_tf32() if self.device.type == "cuda" else nullcontext():
             embedding = self._network(features)
         p = alive_sigmoid(self.detector.head(embedding))
-        return torch.cat([p, embedding], -1) if self._returns_embedding else p
-
-    @property
-    def _returns_embedding(self) -> bool:
-        return self.pooled and self.detector.pool.uses_embedding
+        return torch.cat([p, embedding], -1) if self._embedding else p
 
     @property
     def columns(self) -> int:
         """Width of the last axis of `score`."""
-        return len(self.classes) + (self.detector.head.in_features if self._returns_embedding else 0)
+        return len(self.classes) + self._embedding
 
     @torch.inference_mode()
     def pool(self, values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32] | None:
@@ -100,7 +97,7 @@ class TorchScorer(Scorer):
             return None
         x = torch.from_numpy(values)[None].to(self.device)
         p, embedding = x[..., : len(self.classes)], x[..., len(self.classes) :]
-        P = self.detector.pool(p, embedding=embedding if self._returns_embedding else None)
+        P = self.detector.pool(p, embedding=embedding if self._embedding else None)
         return np.asarray(P[0].float().cpu(), np.float32)
 
     def _streams(self) -> tuple[torch.cuda.Stream, torch.cuda.Stream]:

@@ -114,12 +114,10 @@ def train(
 
     Parameters
     ----------
-    out
-        The run folder.
     fabric
         The device or devices, and the precision.
     resume
-        Whether to resume from `out/last.ckpt`, if there is one.
+        Whether to resume from `last.ckpt` in the run folder `out`, if there is one.
     provenance
         Further entries for the model file's record of its origin; `data` identifies clips and labels.
     on_progress
@@ -182,8 +180,7 @@ def _result(out: Path, memory: Memory, knobs: Training, *, is_finished: bool) ->
 def _steps(
     step: Step, training: Bags, settings: Settings, memory: Memory, fabric: Fabric
 ) -> Iterator[Callable[[], float]]:
-    """Take the remaining steps of an epoch; yields after each a function that returns the sum of losses since its last
-    call."""
+    """Take the remaining steps of an epoch; yields a function that returns the sum of losses since its last call."""
     knobs = settings.training
     batches = training.draw(
         knobs.steps,

@@ -71,8 +71,7 @@ class Memory:
     schedule: Schedule
     epoch: int = 0
     step: int = 0
-    loss: float = 0.0
-    """Sum over the steps of this epoch."""
+    loss: float = 0.0  # sum over the steps of this epoch
     best_epoch: int = -1
     best_scores: dict[str, float] = field(default_factory=dict)
 

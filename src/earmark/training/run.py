@@ -86,14 +86,8 @@ def run(
 ) -> Run:
     """Train on the clips of split `train`, and choose the best epoch on those of `validate`.
 
-    Parameters
-    ----------
-    cache
-        Folder for features, shared by runs on the same data.
-    on_note
-        Called with each note about the data before training starts.
-
-    See `earmark.training.train` for the rest.
+    `cache` is a folder for features, shared by runs on the same data. `on_note` is called with each note about the data
+    before training starts. See `earmark.training.train` for the rest.
     """
     training, validation, notes = split_for_training(data)
     notes = [*_summary(data, training, validation), *notes, *check_labels(data)]

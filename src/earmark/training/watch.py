@@ -15,13 +15,10 @@ _REPORT_EVERY = 1.0  # seconds
 class TrainingProgress(Progress):
     """Progress of a run, in epochs."""
 
-    epoch: int
-    """The current one, counted from 1."""
+    epoch: int  # the current one, counted from 1
     step: int
-    loss: float
-    """Mean over the epoch so far; NaN before it is first computed."""
-    score: float
-    """Of the last validation; NaN before the first."""
+    loss: float  # mean over the epoch so far; NaN before it is first computed
+    score: float  # of the last validation; NaN before the first
 
 
 class Watch:
@@ -33,8 +30,7 @@ class Watch:
         self._epoch_start = self._reported = time.monotonic()
         self._epoch_done = 0
         self._loss = self._score = math.nan
-        self.clips_per_second = 0.0
-        """Of this epoch so far."""
+        self.clips_per_second = 0.0  # of this epoch so far
 
     def started(self, epoch: int, step: int) -> None:
         """Report where a run starts or resumes."""
