@@ -237,7 +237,8 @@ def _mp3_frame(data: bytes | mmap.mmap, at: int) -> tuple[int, int] | None:
 def folder_trouble(path: Path) -> str | None:
     """Why a folder cannot be listed; None if it can."""
     try:
-        os.listdir(path)
+        with os.scandir(path) as entries:
+            list(entries)  # all: a damaged disk may fail halfway
     except OSError as error:
         return f"cannot be listed: {error.strerror}"
     return None

@@ -147,11 +147,10 @@ class Bags:
 
         def plan(step: int) -> Plan:
             rng = np.random.default_rng((seed, epoch, step))
-            items = (
-                self._balanced_items(rng, batch_size)
-                if balanced
-                else self._shuffled_items(seed, (epoch * steps + step) * batch_size, batch_size)
-            )
+            if balanced:
+                items = self._balanced_items(rng, batch_size)
+            else:
+                items = self._shuffled_items(seed, (epoch * steps + step) * batch_size, batch_size)
             clips, variants = items % len(self), items // len(self)
             offsets = rng.integers(0, np.maximum(lengths[clips] - length, 0), endpoint=True)
             return np.stack([clips, variants, offsets])[:, share]

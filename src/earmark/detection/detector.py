@@ -76,16 +76,12 @@ class SoundDetector:
 
     def __init__(self, scorer: Scorer, *, path: Path | None = None) -> None:
         self.scorer = scorer
+        self.classes = scorer.classes  # names of what it detects
         self.path = path
         self._model: Any = getattr(scorer, "detector", None)  # with its pooling operator; None for ONNX models
 
     def __repr__(self) -> str:
         return f"<SoundDetector: {', '.join(self.classes)}>"
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """Names of the classes it detects."""
-        return self.scorer.classes
 
     @property
     def pool(self) -> Pool:
@@ -142,11 +138,7 @@ class SoundDetector:
         return LabelTable(events, filenames=[one.filename for one in scores], classes=self.classes)
 
     def score_files(
-        self,
-        paths: Iterable[AnyPath],
-        *,
-        workers: int | None = None,
-        on_progress: OnProgress = ignore_progress,
+        self, paths: Iterable[AnyPath], *, workers: int | None = None, on_progress: OnProgress = ignore_progress
     ) -> list[RecordingScores]:
         """Frame probabilities of files, in the order given, each once."""
         order = list(dict.fromkeys(Path(path) for path in paths))

@@ -118,14 +118,8 @@ def run_job(
 ) -> JobReport:
     """Detect events in audio files and folders, and write a folder as `earmark.detection.outputs` describes it.
 
-    Parameters
-    ----------
-    model
-        A detector, or what `load` accepts.
-    out
-        Folder of the job: a new one, or that of an earlier run with the same model, which is continued.
-    executor
-        Scores spans; by default `workers` threads of this process, one per core.
+    `model` is a detector, or what `load` accepts; `out` a new folder, or that of an earlier run with the same model,
+    which is continued. `executor` scores spans; by default `workers` threads of this process do, one per core.
     """
     options = options or JobOptions()
     detector = model if isinstance(model, SoundDetector) else load(model)
@@ -356,14 +350,14 @@ class _Job:
 
     def _add_formats(self, entry: Entry) -> bool:
         """Write events in formats that are missing; whether there were any."""
-        written = self.ledger.outputs(entry.path)
+        written = self.ledger.outputs(entry)
         files = {
             path: format
             for path, format in self._label_files(entry).items()
             if written.get(self.files.key(path)) != format or not path.exists()
         }
         if files:
-            events = self.ledger.events(entry.path)
+            events = self.ledger.events(entry)
             with self.files.writing(files, recording=entry.path) as drafts:
                 self._write_labels(entry.name, events, entry.duration or 0.0, files, drafts)
         return bool(files)
@@ -377,7 +371,7 @@ class _Job:
         return scores if scores.fingerprint == self.scorer.fingerprint else None
 
     def _remove_outputs(self, entry: Entry, keep: Collection[Path] = ()) -> None:
-        for path in (self.folder.root / key for key in self.ledger.outputs(entry.path)):
+        for path in (self.folder.root / key for key in self.ledger.outputs(entry)):
             if path not in keep:
                 self.files.remove(path)
 

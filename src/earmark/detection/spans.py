@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -30,8 +29,7 @@ SPAN = 600.0
 """Default length in seconds: short enough to keep all cores busy with one recording."""
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(NamedTuple):
     """Output frames `first` up to, not including, `last` of a recording."""
 
     path: Path
@@ -79,15 +77,14 @@ def score_span(scorer: Scorer, span: Span, *, is_stopped: Callable[[], bool] = l
 
     `is_stopped` is polled between blocks; once it is true, the work ends with an error that nobody waits for.
     """
-    values = np.empty((span.last - span.first, scorer.columns), np.float32)
-    at = 0
+    parts = []
     for p in score_recording(scorer, span.path, first=span.first, last=span.last):
         if is_stopped():
             raise DataError(f"{span.path}: stopped")
-        values[at : at + len(p)] = p
-        at += len(p)
-    if at != len(values):
-        raise DataError(f"{span.path}: expected {len(values)} frames, got {at}; has the file changed meanwhile?")
+        parts.append(p)
+    values, frames = np.concatenate(parts), span.last - span.first
+    if len(values) != frames:
+        raise DataError(f"{span.path}: expected {frames} frames, got {len(values)}; has the file changed meanwhile?")
     return values
 
 
@@ -116,16 +113,10 @@ def score_files(
     on_scored: Callable[[float], None] = lambda seconds: None,
     span: float = SPAN,
 ) -> None:
-    """Score files.
+    """Score files. `span` is the approximate length in seconds of what the executor gets at once.
 
-    Parameters
-    ----------
-    on_result
-        Called once per file, in any order, with its scores or what is wrong with it.
-    on_start, on_duration, on_scored
-        Called before a file is opened, with its duration, and with the seconds of audio in each span that was scored.
-    span
-        Approximate length in seconds of what the executor gets at once.
+    `on_result` is called once per file, in any order, with its scores or what is wrong with it; `on_start` before it is
+    opened; `on_duration` with its duration; `on_scored` with the seconds of audio in each span that was scored.
     """
     waiting: dict[Path, tuple[Plan, dict[Span, Probabilities]]] = {}  # files that are neither complete nor failed
 

@@ -233,11 +233,10 @@ class DecoderStream:
         return label[~is_open], first[~is_open], last[~is_open], peak[~is_open]
 
     def _labels(self, runs: Runs) -> Iterator[Label]:
+        end = math.inf if self.duration is None else self.duration
         for c, first, last, peak in zip(*(column.tolist() for column in runs), strict=True):
-            onset, offset = first * self.hop, last * self.hop
-            if self.duration is not None:
-                offset = min(offset, self.duration)
-            if last - first >= self._shortest[c] and (self.duration is None or onset < self.duration):
+            onset, offset = first * self.hop, min(last * self.hop, end)
+            if last - first >= self._shortest[c] and onset < end:
                 yield Label(self.filename, onset, offset, self.classes[c], True, peak)
 
 

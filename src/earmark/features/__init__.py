@@ -14,8 +14,6 @@ Silence
 -------
 "clip" gives 0 everywhere for a clip of zeros, as librosa does: every frame equals the maximum. "fixed" gives
 -range_db. Neither gives NaN or infinity, and gradients of silence are 0.
-
-Files, each importing only those before it: `config`, `logmel`.
 """
 
 from earmark.features.config import FeatureConfig, mel_matrix

@@ -18,7 +18,6 @@ Sound at the end that does not fill an output frame is ignored.
 
 from __future__ import annotations
 
-import os
 import sys
 from abc import ABC, abstractmethod
 from collections import deque
@@ -29,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from earmark import audio
-from earmark.audio import Samples
+from earmark.audio import AnyPath, Samples
 from earmark.errors import ArgumentError
 from earmark.inference.scorer import Scorer
 from earmark.timing import time_to_sample
@@ -54,12 +53,7 @@ def latency(scorer: Scorer) -> float:
 
 
 def score_recording(
-    scorer: Scorer,
-    path: str | os.PathLike[str],
-    *,
-    first: int = 0,
-    last: int | None = None,
-    block: float | None = None,
+    scorer: Scorer, path: AnyPath, *, first: int = 0, last: int | None = None, block: float | None = None
 ) -> Iterator[Probabilities]:
     """Probabilities of output frames `first` up to, not including, `last` of a file, by default all, in blocks.
 

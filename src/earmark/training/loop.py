@@ -164,7 +164,7 @@ def train(
             if log:
                 log.append(memory, scores, rate, detector, is_best, watch.clips_per_second)
             watch.validated(scores[knobs.monitor])
-            memory.next_epoch()
+            memory.epoch, memory.step, memory.loss = memory.epoch + 1, 0, 0.0
             if log:
                 save(out, memory, settings, detector, optimizer, about.get("data"))
                 saved = time.monotonic()

@@ -82,10 +82,6 @@ class Memory:
             self.best_epoch, self.best_scores = self.epoch, scores
         return is_best
 
-    def next_epoch(self) -> None:
-        """Advance to the next epoch."""
-        self.epoch, self.step, self.loss = self.epoch + 1, 0, 0.0
-
 
 def check_folder(out: Path, *, resume: bool) -> bool:
     """Whether a folder holds a run to resume; an error if it holds one and `resume` is False."""
