@@ -251,21 +251,19 @@ class Bags:
 
     def _ahead(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         """The same batches; on a GPU with features on disk, prepared ahead of time by a thread."""
-        return batches if self.is_resident or self.device.type != "cuda" else _prepared(batches)
+        if self.is_resident or self.device.type != "cuda":
+            yield from batches
+            return
+        with ThreadPoolExecutor(1) as pool:
+            ahead = deque(pool.submit(next, batches, None) for _ in range(_AHEAD))
+            while (batch := ahead.popleft().result()) is not None:
+                ahead.append(pool.submit(next, batches, None))
+                yield batch
 
 
 @lru_cache(maxsize=8)
 def _permutation(seed: int, turn: int, size: int) -> npt.NDArray[np.int64]:
     return np.random.default_rng((seed, turn, 0x5EED)).permutation(size)
-
-
-def _prepared(batches: Iterator[Batch]) -> Iterator[Batch]:
-    """The same batches, prepared ahead of time by a thread."""
-    with ThreadPoolExecutor(1) as pool:
-        ahead = deque(pool.submit(next, batches, None) for _ in range(_AHEAD))
-        while (batch := ahead.popleft().result()) is not None:
-            ahead.append(pool.submit(next, batches, None))
-            yield batch
 
 
 def _activity(labels: LabelTable, filenames: Iterable[str], lengths: Iterable[int], hop: float) -> Tensor:

@@ -133,10 +133,9 @@ def train(
     log = Log(out, settings, memory.epoch) if fabric.is_global_zero else None
     module, wrapped = fabric.setup(detector, optimizer)
     step = Step(fabric, module, detector, wrapped, settings, compiled=_pays_to_compile(fabric, knobs))
-    watch = Watch(knobs.epochs, knobs.steps, knobs.batch_size, on_progress)
     with interruptible() as interruption:
         saved = time.monotonic()
-        watch.started(memory.epoch, memory.step)
+        watch = Watch(knobs, memory.epoch, memory.step, on_progress)
         while memory.epoch < knobs.epochs and not memory.schedule.is_over:
             rate = memory.schedule.learning_rate
             set_learning_rate(optimizer, rate)
