@@ -84,6 +84,9 @@ class RayExecutor:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         """Leave the cluster; stop it if it was started here."""
         if self._is_ours and self._ray.is_initialized():
             self._ray.shutdown()
