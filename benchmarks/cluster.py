@@ -32,9 +32,10 @@ from earmark import audio
 from earmark.checkpoint import save_detector
 from earmark.cluster import RayExecutor
 from earmark.detection.job import JobOptions, run_job
-from earmark.detection.spans import Probabilities, Span
+from earmark.detection.spans import Span
 from earmark.detector import Detector
 from earmark.features import FeatureConfig, LogMel
+from earmark.inference.recordings import Probabilities
 from earmark.inference.scores import read_scores
 from earmark.networks import create_network
 from earmark.pooling import create_pool

@@ -348,7 +348,7 @@ def test_a_clip_that_is_hardly_longer_than_a_patch_keeps_its_labels(tmp_path, se
 
 
 def test_unknown_stays_unknown(store, labels, clips):
-    bags = Bags(store, labels, [clips[1].filename, clips[6].filename])
+    bags = Bags(store, labels.select([clips[1].filename, clips[6].filename]))
     (batch,) = bags.pieces(2, patch=1e6)
     by_name = dict(zip(batch.filenames, batch.targets.tolist(), strict=True))
     assert by_name[clips[1].filename] == [1, 0]
@@ -380,7 +380,7 @@ def test_variants_are_drawn_like_clips(tmp_path, clips, labels):
             (v,) = (v for v in range(3) if np.array_equal(store[name][v], x.T[mask]))
             found.add((name, v))
     assert len(found) == 21
-    (first,) = Bags(store, labels, [clips[0].filename]).pieces(1, patch=1e6)
+    (first,) = Bags(store, labels.select([clips[0].filename])).pieces(1, patch=1e6)
     np.testing.assert_array_equal(first.features[0].T, store[clips[0].filename][0])
 
 

@@ -209,7 +209,7 @@ def test_a_cluster_that_cannot_run_earmark_ends_the_job():
 
 
 def test_what_nobody_thought_of_keeps_its_name():
-    found = fake(lambda *_: cluster._Failure("bug", "ZeroDivisionError: x"), {})._fetched(None, Span(Path("a"), 0, 1))
+    found = fake(lambda *_: RuntimeError("ZeroDivisionError: x"), {})._fetched(None, Span(Path("a"), 0, 1))
     assert isinstance(found, RuntimeError)
     assert str(found) == "ZeroDivisionError: x"
 

@@ -269,13 +269,13 @@ def test_a_file_that_changed_loses_its_results_when_it_is_read(tmp_path):
         ledger.set_presence(path, 1.0, np.array([[0.0, 1.0, 0.5]]))
         ledger.finish(path, [Label("a", 0.0, 1.0, "dog")], status=before, duration=1.0)
         assert [(name, values.tolist()) for name, values in ledger.all_presence(1.0)] == [("a", [0.0, 1.0, 0.5])]
-        assert (ledger.entry(path).state, len(ledger.events(path))) == ("done", 1)
+        assert (ledger.entry(path).state, len(ledger.events(ledger.entry(path)))) == ("done", 1)
         ledger.begin(path, before)
         ledger.release([path])
         assert (ledger.entry(path).state, ledger.entry(path).attempts) == ("done", 0)
         ledger.begin(path, os.stat(tmp_path))
         assert (ledger.entry(path).state, ledger.entry(path).attempts) == ("pending", 1)
-        assert (ledger.events(path), list(ledger.all_presence(1.0))) == ([], [])
+        assert (ledger.events(ledger.entry(path)), list(ledger.all_presence(1.0))) == ([], [])
 
 
 def test_a_ledger_of_another_version_is_refused(tmp_path):

@@ -758,7 +758,7 @@ def test_a_killed_job_ends_as_if_nothing_had_happened(tmp_path):
     run_job(model(), [folder], tmp_path / "fresh", keep_scores=True, formats=["tsv", "jams"])
     assert files_of(out) == files_of(tmp_path / "fresh")
     with Ledger(out / "ledger.sqlite", read_only=True) as ledger:
-        assert [len(ledger.events(entry.path)) for entry in ledger.entries()] == [e.events for e in ledger.entries()]
+        assert [len(ledger.events(entry)) for entry in ledger.entries()] == [e.events for e in ledger.entries()]
 
 
 def test_a_file_that_crashes_the_process_twice_is_failed_and_blocks_nothing(tmp_path):

@@ -10,8 +10,6 @@ import librosa
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from earmark.errors import ArgumentError, DataError
 from earmark.features import FeatureConfig, LogMel, mel_matrix
@@ -147,69 +145,6 @@ def test_gradients_are_right(options, rng):
     assert torch.autograd.gradcheck(lambda y: logmel(y, semitones=[0.0, -1.0]), (y,))
 
 
-def stream_whole(logmel, y, cuts):
-    stream = logmel.stream()
-    blocks = np.split(y, cuts) if isinstance(y, np.ndarray) else torch.tensor_split(y, cuts)
-    return torch.cat([*(stream.update(block) for block in blocks), stream.finish()], dim=1)
-
-
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    n=st.integers(300, 60_000),
-    cuts=st.lists(st.floats(0, 1), max_size=12),
-    options=st.sampled_from(
-        [SMALL, CONFIGS["not centred"], CONFIGS["odd"], CONFIGS["hop beyond window"], CONFIGS["magnitude"]]
-    ),
-    dtype=st.sampled_from([np.float32, np.float64]),
-)
-def test_blocks_of_any_size_give_exactly_the_whole(n, cuts, options, dtype):
-    options = {k: v for k, v in options.items() if k != "scaling"}
-    n += options.get("n_fft", 2048)
-    logmel = LogMel(FeatureConfig(**options, scaling="fixed"))
-    y = np.random.default_rng(n).standard_normal(n).astype(dtype)
-    whole = logmel(torch.from_numpy(y)[None])[0]
-    assert torch.equal(stream_whole(logmel, y, sorted(int(cut * n) for cut in cuts)), whole)
-
-
-@pytest.mark.parametrize("n", [1, 100, 256, 20_000])
-def test_blocks_of_one_sample_give_exactly_the_whole(n, rng):
-    logmel = LogMel(FeatureConfig(**SMALL, scaling="fixed"))
-    y = torch.from_numpy(sound(n, rng))
-    assert torch.equal(stream_whole(logmel, y, list(range(1, n))), logmel(y[None])[0])
-
-
-def test_a_stream_takes_empty_and_read_only_blocks_and_keeps_no_more_than_a_group(rng):
-    logmel = LogMel(FeatureConfig(**SMALL, scaling="fixed"))
-    y = sound(200_000, rng)
-    y.flags.writeable = False
-    stream = logmel.stream()
-    assert stream.update(y[:0]).shape == (20, 0)
-    parts = [stream.update(y[:70_000]), stream.update(y[70_000:])]
-    kept = pickle.dumps({k: v for k, v in vars(stream).items() if k != "_logmel"})
-    assert len(kept) < 4 * 128 * 108 + 10_000
-    assert parts[0].shape[1] % 108 == 0 < parts[0].shape[1]
-    assert torch.equal(torch.cat([*parts, stream.finish()], dim=1), logmel(torch.from_numpy(y.copy())[None])[0])
-
-
-def test_a_stream_refuses_what_cannot_be_streamed():
-    with pytest.raises(ArgumentError, match=r"relative to the loudest one, which may not.*choose scaling='fixed'"):
-        LogMel(FeatureConfig(**SMALL)).stream()
-    logmel = LogMel(FeatureConfig(**SMALL, scaling="fixed"))
-    with pytest.raises(DataError, match="without samples"):
-        logmel.stream().finish()
-    with pytest.raises(ArgumentError, match=r"samples: expected \(samples,\), got shape \(1, 5\)"):
-        logmel.stream().update(torch.zeros(1, 5))
-    stream = logmel.stream()
-    stream.update(torch.zeros(5))
-    assert stream.finish().shape == (20, 1)
-    with pytest.raises(ArgumentError, match="is finished"):
-        stream.update(torch.zeros(5))
-    with pytest.raises(ArgumentError, match="is finished"):
-        stream.finish()
-    with pytest.raises(DataError, match="NaN, infinity"):
-        logmel.stream().update(torch.full((20_000,), torch.nan))
-
-
 @pytest.mark.parametrize(("semitones", "tolerance"), [(-12, 1.7), (-2, 0.6), (-1, 0.6), (0.5, 0.6), (2, 0.6), (7, 1.7)])
 @pytest.mark.parametrize("frequency", [250.0, 300.0, 1000.0, 1010.0, 3000.0, 5000.0])
 def test_a_shifted_tone_looks_like_the_tone_it_becomes(frequency, semitones, tolerance):
@@ -275,13 +210,6 @@ def test_a_gpu_computes_the_same(scaling, rng):
     y = torch.from_numpy(sound(2_000_000, rng)).reshape(10, -1)
     on_gpu = copy.deepcopy(logmel).cuda()(y.cuda(), semitones=[0, 2]).cpu()
     torch.testing.assert_close(on_gpu, logmel(y, semitones=[0, 2]), atol=1e-3, rtol=0)
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
-def test_a_stream_on_a_gpu_gives_the_whole(rng):
-    logmel = LogMel(FeatureConfig(scaling="fixed")).cuda()
-    y = torch.from_numpy(sound(500_000, rng)).cuda()
-    torch.testing.assert_close(stream_whole(logmel, y, [1, 400_000]), logmel(y[None])[0], atol=1e-3, rtol=0)
 
 
 def test_half_precision_is_computed_in_single(rng):

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from earmark.synthesis import Summary
-    from earmark.training.run import Run
+    from earmark.training import Run
 
 __all__ = ["Compute", "compare", "evaluate", "load", "report", "synth", "train"]
 

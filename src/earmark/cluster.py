@@ -26,13 +26,14 @@ from contextlib import closing
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from earmark.audio.containers import plain_name
-from earmark.detection.spans import Probabilities, Results, Span, score_span
+from earmark.detection.spans import Results, Span, score_span
 from earmark.errors import ArgumentError, DataError, EarmarkError, MissingExtraError
+from earmark.inference.recordings import Probabilities
 from earmark.parallel import in_flight, worker_count
 
 if TYPE_CHECKING:
@@ -55,11 +56,9 @@ class RayExecutor:
     ----------
     address
         `ray://host:10001`, or `host:6379` from a machine of the cluster, or `auto` for the cluster that this machine
-        belongs to, or `local` to start Ray on this machine.
+        belongs to, or `local` to start Ray on this machine, with `workers` cores, by default all.
     model
         A model file, a run folder or an exported ONNX file, on this machine.
-    workers
-        Number of cores to use with `local`; all by default.
     """
 
     def __init__(self, address: str, model: str | os.PathLike[str], *, workers: int | None = None) -> None:
@@ -131,11 +130,9 @@ class RayExecutor:
                 f"{plain_name(span.path)}: the process or machine reading it was lost {_RETRIES + 1} times; the file "
                 f"may crash them, or they ran out of memory: {_last_line(error)}"
             )
-        if isinstance(result, _Failure):
-            if result.kind == "setup":
-                raise ArgumentError(result.text)
-            return DataError(result.text) if result.kind == "data" else RuntimeError(result.text)
-        return np.array(result)  # a copy, to release Ray's shared memory
+        if isinstance(result, ArgumentError):
+            raise result
+        return result if isinstance(result, Exception) else np.array(result)  # a copy, to release Ray's shared memory
 
 
 class _Model(NamedTuple):
@@ -146,37 +143,31 @@ class _Model(NamedTuple):
     version: str
 
 
-class _Failure(NamedTuple):
-    """A failure in a worker: of the set-up as a whole, of the sound file, or a bug."""
-
-    kind: Literal["setup", "data", "bug"]
-    text: str
-
-
 _scorers: dict[str, Scorer] = {}  # in a worker: the loaded model, by digest
 
 
-def _run_span(data: Any, model: _Model, span: Span, on_gpu: bool) -> Probabilities | _Failure:
-    """Probabilities of a span; runs in a worker."""
+def _run_span(data: Any, model: _Model, span: Span, on_gpu: bool) -> Probabilities | Exception:
+    """Probabilities of a span, or a DataError if its file cannot be read, an ArgumentError if no file can.
+
+    Runs in a worker. Other exceptions become a RuntimeError, since not all can be sent.
+    """
     here = platform.node()
     if version("earmark") != model.version:
-        return _Failure(
-            "setup",
+        return ArgumentError(
             f"machine {here} of the cluster has earmark {version('earmark')}, this one {model.version}; "
-            "install the same version everywhere",
+            "install the same version everywhere"
         )
     try:
         if not span.path.exists():
-            return _Failure(
-                "data",
+            return DataError(
                 f"{plain_name(span.path)}: not found on machine {here} of the cluster; "
-                "sound files must have the same path on every machine",
+                "sound files must have the same path on every machine"
             )
         return score_span(_loaded(data, model, on_gpu), span)
     except EarmarkError as error:
-        return _Failure("data", str(error))
+        return DataError(str(error))
     except Exception as error:
-        return _Failure("bug", f"{type(error).__name__}: {error}")
+        return RuntimeError(f"{type(error).__name__}: {error}")
 
 
 def _loaded(data: Any, model: _Model, on_gpu: bool) -> Scorer:

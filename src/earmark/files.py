@@ -69,15 +69,11 @@ def locked(path: Path, *, message: str, wait: bool = True) -> Iterator[None]:
 
     If another process holds it, wait, or with `wait=False` raise an ArgumentError with the message.
     """
-    lock = FileLock(path)
     try:
-        lock.acquire(blocking=wait)
+        with FileLock(path, blocking=wait):
+            yield
     except Timeout:
         raise ArgumentError(message) from None
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def make_folder(path: Path) -> Path:

@@ -12,12 +12,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 __all__ = ["SIGNALS", "Interruption", "exit_code", "interruptible", "raising_signals"]
 
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 """Signals that ask a process to stop."""
+
+Argument = TypeVar("Argument")
+Result = TypeVar("Result")
 
 _SAME_REQUEST = 0.5  # seconds; `timeout -s INT` signals the process and then its group, so one request arrives twice
 
@@ -30,10 +33,9 @@ class Interruption:
 
     def __init__(self) -> None:
         self.signal: int | None = None
-        self.on_signal: Callable[[], object] | None = None
-        """Called when the signal arrives, for work that blocks and cannot poll; may raise KeyboardInterrupt."""
         self._arrived = 0.0
         self._holds = 0
+        self._is_waiting = False
 
     def __bool__(self) -> bool:
         return self.signal is not None
@@ -42,6 +44,18 @@ class Interruption:
         """Raise KeyboardInterrupt if a stop was requested."""
         if self:
             raise KeyboardInterrupt
+
+    def wait(self, function: Callable[[Argument], Result], argument: Argument) -> Result | None:
+        """Call a function that blocks and cannot poll; None if a stop is requested before or meanwhile."""
+        self._is_waiting = True
+        try:
+            return None if self else function(argument)
+        except KeyboardInterrupt:
+            if not self:
+                raise
+            return None
+        finally:
+            self._is_waiting = False
 
     @contextmanager
     def hold(self) -> Iterator[None]:
@@ -57,8 +71,8 @@ class Interruption:
         now = time.monotonic()
         if self.signal is None:
             self.signal, self._arrived, _last_signal = number, now, number
-            if self.on_signal is not None:
-                self.on_signal()
+            if self._is_waiting:
+                raise KeyboardInterrupt
         elif not self._holds and now - self._arrived > _SAME_REQUEST:
             raise KeyboardInterrupt
 

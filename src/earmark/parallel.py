@@ -59,16 +59,9 @@ def parallel_map(
 ) -> Generator[tuple[Item, Result | Exception], None, None]:
     """Apply a function to items in parallel; yields (item, result or exception) in order of completion.
 
-    Parameters
-    ----------
-    items
-        Drawn lazily, in the calling thread; may be endless.
-    limit
-        Number of items in flight, 2 * workers by default.
-    processes
-        Whether to use processes, started by `spawn`. Threads run PyTorch on one core each.
-    stop
-        For threads: set when the map ends early, so that a long-running function can poll it and return.
+    Items are drawn lazily, in the calling thread, and may be endless; `limit` are in flight, 2 * workers by default.
+    Processes are started by `spawn`; threads run PyTorch on one core each. `stop` is set when a map over threads ends
+    early, so that a long-running function can poll it and return.
     """
     bound = limit or 2 * workers
     with (
@@ -98,14 +91,8 @@ def in_flight(
 ) -> Generator[tuple[Item, Handle], None, None]:
     """Submit items lazily, at most `limit()` at a time; yields (item, handle) of those that are done.
 
-    Parameters
-    ----------
-    submit
-        Starts work on an item and returns a handle.
-    wait
-        Given the handles in flight, returns those that are done; none after a short time-out.
-    cancel
-        Called for handles in flight when the iterator is closed or the work is interrupted.
+    `submit` starts work on an item and returns a handle. `wait` returns those of the handles in flight that are done,
+    none after a short time-out. `cancel` is called for the rest when the iterator is closed or the work interrupted.
     """
     source = iter(items)
     running: dict[Handle, Item] = {}

@@ -56,8 +56,7 @@ class AudioInfo:
     channels: int
     duration: float
     samples: int
-    format: str
-    """Container and encoding as named by libsndfile, such as "WAV PCM_16"."""
+    format: str  # container and encoding as named by libsndfile, such as "WAV PCM_16"
 
     def samples_at(self, rate: int) -> int:
         """Number of samples at another rate."""

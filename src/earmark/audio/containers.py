@@ -36,7 +36,9 @@ FOREIGN = (".3gp", ".aac", ".amr", ".caf", ".m4a", ".mp4", ".webm", ".wma")
 
 MP3_FRAME = 1152  # samples
 
-_FOREIGN_HEADS = {
+_HEADS = {
+    b"fLaC": "flac",
+    b"OggS": "ogg",
     b"\x1aE\xdf\xa3": "Matroska or WebM",
     b"#!AMR": "AMR",
     b"caff": "CAF",
@@ -74,12 +76,11 @@ def check_container(path: Path) -> int | None:
 
 def _checked_kind(path: Path, head: bytes) -> str:
     """Kind of an audio file that can be read and has the right suffix."""
-    foreign = _foreign_kind(head)
-    kind = foreign or _kind(head)
+    kind = _kind(head)
     if kind not in ("aiff", "flac", "mp3", "ogg", "wav"):
         target = path.with_suffix(".wav" if path.suffix.lower() == ".flac" else ".flac")
         command = f"ffmpeg -i {shlex.quote(plain_name(path))} -vn {shlex.quote(plain_name(target))}"
-        hint = f"; convert it: {command}" if foreign else ""
+        hint = "" if kind in ("text", "unknown or damaged data") else f"; convert it: {command}"
         raise bad_file(path, f"holds {kind}; earmark reads aiff, flac, mp3, ogg, opus and wav{hint}")
     suffix = path.suffix.lower()
     if suffix not in KINDS or KINDS[suffix][0] != kind:
@@ -104,26 +105,18 @@ def _skip_id3(file: IO[bytes]) -> int:
 
 def _kind(head: bytes) -> str:
     """Kind of file, from its first bytes."""
-    if head[:4] in (b"RIFF", b"RIFX", b"RF64") and head[8:12] == b"WAVE":
-        return "wav"
-    if head[:4] == b"FORM" and head[8:12] in (b"AIFF", b"AIFC"):
-        return "aiff"
-    if head[:4] in (b"fLaC", b"OggS"):
-        return "flac" if head[:1] == b"f" else "ogg"
-    if _mp3_frame(head, 0) is not None:
-        return "mp3"
-    if head.isascii() and b"\0" not in head:
-        return "text"
-    return "unknown or damaged data"
-
-
-def _foreign_kind(head: bytes) -> str | None:
-    """Kind of audio that must be converted before it can be read."""
     if head[4:8] == b"ftyp":
         return "3GP (AMR or AAC)" if head[8:11] == b"3gp" else "MP4 (AAC or ALAC)"
     if head[:1] == b"\xff" and head[1:2] in (b"\xf0", b"\xf1", b"\xf8", b"\xf9"):  # as of mp3, but of layer 0
         return "AAC"
-    return next((kind for start, kind in _FOREIGN_HEADS.items() if head.startswith(start)), None)
+    if head[:4] in (b"RIFF", b"RIFX", b"RF64") and head[8:12] == b"WAVE":
+        return "wav"
+    if head[:4] == b"FORM" and head[8:12] in (b"AIFF", b"AIFC"):
+        return "aiff"
+    if _mp3_frame(head, 0) is not None:
+        return "mp3"
+    unknown = "text" if head.isascii() and b"\0" not in head else "unknown or damaged data"
+    return next((kind for start, kind in _HEADS.items() if head.startswith(start)), unknown)
 
 
 def riff_chunks(file: IO[bytes], order: str = "<") -> Iterator[tuple[bytes, int, int]]:
@@ -245,8 +238,7 @@ def folder_trouble(path: Path) -> str | None:
     """Why a folder cannot be listed; None if it can."""
     try:
         with os.scandir(path) as entries:
-            for _ in entries:  # a damaged disk may fail halfway
-                pass
+            list(entries)  # all: a damaged disk may fail halfway
     except OSError as error:
         return f"cannot be listed: {error.strerror}"
     return None

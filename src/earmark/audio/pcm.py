@@ -13,11 +13,11 @@ import math
 import re
 import struct
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO
 
 import numpy as np
 import numpy.typing as npt
@@ -25,12 +25,10 @@ import numpy.typing as npt
 from earmark.audio import AnyPath, Samples, averaged, check_values, checked_rate, resampled
 from earmark.audio.containers import bad_file, riff_chunks
 from earmark.errors import ArgumentError, DataError, unknown_name
+from earmark.interrupt import Interruption
 
 ENCODINGS = {"u8": 1, "s16": 2, "s24": 3, "s32": 4, "f32": 4, "f64": 8}
 """Encodings and their bytes per value: unsigned, signed and float, little-endian."""
-
-Argument = TypeVar("Argument")
-Result = TypeVar("Result")
 
 _CHUNK = 1 << 16  # bytes read at once
 _PAUSE = 0.05  # seconds between checks of a file that has not grown
@@ -79,35 +77,6 @@ class PcmFormat:
             bytes_each = ENCODINGS[self.encoding]
             values = np.frombuffer(data, f"<i{bytes_each}").astype(np.float32) / np.float32(1 << 8 * bytes_each - 1)
         return values.reshape(-1, self.channels)
-
-
-class Stop:
-    """Ends live sound on request: at once while it waits for sound, else before it waits again.
-
-    Its `ask` can be a signal handler. Sound received before an interruption is still decided.
-    """
-
-    def __init__(self) -> None:
-        self.asked = False
-        self._waiting = False
-
-    def ask(self, *_: object) -> None:
-        """End the sound here."""
-        self.asked = True
-        if self._waiting:
-            raise KeyboardInterrupt
-
-    def wait(self, function: Callable[[Argument], Result], argument: Argument) -> Result | None:
-        """Call a function that blocks; None if the end is requested before or meanwhile."""
-        self._waiting = True
-        try:
-            return None if self.asked else function(argument)
-        except KeyboardInterrupt:
-            if not self.asked:
-                raise
-            return None
-        finally:
-            self._waiting = False
 
 
 @dataclass(frozen=True)
@@ -160,15 +129,17 @@ class LiveSound:
             at += len(sound)
 
 
-def from_pipe(pipe: IO[bytes], name: str, format: PcmFormat | None = None, *, stop: Stop | None = None) -> LiveSound:
-    """Sound from a pipe: raw samples in the given format, or a wav by default.
+def from_pipe(
+    pipe: IO[bytes], name: str, format: PcmFormat | None = None, *, stop: Interruption | None = None
+) -> LiveSound:
+    """Sound from a pipe: raw samples in the given format, or a wav by default. It ends early on request of `stop`.
 
     >>> import io
     >>> sound = from_pipe(io.BytesIO(bytes(8)), "a pipe", PcmFormat(44100))
     >>> [len(block) for block in sound.blocks(44100, 1.0)]
     [4]
     """
-    chunks = _piped(pipe, stop or Stop())
+    chunks = _piped(pipe, Interruption() if stop is None else stop)
     if format is not None:
         return LiveSound(name, format, chunks)
     format, first, stated, data = _wav_head(chunks, name)
@@ -177,7 +148,7 @@ def from_pipe(pipe: IO[bytes], name: str, format: PcmFormat | None = None, *, st
 
 
 def from_growing(
-    path: AnyPath, format: PcmFormat | None = None, *, idle: float | None = None, stop: Stop | None = None
+    path: AnyPath, format: PcmFormat | None = None, *, idle: float | None = None, stop: Interruption | None = None
 ) -> LiveSound:
     """Sound from a file that is still being written: raw samples in the given format, or a wav by default.
 
@@ -189,7 +160,7 @@ def from_growing(
     path = Path(path)
     if not path.is_file():
         raise bad_file(path, "is not a regular file" if path.exists() else "there is no such file")
-    stop = stop or Stop()
+    stop = Interruption() if stop is None else stop
     if format is not None:
         with path.open("rb") as file:
             if file.read(12)[::8] == b"RW":  # RIFF....WAVE
@@ -199,18 +170,18 @@ def from_growing(
     return LiveSound(str(path), format, _growing(path, first, idle, stop, is_wav=True))
 
 
-def _piped(pipe: IO[bytes], stop: Stop) -> Iterator[bytes]:
+def _piped(pipe: IO[bytes], stop: Interruption) -> Iterator[bytes]:
     read = getattr(pipe, "read1", pipe.read)  # read1 returns what has arrived and does not wait for more
     while data := stop.wait(read, _CHUNK):
         yield data
 
 
-def _growing(path: Path, first: int, idle: float | None, stop: Stop, *, is_wav: bool) -> Iterator[bytes]:
+def _growing(path: Path, first: int, idle: float | None, stop: Interruption, *, is_wav: bool) -> Iterator[bytes]:
     """Bytes of a file from `first` on, while it grows."""
     with path.open("rb", buffering=0) as file:
         file.seek(first)
         grown = time.monotonic()
-        while not stop.asked:
+        while not stop:
             end = _end_of_samples(file, first) if is_wav else None
             data = file.read(_CHUNK if end is None else min(_CHUNK, max(0, end - file.tell())))
             if data:

@@ -8,11 +8,11 @@ Targets are 1 (present), 0 (absent) and NaN (unknown). There is a frame target p
 
 from __future__ import annotations
 
-import threading
+from collections import deque
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from queue import Queue
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,7 @@ SLACK = 1.01
 """A clip up to this many times as long as a patch counts as one patch, with the targets of the clip."""
 
 _RESIDENT_SHARE = 0.5  # of the free memory of a GPU that features may take
+_AHEAD = 4  # batches prepared ahead of time
 
 
 @dataclass(frozen=True)
@@ -61,33 +62,21 @@ class Batch:
 class Bags:
     """Clips with features and labels, ready to be drawn in batches.
 
-    Parameters
-    ----------
-    store
-        Features. Clips that it skipped are left out here too.
-    labels
-        Labels of the clips; files without features are left out.
-    filenames
-        Which clips, by default all that have both features and labels.
-    device
-        Device of the batches. Features are copied to a GPU if they fit into half of its free memory; otherwise a thread
-        reads them from disk ahead of time.
-    resident
-        True or False to override that decision.
+    Clips of the labels without features in the store are left out. Batches are on `device`. Features are copied to a
+    GPU if they fit into half of its free memory; otherwise a thread reads them from disk ahead of time. `resident`
+    overrides that decision.
     """
 
     def __init__(
         self,
         store: FeatureStore,
         labels: LabelTable,
-        filenames: Iterable[str] | None = None,
         *,
         device: torch.device | str = "cpu",
         resident: bool | None = None,
     ) -> None:
-        listed = set(labels.filenames)
-        wanted = labels.filenames if filenames is None else tuple(filenames)  # not the store's order, which is chance
-        self.filenames = tuple(name for name in wanted if name in store and name in listed)
+        wanted = labels.filenames  # not the store's order, which is chance
+        self.filenames = tuple(name for name in wanted if name in store)
         if not self.filenames:
             why = next((f"; {store.skipped[name]}" for name in wanted if name in store.skipped), "")
             raise DataError(f"none of {len(wanted)} clips has both features in {store.path} and labels{why}")
@@ -147,8 +136,6 @@ class Bags:
         balanced
             Whether to draw a class, each equally often, and then a clip that has it. Otherwise clips are drawn in
             shuffled passes over all of them; variants count as clips.
-        with_frames
-            Whether batches have frame targets.
         part
             (k, n): the k-th of n equal shares of every batch, for n processes; `batch_size` is the whole batch.
         """
@@ -160,11 +147,10 @@ class Bags:
 
         def plan(step: int) -> Plan:
             rng = np.random.default_rng((seed, epoch, step))
-            items = (
-                self._balanced_items(rng, batch_size)
-                if balanced
-                else self._shuffled_items(seed, (epoch * steps + step) * batch_size, batch_size)
-            )
+            if balanced:
+                items = self._balanced_items(rng, batch_size)
+            else:
+                items = self._shuffled_items(seed, (epoch * steps + step) * batch_size, batch_size)
             clips, variants = items % len(self), items // len(self)
             offsets = rng.integers(0, np.maximum(lengths[clips] - length, 0), endpoint=True)
             return np.stack([clips, variants, offsets])[:, share]
@@ -265,38 +251,19 @@ class Bags:
 
     def _ahead(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         """The same batches; on a GPU with features on disk, prepared ahead of time by a thread."""
-        return batches if self.is_resident or self.device.type != "cuda" else _prepared(batches)
+        if self.is_resident or self.device.type != "cuda":
+            yield from batches
+            return
+        with ThreadPoolExecutor(1) as pool:
+            ahead = deque(pool.submit(next, batches, None) for _ in range(_AHEAD))
+            while (batch := ahead.popleft().result()) is not None:
+                ahead.append(pool.submit(next, batches, None))
+                yield batch
 
 
 @lru_cache(maxsize=8)
 def _permutation(seed: int, turn: int, size: int) -> npt.NDArray[np.int64]:
     return np.random.default_rng((seed, turn, 0x5EED)).permutation(size)
-
-
-def _prepared(batches: Iterator[Batch]) -> Iterator[Batch]:
-    queue: Queue[Batch | BaseException | None] = Queue(4)
-    stop = threading.Event()
-
-    def work() -> None:
-        try:
-            for batch in batches:
-                queue.put(batch)
-                if stop.is_set():
-                    return
-            queue.put(None)
-        except BaseException as error:
-            queue.put(error)
-
-    threading.Thread(target=work, daemon=True).start()
-    try:
-        while (item := queue.get()) is not None:
-            if isinstance(item, BaseException):
-                raise item
-            yield item
-    finally:
-        stop.set()
-        while not queue.empty():
-            queue.get_nowait()
 
 
 def _activity(labels: LabelTable, filenames: Iterable[str], lengths: Iterable[int], hop: float) -> Tensor:

@@ -54,23 +54,15 @@ class Entry:
 
     start: int
     frames: int
-    samples: int
-    """At the features' sampling rate."""
-    sources: tuple[Stamp, ...]
-    """The clip's files as they were when the features were computed."""
+    samples: int  # at the features' sampling rate
+    sources: tuple[Stamp, ...]  # the clip's files as they were when the features were computed
 
 
 class FeatureStore:
     """Features of clips in a folder, read-only; created by `build_store`.
 
-    Attributes
-    ----------
-    semitones
-        Pitch variants of every clip; the first is 0, the unchanged clip.
-    compression
-        Presets of the variants with compressed dynamic range, which follow the pitch variants.
-    skipped
-        Reasons, by file name, for clips that could not be read.
+    Variants of a clip are `semitones`, of which the first is 0, the unchanged clip, then presets of `compression`.
+    `skipped` has the reasons, by file name, for clips that could not be read.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -143,14 +135,8 @@ def build_store(
     A clip that cannot be read is skipped: the store's `skipped` has the reason, and the next call tries again. Clips
     are read whole by threads, at most an hour of sound at a time, or a single longer clip.
 
-    Parameters
-    ----------
-    semitones
-        Pitch variants to compute in addition to the unchanged clip: (-2, -1, 1, 2) for the paper's five-fold set.
-    compression
-        Variants with compressed dynamic range to compute as well, by names of presets in `earmark.effects.PRESETS`.
-    dtype
-        "float16" or "float32".
+    In addition to the unchanged clip, pitch variants are computed for `semitones`, (-2, -1, 1, 2) for the paper's
+    five-fold set, and variants with compressed dynamic range for `compression`, presets in `earmark.effects.PRESETS`.
     """
     if dtype not in _DTYPES:
         raise unknown_name("dtype", dtype, _DTYPES)

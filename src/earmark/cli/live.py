@@ -5,17 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from contextlib import ExitStack
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from earmark.errors import ArgumentError
 from earmark.files import json_text
-from earmark.interrupt import interruptible
+from earmark.interrupt import Interruption, interruptible
 
 if TYPE_CHECKING:
     from earmark.annotations import Label
-    from earmark.audio.pcm import LiveSound, Stop
+    from earmark.audio.pcm import LiveSound
     from earmark.detection.detector import SoundDetector
     from earmark.events import Decoder
 
@@ -55,7 +54,6 @@ def detect_live(
     the format's suffix.
     """
     from earmark.annotations import LabelTable
-    from earmark.audio.pcm import Stop
     from earmark.detection.inputs import table_name
     from earmark.detection.live import latency_bound, listen
     from earmark.detection.outputs import check_formats, growing_table
@@ -65,19 +63,18 @@ def detect_live(
     names = () if out is None else check_formats(formats)
     folder = None if out is None else make_folder(out)
     scorer = detector.scorer
-    stop, block = Stop(), 0.5 if block is None else block
+    block = 0.5 if block is None else block
     kept: list[Label] = []
     with interruptible() as interruption, ExitStack() as files:
-        interruption.on_signal = stop.ask
-        sound = _open(source, rate, channels, encoding, idle, stop)
+        sound = _open(source, rate, channels, encoding, idle, interruption)
         name = table_name(sound.name)
         add = None if folder is None else files.enter_context(growing_table(folder / "events.csv"))
         bound = latency_bound(scorer, decoder, block=block, resampling=sound.delay(scorer.rate))
-        spent = ", ".join(f"{name} {seconds:.2f}" for name, seconds in asdict(bound).items() if seconds)
+        spent = ", ".join(f"{name} {seconds:.2f}" for name, seconds in bound.items() if seconds)
         what = f"{sound.format.rate} Hz, {sound.format.channels} x {sound.format.encoding}"
         print(
             f"earmark: listening to {sound.name} ({what}); "
-            f"events are printed at most {bound.total:.2f} s of sound after they end ({spent})",
+            f"events are printed at most {sum(bound.values()):.2f} s of sound after they end ({spent})",
             file=sys.stderr,
             flush=True,
         )
@@ -101,7 +98,7 @@ def _line(event: Label, as_json: bool) -> str:
 
 
 def _open(
-    source: str, rate: int | None, channels: int | None, encoding: str | None, idle: float | None, stop: Stop
+    source: str, rate: int | None, channels: int | None, encoding: str | None, idle: float | None, stop: Interruption
 ) -> LiveSound:
     """Open a source; its header states the format unless `rate` is given, which means raw samples."""
     from earmark.audio.pcm import PcmFormat, from_growing, from_pipe

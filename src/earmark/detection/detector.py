@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ import numpy.typing as npt
 
 from earmark import audio
 from earmark.annotations import LabelTable
+from earmark.audio import AnyPath
 from earmark.datasets import Clip
 from earmark.detection.inputs import find_recordings
 from earmark.detection.spans import LocalExecutor, make_scores, score_files
@@ -32,18 +32,12 @@ from earmark.progress import OnProgress, Progress, ignore_progress
 if TYPE_CHECKING:
     from earmark.pooling import Pool
 
-AnyPath = str | os.PathLike[str]
-
 
 def load(path: AnyPath, *, device: str | None = None, pooled: bool = False) -> SoundDetector:
     """Load a detector from a run folder, a model file or an exported ONNX file, which needs no PyTorch.
 
-    Parameters
-    ----------
-    device
-        "cpu" or "cuda"; by default a GPU if there is one. ONNX models always run on the CPU.
-    pooled
-        Whether scores include the clip probabilities of the model's pooling operator.
+    `device` is "cpu" or "cuda", by default a GPU if there is one; ONNX models always run on the CPU. With `pooled`,
+    scores include the clip probabilities of the model's pooling operator.
     """
     place = Path(path)
     if place.suffix == ".onnx":
@@ -82,22 +76,14 @@ class SoundDetector:
 
     def __init__(self, scorer: Scorer, *, path: Path | None = None) -> None:
         self.scorer = scorer
+        self.classes = scorer.classes  # names of what it detects
         self.path = path
+        self._model: Any = getattr(scorer, "detector", None)  # with its pooling operator; None for ONNX models
 
     def __repr__(self) -> str:
         return f"<SoundDetector: {', '.join(self.classes)}>"
 
     @property
-    def classes(self) -> tuple[str, ...]:
-        """Names of the classes it detects."""
-        return self.scorer.classes
-
-    @property
-    def _model(self) -> Any:
-        """The network with its pooling operator; None for ONNX models."""
-        return getattr(self.scorer, "detector", None)
-
-    @cached_property
     def pool(self) -> Pool:
         """The model's pooling operator."""
         if self._model is None:
@@ -132,17 +118,13 @@ class SoundDetector:
         Parameters
         ----------
         recordings
-            A file, a folder, several of either, or mono samples (samples,) with full scale 1.
+            A file, a folder, several of either, or mono samples (samples,) with full scale 1, named "samples".
         rate
             Sample rate of samples, in Hz.
         decoder
             How probabilities become events; by default the paper's threshold of 0.5.
         workers
             Threads; None for one per core.
-
-        Returns
-        -------
-        Events with times and confidence. Files are named by their paths; samples are named "samples".
         """
         decoder = decoder or Decoder()
         if isinstance(recordings, np.ndarray):
@@ -156,11 +138,7 @@ class SoundDetector:
         return LabelTable(events, filenames=[one.filename for one in scores], classes=self.classes)
 
     def score_files(
-        self,
-        paths: Iterable[AnyPath],
-        *,
-        workers: int | None = None,
-        on_progress: OnProgress = ignore_progress,
+        self, paths: Iterable[AnyPath], *, workers: int | None = None, on_progress: OnProgress = ignore_progress
     ) -> list[RecordingScores]:
         """Frame probabilities of files, in the order given, each once."""
         order = list(dict.fromkeys(Path(path) for path in paths))
@@ -180,9 +158,7 @@ class SoundDetector:
     ) -> tuple[list[RecordingScores], dict[str, str]]:
         """Frame probabilities of the clips of a data set, exactly as `detect` computes them.
 
-        Returns
-        -------
-        Scores in the order of the clips, and the reason for each clip that could not be read, by name
+        Returns scores in the order of the clips, and the reason for each clip that could not be read, by name.
         """
         results: dict[str, RecordingScores] = {}
         failed: dict[str, str] = {}

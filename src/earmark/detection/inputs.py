@@ -8,7 +8,7 @@ are written as %0A. Names are unique: on a collision the name of the folder is p
 from __future__ import annotations
 
 import os
-import unicodedata
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
@@ -18,6 +18,9 @@ from earmark.audio.containers import folder_trouble, plain_name
 from earmark.detection.ledger import Entry
 from earmark.errors import ArgumentError, DataError, EarmarkError
 
+# white space at the ends, backslashes, control characters, and bytes that are not UTF-8
+_UNSAFE = re.compile(r"^\s+|\s+\Z|[\\\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+
 
 def find_recordings(inputs: Iterable[str | os.PathLike[str]], out: Path | None = None) -> list[tuple[Path, Path]]:
     """Absolute paths (root, path) of files that are given, and of audio files in folders that are given, sorted.
@@ -25,19 +28,20 @@ def find_recordings(inputs: Iterable[str | os.PathLike[str]], out: Path | None =
     A file that is given is included whatever its name and whether or not it exists; reading it reports what is wrong.
     So are files in folders that need conversion, and folders that cannot be read. `out` is not searched.
     """
-    real_out = None if out is None else os.path.realpath(out)
+    real_out = None if out is None else Path(os.path.realpath(out))
     found: dict[Path, Path] = {}
     for given in inputs:
         root = Path(os.path.abspath(given))
         if not root.is_dir():
             found.setdefault(root, root.parent)
             continue
-        if real_out is not None and os.path.realpath(root) == real_out:
+        if Path(os.path.realpath(root)) == real_out:
             raise ArgumentError(f"{root} holds the recordings; choose another folder for the results")
         unreadable: list[Path] = []
         files = audio.find(root, suffixes=(*audio.SUFFIXES, *audio.FOREIGN), unreadable=unreadable.append)
         paths = sorted([*files, *unreadable])
-        skipped = {folder for folder in {path.parent for path in paths} if _is_inside(folder, real_out)}
+        folders = {path.parent for path in paths}
+        skipped = {place for place in folders if real_out and Path(os.path.realpath(place)).is_relative_to(real_out)}
         for path in paths:
             if path.parent not in skipped:
                 found.setdefault(path, root if path != root else root.parent)
@@ -65,7 +69,11 @@ def table_name(name: str) -> str:
     >>> table_name("night 1/a\nb.wav"), table_name("caf\udce9.wav"), table_name(" a.wav")
     ('night 1/a%0Ab.wav', 'caf%E9.wav', '%20a.wav')
     """
-    return "/".join(_escaped(part) for part in name.split("/"))
+    return "/".join(_UNSAFE.sub(_escaped, part) for part in name.split("/"))
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in os.fsencode(match[0]))
 
 
 def check_exists(given: Sequence[Path]) -> None:
@@ -125,11 +133,6 @@ def _is_gone(path: Path) -> bool:
     return path.is_dir() and folder_trouble(path) is None
 
 
-def _is_inside(folder: Path, root: str | None) -> bool:
-    real = os.path.realpath(folder)
-    return root is not None and (real == root or real.startswith(root + os.sep))
-
-
 def _candidates(root: Path, path: Path) -> Iterator[str]:
     """Names for a recording, best first."""
     relative, folder = path.relative_to(root).as_posix(), root.name or "root"
@@ -137,15 +140,3 @@ def _candidates(root: Path, path: Path) -> Iterator[str]:
     yield table_name(f"{folder}/{relative}")
     for number in count(2):
         yield table_name(f"{folder}-{number}/{relative}")
-
-
-def _escaped(part: str) -> str:
-    core = part.strip()
-    start = part.index(core) if core else len(part)
-    ends = {*range(start), *range(start + len(core), len(part))}
-    return "".join(
-        "".join(f"%{byte:02X}" for byte in os.fsencode(char))
-        if i in ends or char == "\\" or unicodedata.category(char) in ("Cc", "Cs")
-        else char
-        for i, char in enumerate(part)
-    )

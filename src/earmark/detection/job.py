@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from earmark.annotations import Label, LabelTable
+from earmark.audio import AnyPath
 from earmark.detection.detector import SoundDetector, load
 from earmark.detection.inputs import check_exists, choose_names, find_missing, find_recordings, reason_of, status_of
 from earmark.detection.ledger import Entry, Ledger
@@ -40,8 +41,6 @@ from earmark.formats import FORMATS
 from earmark.inference.scores import RecordingScores, read_scores, repool, write_scores
 from earmark.progress import OnProgress, Progress, ignore_progress
 from earmark.text import counted
-
-AnyPath = str | os.PathLike[str]
 
 CRASHED = "the process died twice while reading it; retry with --retry"
 _MOST_ATTEMPTS = 2
@@ -119,16 +118,8 @@ def run_job(
 ) -> JobReport:
     """Detect events in audio files and folders, and write a folder as `earmark.detection.outputs` describes it.
 
-    Parameters
-    ----------
-    model
-        A detector, or what `load` accepts.
-    out
-        Folder of the job: a new one, or that of an earlier run with the same model, which is continued.
-    workers
-        Number of threads; one per core by default.
-    executor
-        Scores spans instead of threads of this process.
+    `model` is a detector, or what `load` accepts; `out` a new folder, or that of an earlier run with the same model,
+    which is continued. `executor` scores spans; by default `workers` threads of this process do, one per core.
     """
     options = options or JobOptions()
     detector = model if isinstance(model, SoundDetector) else load(model)
@@ -359,14 +350,14 @@ class _Job:
 
     def _add_formats(self, entry: Entry) -> bool:
         """Write events in formats that are missing; whether there were any."""
-        written = self.ledger.outputs(entry.path)
+        written = self.ledger.outputs(entry)
         files = {
             path: format
             for path, format in self._label_files(entry).items()
             if written.get(self.files.key(path)) != format or not path.exists()
         }
         if files:
-            events = self.ledger.events(entry.path)
+            events = self.ledger.events(entry)
             with self.files.writing(files, recording=entry.path) as drafts:
                 self._write_labels(entry.name, events, entry.duration or 0.0, files, drafts)
         return bool(files)
@@ -380,7 +371,7 @@ class _Job:
         return scores if scores.fingerprint == self.scorer.fingerprint else None
 
     def _remove_outputs(self, entry: Entry, keep: Collection[Path] = ()) -> None:
-        for path in (self.folder.root / key for key in self.ledger.outputs(entry.path)):
+        for path in (self.folder.root / key for key in self.ledger.outputs(entry)):
             if path not in keep:
                 self.files.remove(path)
 

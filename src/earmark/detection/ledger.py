@@ -85,12 +85,7 @@ _COLUMNS = ", ".join(field.name for field in fields(Entry))
 
 
 class Ledger:
-    """The ledger in a file, created if necessary.
-
-    Parameters
-    ----------
-    read_only
-        For reading the state of a job, also while it runs.
+    """The ledger in a file, created if necessary. With `read_only`, it can be read while the job runs.
 
     Examples
     --------
@@ -164,14 +159,10 @@ class Ledger:
         """Number of recordings in each state."""
         return Counter(dict(self._rows("SELECT state, count(*) FROM entries WHERE NOT missing GROUP BY state")))
 
-    def events(self, path: Path) -> list[Label]:
+    def events(self, entry: Entry) -> list[Label]:
         """Events of a recording, by onset."""
-        rows = self._rows(
-            "SELECT name, onset, offset, label, confidence FROM events JOIN recordings ON recording = id "
-            "WHERE path = ? ORDER BY events.rowid",
-            os.fsencode(path),
-        )
-        return [Label(name, onset, offset, label, True, p) for name, onset, offset, label, p in rows]
+        query = "SELECT onset, offset, label, confidence FROM events WHERE recording = ? ORDER BY rowid"
+        return [Label(entry.name, on, off, label, True, p) for on, off, label, p in self._rows(query, entry.id)]
 
     def all_events(self) -> Iterator[tuple[str, Label | None]]:
         """Events of all recordings that are done, by name; a recording without events has one None."""
@@ -187,10 +178,9 @@ class Ledger:
         for name, presence in self._rows(query, horizon):
             yield name, np.frombuffer(presence, "<f8")
 
-    def outputs(self, path: Path) -> dict[str, str]:
+    def outputs(self, entry: Entry) -> dict[str, str]:
         """Kinds of the files that were written for a recording, by relative path."""
-        query = "SELECT outputs.path, kind FROM outputs JOIN recordings ON recording = id WHERE recordings.path = ?"
-        return dict(self._rows(query, os.fsencode(path)))
+        return dict(self._rows("SELECT path, kind FROM outputs WHERE recording = ?", entry.id))
 
     def views(self) -> list[str]:
         """Relative paths of figures and reports."""

@@ -1,7 +1,7 @@
 """Detection in a live stream: audio from a pipe, or from a file that grows.
 
 `listen` yields each event as soon as no later audio can change it; the events are those of the whole recording. The
-delay after the end of an event, measured in audio that has arrived, is at most (`latency_bound`):
+delay after the end of an event, measured in audio that has arrived, is at most the sum of (`latency_bound`):
 
     block           audio is processed in blocks, and waits until its block is full
   + resampling      audio that soxr holds back, if the sample rate is not that of the model
@@ -17,57 +17,27 @@ the length of the audio.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import astuple, dataclass
-
-import numpy as np
-import numpy.typing as npt
 
 from earmark.annotations import Label
+from earmark.audio import Samples
 from earmark.errors import DataError
 from earmark.events import Decoder, InterpolationStream
 from earmark.inference.recordings import feature_frames, latency, score_blocks
 from earmark.inference.scorer import Scorer
 
-Samples = npt.NDArray[np.float32]
 
+def latency_bound(scorer: Scorer, decoder: Decoder, *, block: float, resampling: float = 0.0) -> dict[str, float]:
+    """The longest delay between the end of an event and its output by `listen`, by cause, in seconds of audio.
 
-@dataclass(frozen=True)
-class Latency:
-    """Longest delay between the end of an event and its output, by cause, in seconds of audio.
-
-    >>> Latency(block=0.5, scoring=1.25, interpolation=0.25, decoding=0.5).total
-    2.5
+    `block` is the length of the longest block, `resampling` what `earmark.audio.pcm.LiveSound.delay` gives.
     """
-
-    block: float
-    resampling: float = 0.0
-    scoring: float = 0.0
-    interpolation: float = 0.0
-    decoding: float = 0.0
-
-    @property
-    def total(self) -> float:
-        """The sum of all causes."""
-        return float(sum(astuple(self)))
-
-
-def latency_bound(scorer: Scorer, decoder: Decoder, *, block: float, resampling: float = 0.0) -> Latency:
-    """The longest delay between the end of an event and its output by `listen`.
-
-    Parameters
-    ----------
-    block
-        Seconds of audio in the longest block.
-    resampling
-        Seconds that resampling holds back: `earmark.audio.pcm.LiveSound.delay`.
-    """
-    return Latency(
-        block=block,
-        resampling=resampling,
-        scoring=latency(scorer),
-        interpolation=scorer.hop * scorer.reduction / 2,
-        decoding=decoder.stream(scorer.hop, scorer.classes, "live").latency,
-    )
+    return {
+        "block": block,
+        "resampling": resampling,
+        "scoring": latency(scorer),
+        "interpolation": scorer.hop * scorer.reduction / 2,
+        "decoding": decoder.stream(scorer.hop, scorer.classes, "live").latency,
+    }
 
 
 def listen(scorer: Scorer, blocks: Iterable[Samples], decoder: Decoder, *, name: str) -> Iterator[Label]:

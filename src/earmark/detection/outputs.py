@@ -121,7 +121,8 @@ class OutputFiles:
             return False
         if _sha256(path) in hashes:
             path.unlink()
-            _remove_empty_folders(path.parent, self.root)
+            while (path := path.parent) != self.root and not any(path.iterdir()):
+                path.rmdir()
         else:
             self._set_aside(path)
         self.ledger.forget_output(key)
@@ -178,12 +179,11 @@ def writing_views(root: Path, paths: Sequence[Path]) -> Iterator[None]:
 
 def job_recordings(inputs: Iterable[str | os.PathLike[str]], out: Path) -> dict[str, Path]:
     """Recordings by name that a job will have once it has run over these inputs too; nothing is written."""
-    found, path = find_recordings(inputs, out), JobFolder(out).ledger
     entries: list[Entry] = []
-    if path.exists():
-        with Ledger(path, read_only=True) as ledger:
+    if JobFolder(out).ledger.exists():
+        with Ledger(JobFolder(out).ledger, read_only=True) as ledger:
             entries = list(ledger.entries(with_missing=True))
-    named = choose_names(found, {entry.path: entry.name for entry in entries})
+    named = choose_names(find_recordings(inputs, out), {entry.path: entry.name for entry in entries})
     return {entry.name: entry.path for entry in entries if not entry.missing} | {name: path for path, name in named}
 
 
@@ -231,12 +231,6 @@ def _sha256(path: Path) -> str:
         return ""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _remove_empty_folders(folder: Path, root: Path) -> None:
-    while folder != root and not any(folder.iterdir()):
-        folder.rmdir()
-        folder = folder.parent
 
 
 def _short(name: str) -> str:

@@ -9,24 +9,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from earmark import audio
 from earmark.errors import ArgumentError, DataError
-from earmark.inference.recordings import feature_frames, output_frames, score_recording
+from earmark.inference.recordings import Probabilities, feature_frames, output_frames, score_recording
 from earmark.inference.scorer import Scorer
 from earmark.inference.scores import RecordingScores
 from earmark.parallel import parallel_map, worker_count
-
-Probabilities = npt.NDArray[np.float32]
-"""(frames', columns) as `Scorer.score` returns them."""
 
 Results = Generator[tuple["Span", Probabilities | Exception], None, None]
 
@@ -34,8 +29,7 @@ SPAN = 600.0
 """Default length in seconds: short enough to keep all cores busy with one recording."""
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(NamedTuple):
     """Output frames `first` up to, not including, `last` of a recording."""
 
     path: Path
@@ -43,8 +37,7 @@ class Span:
     last: int
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(NamedTuple):
     """How a recording is cut."""
 
     spans: tuple[Span, ...]
@@ -82,31 +75,21 @@ def plan(path: Path, scorer: Scorer, *, span: float = SPAN) -> Plan:
 def score_span(scorer: Scorer, span: Span, *, is_stopped: Callable[[], bool] = lambda: False) -> Probabilities:
     """Probabilities of a span: (last - first, columns).
 
-    Parameters
-    ----------
-    is_stopped
-        Polled between blocks; once it is true, the work ends with an error that nobody waits for.
+    `is_stopped` is polled between blocks; once it is true, the work ends with an error that nobody waits for.
     """
-    values = np.empty((span.last - span.first, scorer.columns), np.float32)
-    at = 0
+    parts = []
     for p in score_recording(scorer, span.path, first=span.first, last=span.last):
         if is_stopped():
             raise DataError(f"{span.path}: stopped")
-        values[at : at + len(p)] = p
-        at += len(p)
-    if at != len(values):
-        raise DataError(f"{span.path}: expected {len(values)} frames, got {at}; has the file changed meanwhile?")
+        parts.append(p)
+    values, frames = np.concatenate(parts), span.last - span.first
+    if len(values) != frames:
+        raise DataError(f"{span.path}: expected {frames} frames, got {len(values)}; has the file changed meanwhile?")
     return values
 
 
 class LocalExecutor:
-    """Scores spans in threads of this process, which share the model; each thread uses one core.
-
-    Parameters
-    ----------
-    workers
-        Number of threads; one per core by default.
-    """
+    """Scores spans in threads of this process, by default one per core, which share the model."""
 
     def __init__(self, scorer: Scorer, workers: int | None = None) -> None:
         self.scorer = scorer
@@ -130,20 +113,10 @@ def score_files(
     on_scored: Callable[[float], None] = lambda seconds: None,
     span: float = SPAN,
 ) -> None:
-    """Score files.
+    """Score files. `span` is the approximate length in seconds of what the executor gets at once.
 
-    Parameters
-    ----------
-    on_result
-        Called once per file, in any order, with its scores or what is wrong with it.
-    on_start
-        Called before a file is opened for the first time.
-    on_duration
-        Called with the duration of a file.
-    on_scored
-        Called with the seconds of audio in each span that was scored.
-    span
-        Approximate length in seconds of what the executor gets at once.
+    `on_result` is called once per file, in any order, with its scores or what is wrong with it; `on_start` before it is
+    opened; `on_duration` with its duration; `on_scored` with the seconds of audio in each span that was scored.
     """
     waiting: dict[Path, tuple[Plan, dict[Span, Probabilities]]] = {}  # files that are neither complete nor failed
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from earmark.annotations import Label
 from earmark.errors import ArgumentError, unknown_name
 from earmark.inference.interpolation import Floats, InterpolationStream, probabilities
 from earmark.inference.scores import RecordingScores
-from earmark.text import counted
+from earmark.text import counted, first_few
 from earmark.timing import frames_covering, frames_within
 
 Flags = npt.NDArray[np.bool_]
@@ -31,22 +33,9 @@ _SETTINGS = ("threshold", "low", "median", "min_duration", "min_gap")
 class Decoder:
     """How probabilities become events. Every setting is one value, or one per class in the order of `classes`.
 
-    The default is the paper's decision: a frame is positive where p >= 0.5, Eq. (1).
-
-    Parameters
-    ----------
-    threshold
-        An event starts with a frame at or above it, compared in the precision of the probabilities.
-    low
-        An event lasts while frames are at or above it; by default the threshold.
-    median
-        Length of the median filter in seconds, at most an hour: whole frames that fit into half of it, on either side.
-    min_duration
-        Shortest event, in seconds.
-    min_gap
-        Shortest gap between two events, in seconds.
-    tuned_on
-        Data that the thresholds were chosen on; see `earmark.evaluation.thresholds`.
+    The default is the paper's decision: a frame is positive where p >= 0.5, Eq. (1). Thresholds are compared in the
+    precision of the probabilities. The median filter takes the whole frames that fit into half of its length on either
+    side; it is at most an hour long.
 
     Examples
     --------
@@ -60,12 +49,12 @@ class Decoder:
     [('dog', 1.5), ('cat', 2.0)]
     """
 
-    threshold: float | tuple[float, ...] = 0.5
-    low: float | tuple[float, ...] | None = None
-    median: float | tuple[float, ...] = 0.0
-    min_duration: float | tuple[float, ...] = 0.0
-    min_gap: float | tuple[float, ...] = 0.0
-    tuned_on: str | None = None
+    threshold: float | tuple[float, ...] = 0.5  # an event starts with a frame at or above it
+    low: float | tuple[float, ...] | None = None  # and lasts while frames are at or above this; None: the threshold
+    median: float | tuple[float, ...] = 0.0  # length of the median filter, in seconds
+    min_duration: float | tuple[float, ...] = 0.0  # of an event, in seconds
+    min_gap: float | tuple[float, ...] = 0.0  # between two events, in seconds
+    tuned_on: str | None = None  # data that the thresholds were chosen on; see `earmark.evaluation.thresholds`
 
     def __post_init__(self) -> None:
         for name in _SETTINGS:
@@ -86,15 +75,9 @@ class Decoder:
     def decode(
         self, p: npt.ArrayLike, hop: float, classes: Sequence[str], filename: str, duration: float | None = None
     ) -> list[Label]:
-        """Events of a whole clip, by onset, offset and class.
+        """Events of a whole clip, by onset, offset and class: p (frames, classes), in [0, 1], `hop` seconds apart.
 
-        Parameters
-        ----------
-        p : (frames, classes), in [0, 1]
-        hop
-            Seconds between frames.
-        duration
-            Of the clip, in seconds: events are cut there.
+        Events are cut at the `duration` of the clip, in seconds.
         """
         stream = self.stream(hop, classes, filename, duration)
         return _sorted([*stream.update(p), *stream.finish()], stream.classes)
@@ -250,11 +233,10 @@ class DecoderStream:
         return label[~is_open], first[~is_open], last[~is_open], peak[~is_open]
 
     def _labels(self, runs: Runs) -> Iterator[Label]:
+        end = math.inf if self.duration is None else self.duration
         for c, first, last, peak in zip(*(column.tolist() for column in runs), strict=True):
-            onset, offset = first * self.hop, last * self.hop
-            if self.duration is not None:
-                offset = min(offset, self.duration)
-            if last - first >= self._shortest[c] and (self.duration is None or onset < self.duration):
+            onset, offset = first * self.hop, min(last * self.hop, end)
+            if last - first >= self._shortest[c] and onset < end:
                 yield Label(self.filename, onset, offset, self.classes[c], True, peak)
 
 
@@ -321,3 +303,43 @@ def decode_scores(scores: RecordingScores, decoder: Decoder, filename: str, *, a
 def _sorted(events: Iterable[Label], classes: Sequence[str]) -> list[Label]:
     order = {label: c for c, label in enumerate(classes)}
     return sorted(events, key=lambda event: (event.onset, event.offset, order[event.label]))
+
+
+def load_decoder(path: Path, classes: Sequence[str]) -> Decoder:
+    """Read the decoder from a JSON file such as `scores.json`, for a model with these classes.
+
+    The file holds a decoder's settings, by themselves or under "decoder". If it also names "classes", settings per
+    class are matched by name.
+    """
+    try:
+        settings = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ArgumentError(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise ArgumentError(f"{path}: expected JSON: {error}") from error
+    names = None
+    if isinstance(settings, dict) and "decoder" in settings:
+        names, settings = settings.get("classes"), settings["decoder"]
+    if not isinstance(settings, dict):
+        raise ArgumentError(f"{path}: expected an object with a decoder's settings, by itself or under 'decoder'")
+    if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+        raise ArgumentError(f"{path}: classes: expected a list of names, got {names!r}")
+    decoder = Decoder.from_dict(settings)
+    return decoder if names is None else _match(decoder, names, classes, path)
+
+
+def _match(decoder: Decoder, names: list[str], classes: Sequence[str], path: Path) -> Decoder:
+    """The decoder with settings per class in the order of a model's classes instead of the file's."""
+    per_class: dict[str, Any] = {name: values for name, values in decoder.to_dict().items() if isinstance(values, list)}
+    for name, values in per_class.items():
+        if len(values) != len(names):
+            raise ArgumentError(f"{path}: {name}: expected {len(names)} values, one per class, got {len(values)}")
+    missing = [label for label in classes if label not in names]
+    if per_class and missing:
+        raise ArgumentError(
+            f"{path}: no thresholds for {first_few(missing)}; tune them with this model: earmark evaluate --tune-on"
+        )
+    ordered: dict[str, Any] = {
+        name: tuple(values[names.index(c)] for c in classes) for name, values in per_class.items()
+    }
+    return replace(decoder, **ordered)

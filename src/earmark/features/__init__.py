@@ -1,7 +1,7 @@
 """Sound to log-mel frames: (bags, samples) to (bags, bands, frames), in decibels.
 
-`FeatureConfig` holds the settings; `LogMel` computes features on a CPU or a GPU; `LogMel.stream` computes them for a
-recording that arrives in blocks. Values equal those of librosa's `melspectrogram` and `power_to_db` up to rounding.
+`FeatureConfig` holds the settings; `LogMel` computes features on a CPU or a GPU. Values equal those of librosa's
+`melspectrogram` and `power_to_db` up to rounding.
 
 Which scaling
 -------------
@@ -14,11 +14,9 @@ Silence
 -------
 "clip" gives 0 everywhere for a clip of zeros, as librosa does: every frame equals the maximum. "fixed" gives
 -range_db. Neither gives NaN or infinity, and gradients of silence are 0.
-
-Files, each importing only those before it: `config`, `logmel`.
 """
 
 from earmark.features.config import FeatureConfig, mel_matrix
-from earmark.features.logmel import LogMel, LogMelStream
+from earmark.features.logmel import LogMel
 
-__all__ = ["FeatureConfig", "LogMel", "LogMelStream", "mel_matrix"]
+__all__ = ["FeatureConfig", "LogMel", "mel_matrix"]

@@ -1,11 +1,10 @@
-"""The transform: samples to log-mel frames, of batches and of streams."""
+"""The transform: samples to log-mel frames."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +20,7 @@ Block = tuple[int, int, Tensor]  # a part of the mel matrix: its first row, one 
 Tables = tuple[Tensor, list[list[Block]]]  # window; blocks of each shift
 
 # Frames are computed this many at a time: they stay in a core's cache, and a clip of ten seconds (431 frames) fills
-# four groups. Groups begin at multiples of it, in a stream too, and the last one is padded with zeros: every frame is
-# computed by the same calls with the same shapes, so whole and stream agree to the last bit.
+# four groups. The last one is padded with zeros: every frame is computed by the same calls with the same shapes.
 _GROUP = 108
 
 # Mel filters are narrow, so most of the mel matrix is zeros. Each product takes this many bands and only the bins that
@@ -53,12 +51,7 @@ class LogMel(nn.Module):
 
     Differentiable; computes in float32, or in float64 for such samples. Holds no parameters, and nothing in its state
     dict. On a CPU, results do not depend on the other bags of a batch; on a GPU, or compiled or exported, they agree to
-    within rounding.
-
-    Parameters
-    ----------
-    config
-        By default the paper's.
+    within rounding. The default configuration is the paper's.
 
     Examples
     --------
@@ -93,50 +86,31 @@ class LogMel(nn.Module):
         return self
 
     def forward(self, samples: Tensor, *, semitones: Sequence[float] | None = None) -> Tensor:
-        """Features of a batch.
+        """Features of mono samples at the configuration's rate: (bags, samples) to (bags, bands, frames).
 
-        Parameters
-        ----------
-        samples : (bags, samples)
-            Mono, at the configuration's rate.
-        semitones : (shifts,)
-            Also shift the pitch, by each of these: one Fourier transform, read by several sets of filters. See
-            `mel_matrix`. Scaling "clip" then takes the maximum of each shifted version.
-
-        Returns
-        -------
-        (bags, bands, frames), or (bags, shifts, bands, frames) if `semitones` are given
+        With `semitones` (shifts,), the pitch is shifted by each of these: (bags, shifts, bands, frames), from one
+        Fourier transform, read by several sets of filters. See `mel_matrix`. Scaling "clip" then takes the maximum of
+        each shifted version.
         """
         device = samples.device.type
         if torch.is_autocast_enabled(device):  # energies span more than half precision holds
             with torch.autocast(device, enabled=False):
                 return self.forward(samples, semitones=semitones)
-        x = _checked(samples, 2, "(bags, samples)")
+        if samples.dim() != 2:
+            raise ArgumentError(f"samples: expected (bags, samples), got shape {tuple(samples.shape)}")
+        if not samples.is_floating_point():
+            raise ArgumentError(f"samples: expected floating-point numbers in about [-1, 1], got {samples.dtype}")
+        x = samples if samples.dtype in (torch.float32, torch.float64) else samples.float()
         self.config.frames(x.shape[1])
         tables = self._tables(x.dtype, semitones)
         if device == "cpu" and not torch.compiler.is_compiling():
-            features = torch.stack([self._scaled_and_finite(self._whole_levels(bag, tables)) for bag in x])
+            features = torch.stack([self._scaled(self._whole_levels(bag, tables)) for bag in x])
+            if not math.isfinite(features.detach().sum()):  # one pass over features is cheaper than one over samples
+                raise DataError("samples: expected finite numbers, got NaN, infinity or numbers beyond float32")
         else:
             features = self._together(x, tables)
         features = features.transpose(-1, -2).contiguous()
         return features[:, 0] if semitones is None else features
-
-    def stream(self) -> LogMelStream:
-        """Features of one recording that arrives in blocks, in constant memory; for scaling "fixed" alone.
-
-        >>> logmel = LogMel(FeatureConfig(scaling="fixed"))
-        >>> stream = logmel.stream()
-        >>> samples = torch.linspace(-1, 1, 200_000)
-        >>> parts = [*(stream.update(block) for block in samples.split(30_000)), stream.finish()]
-        >>> torch.equal(torch.cat(parts, dim=-1), logmel(samples[None])[0])
-        True
-        """
-        if self.config.scaling != "fixed":
-            raise ArgumentError(
-                f"scaling={self.config.scaling!r} cannot be streamed: every frame is relative to the loudest one, "
-                "which may not have arrived yet; choose scaling='fixed', in training too"
-            )
-        return LogMelStream(self)
 
     def _tables(self, dtype: torch.dtype, semitones: Sequence[float] | None) -> Tables:
         window = self.window.to(dtype)
@@ -189,77 +163,3 @@ class LogMel(nn.Module):
         c = self.config
         reference = levels.amax((-2, -1), keepdim=True) if c.scaling == "clip" else c.reference_db
         return (levels - reference).clamp_min(-c.range_db)
-
-    def _scaled_and_finite(self, levels: Tensor) -> Tensor:
-        scaled = self._scaled(levels)
-        if not math.isfinite(scaled.detach().sum()):  # one pass over features is cheaper than one over samples
-            raise DataError("samples: expected finite numbers, got NaN, infinity or numbers beyond float32")
-        return scaled
-
-
-class LogMelStream:
-    """Features of one recording that arrives in blocks of any size; made by `LogMel.stream`.
-
-    `update` returns frames in groups of 108, so often none; `finish` returns the rest. Together they equal, on a CPU to
-    the last bit, the features of the whole. Memory holds the samples of one group.
-    """
-
-    def __init__(self, logmel: LogMel) -> None:
-        c = logmel.config
-        self._logmel = logmel
-        self._step = _GROUP * c.hop_samples
-        self._span = self._step - c.hop_samples + c.n_fft
-        self._size = max(self._span, self._step)  # hops may be longer than frames
-        self._buffer: Tensor | None = None
-        self._filled = c.padding  # with zeros
-        self._samples = self._frames = 0
-        self._finished = False
-
-    def update(self, block: Tensor | npt.NDArray[Any]) -> Tensor:
-        """Process the next block, (samples,); return the frames that are complete, (bands, frames)."""
-        if self._finished:
-            raise ArgumentError("this stream is finished; start another with stream()")
-        if not isinstance(block, Tensor):
-            block = torch.from_numpy(np.require(block, requirements="W"))  # torch warns of read-only arrays
-        x = _checked(block, 1, "(samples,)")
-        self._samples += len(x)
-        return self._process(x)
-
-    def finish(self) -> Tensor:
-        """End the recording; return the remaining frames, (bands, frames)."""
-        if self._finished:
-            raise ArgumentError("this stream is finished; start another with stream()")
-        left = self._logmel.config.frames(self._samples) - self._frames
-        groups = -(-left // _GROUP)
-        self._finished = True
-        missing = self._size - self._filled + (groups - 1) * self._step if groups else 0
-        return self._process(self._logmel.window.new_zeros(missing))[:, :left]
-
-    @torch.no_grad()
-    def _process(self, x: Tensor) -> Tensor:
-        logmel, c = self._logmel, self._logmel.config
-        if self._buffer is None:
-            self._buffer = torch.zeros(self._size, dtype=x.dtype, device=logmel.window.device)
-        tables = logmel._tables(self._buffer.dtype, None)
-        groups = [self._buffer.new_zeros(c.n_bands, 0)]
-        while len(x):
-            piece = x[: self._size - self._filled]
-            x = x[len(piece) :]
-            self._buffer[self._filled : self._filled + len(piece)] = piece
-            self._filled += len(piece)
-            if self._filled == self._size:
-                levels = logmel._levels(self._buffer[: self._span].unfold(0, c.n_fft, c.hop_samples), tables)
-                groups.append(logmel._scaled_and_finite(levels)[0].T)
-                self._filled -= self._step
-                self._buffer[: self._filled] = self._buffer[self._step :].clone()
-        self._frames += sum(group.shape[1] for group in groups)
-        return torch.cat(groups, dim=1)
-
-
-def _checked(samples: Tensor, dim: int, shape: str) -> Tensor:
-    """Samples in the precision to compute in."""
-    if samples.dim() != dim:
-        raise ArgumentError(f"samples: expected {shape}, got shape {tuple(samples.shape)}")
-    if not samples.is_floating_point():
-        raise ArgumentError(f"samples: expected floating-point numbers in about [-1, 1], got {samples.dtype}")
-    return samples if samples.dtype in (torch.float32, torch.float64) else samples.float()

@@ -46,8 +46,7 @@ class OnnxScorer(Scorer):
         if "earmark" not in metadata:
             raise ModelFileError(f"{path}: an ONNX file that earmark did not export")
         try:
-            self.about: dict[str, Any] = json.loads(metadata["earmark"])
-            about = self.about
+            self.about = about = json.loads(metadata["earmark"])
             if about["version"] > FORMAT:
                 raise ModelFileError(f"{path}: exported by a newer earmark ({about['written_by']}) than this one")
             if sealed(content[:-_SEAL_SIZE]) != content:

@@ -18,7 +18,7 @@ Sound at the end that does not fill an output frame is ignored.
 
 from __future__ import annotations
 
-import os
+import sys
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -28,12 +28,13 @@ import numpy as np
 import numpy.typing as npt
 
 from earmark import audio
+from earmark.audio import AnyPath, Samples
 from earmark.errors import ArgumentError
 from earmark.inference.scorer import Scorer
 from earmark.timing import time_to_sample
 
-Samples = npt.NDArray[np.float32]
 Probabilities = npt.NDArray[np.float32]
+"""(frames', columns) as `Scorer.score` returns them."""
 
 
 def feature_frames(scorer: Scorer, samples: int) -> int:
@@ -52,22 +53,12 @@ def latency(scorer: Scorer) -> float:
 
 
 def score_recording(
-    scorer: Scorer,
-    path: str | os.PathLike[str],
-    *,
-    first: int = 0,
-    last: int | None = None,
-    block: float | None = None,
+    scorer: Scorer, path: AnyPath, *, first: int = 0, last: int | None = None, block: float | None = None
 ) -> Iterator[Probabilities]:
-    """Probabilities of a file, or of a part of it, in consecutive blocks (frames', classes).
+    """Probabilities of output frames `first` up to, not including, `last` of a file, by default all, in blocks.
 
-    Parameters
-    ----------
-    first, last
-        Output frames from `first` up to, not including, `last`; by default all. They are the same as those of the
-        whole file.
-    block
-        Seconds scored at once, by default `Scorer.block`. It bounds memory and changes no result.
+    They are the same as those of the whole file. `block` is the number of seconds scored at once, by default
+    `Scorer.block`; it bounds memory and changes no result.
     """
     about = audio.info(path)
     total = about.samples_at(scorer.rate)
@@ -123,24 +114,16 @@ class _Cut(NamedTuple):
 
 
 class _Cutter(ABC):
-    """Cuts sound that arrives in blocks into excerpts to score.
+    """Cuts sound that arrives in blocks into excerpts to score."""
 
-    Attributes
-    ----------
-    origin
-        First sample of the recording that is needed.
-    delay
-        Longest delay, in samples, between a sound and the excerpt that keeps its output frame.
-    """
-
-    delay: int
+    delay: int  # the longest, in samples, between a sound and the excerpt that keeps its output frame
 
     def __init__(self, scorer: Scorer, first: int, last: int | None, is_eager: bool) -> None:
         self.scorer = scorer
         self.step = scorer.hop_samples * scorer.reduction  # samples per output frame
-        self.done, self.last = first, last
+        self.done, self.last = first, sys.maxsize if last is None else last
         self.is_eager = is_eager
-        self.origin = 0
+        self.origin = 0  # first sample of the recording that is needed
         self._kept: Samples = np.empty(0, np.float32)  # samples from `origin` on
 
     @property
@@ -154,8 +137,7 @@ class _Cutter(ABC):
             self._kept = np.concatenate([self._kept, block]) if len(self._kept) else block
             yield from self._available()
         if self.received:
-            frames = output_frames(self.scorer, self.received)
-            yield from self._remaining(frames if self.last is None else min(frames, self.last))
+            yield from self._remaining(min(output_frames(self.scorer, self.received), self.last))
 
     @abstractmethod
     def needed(self, stop: int) -> int:
@@ -210,9 +192,7 @@ class _Blocks(_Cutter):
     def _available(self) -> Iterator[_Cut]:
         s = self.scorer
         frames = (self.received + s.padding - s.n_fft) // s.hop_samples + 1
-        certain = (frames - self.context) // s.reduction
-        if self.last is not None:
-            certain = min(certain, self.last)
+        certain = min((frames - self.context) // s.reduction, self.last)
         while self.done < certain and (self.is_eager or certain - self.done >= self.size):
             yield self._next(certain)
 
@@ -251,9 +231,7 @@ class _Windows(_Cutter):
     def _available(self) -> Iterator[_Cut]:
         certain = (self.received - self.size) // self.step  # the last window cannot start earlier
         while (start := self._start()) < certain:
-            stop = min(start + self.hop, certain) + self.edge
-            if self.last is not None:
-                stop = min(stop, self.last)
+            stop = min(min(start + self.hop, certain) + self.edge, self.last)
             is_whole = start + self.hop <= certain or stop == self.last
             if stop <= self.done or not (self.is_eager or is_whole):
                 break

@@ -15,39 +15,20 @@ import numpy.typing as npt
 
 
 class Scorer(ABC):
-    """Maps an excerpt of mono sound to frame probabilities. Safe to call from several threads at the same time.
+    """Maps an excerpt of mono sound to frame probabilities. Safe to call from several threads at the same time."""
 
-    Attributes
-    ----------
-    classes
-        Names, in the order of the last axis.
-    rate
-        Samples per second of the input.
-    hop_samples, n_fft, padding
-        Of the features, in samples: see `earmark.features.FeatureConfig`.
-    reduction
-        Feature frames per output frame.
-    context
-        Feature frames on either side that affect an output frame; None if all frames do, as with scaling "clip" or a
-        recurrent network.
-    window
-        Seconds of the patches the model was trained on: the length of an excerpt where `context` is None.
-    fingerprint
-        Identifies the model in saved scores.
-    block
-        Seconds of a long recording to score at once.
-    """
-
-    classes: tuple[str, ...]
-    rate: int
-    hop_samples: int
+    classes: tuple[str, ...]  # in the order of the last axis
+    rate: int  # samples per second of the input
+    hop_samples: int  # of the features, like `n_fft` and `padding`, in samples: see `earmark.features.FeatureConfig`
     n_fft: int
     padding: int
-    reduction: int
+    reduction: int  # feature frames per output frame
     context: int | None
-    window: float
-    fingerprint: str
-    block: float = 20.0
+    """Feature frames on either side that affect an output frame; None if all frames do, as with scaling "clip" or a
+    recurrent network."""
+    window: float  # seconds of the patches it was trained on: the length of an excerpt where `context` is None
+    fingerprint: str  # identifies the model in saved scores
+    block: float = 20.0  # seconds of a long recording to score at once
 
     @abstractmethod
     def score(self, samples: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:

@@ -29,33 +29,17 @@ _CHUNK = 1 << 16  # frames pooled at once
 
 @dataclass(frozen=True)
 class RecordingScores:
-    """Frame probabilities of a recording or clip, and where they lie in time.
-
-    Attributes
-    ----------
-    p : (frames', classes), float32
-    feature_hop
-        Seconds between feature frames.
-    reduction
-        Feature frames per output frame.
-    frames
-        Feature frames of the recording.
-    duration
-        In seconds.
-    pooled : (classes,), by the model's pooling operator over all frames; None if not requested
-    fingerprint
-        Of the model; see `Scorer`.
-    """
+    """Frame probabilities of a recording or clip, and where they lie in time."""
 
     filename: str
     classes: tuple[str, ...]
-    p: npt.NDArray[np.float32]
-    feature_hop: float
-    reduction: int
-    frames: int
-    duration: float
-    pooled: npt.NDArray[np.float32] | None = None
-    fingerprint: str = ""
+    p: npt.NDArray[np.float32]  # (frames', classes)
+    feature_hop: float  # seconds between feature frames
+    reduction: int  # feature frames per output frame
+    frames: int  # feature frames of the recording
+    duration: float  # in seconds
+    pooled: npt.NDArray[np.float32] | None = None  # (classes,), by the model's operator; None if not requested
+    fingerprint: str = ""  # of the model; see `Scorer`
 
     @property
     def hop(self) -> float:
@@ -107,17 +91,9 @@ def repool(
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float32]]:
     """Probabilities that a class occurs in each minute, hour, or whole recording; exact, in bounded memory.
 
-    Parameters
-    ----------
-    pool
-        The model's operator, or any other for as many classes that can be streamed.
-    horizon
-        Length of an interval in seconds; None for the whole recording. A frame belongs to the interval that contains
-        its centre, or to the last.
-
-    Returns
-    -------
-    (n, 2), onset and offset of each interval in seconds, and P : (n, classes)
+    `pool` is the model's operator, or any other for as many classes that can be streamed. `horizon` is the length of an
+    interval in seconds, None for the whole recording. A frame belongs to the interval that contains its centre, or to
+    the last. Returns onset and offset of each interval in seconds, (n, 2), and P : (n, classes).
     """
     import torch
 

@@ -20,14 +20,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from earmark.audio import Samples
 from earmark.checkpoint import load_detector, model_file, read_model_info
 from earmark.detector import Detector, alive_sigmoid
 from earmark.errors import ModelFileError
 from earmark.features import LogMel
 from earmark.inference.frozen import frozen
 from earmark.inference.scorer import Scorer
-
-Samples = npt.NDArray[np.float32]
 
 _PATCH = 10.0  # seconds, as in the paper; for model files without the length of their training patches
 _GPU_BLOCK = 300.0  # seconds per batch, so that launching it takes a small part of computing it
@@ -36,17 +35,10 @@ _launching = threading.Lock()
 
 
 class TorchScorer(Scorer):
-    """Scores with a copy of a detector.
+    """Scores with a copy of a detector, by default on a GPU if there is one.
 
-    Parameters
-    ----------
-    window, fingerprint
-        See `Scorer`.
-    device
-        By default a GPU if there is one.
-    pooled
-        Whether `pool` applies the detector's operator. If that weighs frames by their embedding, `score` returns the
-        embedding after the probabilities.
+    With `pooled`, `pool` applies the detector's operator. If that weighs frames by their embedding, `score` returns the
+    embedding after the probabilities.
     """
 
     def __init__(
@@ -67,6 +59,7 @@ class TorchScorer(Scorer):
         if self.device.type != "cpu":
             self.block = _GPU_BLOCK
         self.detector = copy.deepcopy(detector).to(self.device).eval().requires_grad_(False)
+        self._embedding = self.detector.head.in_features if pooled and self.detector.pool.uses_embedding else 0
         network: nn.Module = getattr(self.detector.network, "_orig_mod", self.detector.network)  # of a compiled one
         self.context = getattr(network, "context", None) if c.scaling == "fixed" else None
         self._network = frozen(network).to(self.device)
@@ -80,10 +73,8 @@ class TorchScorer(Scorer):
     def score_all(self, excerpts: Iterable[Samples]) -> Iterator[npt.NDArray[np.float32]]:
         """`score` of each excerpt, in order."""
         if self.device.type == "cuda":
-            yield from self._score_on_gpu(excerpts)
-            return
-        for samples in excerpts:
-            yield self._probabilities(_tensor(samples)[None].to(self.device))[0].cpu().numpy()
+            return self._score_on_gpu(excerpts)
+        return (self._probabilities(_tensor(samples)[None].to(self.device))[0].cpu().numpy() for samples in excerpts)
 
     @torch.inference_mode()
     def _probabilities(self, x: Tensor) -> Tensor:
@@ -91,16 +82,12 @@ class TorchScorer(Scorer):
         with _without_tf32() if self.device.type == "cuda" else nullcontext():
             embedding = self._network(self._logmel(x))
             p = alive_sigmoid(self.detector.head(embedding))
-        return torch.cat([p, embedding], -1) if self._returns_embedding else p
-
-    @property
-    def _returns_embedding(self) -> bool:
-        return self.pooled and self.detector.pool.uses_embedding
+        return torch.cat([p, embedding], -1) if self._embedding else p
 
     @property
     def columns(self) -> int:
         """Width of the last axis of `score`."""
-        return len(self.classes) + (self.detector.head.in_features if self._returns_embedding else 0)
+        return len(self.classes) + self._embedding
 
     @torch.inference_mode()
     def pool(self, values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32] | None:
@@ -109,9 +96,8 @@ class TorchScorer(Scorer):
             return None
         x = torch.from_numpy(values)[None].to(self.device)
         p, embedding = x[..., : len(self.classes)], x[..., len(self.classes) :]
-        P = self.detector.pool(p, embedding=embedding if self._returns_embedding else None)
-        pooled: npt.NDArray[np.float32] = P[0].float().cpu().numpy()
-        return pooled
+        P = self.detector.pool(p, embedding=embedding if self._embedding else None)
+        return np.asarray(P[0].float().cpu(), np.float32)
 
     def _streams(self) -> tuple[torch.cuda.Stream, torch.cuda.Stream]:
         """Streams of this thread for copying and computing; reused, since memory is cached for each stream."""

@@ -85,7 +85,7 @@ def choose_stretches(folder: Path, wanted: str) -> list[Stretch]:
         done = {name: entry.path for name, entry in entries.items() if entry.state == "done"}
         if asked is None:
             eventful = sorted((entries[name] for name in done), key=lambda entry: -(entry.events or 0))[:_MOST]
-            return [Stretch(entry, *busiest(ledger.events(entry.path), entry.duration or 0.0)) for entry in eventful]
+            return [Stretch(entry, *busiest(ledger.events(entry), entry.duration or 0.0)) for entry in eventful]
     name, onset, offset = asked
     entry = entries[_named(name, done if name is None else {name: entry.path for name, entry in entries.items()})]
     if entry.name not in done:
@@ -130,7 +130,7 @@ def draw_stretches(folder: Path, scorer: Scorer, stretches: Sequence[Stretch]) -
         first = math.floor(stretch.onset / hop)  # the figure begins with a frame
         onset, p = first * hop, _frame_probabilities(job, scorer, stretch, first)
         with Ledger(job.ledger, read_only=True) as ledger:
-            events = ledger.events(stretch.entry.path)
+            events = ledger.events(stretch.entry)
         samples = audio.read(stretch.entry.path, rate=scorer.rate, onset=onset, offset=stretch.offset)
         title = f"{stretch.entry.name}, {clock_time(stretch.onset)} to {clock_time(stretch.offset)}"
         figure = recording_figure(samples, scorer.rate, p, scorer.classes, events, p_hop=hop, onset=onset, title=title)

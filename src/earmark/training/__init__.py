@@ -7,9 +7,9 @@ model).
 
 from __future__ import annotations
 
-from earmark.training.loop import Result, create_detector, train
+from earmark.training.loop import Run, create_detector, train
 from earmark.training.memory import Schedule, check_folder
 from earmark.training.validation import validate
 from earmark.training.watch import TrainingProgress
 
-__all__ = ["Result", "Schedule", "TrainingProgress", "check_folder", "create_detector", "train", "validate"]
+__all__ = ["Run", "Schedule", "TrainingProgress", "check_folder", "create_detector", "train", "validate"]

@@ -12,6 +12,8 @@ kept; `freeze_norm` avoids both.
 
 from __future__ import annotations
 
+import html
+import json
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -38,20 +40,47 @@ from earmark.training.watch import Watch
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
+    from pandas import DataFrame
 
 _LOOK_EVERY = 50  # steps between reading the loss, which on a GPU waits for all steps before
 
 
 @dataclass(frozen=True)
-class Result:
-    """How a run ended."""
+class Run:
+    """A training run. It can be used wherever the path of a run folder is expected."""
 
-    epochs: int
-    best_epoch: int
-    scores: dict[str, float]
-    """Of the best epoch, on the validation clips."""
-    is_finished: bool
-    """False if it was interrupted and can be resumed, even if all epochs are done."""
+    path: Path
+    epochs: int  # that are done
+    best_epoch: int  # whose weights `model.safetensors` holds, counted from 1; 0 if there is none yet
+    scores: dict[str, float]  # of the best epoch, on the validation clips
+    monitor: str  # the score that decides which epoch is best
+    is_finished: bool  # False if training was interrupted and can be resumed, even if all epochs are done
+    notes: tuple[str, ...] = ()  # what the user should know about the data, a line each
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def __str__(self) -> str:
+        if not self.scores:
+            return "No model yet"
+        state = "" if self.is_finished else " (interrupted)"
+        scores = ", ".join(f"{name} {value:.3f}" for name, value in self.scores.items())
+        best = f"Best epoch by {self.monitor}: {self.best_epoch} of {self.epochs}{state}; validation {scores}"
+        return f"{best}\nModel: {self.path / 'model.safetensors'}"
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The attributes as plain values."""
+        return {**vars(self), "path": str(self.path), "notes": list(self.notes)}
+
+    def to_pandas(self) -> DataFrame:
+        """The log of the run: one row per epoch."""
+        import pandas
+
+        lines = (self.path / "log.jsonl").read_text(encoding="utf-8").splitlines()
+        return pandas.json_normalize([json.loads(line) for line in lines])
 
 
 def create_detector(settings: Settings, classes: tuple[str, ...]) -> Detector:
@@ -80,17 +109,15 @@ def train(
     resume: bool = False,
     provenance: dict[str, Any] | None = None,
     on_progress: OnProgress | None = None,
-) -> Result:
+) -> Run:
     """Train a detector on bags, and choose the best epoch on validation bags.
 
     Parameters
     ----------
-    out
-        The run folder.
     fabric
         The device or devices, and the precision.
     resume
-        Whether to resume from `out/last.ckpt`, if there is one.
+        Whether to resume from `last.ckpt` in the run folder `out`, if there is one.
     provenance
         Further entries for the model file's record of its origin; `data` identifies clips and labels.
     on_progress
@@ -106,10 +133,9 @@ def train(
     log = Log(out, settings, memory.epoch) if fabric.is_global_zero else None
     module, wrapped = fabric.setup(detector, optimizer)
     step = Step(fabric, module, detector, wrapped, settings, compiled=_pays_to_compile(fabric, knobs))
-    watch = Watch(knobs.epochs, knobs.steps, knobs.batch_size, on_progress)
     with interruptible() as interruption:
         saved = time.monotonic()
-        watch.started(memory.epoch, memory.step)
+        watch = Watch(knobs, memory.epoch, memory.step, on_progress)
         while memory.epoch < knobs.epochs and not memory.schedule.is_over:
             rate = memory.schedule.learning_rate
             set_learning_rate(optimizer, rate)
@@ -127,7 +153,7 @@ def train(
                     save(out, memory, settings, detector, optimizer, about.get("data"))
                     saved = time.monotonic()
                 if stop:
-                    return Result(memory.epoch, memory.best_epoch, memory.best_scores, is_finished=False)
+                    return _result(out, memory, knobs, is_finished=False)
             scores = validate(detector, validation, knobs, fabric)
             is_best = memory.update_best(scores, knobs.monitor)
             if log and is_best:
@@ -137,20 +163,23 @@ def train(
             if log:
                 log.append(memory, scores, rate, detector, is_best, watch.clips_per_second)
             watch.validated(scores[knobs.monitor])
-            memory.next_epoch()
+            memory.epoch, memory.step, memory.loss = memory.epoch + 1, 0, 0.0
             if log:
                 save(out, memory, settings, detector, optimizer, about.get("data"))
                 saved = time.monotonic()
         # too late for this run, but the caller may have more to do
         stop = _reduced(float(bool(interruption)), "sum", fabric) > 0
-    return Result(memory.epoch, memory.best_epoch, memory.best_scores, is_finished=not stop)
+    return _result(out, memory, knobs, is_finished=not stop)
+
+
+def _result(out: Path, memory: Memory, knobs: Training, *, is_finished: bool) -> Run:
+    return Run(out, memory.epoch, memory.best_epoch + 1, memory.best_scores, knobs.monitor, is_finished)
 
 
 def _steps(
     step: Step, training: Bags, settings: Settings, memory: Memory, fabric: Fabric
 ) -> Iterator[Callable[[], float]]:
-    """Take the remaining steps of an epoch; yields after each a function that returns the sum of losses since its last
-    call."""
+    """Take the remaining steps of an epoch; yields a function that returns the sum of losses since its last call."""
     knobs = settings.training
     batches = training.draw(
         knobs.steps,

@@ -71,8 +71,7 @@ class Memory:
     schedule: Schedule
     epoch: int = 0
     step: int = 0
-    loss: float = 0.0
-    """Sum over the steps of this epoch."""
+    loss: float = 0.0  # sum over the steps of this epoch
     best_epoch: int = -1
     best_scores: dict[str, float] = field(default_factory=dict)
 
@@ -82,10 +81,6 @@ class Memory:
         if is_best:
             self.best_epoch, self.best_scores = self.epoch, scores
         return is_best
-
-    def next_epoch(self) -> None:
-        """Advance to the next epoch."""
-        self.epoch, self.step, self.loss = self.epoch + 1, 0, 0.0
 
 
 def check_folder(out: Path, *, resume: bool) -> bool:

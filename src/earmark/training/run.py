@@ -5,13 +5,12 @@ from __future__ import annotations
 import atexit
 import gc
 import hashlib
-import html
 import json
 import logging
 import os
 import platform
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,65 +25,12 @@ from earmark.errors import DataError
 from earmark.progress import OnProgress
 from earmark.settings import Augmentation, Settings
 from earmark.text import counted, first_few
-from earmark.training.loop import train
+from earmark.training.loop import Run, train
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
-    from pandas import DataFrame
 
 _HELD_OUT = 10  # one in so many training clips validates, where a data set has no validation clips
-
-
-@dataclass(frozen=True)
-class Run:
-    """A training run. It can be used wherever the path of a run folder is expected.
-
-    Attributes
-    ----------
-    epochs, best_epoch
-        Epochs done, and the one whose weights `model.safetensors` holds, counted from 1; 0 if there is none yet.
-    scores
-        Of the best epoch, on the validation clips.
-    monitor
-        The score that decides which epoch is best.
-    is_finished
-        False if training was interrupted and can be resumed.
-    notes
-        What the user should know about the data, a line each.
-    """
-
-    path: Path
-    epochs: int
-    best_epoch: int
-    scores: dict[str, float]
-    monitor: str
-    is_finished: bool
-    notes: tuple[str, ...] = ()
-
-    def __fspath__(self) -> str:
-        return str(self.path)
-
-    def __str__(self) -> str:
-        if not self.scores:
-            return "No model yet"
-        state = "" if self.is_finished else " (interrupted)"
-        scores = ", ".join(f"{name} {value:.3f}" for name, value in self.scores.items())
-        best = f"Best epoch by {self.monitor}: {self.best_epoch} of {self.epochs}{state}; validation {scores}"
-        return f"{best}\nModel: {self.path / 'model.safetensors'}"
-
-    def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
-
-    def to_dict(self) -> dict[str, Any]:
-        """The attributes as plain values."""
-        return {**vars(self), "path": str(self.path), "notes": list(self.notes)}
-
-    def to_pandas(self) -> DataFrame:
-        """The log of the run: one row per epoch."""
-        import pandas
-
-        lines = (self.path / "log.jsonl").read_text(encoding="utf-8").splitlines()
-        return pandas.json_normalize([json.loads(line) for line in lines])
 
 
 def make_fabric(settings: Settings, *, devices: int | None = None, nodes: int = 1) -> Fabric:
@@ -138,14 +84,8 @@ def run(
 ) -> Run:
     """Train on the clips of split `train`, and choose the best epoch on those of `validate`.
 
-    Parameters
-    ----------
-    cache
-        Folder for features, shared by runs on the same data.
-    on_note
-        Called with each note about the data before training starts.
-
-    See `earmark.training.train` for the rest.
+    `cache` is a folder for features, shared by runs on the same data. `on_note` is called with each note about the data
+    before training starts. See `earmark.training.train` for the rest.
     """
     training, validation, notes = split_for_training(data)
     notes = [*_summary(data, training, validation), *notes, *check_labels(data)]
@@ -175,15 +115,7 @@ def run(
     result = train(
         learn, decide, settings, out, fabric=fabric, resume=resume, provenance=about, on_progress=on_progress
     )
-    return Run(
-        path=Path(out),
-        epochs=result.epochs,
-        best_epoch=result.best_epoch + 1,
-        scores=result.scores,
-        monitor=settings.training.monitor,
-        is_finished=result.is_finished,
-        notes=tuple(notes),
-    )
+    return replace(result, notes=tuple(notes))
 
 
 def feature_store(

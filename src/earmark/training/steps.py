@@ -47,10 +47,7 @@ def augmented(batch: Batch, settings: Augmentation, key: tuple[int, ...]) -> Bat
 def make_optimizer(detector: Detector, learning_rate: float, device: torch.device, *, alpha_rate: float = 1.0) -> Adam:
     """Adam with Keras' epsilon; on a GPU fused, and capturable by a CUDA graph.
 
-    Parameters
-    ----------
-    alpha_rate
-        Learning rate of the pooling operator, relative to the network's.
+    `alpha_rate` is the learning rate of the pooling operator, relative to the network's.
     """
     on_gpu = device.type == "cuda"
     pooling = list(detector.pool.parameters())
@@ -147,9 +144,8 @@ class Step:
             with torch.cuda.stream(side):
                 for _ in range(_WARM_UP):
                     self._plain(*self._places)
-            torch.cuda.current_stream().wait_stream(
-                side
-            )  # before weights are restored, or the last warm-up step comes after
+            # before weights are restored, or the last warm-up step comes after
+            torch.cuda.current_stream().wait_stream(side)
         self.optimizer.zero_grad()
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph):

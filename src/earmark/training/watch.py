@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 
 from earmark.progress import OnProgress, Progress, ignore_progress
+from earmark.settings import Training
 
 _REPORT_EVERY = 1.0  # seconds
 
@@ -15,31 +16,23 @@ _REPORT_EVERY = 1.0  # seconds
 class TrainingProgress(Progress):
     """Progress of a run, in epochs."""
 
-    epoch: int
-    """The current one, counted from 1."""
+    epoch: int  # the current one, counted from 1
     step: int
-    loss: float
-    """Mean over the epoch so far; NaN before it is first computed."""
-    score: float
-    """Of the last validation; NaN before the first."""
+    loss: float  # mean over the epoch so far; NaN before it is first computed
+    score: float  # of the last validation; NaN before the first
 
 
 class Watch:
     """Keeps the time of a run and calls `on_progress`."""
 
-    def __init__(self, epochs: int, steps: int, batch_size: int, on_progress: OnProgress | None) -> None:
-        self._epochs, self._steps, self._batch_size = epochs, steps, batch_size
-        self._on_progress = on_progress or ignore_progress
+    def __init__(self, knobs: Training, epoch: int, step: int, on_progress: OnProgress | None) -> None:
+        self._knobs, self._on_progress = knobs, on_progress or ignore_progress
+        self._epoch, self._step = epoch + 1, step
         self._epoch_start = self._reported = time.monotonic()
         self._epoch_done = 0
         self._loss = self._score = math.nan
-        self.clips_per_second = 0.0
-        """Of this epoch so far."""
-
-    def started(self, epoch: int, step: int) -> None:
-        """Report where a run starts or resumes."""
-        self._epoch, self._step = epoch + 1, step
-        self._report()
+        self.clips_per_second = 0.0  # of this epoch so far
+        self._report()  # where the run starts or resumes
 
     def stepped(self, epoch: int, step: int) -> None:
         """Count a step, and report if the last report is old."""
@@ -52,7 +45,7 @@ class Watch:
         """Report the mean loss of the epoch so far."""
         self._loss = loss
         elapsed = max(time.monotonic() - self._epoch_start, 1e-9)
-        self.clips_per_second = self._epoch_done * self._batch_size / elapsed
+        self.clips_per_second = self._epoch_done * self._knobs.batch_size / elapsed
         self._report()
 
     def validated(self, score: float) -> None:
@@ -69,8 +62,8 @@ class Watch:
         self._on_progress(
             TrainingProgress(
                 stage="training",
-                done=self._epoch - 1 + self._step / self._steps,
-                total=self._epochs,
+                done=self._epoch - 1 + self._step / self._knobs.steps,
+                total=self._knobs.epochs,
                 unit="epochs",
                 detail=", ".join(filter(None, (loss, score, speed))),
                 epoch=self._epoch,
