@@ -207,12 +207,8 @@ class MedleyDB(Dataset):
     `medley_artist_index.json` only the songs in it are used (the 122 of MedleyDB 1), with its artists; else all songs
     with audio, with the artists of their metadata.
 
-    Labels follow the authors also where a mixing coefficient is 0, so that a stem is labelled but inaudible.
-
-    Parameters
-    ----------
-    fold
-        Which of the ten splits: the authors' if their files exist, else a random one with `fold` as seed.
+    Labels follow the authors also where a mixing coefficient is 0, so that a stem is labelled but inaudible. `fold`
+    selects one of the ten splits: the authors' if their files exist, else a random one with `fold` as seed.
     """
 
     classes = CLASSES

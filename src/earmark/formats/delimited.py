@@ -118,7 +118,13 @@ class TSV(Format):
             del lines[0]
         else:
             rows.line, cells = next((line for line in lines if len(line[1]) > 1), lines[0])
-            columns, width = _headless_columns(cells), len(cells)
+            width = len(cells)
+            if width not in _LAYOUTS:
+                raise DataError(
+                    "expected, without a heading, 2 columns (filename, labels), 3 (onset, offset, label), 4 (filename "
+                    f"first) or 5 (filename, scene, ...), got {width}: {' | '.join(cells)}"
+                )
+            columns = {column: index for index, column in enumerate(_LAYOUTS[width])}
         for rows.line, cells in lines:
             add_cells(rows, {"filename": rows.recording, **_by_column(cells, columns, width)}, separators=",")
 
@@ -180,15 +186,6 @@ def _check_heading(cells: Sequence[str], columns: dict[str, int]) -> None:
         raise DataError(f"expected labels, got durations: {', '.join(cells)}")
     if not columns.keys() & {"label", "labels"} and set(columns) - {"filename", "split"}:
         raise DataError(f"no column with labels (event_label) in {', '.join(cells)}")
-
-
-def _headless_columns(cells: Sequence[str]) -> dict[str, int]:
-    if len(cells) not in _LAYOUTS:
-        raise DataError(
-            "expected, without a heading, 2 columns (filename, labels), 3 (onset, offset, label), 4 (filename first) "
-            f"or 5 (filename, scene, ...), got {len(cells)}: {' | '.join(cells)}"
-        )
-    return {column: index for index, column in enumerate(_LAYOUTS[len(cells)])}
 
 
 def _by_column(cells: list[str], columns: dict[str, int], width: int) -> dict[str, str]:

@@ -75,20 +75,15 @@ class Summary:
 def plan_from(
     source: str | Path, *, bank: Bank | None = None, clips: int | None = None, seed: int = 0
 ) -> list[Soundscape]:
-    """Specifications of soundscapes, from a recipe or a file.
+    """Specifications of soundscapes, from a recipe, which uses the sounds of a bank, or from a file.
 
     Parameters
     ----------
     source
         Name of a recipe; a recipe (.toml); a table of events (.csv, .csv.gz); a JAMS file of Scaper, or a folder of
         them.
-    bank
-        Sound bank for recipes; the embedded one by default.
     clips
-        Number of clips, in proportion to the splits; the first ones of each split for a table or folder. All by
-        default.
-    seed
-        Of the random choices here and in rendering.
+        Number of clips, in proportion to the splits; the first ones of each split for a table or folder.
 
     >>> [soundscape.name for soundscape in plan_from("urban-sed", clips=3)]
     ['soundscape_train_bimodal0', 'soundscape_train_uniform0', 'soundscape_validate_bimodal0']
@@ -124,19 +119,16 @@ def synthesise(
     workers: int | None = None,
     on_progress: OnProgress | None = None,
 ) -> Summary:
-    """Make soundscapes and write them, with their labels, into a folder.
+    """Make soundscapes and write them, with their labels, into a folder: new, empty, or left by the same request.
 
     Parameters
     ----------
     plan
         A source that `plan_from` accepts, with `clips` and `seed`; or soundscapes.
-    out
-        The folder: new, empty, or left by the same request.
     bank
         A sound bank or its folder; the embedded bank by default.
     workers
-        Number of processes; one per core by default. A script that uses more than one needs the usual
-        `if __name__ == "__main__":`.
+        Processes, by default one per core. A script with more than one needs the usual `if __name__ == "__main__":`.
 
     An interruption raises KeyboardInterrupt within moments; its message says how many clips are done.
     """
@@ -163,7 +155,9 @@ def synthesise(
         raise KeyboardInterrupt(f"{finished} of {len(resolved)} soundscapes are done") from None
     finally:  # killed workers leave temporary files, of this job or an earlier one
         remove_drafts(folder / name for own in resolved for name in (own.filename, own.annotation))
-    _write_labels(resolved, folder)
+    splits = {soundscape.filename: soundscape.split for soundscape in resolved}
+    rows = [row for soundscape in resolved for row in soundscape.labels()]
+    TSV().write(LabelTable(rows, filenames=splits, splits=splits), folder / "labels.tsv")
     return Summary(
         out=folder,
         clips={split: n for split in SPLITS if (n := sum(s.split == split for s in resolved))},
@@ -253,9 +247,3 @@ def _fingerprint(plan: list[Soundscape]) -> str:
 def _substituted(wanted: list[Soundscape], resolved: list[Soundscape]) -> int:
     pairs = ((a, b) for x, y in zip(wanted, resolved, strict=True) for a, b in zip(x.events, y.events, strict=True))
     return sum(bool(a.source_file) and Path(a.source_file).stem != Path(b.source_file).stem for a, b in pairs)
-
-
-def _write_labels(plan: list[Soundscape], folder: Path) -> None:
-    splits = {soundscape.filename: soundscape.split for soundscape in plan}
-    rows = [row for soundscape in plan for row in soundscape.labels()]
-    TSV().write(LabelTable(rows, filenames=splits, splits=splits), folder / "labels.tsv")

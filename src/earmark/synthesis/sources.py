@@ -29,15 +29,13 @@ from itertools import cycle
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from earmark import audio
+from earmark.effects import Samples
 from earmark.errors import ArgumentError, DataError
 from earmark.synthesis.bank import CLASSES, make_sound
 from earmark.synthesis.specification import SPLITS, Event, Soundscape, draw
 from earmark.timing import time_to_sample
-
-Samples = npt.NDArray[np.float32]
 
 PUBLISHED_FOLDS = {"train": (1, 2, 3, 4, 5, 6), "validate": (7, 8), "test": (9, 10)}
 _DEAL = ("train", "validate", "train", "test", "train")

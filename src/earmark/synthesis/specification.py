@@ -19,7 +19,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
 import numpy as np
 from pydantic import Field
@@ -29,10 +29,8 @@ from earmark.errors import DataError
 from earmark.schema import parse, record
 
 Split = Literal["train", "validate", "test"]
+SPLITS: tuple[Split, ...] = ("train", "validate", "test")
 
-Name = TypeVar("Name", bound=str)
-
-SPLITS = ("train", "validate", "test")
 _COLUMNS = ("split", "clip", "label", "src", "time", "snr", "edur")
 _NUMBERS = {
     "event_time": "time",
@@ -184,7 +182,7 @@ def spread(plan: Iterable[Soundscape], clips: int) -> list[Soundscape]:
     return chosen
 
 
-def shares(sizes: Mapping[Name, int], clips: int) -> dict[Name, int]:
+def shares(sizes: Mapping[Split, int], clips: int) -> dict[Split, int]:
     """Distribute clips in proportion to sizes; largest remainders round up.
 
     >>> shares({"train": 6000, "validate": 2000, "test": 2000}, 7)
