@@ -247,26 +247,14 @@ class LabelTable(Sequence[Label]):
                 targets[first:last, c] = 1
         return targets
 
-    def replace(
-        self,
-        *,
-        rows: Iterable[Label] | None = None,
-        filenames: Iterable[str] | None = None,
-        classes: Iterable[str] | None = None,
-        splits: Mapping[str, str] | None = None,
-    ) -> LabelTable:
-        """The same table with other rows, files, classes or splits.
+    def replace(self, **changes: Any) -> LabelTable:
+        """The same table with other `rows`, `filenames`, `classes`, `complete` or `splits`.
 
         >>> LabelTable([("a.wav", 0, 1, "dog")]).replace(classes=["cat", "dog"]).classes
         ('cat', 'dog')
         """
-        return LabelTable(
-            self._rows if rows is None else rows,
-            filenames=self.filenames if filenames is None else filenames,
-            classes=self.classes if classes is None else classes,
-            complete=self.complete,
-            splits=self.splits if splits is None else splits,
-        )
+        same = {name: getattr(self, name) for name in ("filenames", "classes", "complete", "splits")}
+        return LabelTable(**{"rows": self._rows, **same, **changes})
 
     def select(self, filenames: Iterable[str]) -> LabelTable:
         """Labels of some files, in the order given; classes stay."""

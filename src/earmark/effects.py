@@ -197,11 +197,8 @@ def _follow(s: Curve, rate: int, attack: float, decay: float) -> Curve:
 
 @lru_cache(maxsize=16)
 def _k_weighting(rate: int) -> Curve:
-    """Second-order sections of BS.1770's two filters at any rate: a high shelf and a high pass.
-
-    The standard tabulates them at 48 kHz. They are bilinear transforms of analogue filters, whose frequency, quality
-    and gain follow from the table.
-    """
+    """Second-order sections of BS.1770's two filters at any rate: a high shelf and a high pass."""
+    # The standard's table for 48 kHz holds bilinear transforms of analogue filters with these parameters.
     gain = 10 ** (3.999843853973347 / 20)
     middle = gain**0.4996667741545416
     k, damping, poles = _poles(1681.974450955533, 0.7071752369554196, rate)

@@ -50,6 +50,8 @@ class CSV(Format):
 
     def _read(self, text: str, rows: Rows) -> None:
         lines = _csv_cells(text, rows)
+        if _SEPARATOR_LINE.fullmatch(first_line(text)):
+            next(lines)
         rows.line, header = next(lines, (None, []))
         if not header:
             return
@@ -143,16 +145,13 @@ class TSV(Format):
 
 
 def _csv_cells(text: str, rows: Rows) -> Iterator[tuple[int, list[str]]]:
-    """Non-blank lines of a table with quotes, as stripped cells, without a line `sep=;` above the heading."""
-    first = first_line(text)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=_sniff_delimiter(first), strict=True)
-    is_separator = bool(_SEPARATOR_LINE.fullmatch(first))
+    """Non-blank lines of a table with quotes, as stripped cells."""
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=_sniff_delimiter(first_line(text)), strict=True)
     try:
         for row in reader:
             cells = [cell.strip() for cell in row]
-            if any(cells) and not is_separator:
+            if any(cells):
                 yield reader.line_num, cells
-            is_separator = is_separator and not any(cells)
     except csv.Error as error:
         rows.line = reader.line_num
         raise DataError(f"not a table: {error}") from error

@@ -43,19 +43,13 @@ class Summary:
     """Result of `synthesise`."""
 
     out: Path
-    clips: dict[str, int]
-    """By split."""
+    clips: dict[str, int]  # by split
     events: int
-    kept: int
-    """Clips that existed already."""
-    substituted: int
-    """Events whose source is not in the bank, or not in their split, and was replaced by another of the same class."""
-    turned_down: int
-    """Clips that were attenuated because they exceeded full scale."""
-    silent: int
-    """Events whose excerpt of the source is silent."""
-    seconds: float = field(default=0.0, compare=False)
-    """Duration of the call."""
+    kept: int  # clips that existed already
+    substituted: int  # events with another source of the same class, as theirs is not in the bank or not in their split
+    turned_down: int  # clips that were attenuated because they exceeded full scale
+    silent: int  # events whose excerpt of the source is silent
+    seconds: float = field(default=0.0, compare=False)  # duration of the call
 
     def __str__(self) -> str:
         shares = ", ".join(f"{count} {split}" for split, count in self.clips.items())

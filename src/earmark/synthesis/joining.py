@@ -35,10 +35,8 @@ class Joined:
     path: Path
     labels: Path
     rate: int
-    clips: tuple[str, ...]
-    """Names in labels.tsv, in order; one may occur many times."""
-    starts: tuple[int, ...]
-    """First sample of each clip, and the end of the last one."""
+    clips: tuple[str, ...]  # names in labels.tsv, in order; one may occur many times
+    starts: tuple[int, ...]  # first sample of each clip, and the end of the last one
     events: int
 
     @property

@@ -46,10 +46,8 @@ class Rendered:
     """Audio of a soundscape."""
 
     samples: Samples
-    gain_db: float
-    """Gain applied to avoid clipping; mostly 0."""
-    silent: int
-    """Number of events whose source is nearly silent."""
+    gain_db: float  # applied to avoid clipping; mostly 0
+    silent: int  # number of events whose source is nearly silent
 
 
 def render(soundscape: Soundscape, bank: Bank, rate: int = 44100) -> Rendered:
