@@ -156,12 +156,9 @@ def _refuse_spreadsheets(folder: Path, paths: Iterable[Path], stems: Sequence[st
     """Refuse a spreadsheet that may hold the labels: of certain names, or of any."""
     for name, path in sorted(names_below(paths, folder).items()):
         is_skipped = "/." in f"/{name}" or path.name.startswith("~$")  # hidden, or Excel's lock file
-        if path.suffix.lower() not in SPREADSHEETS or is_skipped:
-            continue
-        if not stems:
-            refuse_spreadsheet(path, "; if it holds no labels, move it elsewhere")
-        if path.stem.lower() in stems:
-            refuse_spreadsheet(path)
+        is_suspect = not stems or path.stem.lower() in stems
+        if path.suffix.lower() in SPREADSHEETS and is_suspect and not is_skipped:
+            refuse_spreadsheet(path, "" if stems else "; if it holds no labels, move it elsewhere")
 
 
 def _read_label_files(folder: Path, recordings: Sequence[Path]) -> LabelTable | None:

@@ -16,7 +16,7 @@ import json
 import time
 from collections.abc import Generator, Iterable
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -229,13 +229,15 @@ def _fingerprint(plan: list[Soundscape]) -> str:
     """A digest of the plan, whose soundscapes must have different names."""
     if not plan:
         raise ArgumentError("no soundscapes to make")
+    whole = hashlib.blake2b(digest_size=8)
     seen: set[str] = set()
     for soundscape in plan:
         if soundscape.filename in seen:
             raise DataError(f"two soundscapes of split {soundscape.split} have the name {soundscape.name}")
         seen.add(soundscape.filename)
-    joined = "".join(soundscape.fingerprint() for soundscape in plan)
-    return hashlib.blake2b(joined.encode(), digest_size=8).hexdigest()
+        written = json.dumps(asdict(soundscape), sort_keys=True)
+        whole.update(hashlib.blake2b(written.encode(), digest_size=8).hexdigest().encode())
+    return whole.hexdigest()
 
 
 def _substituted(wanted: list[Soundscape], resolved: list[Soundscape]) -> int:

@@ -52,10 +52,7 @@ class Rendered:
 
 def render(soundscape: Soundscape, bank: Bank, rate: int = 44100) -> Rendered:
     """Render a soundscape whose sources are in `bank` (see `Bank.resolved`)."""
-    if soundscape.background is None:
-        mix = np.zeros(time_to_sample(soundscape.duration, rate), np.float32)
-    else:
-        mix = _background(soundscape, soundscape.background, rate)
+    mix = _background(soundscape, rate)
     silent = 0
     for event in soundscape.events:
         onset, offset = (time_to_sample(time, rate) for time in event.span(soundscape.duration))
@@ -87,8 +84,10 @@ def _event_sound(event: Event, soundscape: Soundscape, bank: Bank, rate: int, le
     return np.pad(sound, (0, length - len(sound))), level  # resampling may differ by a few samples
 
 
-def _background(soundscape: Soundscape, event: Event, rate: int) -> Samples:
-    length = time_to_sample(soundscape.duration, rate)
+def _background(soundscape: Soundscape, rate: int) -> Samples:
+    event, length = soundscape.background, time_to_sample(soundscape.duration, rate)
+    if event is None:
+        return np.zeros(length, np.float32)
     path = Path(event.source_file)
     colour = path.stem
     if colour in COLOURS:

@@ -17,7 +17,6 @@ import hashlib
 import json
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
 
@@ -108,11 +107,6 @@ class Soundscape:
         """The true labels: one row per event, in order of onset."""
         rows = [Label(self.filename, *event.span(self.duration), event.label) for event in self.events]
         return sorted(rows, key=lambda row: (row.onset, row.offset, row.label))
-
-    def fingerprint(self) -> str:
-        """A digest of this specification."""
-        written = json.dumps(asdict(self), sort_keys=True)
-        return hashlib.blake2b(written.encode(), digest_size=8).hexdigest()
 
 
 def draw(seed: int, *purpose: object) -> np.random.Generator:
