@@ -120,7 +120,6 @@ def test_unknown_outweighs_absent_in_whatever_order(order, complete):
     table = LabelTable([("a", None, None, "dog", present) for present in order], complete=complete)
     assert table.presence("a", "dog") is None
     same(table.bag_targets(), [[NAN]])
-    assert [row.present for row in table.weak()] == [None]
 
 
 def test_frames(table):
@@ -147,26 +146,6 @@ def test_frames_of_unknown_classes_are_unknown():
 def test_events_past_the_last_frame_do_no_harm():
     table = LabelTable([("a", 0.5, 99.0, "dog"), ("a", 50.0, 60.0, "cat")])
     same(table.frame_targets("a", 2, hop=1.0), [[0, 1], [0, 1]])
-
-
-def test_durations(table):
-    found = table.durations()
-    assert list(found) == ["bird", "cat", "dog"]
-    same(found["dog"], [1, 1])
-    same(found["cat"], [0])
-    same(found["bird"], [3])
-
-
-def test_weak_forgets_times(table):
-    weak = table.weak()
-    assert [tuple(row) for row in weak] == [
-        ("a.wav", None, None, "dog", True, None),
-        ("a.wav", None, None, "cat", True, None),
-        ("b.wav", None, None, "cat", True, None),
-        ("b.wav", None, None, "bird", True, None),
-    ]
-    same(weak.bag_targets(), table.bag_targets())
-    assert (weak.filenames, weak.splits) == (table.filenames, table.splits)
 
 
 def test_select_keeps_order_classes_and_splits(table):

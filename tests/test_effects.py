@@ -213,7 +213,7 @@ def test_compression_is_the_slow_loop(name, rng):
 
 
 def test_compression_is_the_slow_loop_on_long_and_short_sounds(rng):
-    own = Compressor(0.001, 0.002, ((-80, -60), (-40, -30), (0, -10)), gain=3.0, lookahead=0.01)
+    own = Compressor(((-80, -60), (-40, -30), (0, -10)), 0.001, 0.002, gain=3.0, lookahead=0.01)
     for length in (1, 5, 79, 81, 40000):
         x = rng.standard_normal(length).astype(np.float32)
         np.testing.assert_allclose(compress(x, 8000, own), compand(x, 8000, own), rtol=1e-5, atol=1e-9)
@@ -242,4 +242,4 @@ def test_bad_compressors_are_refused():
     with pytest.raises(ArgumentError, match="preset='raido' is not known; did you mean 'radio'"):
         compress(np.ones(5, np.float32), RATE, "raido")
     with pytest.raises(ArgumentError, match=r"expected 0 < attack <= decay, got attack 1.0, decay 0.1"):
-        compress(np.ones(5, np.float32), RATE, Compressor(1.0, 0.1, ((-90, -90), (0, 0))))
+        compress(np.ones(5, np.float32), RATE, Compressor(((-90, -90), (0, 0)), 1.0, 0.1))

@@ -122,10 +122,14 @@ def test_durations_of_the_real_data_sets(shared):
     assert np.mean(everything > 9.9) > 0.3  # events often span the entire clip
 
 
+def without_times(table):
+    return table.replace(rows=[row._replace(onset=None, offset=None) for row in table])
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda t: plots.event_durations(t.weak()), DataError, "expected strong labels, got a table without"),
+        (lambda t: plots.event_durations(without_times(t)), DataError, "expected strong labels, got a table without"),
         (lambda t: plots.event_durations(t, clip_duration=0), ArgumentError, "expected a positive number, got 0"),
     ],
 )

@@ -80,19 +80,6 @@ def checked(row: Label) -> Label:
     return row
 
 
-def _are_plain(rows: Iterable[Label]) -> bool:
-    """Whether all rows are positive, have times and pass `checked`: a fast path for large tables of events."""
-    try:
-        for name, onset, offset, label, present, confidence in rows:
-            if not (name and label and present is True and 0 <= onset <= offset < math.inf):  # type: ignore[operator]
-                return False
-            if confidence is not None and not 0 <= confidence <= 1:
-                return False
-    except TypeError:  # None, or not a number
-        return False
-    return True
-
-
 class LabelTable(Sequence[Label]):
     """Labels of any number of files; a sequence of rows.
 
@@ -134,13 +121,9 @@ class LabelTable(Sequence[Label]):
         splits: Mapping[str, str] | None = None,
     ) -> None:
         self._rows = tuple(row if isinstance(row, Label) else Label(*row) for row in rows)  # type: ignore[arg-type]
-        is_plain = _are_plain(self._rows)
-        if not is_plain:
-            for row in self._rows:
-                checked(row)
         self._by_file: dict[str, list[Label]] = {name: [] for name in filenames}
         for row in self._rows:
-            self._by_file.setdefault(row.filename, []).append(row)
+            self._by_file.setdefault(row.filename, []).append(checked(row))
         labels = {row.label for row in self._rows}
         self.classes = tuple(sorted(labels) if classes is None else classes)
         self.complete = complete
@@ -150,8 +133,8 @@ class LabelTable(Sequence[Label]):
             raise ArgumentError(f"duplicate class in classes: {', '.join(self.classes)}")
         if not labels <= known:
             raise unknown_name("label", next(r.label for r in self._rows if r.label not in known), self.classes)
-        present = set() if is_plain else {(row.filename, row.label) for row in self._rows if row.present}
-        for row in self._rows if present else ():
+        present = {(row.filename, row.label) for row in self._rows if row.present}
+        for row in self._rows:
             if row.present is not True and (row.filename, row.label) in present:
                 raise DataError(f"{row.filename}: {row.label!r} is marked both present and absent or unknown")
 
@@ -264,43 +247,14 @@ class LabelTable(Sequence[Label]):
                 targets[first:last, c] = 1
         return targets
 
-    def durations(self) -> dict[str, Targets]:
-        """Durations of the events of each class, in seconds."""
-        durations: dict[str, list[float]] = {label: [] for label in self.classes}
-        for row in self:
-            if row.onset is not None and row.offset is not None:
-                durations[row.label].append(row.offset - row.onset)
-        return {label: np.array(values, np.float32) for label, values in durations.items()}
-
-    def weak(self) -> LabelTable:
-        """The same labels without times: one row for each class of a file."""
-        seen: dict[tuple[str, str], Label] = {}
-        for row in self._rows:
-            if (row.filename, row.label) not in seen:
-                present = self.presence(row.filename, row.label)
-                seen[row.filename, row.label] = Label(row.filename, None, None, row.label, present)
-        return self.replace(rows=seen.values())
-
-    def replace(
-        self,
-        *,
-        rows: Iterable[Label] | None = None,
-        filenames: Iterable[str] | None = None,
-        classes: Iterable[str] | None = None,
-        splits: Mapping[str, str] | None = None,
-    ) -> LabelTable:
-        """The same table with other rows, files, classes or splits.
+    def replace(self, **changes: Any) -> LabelTable:
+        """The same table with other `rows`, `filenames`, `classes`, `complete` or `splits`.
 
         >>> LabelTable([("a.wav", 0, 1, "dog")]).replace(classes=["cat", "dog"]).classes
         ('cat', 'dog')
         """
-        return LabelTable(
-            self._rows if rows is None else rows,
-            filenames=self.filenames if filenames is None else filenames,
-            classes=self.classes if classes is None else classes,
-            complete=self.complete,
-            splits=self.splits if splits is None else splits,
-        )
+        same = {name: getattr(self, name) for name in ("filenames", "classes", "complete", "splits")}
+        return LabelTable(**{"rows": self._rows, **same, **changes})
 
     def select(self, filenames: Iterable[str]) -> LabelTable:
         """Labels of some files, in the order given; classes stay."""

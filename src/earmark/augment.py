@@ -42,8 +42,8 @@ def mask_bands(
     [[False, True, True, True, False, False]]
     """
     mask = _checked(x, mask)
-    most = torch.full((len(x),), x.shape[1], device=x.device)
-    hidden = _stripes(torch.arange(x.shape[1], device=x.device).expand(len(x), -1), most, width, 1.0, count, generator)
+    every_band = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
+    hidden = _stripes(every_band, width, 1.0, count, generator)
     return torch.where(hidden.unsqueeze(2) & mask.unsqueeze(1), _lowest(x, mask) if value is None else value, x)
 
 
@@ -65,8 +65,7 @@ def mask_frames(
     if not 0 <= share <= 1:
         raise ArgumentError(f"share must be in [0, 1], got {share}")
     mask = _checked(x, mask)
-    rank = mask.cumsum(1) - 1  # spans cover only frames with sound
-    hidden = _stripes(rank, mask.sum(1), width, share, count, generator)
+    hidden = _stripes(mask, width, share, count, generator)
     return torch.where((hidden & mask).unsqueeze(1), _lowest(x, mask) if value is None else value, x)
 
 
@@ -133,17 +132,16 @@ def _add_powers(a: Tensor, b: Tensor, in_a: Tensor, in_b: Tensor) -> Tensor:
     return total - total.amax((1, 2), keepdim=True) + top
 
 
-def _stripes(
-    position: Tensor, most: Tensor, width: int, share: float, count: int, generator: torch.Generator | None
-) -> Tensor:
-    """Positions in `count` random stripes: (bags, positions); stripes have 0 to `width` positions out of `most`."""
+def _stripes(mask: Tensor, width: int, share: float, count: int, generator: torch.Generator | None) -> Tensor:
+    """Positions in `count` random stripes: (bags, positions); each covers 0 to `width` positions with sound."""
     if width < 0 or count < 0:
         raise ArgumentError(f"width and count must be 0 or more, got width {width}, count {count}")
-    u = _uniform((2, len(position), count), generator, position)
+    u = _uniform((2, len(mask), count), generator, mask)
+    most = mask.sum(1)
     longest = (most * share).floor().clamp(max=width).unsqueeze(1)
     length = (u[0] * (longest + 1)).floor().minimum(longest)  # the product may round up
     first = (u[1] * (most.unsqueeze(1) - length + 1)).floor()
-    place = position.unsqueeze(1)
+    place = (mask.cumsum(1) - 1).unsqueeze(1)  # stripes cover only frames with sound
     return ((place >= first.unsqueeze(2)) & (place < (first + length).unsqueeze(2))).any(1)
 
 

@@ -26,9 +26,6 @@ Curve = npt.NDArray[np.float64]
 
 _LONGEST_BLOCK = 0.07  # seconds; resolves partials 60 Hz apart and spreads a click over a few ms
 _OVERLAP = 2.5  # blocks per sample, in input and output; with fewer, tones lose level and clicks get lost
-_SEMITONES = 12.0
-_STRETCHES = (0.5, 2.0)
-
 _GATE_HOPS = 4  # of 0.1 s in a gating block
 _SHORTEST = 0.5  # seconds; loudness of shorter sounds is measured by repeating them
 
@@ -47,10 +44,10 @@ def change_pitch_and_time(samples: Samples, rate: int, *, semitones: float = 0.0
     (48510,)
     """
     samples = _checked(samples, rate)
-    if not abs(semitones) <= _SEMITONES:
-        raise ArgumentError(f"semitones must be in [-{_SEMITONES:g}, {_SEMITONES:g}], got {semitones}")
-    if not _STRETCHES[0] <= stretch <= _STRETCHES[1]:
-        raise ArgumentError(f"stretch must be in [{_STRETCHES[0]:g}, {_STRETCHES[1]:g}], got {stretch}")
+    if not -12 <= semitones <= 12:
+        raise ArgumentError(f"semitones must be in [-12, 12], got {semitones}")
+    if not 0.5 <= stretch <= 2:
+        raise ArgumentError(f"stretch must be in [0.5, 2], got {stretch}")
     length = round(len(samples) * stretch)
     if semitones == 0 and stretch == 1:
         return samples.copy()
@@ -121,38 +118,22 @@ def fade(samples: Samples, rate: int, fade_in: float = 0.01, fade_out: float = 0
 
 
 class Compressor(NamedTuple):
-    """Settings of a compressor.
+    """Settings of a compressor: levels in dB relative to full scale, times in seconds."""
 
-    Parameters
-    ----------
-    attack, decay
-        Time constants in seconds of the level for rising and falling sound; attack <= decay.
-    points
-        Input and output levels (dB relative to full scale), interpolated linearly; the gain is constant outside.
-    gain
-        Added to every level, dB.
-    lookahead
-        Seconds by which the gain leads the sound.
-    """
-
-    attack: float
-    decay: float
-    points: tuple[tuple[float, float], ...]
-    gain: float = 0.0
-    lookahead: float = 0.0
-
-
-def _slow(*points: tuple[float, float]) -> Compressor:
-    return Compressor(0.1, 0.3, points, lookahead=0.1)
+    points: tuple[tuple[float, float], ...]  # input and output levels, interpolated linearly; constant gain outside
+    attack: float = 0.1  # time constant of the level for rising sound
+    decay: float = 0.3  # and for falling sound; at least as long
+    gain: float = 0.0  # added to every level
+    lookahead: float = 0.1  # time by which the gain leads the sound
 
 
 PRESETS = {
-    "radio": Compressor(0.01, 1.0, ((-90, -90), (-70, -70), (-60, -20), (0, 0)), gain=-5.0),
-    "film standard": _slow((-90, -90), (-70, -64), (-43, -37), (-31, -31), (-21, -21), (0, -20)),
-    "film light": _slow((-90, -90), (-70, -64), (-53, -47), (-41, -41), (-21, -21), (0, -20)),
-    "music standard": _slow((-90, -90), (-70, -58), (-55, -43), (-31, -31), (-21, -21), (0, -20)),
-    "music light": _slow((-90, -90), (-70, -58), (-65, -53), (-41, -41), (-21, -21), (0, -11)),
-    "speech": _slow((-90, -90), (-70, -55), (-50, -35), (-31, -31), (-21, -21), (0, -20)),
+    "radio": Compressor(((-90, -90), (-70, -70), (-60, -20), (0, 0)), 0.01, 1.0, gain=-5.0, lookahead=0.0),
+    "film standard": Compressor(((-90, -90), (-70, -64), (-43, -37), (-31, -31), (-21, -21), (0, -20))),
+    "film light": Compressor(((-90, -90), (-70, -64), (-53, -47), (-41, -41), (-21, -21), (0, -20))),
+    "music standard": Compressor(((-90, -90), (-70, -58), (-55, -43), (-31, -31), (-21, -21), (0, -20))),
+    "music light": Compressor(((-90, -90), (-70, -58), (-65, -53), (-41, -41), (-21, -21), (0, -11))),
+    "speech": Compressor(((-90, -90), (-70, -55), (-50, -35), (-31, -31), (-21, -21), (0, -20))),
 }
 """muda's presets. The paper's authors tried radio, film standard, music standard and speech."""
 
@@ -181,8 +162,7 @@ def compress(samples: Samples, rate: int, preset: str | Compressor) -> Samples:
     gain = np.exp(gain_db * (math.log(10) / 20))
     ahead = min(int(preset.lookahead * rate), max(len(gain) - 1, 0))
     gain = np.concatenate([gain[ahead:], np.repeat(gain[-1:], ahead)])
-    compressed: Samples = (samples * gain).astype(np.float32)
-    return compressed
+    return np.asarray(samples * gain, np.float32)
 
 
 def _follow(s: Curve, rate: int, attack: float, decay: float) -> Curve:
@@ -217,11 +197,8 @@ def _follow(s: Curve, rate: int, attack: float, decay: float) -> Curve:
 
 @lru_cache(maxsize=16)
 def _k_weighting(rate: int) -> Curve:
-    """Second-order sections of BS.1770's two filters at any rate: a high shelf and a high pass.
-
-    The standard tabulates them at 48 kHz. They are bilinear transforms of analogue filters, whose frequency, quality
-    and gain follow from the table.
-    """
+    """Second-order sections of BS.1770's two filters at any rate: a high shelf and a high pass."""
+    # The standard's table for 48 kHz holds bilinear transforms of analogue filters with these parameters.
     gain = 10 ** (3.999843853973347 / 20)
     middle = gain**0.4996667741545416
     k, damping, poles = _poles(1681.974450955533, 0.7071752369554196, rate)

@@ -6,7 +6,7 @@ import yaml
 from earmark import audio
 from earmark.annotations import LabelTable
 from earmark.datasets import DCASE2017, UrbanSED, examples
-from earmark.datasets.dcase2017 import _LABELS, _SOUNDS
+from earmark.datasets.dcase2017 import _LABELS
 from earmark.datasets.examples import draw_scene, write_scene
 from earmark.files import make_folder
 from earmark.formats import FORMATS
@@ -34,7 +34,7 @@ def write_dcase2017(root, rng):
         for i in range(n):
             name = f"{''.join(rng.choice(letters, 11))}_30.000_34.000.wav"
             rows = draw_scene(name, DCASE2017.classes, rng, duration=4.0)
-            write_scene(root / _SOUNDS[split] / f"Y{name}", rows, DCASE2017.classes, rng, duration=4.0, rate=22050)
+            write_scene(root / f"{split}_segments" / f"Y{name}", rows, DCASE2017.classes, rng, duration=4.0, rate=22050)
             for k, row in enumerate(rows):
                 nowhere = split == "validate" and i == k == 0
                 times = "30.000\t34.000" if split == "train" else "0\t0" if nowhere else f"{row.onset}\t{row.offset}"

@@ -47,16 +47,11 @@ __all__ = [
 
 
 def open_data(spec: str | Path, split: str | None = None) -> Collection:
-    """Open a data set: its clips and labels.
+    """Open a data set, or one split of it: its clips and labels.
 
-    Parameters
-    ----------
-    spec
-        `NAME:PATH` with the name of a data set, or `NAME,OPTION=VALUE:PATH` with options; or a path: a folder, or a
-        label table beside or above its recordings. A folder made by `earmark synth` (with soundscapes.json, or with
-        labels.tsv, audio/ and annotations/) is read as such.
-    split
-        One split; by default all.
+    `spec` is `NAME:PATH` with the name of a data set, or `NAME,OPTION=VALUE:PATH` with options; or a path: a folder, or
+    a label table beside or above its recordings. A folder made by `earmark synth` (with soundscapes.json, or with
+    labels.tsv, audio/ and annotations/) is read as such.
     """
     name, options, path = _parse(spec)
     path = Path(os.path.expanduser(path))

@@ -58,8 +58,7 @@ class Collection:
 
     clips: tuple[Clip, ...]
     labels: LabelTable
-    origin: str = ""
-    """Where the labels come from: "labels.csv", or `FOLDER_NAMES`; empty for published data sets."""
+    origin: str = ""  # where the labels come from: "labels.csv", or `FOLDER_NAMES`; empty for published data sets
 
     def __post_init__(self) -> None:
         names = [clip.filename for clip in self.clips]
@@ -99,13 +98,11 @@ class Dataset(ABC):
     """A data set in its published layout."""
 
     name: ClassVar[str]
-    classes: ClassVar[tuple[str, ...]] = ()
-    """Empty where the labels decide."""
+    classes: ClassVar[tuple[str, ...]] = ()  # empty where the labels decide
     splits: ClassVar[tuple[str, ...]] = ("train", "validate", "test")
     licence: ClassVar[str]
     citation: ClassVar[str]
-    layout: ClassVar[str]
-    """The expected files, as a tree in text."""
+    layout: ClassVar[str]  # the expected files, as a tree in text
 
     @abstractmethod
     def clips(self, root: Path, split: str | None = None) -> Collection:

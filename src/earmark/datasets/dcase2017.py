@@ -26,11 +26,6 @@ _LABELS = {
     "validate": "groundtruth_strong_label_testing_set.csv",
     "test": "groundtruth_strong_label_evaluation_set.csv",
 }
-_SOUNDS = {
-    "train": "unbalanced_train_segments_training_set_audio_formatted_and_segmented_downloads",
-    "validate": "unbalanced_train_segments_testing_set_audio_formatted_and_segmented_downloads",
-    "test": "evaluation_set_formatted_audio_segments",
-}
 
 
 @DATASETS.register("dcase2017", "DCASE 2017 Task 4: 52,763 clips of 10 s, 17 traffic sounds, weak labels to train on")
@@ -50,10 +45,10 @@ DCASE2017/                  (folders may have other names)
 |   |-- {_LABELS["train"]}        51,172 clips
 |   |-- {_LABELS["validate"]}       488
 |   `-- {_LABELS["test"]}    1,103
-|-- {_SOUNDS["train"]}/
+|-- unbalanced_train_segments_training_set_audio_formatted_and_segmented_downloads/
 |   `-- YID_START_END.wav   or ID_START_END.wav
-|-- {_SOUNDS["validate"]}/
-`-- {_SOUNDS["test"]}/
+|-- unbalanced_train_segments_testing_set_audio_formatted_and_segmented_downloads/
+`-- evaluation_set_formatted_audio_segments/
 """
 
     def clips(self, root: Path, split: str | None = None) -> Collection:

@@ -77,7 +77,25 @@ DATA/                DATA/
         table, source = _read_labels(folder, path, recordings)
         origin = path or folder
         matched = match_names(table.filenames, recordings, folder)
-        _report_unmatched(folder, origin, table.filenames, recordings, matched)
+        if not matched:
+            raise DataError(
+                f"{origin}: none of the {len(table.filenames)} labelled files is below {folder}: "
+                f"{first_few(table.filenames)}; the {len(recordings)} recordings there are called "
+                f"{first_few(names_below(recordings, folder))}"
+            )
+        lost = [name for name in table.filenames if name not in matched]
+        if lost:
+            report_missing(
+                f"{origin}: {len(lost)} of {len(table.filenames)} labelled files have no recording and are left out: "
+                f"{first_few(lost)}"
+            )
+        used = set(matched.values())
+        unlabelled = [path for path in recordings if path not in used]
+        if unlabelled:
+            report_missing(
+                f"{folder}: {len(unlabelled)} of {len(recordings)} recordings have no labels and are left out: "
+                f"{first_few(names_below(unlabelled, folder))}"
+            )
         splits = _read_splits(folder, origin, table, matched)
         clips = tuple(Clip(name, (Source(path),), splits[name]) for name, path in matched.items())
         collection = Collection(clips, table.select(matched).replace(splits=splits), source)
@@ -138,12 +156,9 @@ def _refuse_spreadsheets(folder: Path, paths: Iterable[Path], stems: Sequence[st
     """Refuse a spreadsheet that may hold the labels: of certain names, or of any."""
     for name, path in sorted(names_below(paths, folder).items()):
         is_skipped = "/." in f"/{name}" or path.name.startswith("~$")  # hidden, or Excel's lock file
-        if path.suffix.lower() not in SPREADSHEETS or is_skipped:
-            continue
-        if not stems:
-            refuse_spreadsheet(path, "; if it holds no labels, move it elsewhere")
-        if path.stem.lower() in stems:
-            refuse_spreadsheet(path)
+        is_suspect = not stems or path.stem.lower() in stems
+        if path.suffix.lower() in SPREADSHEETS and is_suspect and not is_skipped:
+            refuse_spreadsheet(path, "" if stems else "; if it holds no labels, move it elsewhere")
 
 
 def _read_label_files(folder: Path, recordings: Sequence[Path]) -> LabelTable | None:
@@ -188,30 +203,6 @@ def _folders_as_classes(folder: Path, recordings: Sequence[Path]) -> LabelTable 
             rows.append(Label(name, None, None, above[0]))
     # with one folder there would be no recording without the class
     return LabelTable(rows) if len({row.label for row in rows}) > 1 else None
-
-
-def _report_unmatched(
-    folder: Path, origin: Path, names: Sequence[str], recordings: Sequence[Path], matched: Mapping[str, Path]
-) -> None:
-    """Warn about labels without recording and recordings without label; no match at all is an error."""
-    if not matched:
-        raise DataError(
-            f"{origin}: none of the {len(names)} labelled files is below {folder}: {first_few(names)}; "
-            f"the {len(recordings)} recordings there are called {first_few(names_below(recordings, folder))}"
-        )
-    lost = [name for name in names if name not in matched]
-    if lost:
-        report_missing(
-            f"{origin}: {len(lost)} of {len(names)} labelled files have no recording and are left out: "
-            f"{first_few(lost)}"
-        )
-    used = set(matched.values())
-    unlabelled = [path for path in recordings if path not in used]
-    if unlabelled:
-        report_missing(
-            f"{folder}: {len(unlabelled)} of {len(recordings)} recordings have no labels and are left out: "
-            f"{first_few(names_below(unlabelled, folder))}"
-        )
 
 
 def _read_splits(folder: Path, origin: Path, table: LabelTable, matched: Mapping[str, Path]) -> dict[str, str]:

@@ -8,7 +8,7 @@ import posixpath
 import unicodedata
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from pathlib import Path
 
 from earmark import audio
@@ -43,11 +43,7 @@ def name_to_key(name: str) -> str:
 
 
 def names_below(paths: Iterable[Path], root: Path) -> dict[str, Path]:
-    """Paths by their name below a folder, with forward slashes.
-
-    >>> list(names_below([Path("d/x/a.wav")], Path("d")))
-    ['x/a.wav']
-    """
+    """Paths by their name below a folder, with forward slashes."""
     # slicing strings is much faster than `relative_to` for 50,000 files
     start = len(os.path.join(root, "")) if root != Path() else 0
     return {str(path)[start:].replace(os.sep, "/"): path for path in paths}
@@ -90,15 +86,11 @@ def match_names(names: Iterable[str], recordings: Iterable[Path], root: Path) ->
     wanted = {name: name_to_key(name) for name in names}
     matched = {name: key for name, key in wanted.items() if key in exact}
     for without_suffix in (False, True):
-        if len(matched) == len(wanted):
-            break
         taken = set(matched.values())
         names_by_key: dict[str, str] = {}
-        index = _by_ends(exact, without_suffix)
-        for name, key in wanted.items():
-            if name in matched:
-                continue
-            fits = _fits(key, index, without_suffix)
+        unmatched = {name: key for name, key in wanted.items() if name not in matched}
+        for name, fits in _fitting(unmatched, exact, without_suffix).items():
+            key = wanted[name]
             same = [other for other in fits if other.casefold() == key.casefold()]  # the path in another case
             fits = same or fits
             if taken.issuperset(fits):
@@ -115,7 +107,7 @@ def match_names(names: Iterable[str], recordings: Iterable[Path], root: Path) ->
             names_by_key[fits[0]] = name
             matched[name] = fits[0]
     unmatched = {name: key for name, key in wanted.items() if name not in matched}
-    matched |= _in_any_case(unmatched, exact, set(matched.values())) if unmatched else {}
+    matched |= _in_any_case(unmatched, exact, set(matched.values()))
     return {name: exact[matched[name]] for name in wanted if name in matched}
 
 
@@ -123,38 +115,34 @@ def _in_any_case(wanted: Mapping[str, str], keys: Iterable[str], taken: Set[str]
     """Keys that names fit up to case; none where a name fits several keys, or several names fit one."""
     fitting: dict[str, str] = {}
     for without_suffix in (False, True):
-        index = _by_ends(keys, without_suffix, str.casefold)
-        for name, key in wanted.items():
-            fits = _fits(key.casefold(), index, without_suffix)
+        for name, fits in _fitting(wanted, keys, without_suffix, str.casefold).items():
             if len(fits) == 1 and fits[0] not in taken:
                 fitting.setdefault(name, fits[0])
     times = Counter(fitting.values())
     return {name: key for name, key in fitting.items() if times[key] == 1}
 
 
-def _by_ends(keys: Iterable[str], without_suffix: bool, form: Callable[[str], str] = str) -> dict[str, list[str]]:
-    """Keys by all their ends: "a/b.wav" by "a/b.wav" and "b.wav"."""
+def _fitting(
+    wanted: Mapping[str, str], keys: Iterable[str], without_suffix: bool, form: Callable[[str], str] = str
+) -> dict[str, list[str]]:
+    """Keys that share the longest end with each name that has any: "x/a.wav" and "y/a.wav" share "a.wav"."""
     index: dict[str, list[str]] = {}
-    for key in keys:
+    for key in keys if wanted else ():
         for end in _ends(form(posixpath.splitext(key)[0] if without_suffix else key)):
             index.setdefault(end, []).append(key)
-    return index
+    fitting = {}
+    for name, key in wanted.items():
+        # a name without suffix may contain a dot, as in "owl_30.000_40.000", so it is tried unchanged first
+        ends = _ends(form(key)) + (_ends(form(posixpath.splitext(key)[0])) if without_suffix else [])
+        shared = next((end for end in ends if end in index), None)
+        if shared is not None:
+            fitting[name] = index[shared]
+    return fitting
 
 
-def _fits(key: str, index: Mapping[str, list[str]], without_suffix: bool) -> list[str]:
-    # a name without suffix may contain a dot, as in "owl_30.000_40.000", so it is tried unchanged first
-    for form in (key, posixpath.splitext(key)[0]) if without_suffix else (key,):
-        for end in _ends(form):
-            if end in index:
-                return index[end]
-    return []
-
-
-def _ends(key: str) -> Iterator[str]:
-    yield key
-    while "/" in key:
-        _, _, key = key.partition("/")
-        yield key
+def _ends(key: str) -> list[str]:
+    parts = key.split("/")
+    return ["/".join(parts[i:]) for i in range(len(parts))]
 
 
 def split_by_hash(names: Iterable[str]) -> dict[str, str]:

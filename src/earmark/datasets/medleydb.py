@@ -98,28 +98,25 @@ class Track:
 def read_track(path: Path) -> Track:
     """Read `SONG_METADATA.yaml`."""
     data = _load_yaml(path)
-    stems = data.get("stems") if isinstance(data, dict) else None
-    if not isinstance(stems, dict) or not stems:
+    described = data.get("stems") if isinstance(data, dict) else None
+    if not isinstance(described, dict) or not described:
         raise DataError(f"{path}: expected a mapping 'stems', as in metadata of MedleyDB")
+    stems = []
+    for key in sorted(described, key=str):
+        number = re.fullmatch(r"S(\d+)", str(key))
+        if not number:
+            raise DataError(f"{path}: expected stems named S01, S02, ..., got {str(key)!r}")
+        entry = described[key] if isinstance(described[key], dict) else {}
+        filename, instrument = entry.get("filename"), entry.get("instrument")
+        if not filename or not instrument:
+            raise DataError(
+                f"{path}: stem {key} needs 'filename' and 'instrument', got {filename!r} and {instrument!r}"
+            )
+        instruments = instrument if isinstance(instrument, list) else [instrument]
+        stems.append(Stem(int(number[1]), str(filename), tuple(map(str, instruments))))
     name = path.name.removesuffix(_METADATA)
-    return Track(
-        name=name,
-        artist=str(data.get("artist") or name.partition("_")[0]),
-        mix=str(data.get("mix_filename") or f"{name}_MIX.wav"),
-        stems=tuple(_stem(path, str(key), stems[key]) for key in sorted(stems, key=str)),
-    )
-
-
-def _stem(path: Path, key: str, data: Any) -> Stem:
-    number = re.fullmatch(r"S(\d+)", key)
-    if not number:
-        raise DataError(f"{path}: expected stems named S01, S02, ..., got {key!r}")
-    entry = data if isinstance(data, dict) else {}
-    filename, instrument = entry.get("filename"), entry.get("instrument")
-    if not filename or not instrument:
-        raise DataError(f"{path}: stem {key} needs 'filename' and 'instrument', got {filename!r} and {instrument!r}")
-    instruments = instrument if isinstance(instrument, list) else [instrument]
-    return Stem(int(number[1]), str(filename), tuple(map(str, instruments)))
+    artist = str(data.get("artist") or name.partition("_")[0])
+    return Track(name, artist, str(data.get("mix_filename") or f"{name}_MIX.wav"), tuple(stems))
 
 
 def read_activations(path: Path) -> tuple[Array, dict[int, Array]]:
@@ -207,12 +204,8 @@ class MedleyDB(Dataset):
     `medley_artist_index.json` only the songs in it are used (the 122 of MedleyDB 1), with its artists; else all songs
     with audio, with the artists of their metadata.
 
-    Labels follow the authors also where a mixing coefficient is 0, so that a stem is labelled but inaudible.
-
-    Parameters
-    ----------
-    fold
-        Which of the ten splits: the authors' if their files exist, else a random one with `fold` as seed.
+    Labels follow the authors also where a mixing coefficient is 0, so that a stem is labelled but inaudible. `fold`
+    selects one of the ten splits: the authors' if their files exist, else a random one with `fold` as seed.
     """
 
     classes = CLASSES

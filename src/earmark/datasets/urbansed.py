@@ -6,7 +6,6 @@ is preferred because it is faster to read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 
 from earmark.annotations import Label, LabelTable
@@ -51,7 +50,16 @@ URBAN-SED/
             if not folder.is_dir():
                 raise DataError(f"{folder}: no such folder; URBAN-SED has its audio there")
             sounds, labels = sounds_by_stem(folder), read_annotations(root, part)
-            _check_pairs(root, part, sounds.keys(), labels.keys())
+            lost, unlabelled = sorted(labels.keys() - sounds.keys()), sorted(sounds.keys() - labels.keys())
+            if lost:
+                raise DataError(
+                    f"{root}: {len(lost)} annotations of {part} without audio in audio/{part}: {first_few(lost)}"
+                )
+            if unlabelled:
+                raise DataError(
+                    f"{root}: {len(unlabelled)} audio files of {part} without annotation in annotations/{part}: "
+                    f"{first_few(unlabelled)}"
+                )
             for name, path in names_below(sounds.values(), root).items():
                 clips.append(Clip(name, (Source(path),), part))
                 rows += [row._replace(filename=name) for row in labels[path.stem]]
@@ -69,22 +77,10 @@ def read_annotations(root: Path, split: str) -> dict[str, list[Label]]:
     files = sorted(folder.iterdir())
     chosen = {path.stem: path for suffix in (".jams", ".txt") for path in files if path.suffix.lower() == suffix}
     readers = {".jams": FORMATS.create("jams"), ".txt": FORMATS.create("audacity")}
-    known = set(UrbanSED.classes)
     annotations: dict[str, list[Label]] = {}
     for stem, path in chosen.items():
         annotations[stem] = list(readers[path.suffix.lower()].read(path))
         for row in annotations[stem]:
-            if row.label not in known:
-                raise DataError(f"{path}: {unknown_name('label', row.label, UrbanSED.classes)}")
+            if row.label not in CLASSES:
+                raise DataError(f"{path}: {unknown_name('label', row.label, CLASSES)}")
     return annotations
-
-
-def _check_pairs(root: Path, split: str, sounds: Iterable[str], labels: Iterable[str]) -> None:
-    lost, unlabelled = sorted(set(labels) - set(sounds)), sorted(set(sounds) - set(labels))
-    if lost:
-        raise DataError(f"{root}: {len(lost)} annotations of {split} without audio in audio/{split}: {first_few(lost)}")
-    if unlabelled:
-        raise DataError(
-            f"{root}: {len(unlabelled)} audio files of {split} without annotation in annotations/{split}: "
-            f"{first_few(unlabelled)}"
-        )

@@ -26,12 +26,9 @@ class Format(ABC):
     """One file format for labels."""
 
     name: ClassVar[str]
-    suffix: ClassVar[str]
-    """Suffix of written files, such as ".tsv"."""
-    per_recording: ClassVar[bool] = False
-    """Whether a file holds the labels of one recording and is named after it."""
-    loses: ClassVar[str] = "the order of classes, and classes that no row names"
-    """What this format cannot represent."""
+    suffix: ClassVar[str]  # of written files, such as ".tsv"
+    per_recording: ClassVar[bool] = False  # whether a file holds the labels of one recording and is named after it
+    loses: ClassVar[str] = "the order of classes, and classes that no row names"  # what it cannot represent
 
     def read(self, path: Path) -> LabelTable:
         """Read a file; errors name the file and the line."""

@@ -50,6 +50,8 @@ class CSV(Format):
 
     def _read(self, text: str, rows: Rows) -> None:
         lines = _csv_cells(text, rows)
+        if _SEPARATOR_LINE.fullmatch(first_line(text)):
+            next(lines)
         rows.line, header = next(lines, (None, []))
         if not header:
             return
@@ -118,7 +120,13 @@ class TSV(Format):
             del lines[0]
         else:
             rows.line, cells = next((line for line in lines if len(line[1]) > 1), lines[0])
-            columns, width = _headless_columns(cells), len(cells)
+            width = len(cells)
+            if width not in _LAYOUTS:
+                raise DataError(
+                    "expected, without a heading, 2 columns (filename, labels), 3 (onset, offset, label), 4 (filename "
+                    f"first) or 5 (filename, scene, ...), got {width}: {' | '.join(cells)}"
+                )
+            columns = {column: index for index, column in enumerate(_LAYOUTS[width])}
         for rows.line, cells in lines:
             add_cells(rows, {"filename": rows.recording, **_by_column(cells, columns, width)}, separators=",")
 
@@ -137,16 +145,13 @@ class TSV(Format):
 
 
 def _csv_cells(text: str, rows: Rows) -> Iterator[tuple[int, list[str]]]:
-    """Non-blank lines of a table with quotes, as stripped cells, without a line `sep=;` above the heading."""
-    first = first_line(text)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=_sniff_delimiter(first), strict=True)
-    is_separator = bool(_SEPARATOR_LINE.fullmatch(first))
+    """Non-blank lines of a table with quotes, as stripped cells."""
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=_sniff_delimiter(first_line(text)), strict=True)
     try:
         for row in reader:
             cells = [cell.strip() for cell in row]
-            if any(cells) and not is_separator:
+            if any(cells):
                 yield reader.line_num, cells
-            is_separator = is_separator and not any(cells)
     except csv.Error as error:
         rows.line = reader.line_num
         raise DataError(f"not a table: {error}") from error
@@ -180,15 +185,6 @@ def _check_heading(cells: Sequence[str], columns: dict[str, int]) -> None:
         raise DataError(f"expected labels, got durations: {', '.join(cells)}")
     if not columns.keys() & {"label", "labels"} and set(columns) - {"filename", "split"}:
         raise DataError(f"no column with labels (event_label) in {', '.join(cells)}")
-
-
-def _headless_columns(cells: Sequence[str]) -> dict[str, int]:
-    if len(cells) not in _LAYOUTS:
-        raise DataError(
-            "expected, without a heading, 2 columns (filename, labels), 3 (onset, offset, label), 4 (filename first) "
-            f"or 5 (filename, scene, ...), got {len(cells)}: {' | '.join(cells)}"
-        )
-    return {column: index for index, column in enumerate(_LAYOUTS[len(cells)])}
 
 
 def _by_column(cells: list[str], columns: dict[str, int], width: int) -> dict[str, str]:

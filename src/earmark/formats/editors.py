@@ -64,13 +64,8 @@ class Raven(Format):
     `Begin File` (or `Begin Path`) is the file name where a table has it, and times then count from the start of that
     file by `File Offset (s)`, because `Begin Time (s)` counts from the start of all files opened together. Several
     views or channels of a selection are one event. A table with only a heading is a recording without events. Written
-    tables have no frequencies, because labels have none.
-
-    Parameters
-    ----------
-    label_column
-        Heading of the column with the class; by default the first present of Annotation, Label, Species, Common Name,
-        Class, Tag, Call Type.
+    tables have no frequencies, because labels have none. `label_column` is the heading of the column with the class; by
+    default the first present of Annotation, Label, Species, Common Name, Class, Tag, Call Type.
     """
 
     suffix = ".selections.txt"

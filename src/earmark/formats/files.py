@@ -56,7 +56,10 @@ def write_labels(table: LabelTable, path: str | os.PathLike[str], format: str | 
         return [place]
     targets: dict[str, str] = {}
     for name in table.filenames:
-        target = _target(name, chosen.suffix)
+        parts = name.split("/")
+        if not parts[-1] or ".." in parts or name.startswith("/"):
+            raise DataError(f"{name!r} is not a path below a folder, so its label file cannot be placed")
+        target = without_sound_suffix(name) + chosen.suffix
         if target in targets:
             raise DataError(f"{targets[target]!r} and {name!r} would share the label file {target!r}; rename one")
         targets[target] = name
@@ -133,10 +136,3 @@ def _joined(folder: Path, files: Sequence[Path], format: Format) -> LabelTable:
             rows.classes = tuple(dict.fromkeys((*(rows.classes or ()), *table.classes)))
     with rows.located_errors():
         return rows.table()
-
-
-def _target(filename: str, suffix: str) -> str:
-    parts = filename.split("/")
-    if not parts[-1] or ".." in parts or filename.startswith("/"):
-        raise DataError(f"{filename!r} is not a path below a folder, so its label file cannot be placed")
-    return without_sound_suffix(filename) + suffix

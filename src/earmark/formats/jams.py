@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from earmark.annotations import Label, LabelTable
+from earmark.annotations import LabelTable
 from earmark.errors import DataError
 from earmark.files import json_text
 from earmark.formats.base import FORMATS, LOST_PER_RECORDING, Format, Rows, only_recording
@@ -82,12 +82,7 @@ class JAMS(Format):
     Events are the observations in namespaces `scaper` and `sound_event` (URBAN-SED 2 and 1), except those with role
     "background", and in `segment_open`. A `tag_open` that covers the whole file is a label without times. Other
     namespaces are ignored. Events are written as `segment_open`, labels without times as `tag_open`; the duration of
-    the file, which JAMS requires and labels lack, is the last offset.
-
-    Parameters
-    ----------
-    duration
-        Duration of the recording, for writing, where it is known.
+    the file, which JAMS requires and labels lack, is the last offset, or `duration` if that is longer.
     """
 
     suffix = ".jams"
@@ -126,7 +121,10 @@ class JAMS(Format):
         groups: dict[str, list[dict[str, Any]]] = {"segment_open": [], "tag_open": []}
         for row in table:
             if row.present:
-                groups["segment_open" if row.has_times else "tag_open"].append(_observation(row, duration))
+                onset, offset = float(row.onset or 0), duration if row.offset is None else float(row.offset)
+                confidence = None if row.confidence is None else float(row.confidence)
+                observation = {"time": onset, "duration": offset - onset, "value": row.label, "confidence": confidence}
+                groups["segment_open" if row.has_times else "tag_open"].append(observation)
         annotations = [{"namespace": namespace, "data": data} for namespace, data in groups.items() if data]
         save_document(path, title, duration, annotations)
 
@@ -150,9 +148,3 @@ def _add(rows: Rows, name: str, observation: Mapping[str, Any], namespace: str, 
         rows.add(name, None, None, label, True, confidence)
     else:
         rows.add(name, onset, onset + length, label, True, confidence)
-
-
-def _observation(row: Label, duration: float) -> dict[str, Any]:
-    onset, offset = float(row.onset or 0), duration if row.offset is None else float(row.offset)
-    confidence = None if row.confidence is None else float(row.confidence)
-    return {"time": onset, "duration": offset - onset, "value": row.label, "confidence": confidence}

@@ -39,7 +39,17 @@ class JSONLines(Format):
 
     def _read(self, text: str, rows: Rows) -> None:
         for rows.line, line in numbered_lines(text):
-            _add(rows, line)
+            try:
+                entry = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise DataError(f"expected one JSON object per line: {error}") from error
+            if not isinstance(entry, dict):
+                raise DataError(f"expected one JSON object per line, got {line[:40]!r}")
+            keys = list(entry)
+            columns = find_columns(keys)
+            refuse_unknown_times(keys, columns)
+            row = asdict(parse(_Line, {column: entry[keys[index]] for column, index in columns.items()}))
+            rows.add(**row | {column: row[column] or "" for column in ("filename", "label", "split")})
 
     def write(self, table: LabelTable, path: Path) -> None:
         for name in table.filenames:
@@ -55,19 +65,3 @@ class JSONLines(Format):
         except (ValueError, RecursionError):
             return False
         return isinstance(entry, dict) and "filename" in find_columns(list(entry))
-
-
-def _add(rows: Rows, line: str) -> None:
-    try:
-        entry = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"expected one JSON object per line: {error}") from error
-    if not isinstance(entry, dict):
-        raise DataError(f"expected one JSON object per line, got {line[:40]!r}")
-    keys = list(entry)
-    columns = find_columns(keys)
-    refuse_unknown_times(keys, columns)
-    values = {column: entry[keys[index]] for column, index in columns.items()}
-    row = asdict(parse(_Line, values))
-    row |= {column: row[column] or "" for column in ("filename", "label", "split")}
-    rows.add(**row)

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from earmark.errors import ArgumentError, unknown_name
 from earmark.synthesis.timbres import Canvas, Colour, Signal, band, blend, both, gain, peaks, ring, tilt
 
-_PEAK = gain(-3.0)
 _SWEEPS = {"wail": (0.12, 0.4), "yelp": (2.0, 5.0), "hi-lo": (0.4, 1.2), "rotor": (0.06, 0.2)}  # turns per second
 
 
@@ -326,4 +325,4 @@ def make_sound(
     sound = canvas.recorded(voice(canvas))[:samples]
     edge = min(round(0.004 * rate), samples)
     sound[samples - edge :] *= np.linspace(1.0, 0.0, edge)  # avoids a click
-    return np.asarray(sound * (_PEAK / np.abs(sound).max()), dtype=np.float32)
+    return np.asarray(sound * (gain(-3.0) / np.abs(sound).max()), dtype=np.float32)

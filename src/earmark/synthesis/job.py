@@ -16,7 +16,7 @@ import json
 import time
 from collections.abc import Generator, Iterable
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,19 +43,13 @@ class Summary:
     """Result of `synthesise`."""
 
     out: Path
-    clips: dict[str, int]
-    """By split."""
+    clips: dict[str, int]  # by split
     events: int
-    kept: int
-    """Clips that existed already."""
-    substituted: int
-    """Events whose source is not in the bank, or not in their split, and was replaced by another of the same class."""
-    turned_down: int
-    """Clips that were attenuated because they exceeded full scale."""
-    silent: int
-    """Events whose excerpt of the source is silent."""
-    seconds: float = field(default=0.0, compare=False)
-    """Duration of the call."""
+    kept: int  # clips that existed already
+    substituted: int  # events with another source of the same class, as theirs is not in the bank or not in their split
+    turned_down: int  # clips that were attenuated because they exceeded full scale
+    silent: int  # events whose excerpt of the source is silent
+    seconds: float = field(default=0.0, compare=False)  # duration of the call
 
     def __str__(self) -> str:
         shares = ", ".join(f"{count} {split}" for split, count in self.clips.items())
@@ -75,20 +69,15 @@ class Summary:
 def plan_from(
     source: str | Path, *, bank: Bank | None = None, clips: int | None = None, seed: int = 0
 ) -> list[Soundscape]:
-    """Specifications of soundscapes, from a recipe or a file.
+    """Specifications of soundscapes, from a recipe, which uses the sounds of a bank, or from a file.
 
     Parameters
     ----------
     source
         Name of a recipe; a recipe (.toml); a table of events (.csv, .csv.gz); a JAMS file of Scaper, or a folder of
         them.
-    bank
-        Sound bank for recipes; the embedded one by default.
     clips
-        Number of clips, in proportion to the splits; the first ones of each split for a table or folder. All by
-        default.
-    seed
-        Of the random choices here and in rendering.
+        Number of clips, in proportion to the splits; the first ones of each split for a table or folder.
 
     >>> [soundscape.name for soundscape in plan_from("urban-sed", clips=3)]
     ['soundscape_train_bimodal0', 'soundscape_train_uniform0', 'soundscape_validate_bimodal0']
@@ -124,19 +113,16 @@ def synthesise(
     workers: int | None = None,
     on_progress: OnProgress | None = None,
 ) -> Summary:
-    """Make soundscapes and write them, with their labels, into a folder.
+    """Make soundscapes and write them, with their labels, into a folder: new, empty, or left by the same request.
 
     Parameters
     ----------
     plan
         A source that `plan_from` accepts, with `clips` and `seed`; or soundscapes.
-    out
-        The folder: new, empty, or left by the same request.
     bank
         A sound bank or its folder; the embedded bank by default.
     workers
-        Number of processes; one per core by default. A script that uses more than one needs the usual
-        `if __name__ == "__main__":`.
+        Processes, by default one per core. A script with more than one needs the usual `if __name__ == "__main__":`.
 
     An interruption raises KeyboardInterrupt within moments; its message says how many clips are done.
     """
@@ -163,7 +149,9 @@ def synthesise(
         raise KeyboardInterrupt(f"{finished} of {len(resolved)} soundscapes are done") from None
     finally:  # killed workers leave temporary files, of this job or an earlier one
         remove_drafts(folder / name for own in resolved for name in (own.filename, own.annotation))
-    _write_labels(resolved, folder)
+    splits = {soundscape.filename: soundscape.split for soundscape in resolved}
+    rows = [row for soundscape in resolved for row in soundscape.labels()]
+    TSV().write(LabelTable(rows, filenames=splits, splits=splits), folder / "labels.tsv")
     return Summary(
         out=folder,
         clips={split: n for split in SPLITS if (n := sum(s.split == split for s in resolved))},
@@ -241,21 +229,17 @@ def _fingerprint(plan: list[Soundscape]) -> str:
     """A digest of the plan, whose soundscapes must have different names."""
     if not plan:
         raise ArgumentError("no soundscapes to make")
+    whole = hashlib.blake2b(digest_size=8)
     seen: set[str] = set()
     for soundscape in plan:
         if soundscape.filename in seen:
             raise DataError(f"two soundscapes of split {soundscape.split} have the name {soundscape.name}")
         seen.add(soundscape.filename)
-    joined = "".join(soundscape.fingerprint() for soundscape in plan)
-    return hashlib.blake2b(joined.encode(), digest_size=8).hexdigest()
+        written = json.dumps(asdict(soundscape), sort_keys=True)
+        whole.update(hashlib.blake2b(written.encode(), digest_size=8).hexdigest().encode())
+    return whole.hexdigest()
 
 
 def _substituted(wanted: list[Soundscape], resolved: list[Soundscape]) -> int:
     pairs = ((a, b) for x, y in zip(wanted, resolved, strict=True) for a, b in zip(x.events, y.events, strict=True))
     return sum(bool(a.source_file) and Path(a.source_file).stem != Path(b.source_file).stem for a, b in pairs)
-
-
-def _write_labels(plan: list[Soundscape], folder: Path) -> None:
-    splits = {soundscape.filename: soundscape.split for soundscape in plan}
-    rows = [row for soundscape in plan for row in soundscape.labels()]
-    TSV().write(LabelTable(rows, filenames=splits, splits=splits), folder / "labels.tsv")

@@ -35,10 +35,8 @@ class Joined:
     path: Path
     labels: Path
     rate: int
-    clips: tuple[str, ...]
-    """Names in labels.tsv, in order; one may occur many times."""
-    starts: tuple[int, ...]
-    """First sample of each clip, and the end of the last one."""
+    clips: tuple[str, ...]  # names in labels.tsv, in order; one may occur many times
+    starts: tuple[int, ...]  # first sample of each clip, and the end of the last one
     events: int
 
     @property
@@ -56,17 +54,13 @@ def join(
     out: str | Path | None = None,
     on_progress: OnProgress | None = None,
 ) -> Joined:
-    """Concatenate the soundscapes of a split; audio and labels are each written atomically.
+    """Concatenate the soundscapes of a split in an output folder of `synthesise`; both files are written atomically.
 
     Parameters
     ----------
-    folder
-        Output of `synthesise`.
     duration
         Minimum duration in seconds: clips are repeated, in a new order each time, until they fill it; the last one is
         not cut. None: every clip once, in the order of labels.tsv.
-    seed
-        Of these orders.
     out
         The recording, ending in .flac; by default recordings/SPLIT.flac in the folder. Labels are written beside it.
     """

@@ -23,17 +23,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 from scipy import fft
 from scipy.signal import lfilter, oaconvolve
 
 from earmark import audio, effects
+from earmark.effects import Samples
 from earmark.errors import DataError
 from earmark.synthesis.sources import Bank
 from earmark.synthesis.specification import Event, Soundscape, draw
+from earmark.synthesis.timbres import gain
 from earmark.timing import time_to_sample
-
-Samples = npt.NDArray[np.float32]
 
 COLOURS = ("brownian", "pink", "white")
 _FLOOR_HZ = 20.0  # noise is flat below; with this, Brownian noise at -50 LUFS has URBAN-SED's -43 dBFS RMS
@@ -47,25 +46,20 @@ class Rendered:
     """Audio of a soundscape."""
 
     samples: Samples
-    gain_db: float
-    """Gain applied to avoid clipping; mostly 0."""
-    silent: int
-    """Number of events whose source is nearly silent."""
+    gain_db: float  # applied to avoid clipping; mostly 0
+    silent: int  # number of events whose source is nearly silent
 
 
 def render(soundscape: Soundscape, bank: Bank, rate: int = 44100) -> Rendered:
     """Render a soundscape whose sources are in `bank` (see `Bank.resolved`)."""
-    if soundscape.background is None:
-        mix = np.zeros(time_to_sample(soundscape.duration, rate), np.float32)
-    else:
-        mix = _background(soundscape, soundscape.background, rate)
+    mix = _background(soundscape, rate)
     silent = 0
     for event in soundscape.events:
         onset, offset = (time_to_sample(time, rate) for time in event.span(soundscape.duration))
         if offset > onset:
             sound, level = _event_sound(event, soundscape, bank, rate, offset - onset)
             silent += level < _QUIETEST
-            sound *= _gain(soundscape.ref_db + event.snr - max(level, _QUIETEST))
+            sound *= gain(soundscape.ref_db + event.snr - max(level, _QUIETEST))
             mix[onset:offset] += sound
     if soundscape.reverb is not None:
         mix = _reverberated(mix, soundscape.reverb, draw(soundscape.seed, soundscape.name, "reverb"), rate)
@@ -90,19 +84,20 @@ def _event_sound(event: Event, soundscape: Soundscape, bank: Bank, rate: int, le
     return np.pad(sound, (0, length - len(sound))), level  # resampling may differ by a few samples
 
 
-def _background(soundscape: Soundscape, event: Event, rate: int) -> Samples:
-    length = time_to_sample(soundscape.duration, rate)
-    colour = Path(event.source_file).stem
+def _background(soundscape: Soundscape, rate: int) -> Samples:
+    event, length = soundscape.background, time_to_sample(soundscape.duration, rate)
+    if event is None:
+        return np.zeros(length, np.float32)
+    path = Path(event.source_file)
+    colour = path.stem
     if colour in COLOURS:
         sound = make_noise(colour, length, draw(soundscape.seed, soundscape.name, "background"), rate)
     else:
-        path = Path(event.source_file)
         if not path.is_file():
             raise DataError(f"{path}: no such background; expected an audio file or one of {', '.join(COLOURS)}")
-        end = min(event.source_time + soundscape.duration, audio.info(path).duration)
-        recorded = audio.read(path, rate=rate, onset=event.source_time, offset=end)
+        recorded = audio.read(path, rate=rate, onset=event.source_time, offset=event.source_time + soundscape.duration)
         sound = _repeated(recorded, length, round(_CROSSFADE * rate))
-    sound *= _gain(soundscape.ref_db + event.snr - max(effects.loudness(sound, rate), _QUIETEST))
+    sound *= gain(soundscape.ref_db + event.snr - max(effects.loudness(sound, rate), _QUIETEST))
     return sound
 
 
@@ -146,7 +141,3 @@ def _reverberated(dry: Samples, amount: float, rng: np.random.Generator, rate: i
     tail = rng.standard_normal(len(time), dtype=np.float32) * 10 ** (-3 * time / seconds)
     tail *= math.sqrt(8 * 0.015**2 / (1 - feedback**2) / float(np.sum(tail**2)))
     return dry + np.asarray(oaconvolve(dry, tail)[: len(dry)], np.float32)
-
-
-def _gain(decibels: float) -> np.float32:
-    return np.float32(10 ** (decibels / 20))

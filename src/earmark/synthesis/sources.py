@@ -22,28 +22,23 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from earmark import audio
+from earmark.effects import Samples
 from earmark.errors import ArgumentError, DataError
 from earmark.synthesis.bank import CLASSES, make_sound
 from earmark.synthesis.specification import SPLITS, Event, Soundscape, draw
 from earmark.timing import time_to_sample
 
-Samples = npt.NDArray[np.float32]
-
 PUBLISHED_FOLDS = {"train": (1, 2, 3, 4, 5, 6), "validate": (7, 8), "test": (9, 10)}
 _DEAL = ("train", "validate", "train", "test", "train")
 _URBANSOUND8K = re.compile(r"\d+-(\d)-\d+-\d+")
-_CACHE_BYTES = 128 * 2**20
-_LONG = 30.0  # seconds
 
 
 class Bank(ABC):
@@ -114,24 +109,21 @@ class FolderBank(Bank):
             raise ArgumentError(f"{root}: no such folder")
         self.root = root
         self.name = root.name
-        self._files = {path.relative_to(root).as_posix(): _place(path.relative_to(root)) for path in audio.find(root)}
-        if not self._files:
+        self._places = _assigned({path.relative_to(root).as_posix(): _place(path, root) for path in audio.find(root)})
+        if not self._places:
             raise DataError(f"{root}: no audio files in this folder")
-        self.classes = tuple(sorted({label for label, _ in self._files.values()}))
-        self._splits = _assigned(self._files)
-        self._stems: dict[tuple[str, str, str], str] = {}
+        self.classes = tuple(sorted({label for label, _ in self._places.values()}))
+        self._stems = {(*place, Path(name).stem): name for name, place in self._places.items()}
         self._lists: dict[tuple[str, str], list[str]] = {}
-        for name, (label, _) in self._files.items():
-            self._stems[label, self._splits[name], Path(name).stem] = name
-            self._lists.setdefault((label, self._splits[name]), []).append(name)
+        for name, place in self._places.items():
+            self._lists.setdefault(place, []).append(name)
         self._headers: dict[str, audio.AudioInfo] = {}
-        self._cache: OrderedDict[tuple[str, int], Samples] = OrderedDict()
 
     def sources(self, label: str, split: str) -> list[str]:
         """All sources of a class that a split may use."""
         sources = self._lists.get((label, split))
         if not sources:
-            count = sum(other == label for other, _ in self._files.values())
+            count = sum(other == label for other, _ in self._places.values())
             raise DataError(f"{self.root}: no sound of class {label!r} for split {split!r}, {count} in other splits")
         return sources
 
@@ -145,7 +137,7 @@ class FolderBank(Bank):
 
     def find(self, event: Event, split: str, rng: np.random.Generator) -> str:
         """By path, else by class and name without suffix, since Scaper writes absolute paths."""
-        if self._splits.get(event.source_file) == split and self._files[event.source_file][0] == event.label:
+        if self._places.get(event.source_file) == (event.label, split):
             return event.source_file
         named = self._stems.get((event.label, split, Path(event.source_file).stem))
         if named is not None:
@@ -158,55 +150,43 @@ class FolderBank(Bank):
         return max(every, key=self.seconds)
 
     def read(self, event: Event, rate: int) -> tuple[Samples, int]:
-        """The excerpt; 128 MiB of decoded audio are cached, except of long sources."""
-        path, header = self.root / event.source_file, self._header(event.source_file)
+        header = self._header(event.source_file)
         at = min(header.rate, rate)
         end = min(event.source_time + event.event_duration, header.duration)
         if event.source_time >= end:
             return np.zeros(0, np.float32), at
-        if header.duration > _LONG:
-            return audio.read(path, rate=at, onset=event.source_time, offset=end), at
-        first, last = time_to_sample(event.source_time, at), time_to_sample(end, at)
-        decoded = self._cache.pop((event.source_file, at), None)
-        if decoded is None or len(decoded) < last:
-            decoded = audio.read(path, rate=at, offset=end)  # not to its end: most events use half of their source
-        self._cache[event.source_file, at] = decoded  # the most recently used is last
-        while len(self._cache) > 1 and sum(samples.nbytes for samples in self._cache.values()) > _CACHE_BYTES:
-            self._cache.popitem(last=False)
-        return decoded[first:last], at
+        sound = audio.read(self.root / event.source_file, rate=at, onset=event.source_time, offset=end)
+        return sound[: time_to_sample(end, at) - time_to_sample(event.source_time, at)], at
 
     def _header(self, source: str) -> audio.AudioInfo:
         if source not in self._headers:
             self._headers[source] = audio.info(self.root / source)
         return self._headers[source]
 
-    def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_cache": OrderedDict()}
 
-
-def _place(path: Path) -> tuple[str, str | None]:
+def _place(path: Path, root: Path) -> tuple[str, str | None]:
     """Class, and fold or split, of a file in a bank."""
-    folders = path.parts[:-1]
+    folders = path.relative_to(root).parts[:-1]
     group = next((part for part in folders if part in SPLITS or re.fullmatch(r"fold\d+", part)), None)
     published = _URBANSOUND8K.fullmatch(path.stem)
     if folders and folders[-1] != group:
         return folders[-1], group
     if published and group:
         return CLASSES[int(published.group(1))], group
-    raise DataError(f"{path}: expected sounds in folders named after their classes")
+    raise DataError(f"{path.relative_to(root)}: expected sounds in folders named after their classes")
 
 
-def _assigned(files: dict[str, tuple[str, str | None]]) -> dict[str, str]:
-    """Split of each file."""
+def _assigned(files: dict[str, tuple[str, str | None]]) -> dict[str, tuple[str, str]]:
+    """Class and split of each file."""
     groups = {group for _, group in files.values()}
     if groups <= set(SPLITS):
-        return {name: str(group) for name, (_, group) in files.items()}
+        return {name: (label, str(group)) for name, (label, group) in files.items()}
     if None in groups or groups & set(SPLITS) or len(groups) < 3:
         deal = {label: cycle(_DEAL) for label, _ in files.values()}
-        return {name: next(deal[label]) for name, (label, _) in files.items()}
-    folds = {name: int(str(group).removeprefix("fold")) for name, (_, group) in files.items()}
+        return {name: (label, next(deal[label])) for name, (label, _) in files.items()}
+    folds = {group: int(str(group).removeprefix("fold")) for group in groups}
     split_of = {fold: split for split, members in split_folds(folds.values()).items() for fold in members}
-    return {name: split_of[fold] for name, fold in folds.items()}
+    return {name: (label, split_of[folds[group]]) for name, (label, group) in files.items()}
 
 
 def split_folds(folds: Iterable[int]) -> dict[str, tuple[int, ...]]:

@@ -17,9 +17,8 @@ import hashlib
 import json
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
 import numpy as np
 from pydantic import Field
@@ -29,10 +28,8 @@ from earmark.errors import DataError
 from earmark.schema import parse, record
 
 Split = Literal["train", "validate", "test"]
+SPLITS: tuple[Split, ...] = ("train", "validate", "test")
 
-Name = TypeVar("Name", bound=str)
-
-SPLITS = ("train", "validate", "test")
 _COLUMNS = ("split", "clip", "label", "src", "time", "snr", "edur")
 _NUMBERS = {
     "event_time": "time",
@@ -111,18 +108,9 @@ class Soundscape:
         rows = [Label(self.filename, *event.span(self.duration), event.label) for event in self.events]
         return sorted(rows, key=lambda row: (row.onset, row.offset, row.label))
 
-    def fingerprint(self) -> str:
-        """A digest of this specification."""
-        written = json.dumps(asdict(self), sort_keys=True)
-        return hashlib.blake2b(written.encode(), digest_size=8).hexdigest()
-
 
 def draw(seed: int, *purpose: object) -> np.random.Generator:
-    """An independent random generator for each purpose, the same on every machine and in every process.
-
-    >>> float(draw(0, "clip1", "background").random()) == float(draw(0, "clip1", "background").random())
-    True
-    """
+    """An independent random generator for each purpose, the same on every machine and in every process."""
     key = json.dumps([seed, *map(str, purpose)])
     return np.random.default_rng(int.from_bytes(hashlib.blake2b(key.encode(), digest_size=16).digest()))
 
@@ -184,7 +172,7 @@ def spread(plan: Iterable[Soundscape], clips: int) -> list[Soundscape]:
     return chosen
 
 
-def shares(sizes: Mapping[Name, int], clips: int) -> dict[Name, int]:
+def shares(sizes: Mapping[Split, int], clips: int) -> dict[Split, int]:
     """Distribute clips in proportion to sizes; largest remainders round up.
 
     >>> shares({"train": 6000, "validate": 2000, "test": 2000}, 7)

@@ -25,11 +25,7 @@ _GRID = np.geomspace(10.0, 30000.0, 300)  # frequencies at which colours of nois
 
 
 def gain(level: float) -> float:
-    """Factor of a level in dB.
-
-    >>> gain(-20.0)
-    0.1
-    """
+    """Factor of a level in dB."""
     return math.pow(10.0, level / 20.0)
 
 
@@ -141,16 +137,10 @@ class Canvas:
         return np.sin((2.0 * math.pi * turns).astype(np.float32)).astype(np.float64)  # float32 is five times as fast
 
     def tone(self, pitch: float | Signal, colour: Colour, *, rough: float = 0.0, pulsed: bool = False) -> Signal:
-        """All harmonics of a pitch, which may vary.
+        """All harmonics of a pitch, which may vary, except those near half the rate.
 
-        Parameters
-        ----------
-        colour
-            Gain of a harmonic by its mean frequency. Harmonics near half the rate are omitted.
-        rough
-            Standard deviation in dB of each harmonic's deviation from the colour.
-        pulsed
-            Whether harmonics start in phase, as from glottis or exhaust, or with random phases.
+        The colour gives the gain of a harmonic by its mean frequency; `rough` is the standard deviation in dB from it.
+        Pulsed harmonics start in phase, as from glottis or exhaust, others with random phases.
         """
         curve: Signal = np.broadcast_to(np.asarray(pitch, dtype=np.float64), (self.samples,))
         count = min(int(0.45 * self.rate / curve.max()), _TABLE // 8)
