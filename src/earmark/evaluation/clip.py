@@ -27,10 +27,7 @@ from scipy.stats import rankdata
 
 from earmark.counts import Counts, Scores, nan_mean, scores
 from earmark.errors import ArgumentError, DataError, unknown_name
-from earmark.evaluation.base import Labels, as_table, common_names
-
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
+from earmark.evaluation.base import Bools, Floats, Labels, as_table, common_names
 
 _RULES = ("maximum", "pooled")
 

@@ -27,10 +27,8 @@ import numpy.typing as npt
 
 from earmark.counts import f1_score
 from earmark.errors import ArgumentError, unknown_name
-from earmark.evaluation.base import DECIMALS, FrameTimes, Labels, as_table, frame_scores
+from earmark.evaluation.base import DECIMALS, Floats, FrameTimes, Labels, as_table, frame_scores
 from earmark.timing import frames_covering
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -107,7 +105,7 @@ def curve(
     if not 0 < segment < math.inf:
         raise ArgumentError(f"expected a segment length above 0 s, got {segment!r}")
     table = as_table(reference)
-    frames = frame_scores(table, estimate, **times)
+    frames = frame_scores(table, estimate, times)
     if label is not None and label not in frames.classes:
         raise unknown_name("label", label, frames.classes)
     columns = slice(None) if label is None else [frames.classes.index(label)]

@@ -139,7 +139,7 @@ def evaluate(
     0.75
     """
     table = as_table(reference)
-    frames = frame_scores(table, estimate, **times)
+    frames = frame_scores(table, estimate, times)
     pair = pair_labels(table, (), classes=frames.classes, filenames=frames.filenames)
     events = _joined(pair)
     changes: list[list[tuple[Floats, Integers]]] = [[] for _ in frames.classes]
