@@ -18,8 +18,7 @@ convention for division by zero. Modules, each importing only those before it:
 - `curves`: segments at every threshold
 - `psds`: events at every threshold
 - `result`: `Evaluation`, everything about one evaluated detector, in memory or in a folder
-- `scoring`: `evaluate_scores` and `evaluate_events`, which make it
-- `thresholds`: thresholds tuned on validation data
+- `scoring`: `evaluate_scores` and `evaluate_events`, which make it, and thresholds tuned on validation data
 - `grouping`, `comparison`: runs grouped into systems, and systems compared, with tests
 """
 

@@ -21,7 +21,7 @@ import itertools
 import json
 import math
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -107,8 +107,7 @@ class Evaluation:
     @property
     def psds(self) -> dict[str, float] | None:
         """`psds1` and `psds2`, DCASE's two scenarios; None unless asked for."""
-        psds: dict[str, float] | None = self.scores["psds"]
-        return psds
+        return self.scores["psds"]  # type: ignore[no-any-return]
 
     @property
     def intervals(self) -> dict[str, tuple[float, float]]:
@@ -145,13 +144,13 @@ class Evaluation:
         if self._recordings or self._folder is None:
             return {recording.filename: recording for recording in self._recordings}
         path = self.folder / "probabilities.npz"
-        return {recording.filename: recording for recording in self._read(path)} if path.exists() else {}
-
-    def _read(self, path: Path) -> Iterator[RecordingScores]:
+        if not path.exists():
+            return {}
         arrays = _read_arrays(path, ("filenames", "p", "starts", "frames", "durations", "pooled"))
         starts, grid = arrays["starts"], self.scores["grid"]
+        recordings = {}
         for i, name in enumerate(arrays["filenames"].tolist()):
-            yield RecordingScores(
+            recordings[name] = RecordingScores(
                 filename=name,
                 classes=self.static_counts.classes,
                 p=np.asarray(arrays["p"][starts[i] : starts[i + 1]], np.float32),
@@ -161,6 +160,7 @@ class Evaluation:
                 duration=float(arrays["durations"][i]),
                 pooled=None if self.pooled_counts is None else arrays["pooled"][i],
             )
+        return recordings
 
     def save(self, folder: Path) -> None:
         """Write the files that the top of this module lists."""

@@ -30,9 +30,8 @@ from scipy import stats
 
 from earmark.counts import Counts, ratio, ratios
 from earmark.errors import ArgumentError, DataError
+from earmark.evaluation.base import Floats
 from earmark.tables import short_number
-
-Floats = npt.NDArray[np.float64]
 
 _REPETITIONS = 2000
 _CHUNK = 1 << 17  # weights computed at once: few enough to stay in the cache
@@ -153,8 +152,7 @@ def bootstrap_ratios(
         return np.stack(columns, axis=-1)
 
     interval = bootstrap(stacked, len(counts.filenames), level=level)
-    bounds = np.stack(interval, axis=-1).tolist()
-    return {name: (value, low, high) for name, (value, low, high) in zip(names, bounds, strict=True)}
+    return dict(zip(names, zip(*(part.tolist() for part in interval), strict=True), strict=True))
 
 
 def compare(
@@ -268,8 +266,8 @@ def compare_seeds(
         terms.append(of_seeds / pseudo.size)
         freedom.append(len(scores) - 1)
     means = (float(ours.mean()), float(theirs.mean()))
-    degrees = _satterthwaite(total, terms, freedom)
-    return _student_verdict(names, statistic, means, total, degrees, level, _basis(a, b))
+    test = _student_test(means, total, _satterthwaite(total, terms, freedom), level)
+    return _verdict(names, statistic, means, *test, level, _basis(a, b))
 
 
 def friedman(
@@ -305,17 +303,9 @@ def friedman(
     adjusted = dict(zip(others, holm(2 * stats.norm.sf(z)).tolist(), strict=True))
     is_any = p_value <= 1 - level
     same = tuple(names[i] for i in range(k) if i == centre or not is_any or adjusted[i] > 1 - level)
-    return Friedman(
-        tuple(names),
-        tuple(values.mean(axis=0).tolist()),
-        tuple(ranks.tolist()),
-        chi2,
-        f,
-        p_value,
-        names[centre],
-        {names[i]: p for i, p in adjusted.items()},
-        same,
-    )
+    averages = (tuple(values.mean(axis=0).tolist()), tuple(ranks.tolist()))
+    p_values = {names[i]: p for i, p in adjusted.items()}
+    return Friedman(tuple(names), *averages, chi2, f, p_value, names[centre], p_values, same)
 
 
 def holm(p_values: npt.ArrayLike) -> Floats:
@@ -344,7 +334,8 @@ def _compare_one_with_seeds(
     normal = float(stats.norm.ppf(0.5 + level / 2))
     from_clips = float(np.mean([((v.interval[1] - v.interval[0]) / 2 / normal) ** 2 for v in each]))
     means = (_mean(a, statistic), _mean(b, statistic))
-    return _student_verdict(names, statistic, means, from_seeds + from_clips, len(each) - 1, level, _basis(a, b))
+    test = _student_test(means, from_seeds + from_clips, len(each) - 1, level)
+    return _verdict(names, statistic, means, *test, level, _basis(a, b))
 
 
 def _basis(a: Sequence[Counts], b: Sequence[Counts]) -> str:
@@ -387,21 +378,15 @@ def _student(centre: float, variance: float, freedom: float, level: float) -> tu
     return centre - reach, centre + reach
 
 
-def _student_verdict(
-    names: tuple[str, str],
-    statistic: ratio,
-    scores: tuple[float, float],
-    variance: float,
-    freedom: float,
-    level: float,
-    basis: str,
-) -> Verdict:
+def _student_test(
+    scores: tuple[float, float], variance: float, freedom: float, level: float
+) -> tuple[tuple[float, float], float]:
+    """The interval of the difference of two scores, and the p-value that it is 0."""
     difference = scores[0] - scores[1]
-    interval = _student(difference, variance, freedom, level)
     p_value = float(difference == 0)
     if variance:
         p_value = float(2 * stats.t.sf(abs(difference) / math.sqrt(variance), freedom))
-    return _verdict(names, statistic, scores, interval, p_value, level, basis)
+    return _student(difference, variance, freedom, level), p_value
 
 
 def _verdict(

@@ -46,7 +46,7 @@ class Decoder:
     min_gap
         Shortest gap between two events, in seconds.
     tuned_on
-        Data that the thresholds were chosen on; see `earmark.evaluation.thresholds`.
+        Data that the thresholds were chosen on; see `earmark.evaluation.scoring.tune_thresholds`.
 
     Examples
     --------

@@ -32,7 +32,7 @@ from earmark.experiment.results import Row, by_fold, by_system, describe_data, w
 from earmark.features import FeatureConfig
 from earmark.files import make_folder
 from earmark.plots.clip import clip_figure, log_mel, within
-from earmark.plots.evaluation import class_figure
+from earmark.plots.scores import class_figure
 from earmark.pooling import ConstrainedAutoPool, create_pool
 from earmark.progress import OnProgress, Progress, ignore_progress
 from earmark.reporting.grid_tables import (

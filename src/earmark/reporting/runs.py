@@ -24,13 +24,12 @@ from earmark.evaluation.references import fit_reference
 from earmark.evaluation.result import Evaluation
 from earmark.features import FeatureConfig
 from earmark.formats import read_labels
-from earmark.plots.evaluation import class_figure, curve_figure
+from earmark.plots.scores import class_figure, curve_figure
 from earmark.progress import OnProgress, Progress, ignore_progress
 from earmark.reporting import results
 from earmark.reporting.mistakes import show_mistake, worst_mistakes
 from earmark.reporting.pages import fill_page, fill_text, inline_svg, write_tables, write_text
-from earmark.reporting.results import Run
-from earmark.reporting.tables import alpha_table, class_table, required_activity
+from earmark.reporting.results import Run, alpha_table, class_table, required_activity
 from earmark.tables import Table
 
 if TYPE_CHECKING:
