@@ -180,8 +180,8 @@ def test_the_page_says_how_to_repeat_it(page, runs, data):
 def test_without_the_data_the_page_says_so_in_one_line(runs, tmp_path):
     """And entries may come with names of one's own."""
     (cap, *_) = group_runs(runs)
-    entries = [Entry("my <own>", cap.evaluations), runs[-1]]
-    page = write_report(entries, tmp_path / "page.html", data=str(tmp_path / "gone"))[0].read_text(encoding="utf-8")
+    comparison = compare_entries([Entry("my <own>", cap.evaluations), *group_runs(runs[-1:])])
+    page = write_report(comparison, tmp_path / "page.html", data=str(tmp_path / "gone"))[0].read_text(encoding="utf-8")
     assert re.search(r"The clips are not available: .*gone.*Give their location with --data\.", page)
     assert "<audio" not in page
     assert "active, on average" not in page

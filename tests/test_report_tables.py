@@ -8,8 +8,9 @@ import pytest
 from rich.console import Console
 
 from earmark.errors import ArgumentError
-from earmark.evaluation.comparison import Comparison, Value
+from earmark.evaluation.comparison import Comparison
 from earmark.evaluation.grouping import Entry
+from earmark.evaluation.statistics import Interval
 from earmark.tables import DASH, Cell, Column, Table, number_cell, short_number
 
 COLUMNS = (
@@ -71,7 +72,7 @@ def test_scores_are_printed_as_in_the_paper(value, text):
 
 
 def a_comparison(scores, statistic="dynamic.f1", best="cap", tied=()):
-    values = {name: {key: Value(v, v - 0.1, v + 0.1) for key, v in own.items()} for name, own in scores.items()}
+    values = {name: {key: Interval(v, v - 0.1, v + 0.1) for key, v in own.items()} for name, own in scores.items()}
     entries = tuple(Entry(name, ()) for name in scores)
     return Comparison(entries, values, statistic, best, tied, (), (), (), 0.95, 12, 1.0, "data")
 

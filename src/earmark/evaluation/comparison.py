@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from earmark.errors import ArgumentError, DataError
 from earmark.evaluation.cautions import rough_notes
 from earmark.evaluation.grouping import Entry, group_runs
 from earmark.evaluation.result import Evaluation
-from earmark.evaluation.statistics import Verdict, bootstrap_ratios, compare_systems, seed_variance
+from earmark.evaluation.statistics import Interval, Verdict, bootstrap_ratios, compare_systems, seed_variance
 from earmark.files import json_text
 from earmark.formats.text import write_text
 from earmark.tables import Cell, Column, Table, number_cell, short_number
@@ -56,14 +56,6 @@ _PARTS = {
 _NAMES = {"dynamic.f1": "F1 of segments", "static.maximum.f1": "F1 of clips"}
 
 
-class Value(NamedTuple):
-    """A score, the mean over seeds if there are several, and its interval: over clips, or over clips and seeds."""
-
-    value: float
-    low: float
-    high: float
-
-
 @dataclass(frozen=True)
 class Comparison:
     """Systems compared.
@@ -72,7 +64,8 @@ class Comparison:
     ----------
     values
         By entry and score: `static.maximum.f1`, `static.pooled.recall`, `dynamic.error_rate`, `dynamic.macro.f1`, ...
-        all classes together, or with `macro` the mean over classes.
+        all classes together, or with `macro` the mean over classes; the mean over seeds if there are several, with an
+        interval over clips, or over clips and seeds.
     statistic
         The score that is tested: `dynamic.f1`, or `static.maximum.f1` without times.
     best, tied
@@ -86,7 +79,7 @@ class Comparison:
     """
 
     entries: tuple[Entry, ...]
-    values: dict[str, dict[str, Value]]
+    values: dict[str, dict[str, Interval[float]]]
     statistic: str
     best: str
     tied: tuple[str, ...]
@@ -162,7 +155,7 @@ class Comparison:
             columns.append(Column(heading, group, lower_is_better=is_rate))
             highest = short_number(min(known) if is_rate else max(known))
             for name, row in zip(names, rows, strict=True):
-                value, low, high = scores.get(name, Value(math.nan, math.nan, math.nan))
+                value, low, high = scores.get(name, Interval(math.nan, math.nan, math.nan))
                 is_best = name == self.best if is_tested else short_number(value) == highest
                 is_tied = is_tested and name in self.tied
                 interval = clipped_interval(low, high, is_rate=is_rate)
@@ -265,9 +258,9 @@ def _statistic(key: str, convention: str) -> ratio:
     return f
 
 
-def _values(entry: Entry, level: float) -> dict[str, Value]:
+def _values(entry: Entry, level: float) -> dict[str, Interval[float]]:
     convention = entry.evaluations[0].scores["convention"]
-    values: dict[str, Value] = {}
+    values: dict[str, Interval[float]] = {}
     for part, (kind, names) in _PARTS.items():
         seeds = entry.counts(kind)
         keys = [*names, *(f"macro.{name}" for name in names)]
@@ -276,16 +269,16 @@ def _values(entry: Entry, level: float) -> dict[str, Value]:
                 values[f"{part}.{key}"] = _over_seeds(seeds, _statistic(f"{part}.{key}", convention), level)
         elif seeds:
             scores = bootstrap_ratios(seeds[0], keys, convention=convention, level=level)
-            values |= {f"{part}.{key}": Value(*score) for key, score in scores.items()}
+            values |= {f"{part}.{key}": score for key, score in scores.items()}
     return values
 
 
-def _over_seeds(seeds: Sequence[Counts], statistic: ratio, level: float) -> Value:
+def _over_seeds(seeds: Sequence[Counts], statistic: ratio, level: float) -> Interval[float]:
     try:
         score = seed_variance(seeds, statistic, level=level)
     except DataError:  # an undefined ratio, such as precision without detections
-        return Value(float(np.mean([statistic(counts) for counts in seeds])), math.nan, math.nan)
-    return Value(score.score, *clipped_interval(*score.interval, is_rate=statistic.__name__.endswith("_rate")))
+        return Interval(float(np.mean([statistic(counts) for counts in seeds])), math.nan, math.nan)
+    return Interval(score.score, *clipped_interval(*score.interval, is_rate=statistic.__name__.endswith("_rate")))
 
 
 def _seed_lines(systems: Mapping[str, Sequence[Counts]], f: ratio) -> list[str]:

@@ -22,7 +22,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -33,16 +33,18 @@ from earmark.errors import ArgumentError, DataError
 from earmark.evaluation.base import Floats
 from earmark.tables import short_number
 
+Number = TypeVar("Number", float, Floats)
+
 _REPETITIONS = 2000
 _CHUNK = 1 << 17  # weights computed at once: few enough to stay in the cache
 
 
-class Interval(NamedTuple):
+class Interval(NamedTuple, Generic[Number]):
     """A score and its bounds; arrays if the statistic has one value per class. NaN where it is undefined."""
 
-    value: Floats
-    low: Floats
-    high: Floats
+    value: Number
+    low: Number
+    high: Number
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ class Friedman:
     indistinguishable: tuple[str, ...]
 
 
-def bootstrap(statistic: Callable[[Floats], Floats], clips: int, *, level: float = 0.95) -> Interval:
+def bootstrap(statistic: Callable[[Floats], Floats], clips: int, *, level: float = 0.95) -> Interval[Floats]:
     """A score with its percentile interval over resampled clips.
 
     Resamples in which the statistic is NaN, such as the F1 of a class that was not drawn, are left out.
@@ -140,8 +142,8 @@ def bootstrap(statistic: Callable[[Floats], Floats], clips: int, *, level: float
 
 def bootstrap_ratios(
     counts: Counts, names: Sequence[str], *, convention: str = "plain", level: float = 0.95
-) -> dict[str, tuple[float, float, float]]:
-    """Several ratios, each with the bounds of its interval, from one set of resamples: {name: (value, low, high)}.
+) -> dict[str, Interval[float]]:
+    """Several ratios with their intervals, from one set of resamples, by name.
 
     `names` are those of ratios, or of their averages over classes: "f1", "macro.f1".
     """
@@ -152,7 +154,7 @@ def bootstrap_ratios(
         return np.stack(columns, axis=-1)
 
     interval = bootstrap(stacked, len(counts.filenames), level=level)
-    return dict(zip(names, zip(*(part.tolist() for part in interval), strict=True), strict=True))
+    return {name: Interval(*bounds) for name, bounds in zip(names, np.stack(interval, axis=-1).tolist(), strict=True)}
 
 
 def compare(

@@ -13,13 +13,13 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from earmark.annotations import LabelTable
 from earmark.counts import ratio
 from earmark.errors import ArgumentError, DataError, unknown_name
+from earmark.evaluation.base import Floats
 from earmark.evaluation.curves import Curve
 from earmark.evaluation.result import Evaluation
 from earmark.evaluation.scoring import segment_curve
@@ -170,7 +170,7 @@ def evaluation_figures(evaluation: Evaluation, reference: LabelTable, name: str)
     return {name: figure for name, figure in figures.items() if figure is not None}
 
 
-def class_figure(scores: Mapping[str, Interval], classes: Sequence[str], label: str = "$F_1$") -> Figure | None:
+def class_figure(scores: Mapping[str, Interval[Floats]], classes: Sequence[str], label: str = "$F_1$") -> Figure | None:
     """F1 by class and system, with intervals where they are known; None if no class has a score."""
     if not any(np.isfinite(f1.value).any() for f1 in scores.values()):
         return None
@@ -234,7 +234,7 @@ def event_durations(table: LabelTable, *, clip_duration: float | None = None) ->
     return figure
 
 
-def _active_times(table: LabelTable) -> dict[str, npt.NDArray[np.float64]]:
+def _active_times(table: LabelTable) -> dict[str, Floats]:
     """Active time of each class in each clip that has it with times."""
     spans = defaultdict(list)
     for row in table:

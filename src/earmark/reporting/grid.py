@@ -23,6 +23,7 @@ import torch
 from earmark import plots
 from earmark.datasets import Collection
 from earmark.errors import DataError, EarmarkError
+from earmark.evaluation.base import Floats
 from earmark.evaluation.comparison import Comparison, compare_entries
 from earmark.evaluation.grouping import Entry
 from earmark.evaluation.statistics import Interval
@@ -225,7 +226,7 @@ def _example(collection: Collection, evaluation: _Evaluation, features: FeatureC
     return clip_figure(spectrogram, features, reference, {best: likelihoods}, classes, duration=duration, p_hop=hop)
 
 
-def _fold_f1(entry: Entry) -> Interval:
+def _fold_f1(entry: Entry) -> Interval[Floats]:
     """Dynamic F1 (static without event times) of each class, with intervals over folds."""
     parts = [saved.scores["dynamic"] or saved.scores["static"]["maximum"] for saved in entry.evaluations]
     f1 = [[part["per_class"][label]["f1"] for part in parts] for label in entry.evaluations[0].static_counts.classes]

@@ -19,6 +19,7 @@ from earmark.annotations import LabelTable
 from earmark.checkpoint import read_model_info
 from earmark.counts import Counts, ratio
 from earmark.errors import EarmarkError
+from earmark.evaluation.base import Floats
 from earmark.evaluation.grouping import Entry
 from earmark.evaluation.result import Evaluation
 from earmark.evaluation.statistics import Interval, bootstrap
@@ -27,8 +28,6 @@ from earmark.pooling.bounds import alpha_to_active_share
 from earmark.settings import Settings, load_recipe
 from earmark.tables import Cell, Column, Table, number_cell
 from earmark.text import percent
-
-Floats = npt.NDArray[np.float64]
 
 _STEP = 0.01  # seconds, resolution of active time
 _DEFAULTS = {"reference": "data", "segment": 1.0, "align": "middle", "threshold": 0.5}  # of `earmark evaluate`
@@ -108,7 +107,7 @@ def _evaluate_command(saved: Evaluation) -> str:
     return shlex.join(words if is_beside else [*words, "--out", str(saved.folder)])
 
 
-def class_f1(entry: Entry, *, level: float = 0.95) -> Interval:
+def class_f1(entry: Entry, *, level: float = 0.95) -> Interval[Floats]:
     """F1 of each class, (classes,), with a bootstrap interval over clips; the mean over seeds.
 
     F1 of segments, or of clips if the reference has no times.
@@ -189,7 +188,7 @@ def dense_probabilities(saved: Evaluation) -> dict[str, npt.NDArray[np.floating[
     return {name: clip.dense(saved.scores["grid"]["align"]) for name, clip in saved.probabilities().items()}
 
 
-def class_table(scores: Mapping[str, Interval], counts: Counts, score: str) -> Table:
+def class_table(scores: Mapping[str, Interval[Floats]], counts: Counts, score: str) -> Table:
     """F1 of each class for each system, and the number of clips that contain it; the best of a row is bold.
 
     `counts` are static counts of any of the systems; `score` is the name of the score, for headings.

@@ -49,7 +49,7 @@ _STEPS = 4  # of the work, for progress
 
 
 def write_report(
-    runs: Iterable[Path | Entry] | Comparison,
+    runs: Iterable[Path] | Comparison,
     out: Path,
     *,
     data: str | None = None,
@@ -63,7 +63,7 @@ def write_report(
     Parameters
     ----------
     runs
-        Folders with the results of `earmark evaluate`, systems made of them, or their comparison.
+        Folders with the results of `earmark evaluate`, or their comparison.
     out
         The HTML file; missing folders are created.
     data
@@ -74,7 +74,7 @@ def write_report(
     """
     if out.suffix.lower() not in (".html", ".htm"):
         raise ArgumentError(f"{out}: expected the name of an HTML file, ending in .html")
-    comparison = runs if isinstance(runs, Comparison) else _compare(list(runs))
+    comparison = runs if isinstance(runs, Comparison) else compare_entries(group_runs(runs))
     records = [results.read_run(saved, entry.name) for entry in comparison.entries for saved in entry.evaluations]
     material = _open_material(records[0].saved, data)
     on_progress(Progress("report", 1, _STEPS, "steps"))
@@ -100,11 +100,6 @@ def write_report(
     written += write_tables(out.with_suffix(""), values["tables"].values(), latex_intervals=False, **shown)
     on_progress(Progress("report", _STEPS, _STEPS, "steps"))
     return written
-
-
-def _compare(runs: Sequence[Path | Entry]) -> Comparison:
-    entries = [item for item in runs if isinstance(item, Entry)]
-    return compare_entries([*entries, *group_runs(item for item in runs if isinstance(item, Path))])
 
 
 @dataclass(frozen=True)
