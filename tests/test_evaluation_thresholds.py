@@ -67,7 +67,7 @@ def test_the_best_candidate_is_that_of_the_slow_count(rng, monkeypatch):
     reference = LabelTable(rows, classes=CLASSES)
     candidates = (0.9, 0.95, 0.99)
     recordings = [recording(name, p) for name, p in scores.items()]
-    monkeypatch.setattr(scoring, "_CANDIDATES", candidates)
+    monkeypatch.setattr(scoring, "THRESHOLDS", candidates)
     tuned = tune_thresholds(recordings, reference, tuned_on="v")
     for c, label in enumerate(CLASSES):
         f1 = []

@@ -70,12 +70,8 @@ class Comparison:
         The score that is tested: `dynamic.f1`, or `static.maximum.f1` without times.
     best, tied
         The entry with the highest one, and those that are not distinguishable from it.
-    verdicts
-        On the best and each other entry.
-    lines
-        The verdicts as sentences, with a summary.
-    notes
-        What to know before relying on them, a sentence each.
+    lines, notes
+        The verdicts as sentences, with a summary, and what to know before relying on them.
     """
 
     entries: tuple[Entry, ...]

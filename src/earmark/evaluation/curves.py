@@ -33,17 +33,10 @@ from earmark.timing import frames_covering
 
 @dataclass(frozen=True)
 class Curve:
-    """Counts at all thresholds, from the highest to the lowest.
+    """Counts at all thresholds, from the highest to the lowest; `n_ref` is the number of active reference segments.
 
-    Attributes
-    ----------
-    level
-        (levels,) infinity, then the distinct scores, falling. Thresholds above `level[i + 1]` and up to `level[i]` give
-        the counts at i.
-    tp, fp
-        (levels,) true and false positives.
-    n_ref
-        Active segments of the reference.
+    `level`, `tp` and `fp` are (levels,). Levels are infinity, then the distinct scores, falling; thresholds above
+    `level[i + 1]` and up to `level[i]` give the counts at i.
     """
 
     level: Floats
@@ -89,10 +82,6 @@ def curve(
     estimate
         By file name: (frames, classes), higher for more certain. On any scale; -inf is never active. Every file of the
         reference must have scores; a clip that the reference does not have is one without events.
-    label
-        The class; None for all.
-    segment
-        Length of segments, in seconds.
     times
         `hop` or `edges`, and `durations` and `classes`: see `earmark.evaluation.base.FrameTimes`.
 

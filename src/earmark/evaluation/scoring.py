@@ -31,7 +31,9 @@ from earmark.events import Decoder, decode_scores
 from earmark.inference.scores import ALIGNMENTS, RecordingScores
 from earmark.text import counted
 
-_CANDIDATES = tuple(round(0.05 * i, 2) for i in range(1, 20))  # thresholds
+THRESHOLDS = tuple(round(0.05 * i, 2) for i in range(1, 20))
+"""Candidates when thresholds are tuned."""
+
 _SCENARIOS = {"psds1": psds.SCENARIO_1, "psds2": psds.SCENARIO_2}
 _INTERVALS = {  # of the scores that the paper's tables have
     "static.maximum": ("f1",),
@@ -290,7 +292,7 @@ def tune_thresholds(
     if not any(row.has_times for row in table):
         raise DataError("the reference has no times; tuning needs strong labels")
     decoder = options.decoder
-    tried = np.array(_CANDIDATES)
+    tried = np.array(THRESHOLDS)
     f1 = np.stack([_f1(recordings, table, options, _with_threshold(decoder, t)) for t in tried])
     current = np.broadcast_to(decoder.threshold, f1.shape[1])
     distance = np.abs(tried[:, None] - current)

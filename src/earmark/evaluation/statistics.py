@@ -119,15 +119,9 @@ class Friedman:
 def bootstrap(statistic: Callable[[Floats], Floats], clips: int, *, level: float = 0.95) -> Interval[Floats]:
     """A score with its percentile interval over resampled clips.
 
-    Resamples in which the statistic is NaN, such as the F1 of a class that was not drawn, are left out.
+    The statistic is a function of weights, (..., clips): how often each clip counts. Resamples in which it is NaN, such
+    as the F1 of a class that was not drawn, are left out.
 
-    Parameters
-    ----------
-    statistic
-        The score as a function of weights, (..., clips): how often each clip counts.
-
-    Examples
-    --------
     >>> hits = np.array([9, 7, 10, 6, 8])
     >>> interval = bootstrap(lambda weights: weights @ hits / 50, 5)
     >>> interval.value.item(), interval.low.item(), interval.high.item()
@@ -195,13 +189,8 @@ def compare_systems(
 ) -> list[Verdict]:
     """Verdicts on one system and each other one, with p-values adjusted for their number (Holm).
 
-    Parameters
-    ----------
-    systems
-        By name: counts of each training. Two systems that were both trained once are compared as two fixed models, with
-        four times the exchanges below which no adjusted p-value is significant.
-    best
-        The system that all others are compared with.
+    `systems` have the counts of each training. Two that were both trained once are compared as two fixed models, with
+    four times the exchanges below which no adjusted p-value is significant.
     """
     others = [name for name in systems if name != best]
     exchanges = max(_REPETITIONS, math.ceil(4 * len(others) / (1 - level)))

@@ -26,7 +26,7 @@ from earmark.evaluation.scoring import segment_curve
 from earmark.evaluation.statistics import Interval, bootstrap
 from earmark.plots.style import COLOURS, COLUMN, PAGE, STYLE, legend_above, looks, name_rows, readable
 
-Values = Mapping[str, Mapping[str, float]]
+Values = Mapping[str, Mapping[str, float]]  # by model and class
 Intervals = Mapping[str, Mapping[str, tuple[float, float]]]
 
 _MANY = 2000  # points drawn as vectors; more are rasterised
@@ -34,13 +34,9 @@ _MANY = 2000  # points drawn as vectors; more are rasterised
 
 @mpl.rc_context(STYLE)
 def f1_by_class(f1: Values, intervals: Intervals | None = None, *, label: str = "$F_1$") -> Figure:
-    """F1 by class and model, as in Fig. 7, Fig. 10 and Fig. 12; classes are sorted by their mean.
+    """F1 by class and model, as in Fig. 7, Fig. 10 and Fig. 12, with intervals as bars; classes are sorted by mean.
 
-    Parameters
-    ----------
-    f1 : model -> class -> F1; NaN and missing values are not drawn
-    intervals : model -> class -> (low, high), drawn as bars where given
-    label : of the axis; describes the score and the bars in a figure without a caption
+    NaN and missing values are not drawn. `label`, of the axis, describes score and bars in a figure without a caption.
     """
     classes = _order(f1)
     figure, axes = _rows(f1, classes, PAGE)
@@ -58,12 +54,8 @@ def f1_by_class(f1: Values, intervals: Intervals | None = None, *, label: str = 
 def learned_alpha(alpha: Values, bounds: Mapping[str, float] | None = None) -> Figure:
     """Learned alpha by class and model, as in Fig. 8 and Fig. 11; classes are sorted by their mean.
 
-    Lines mark soft-max pooling (alpha 1) and mean pooling (alpha 0).
-
-    Parameters
-    ----------
-    alpha : model -> class -> alpha
-    bounds : model -> largest |alpha| that CAP allows, dashed in the model's colour
+    Lines mark soft-max pooling (alpha 1) and mean pooling (alpha 0); dashed lines in a model's colour are `bounds`, the
+    largest |alpha| that CAP allows.
     """
     classes = _order(alpha)
     _check_models(bounds or {}, alpha)

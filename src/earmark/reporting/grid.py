@@ -166,10 +166,8 @@ def _joined(tested: Comparison, untested: Comparison) -> Comparison:
 def _unfinished(grid: Grid, rows: Iterable[Row]) -> dict[str, tuple[int, int]]:
     """Finished and planned runs of each system that has unfinished ones."""
     done = {row.cell.name for row in rows}
-    finished, planned = Counter[str](), Counter[str]()
-    for cell in grid.cells:
-        planned[cell.system] += 1
-        finished[cell.system] += cell.name in done
+    planned = Counter(cell.system for cell in grid.cells)
+    finished = Counter(cell.system for cell in grid.cells if cell.name in done)
     return {system: (finished[system], n) for system, n in planned.items() if finished[system] < n}
 
 

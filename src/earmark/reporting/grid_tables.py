@@ -44,13 +44,7 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float]:
 def evaluation_table(tested: Comparison, untested: Comparison | None, name: str, spec: EvaluationSpec) -> Table:
     """Systems in one evaluation.
 
-    Parameters
-    ----------
-    tested
-        The systems of the test.
-    untested
-        The best of them and the systems trained with event times, which are listed last, without marks; None if there
-        are none.
+    `untested` compares the best of them with the systems trained with event times, which are listed last, unmarked.
     """
     table = tested.table()
     strong = [] if untested is None else [row for row in untested.table().rows if row[0].text != tested.best]
@@ -101,7 +95,9 @@ def published_tables(
         is_close = round(abs(ours["dynamic", "f1"] - paper["dynamic", "f1"]), 3) <= _CLOSE
         cells += [Cell("yes" if is_close else "no"), *_beside(ours["static", "f1"], paper["static", "f1"])]
         short.append([Cell(name), Cell(str(len(own)), len(own)), *cells])
-        full.append([Cell(f"{name}, ours"), *(_with_difference(ours[key], paper[key]) for key in _PUBLISHED)])
+        differences = {key: f"{short_number(ours[key])} ({_signed(ours[key] - paper[key])})" for key in _PUBLISHED}
+        of_ours = [replace(number_cell(ours[key]), text=text) for key, text in differences.items()]
+        full.append([Cell(f"{name}, ours"), *of_ours])
         full.append([Cell(f"{name}, paper"), *(number_cell(paper[key]) for key in _PUBLISHED)])
     columns = [Column("system", is_text=True), Column("runs")]
     for group in ("dynamic F1", "static F1"):
@@ -126,10 +122,6 @@ def _beside(ours: float, paper: float, interval: tuple[float, float] | None = No
     """Our score, the paper's, and the difference."""
     difference = replace(number_cell(ours - paper), text=_signed(ours - paper))
     return [number_cell(ours, interval), number_cell(paper), difference]
-
-
-def _with_difference(ours: float, paper: float) -> Cell:
-    return replace(number_cell(ours), text=f"{short_number(ours)} ({_signed(ours - paper)})")
 
 
 def fold_table(grid: Grid, rows: Sequence[Row], name: str) -> Table:

@@ -64,11 +64,8 @@ def write_report(
     ----------
     runs
         Folders with the results of `earmark evaluate`, or their comparison.
-    out
-        The HTML file; missing folders are created.
     data
-        The data set with the evaluated clips, for durations and examples of errors; by default the path that the
-        evaluation recorded.
+        The data set with the evaluated clips, for durations and examples of errors; by default the recorded path.
     template, extra
         A template that extends `runs.html.j2`, and values for it; `tables` and `drawings` are added to the page's.
     """
