@@ -21,8 +21,7 @@ from earmark import plots
 from earmark.annotations import LabelTable
 from earmark.cli import app
 from earmark.errors import ArgumentError, DataError
-from earmark.evaluation.comparison import compare_entries
-from earmark.evaluation.grouping import Entry, group_runs
+from earmark.evaluation.comparison import Entry, compare_entries, group_runs
 from earmark.experiment import Grid, gather
 from earmark.reporting.grid import write_grid_report
 from earmark.reporting.mistakes import worst_mistakes

@@ -8,8 +8,7 @@ import pytest
 from rich.console import Console
 
 from earmark.errors import ArgumentError
-from earmark.evaluation.comparison import Comparison
-from earmark.evaluation.grouping import Entry
+from earmark.evaluation.comparison import Comparison, Entry
 from earmark.evaluation.statistics import Interval
 from earmark.tables import DASH, Cell, Column, Table, number_cell, short_number
 

@@ -22,9 +22,8 @@ from earmark.counts import CONVENTIONS, Counts, Scores, f1_score, scores
 from earmark.errors import ArgumentError, DataError, unknown_name
 from earmark.evaluation import clip, curves, event, psds, segment
 from earmark.evaluation.base import Floats, FrameTimes
-from earmark.evaluation.cautions import rough_notes, untimed_notes
 from earmark.evaluation.curves import Curve
-from earmark.evaluation.references import fingerprint
+from earmark.evaluation.references import fingerprint, rough_notes, untimed_notes
 from earmark.evaluation.result import Evaluation
 from earmark.evaluation.statistics import bootstrap_ratios
 from earmark.events import Decoder, decode_scores

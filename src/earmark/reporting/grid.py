@@ -24,8 +24,7 @@ from earmark import plots
 from earmark.datasets import Collection
 from earmark.errors import DataError, EarmarkError
 from earmark.evaluation.base import Floats
-from earmark.evaluation.comparison import Comparison, compare_entries
-from earmark.evaluation.grouping import Entry
+from earmark.evaluation.comparison import Comparison, Entry, compare_entries
 from earmark.evaluation.statistics import Interval
 from earmark.experiment.cells import changed_settings, data_of
 from earmark.experiment.grid import Grid, Published

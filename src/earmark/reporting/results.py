@@ -20,7 +20,7 @@ from earmark.checkpoint import read_model_info
 from earmark.counts import Counts, ratio
 from earmark.errors import EarmarkError
 from earmark.evaluation.base import Floats
-from earmark.evaluation.grouping import Entry
+from earmark.evaluation.comparison import Entry
 from earmark.evaluation.result import Evaluation
 from earmark.evaluation.statistics import Interval, bootstrap
 from earmark.networks import create_network

@@ -18,8 +18,7 @@ from earmark.annotations import LabelTable
 from earmark.datasets import Clip, open_data
 from earmark.errors import ArgumentError, EarmarkError
 from earmark.evaluation.authors import authors_reference
-from earmark.evaluation.comparison import Comparison, compare_entries
-from earmark.evaluation.grouping import Entry, group_runs
+from earmark.evaluation.comparison import Comparison, Entry, compare_entries, group_runs
 from earmark.evaluation.references import fit_reference
 from earmark.evaluation.result import Evaluation
 from earmark.features import FeatureConfig
