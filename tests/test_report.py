@@ -24,10 +24,9 @@ from earmark.errors import ArgumentError, DataError
 from earmark.evaluation.comparison import Entry, compare_entries, group_runs
 from earmark.experiment import Grid, gather
 from earmark.reporting.grid import write_grid_report
-from earmark.reporting.mistakes import worst_mistakes
 from earmark.reporting.pages import fill_text
 from earmark.reporting.results import commands, read_run
-from earmark.reporting.runs import write_report
+from earmark.reporting.runs import worst_mistakes, write_report
 from earmark.text import percent
 
 

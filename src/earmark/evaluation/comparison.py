@@ -286,10 +286,10 @@ def _values(entry: Entry, level: float) -> dict[str, Interval[float]]:
 
 def _over_seeds(seeds: Sequence[Counts], statistic: ratio, level: float) -> Interval[float]:
     try:
-        score = seed_variance(seeds, statistic, level=level)
+        (score, low, high), _ = seed_variance(seeds, statistic, level=level)
     except DataError:  # an undefined ratio, such as precision without detections
         return Interval(float(np.mean([statistic(counts) for counts in seeds])), math.nan, math.nan)
-    return Interval(score.score, *clipped_interval(*score.interval, is_rate=statistic.__name__.endswith("_rate")))
+    return Interval(score, *clipped_interval(low, high, is_rate=statistic.__name__.endswith("_rate")))
 
 
 def _seed_lines(systems: Mapping[str, Sequence[Counts]], f: ratio) -> list[str]:

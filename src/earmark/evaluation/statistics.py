@@ -88,15 +88,6 @@ class Verdict:
         )
 
 
-class SeedScore(NamedTuple):
-    """The mean score of several trainings, its confidence interval for other seeds and other clips, and the part of
-    the variance of one training's score that is due to training."""
-
-    score: float
-    interval: tuple[float, float]
-    from_seeds: float
-
-
 @dataclass(frozen=True)
 class Friedman:
     """Methods ranked over blocks (splits, seeds or data sets); rank 1 is best.
@@ -214,8 +205,10 @@ def compare_systems(
     ]
 
 
-def seed_variance(seeds: Sequence[Counts], statistic: ratio, *, level: float = 0.95) -> SeedScore:
+def seed_variance(seeds: Sequence[Counts], statistic: ratio, *, level: float = 0.95) -> tuple[Interval[float], float]:
     """The mean score of several trainings on the same clips, with an interval for other seeds and other clips.
+
+    The second value is the part of the variance of one training's score that is due to training.
 
     Jackknife pseudo-values express each score as a mean over clips; a two-way analysis of variance (seeds by clips)
     separates the components, and the interval is Student's with Satterthwaite's degrees of freedom. A bootstrap of
@@ -229,8 +222,8 @@ def seed_variance(seeds: Sequence[Counts], statistic: ratio, *, level: float = 0
     freedom = [n_seeds - 1, n_clips - 1, (n_seeds - 1) * (n_clips - 1)]
     degrees = _satterthwaite(total, [of_seeds, of_clips, of_both], freedom)
     score = float(scores.mean())
-    interval = _student(score, total / pseudo.size, degrees, level)
-    return SeedScore(score, interval, max(0.0, of_seeds - of_both) / n_clips)
+    interval = Interval(score, *_student(score, total / pseudo.size, degrees, level))
+    return interval, max(0.0, of_seeds - of_both) / n_clips
 
 
 def compare_seeds(
@@ -321,7 +314,8 @@ def _compare_one_with_seeds(
     Two or three seeds may agree by chance, so the test has their degrees of freedom, however many clips there are.
     """
     each = [compare(x, y, statistic, level=level) for x in a for y in b]
-    from_seeds = seed_variance(max(a, b, key=len), statistic, level=level).from_seeds * (1 + 1 / len(each))
+    _, of_training = seed_variance(max(a, b, key=len), statistic, level=level)
+    from_seeds = of_training * (1 + 1 / len(each))
     normal = float(stats.norm.ppf(0.5 + level / 2))
     from_clips = float(np.mean([((v.interval[1] - v.interval[0]) / 2 / normal) ** 2 for v in each]))
     means = (_mean(a, statistic), _mean(b, statistic))

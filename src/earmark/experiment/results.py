@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from earmark.errors import DataError
+from earmark.evaluation.comparison import PAPER_COLUMNS
 from earmark.evaluation.result import Evaluation
 from earmark.evaluation.statistics import Friedman, friedman
 from earmark.experiment.cells import data_of, is_done
@@ -23,11 +24,7 @@ from earmark.experiment.grid import Cell, Grid
 from earmark.files import json_text, written_whole
 from earmark.formats.text import write_text
 
-COLUMNS = (
-    *("static_maximum_f1", "static_maximum_precision", "static_maximum_recall"),
-    *("static_pooled_f1", "static_pooled_precision", "static_pooled_recall"),
-    *("dynamic_f1", "dynamic_precision", "dynamic_recall", "dynamic_error_rate"),
-)
+COLUMNS = tuple(key.replace(".macro", "").replace(".", "_") for _, _, key in PAPER_COLUMNS)
 """The scores of the paper's tables: static ones averaged over classes, by two rules; dynamic ones over all segments."""
 
 

@@ -12,7 +12,7 @@ from scipy import stats
 from earmark.errors import DataError
 from earmark.evaluation.comparison import PAPER_COLUMNS, Comparison, clipped_interval
 from earmark.experiment.grid import REFERENCES, EvaluationSpec, Grid
-from earmark.experiment.results import Row, by_fold, by_system, compare_folds
+from earmark.experiment.results import COLUMNS, Row, by_fold, by_system, compare_folds
 from earmark.reporting.pages import fill_text
 from earmark.tables import Cell, Column, Table, number_cell, short_number
 from earmark.text import counted
@@ -134,8 +134,7 @@ def fold_table(grid: Grid, rows: Sequence[Row], name: str) -> Table:
     systems = by_system(sorted(rows, key=lambda row: not row.cell.is_weak))
     columns, cells = [Column("system", is_text=True)], {system: [Cell(system)] for system in systems}
     p_value = None
-    for group, heading, key in PAPER_COLUMNS:
-        score = key.replace(".macro", "").replace(".", "_")
+    for (group, heading, _), score in zip(PAPER_COLUMNS, COLUMNS, strict=True):
         if not np.isfinite([row.scores[score] for row in rows]).all():
             continue
         is_rate = score.endswith("rate")
