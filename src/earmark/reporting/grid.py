@@ -109,7 +109,7 @@ def write_grid_report(
     if first.comparison is None:  # folds have different clips
         written.append(write_text(page, fill_page("folds.html.j2", **values)))
     else:
-        written += write_report(first.comparison, page, data=grid.source, template="grid.html.j2", extra=values)
+        written += write_report(first.comparison, page, data=grid.source, extra=values)
     on_progress(Progress("report", steps, steps, "steps"))
     return written
 

@@ -65,7 +65,6 @@ def write_report(
     *,
     data: str | None = None,
     title: str | None = None,
-    template: str = "runs.html.j2",
     extra: Mapping[str, Any] | None = None,
     on_progress: OnProgress = ignore_progress,
 ) -> list[Path]:
@@ -77,8 +76,8 @@ def write_report(
         Folders with the results of `earmark evaluate`, or their comparison.
     data
         The data set with the evaluated clips, for durations and examples of errors; by default the recorded path.
-    template, extra
-        A template that extends `runs.html.j2`, and values for it; `tables` and `drawings` are added to the page's.
+    extra
+        Further values for the template; `tables` and `drawings` are added to the page's.
     """
     if out.suffix.lower() not in (".html", ".htm"):
         raise ArgumentError(f"{out}: expected the name of an HTML file, ending in .html")
@@ -103,7 +102,7 @@ def write_report(
     }
     for key, value in (extra or {}).items():
         values[key] = {**values[key], **value} if key in ("tables", "drawings") else value
-    written = [write_text(out, fill_page(template, **values))]
+    written = [write_text(out, fill_page("runs.html.j2", **values))]
     shown = {"title": values["title"], "text": values["verdict"]}
     written += write_tables(out.with_suffix(""), values["tables"].values(), latex_intervals=False, **shown)
     on_progress(Progress("report", _STEPS, _STEPS, "steps"))
