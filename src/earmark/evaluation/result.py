@@ -107,7 +107,8 @@ class Evaluation:
     @property
     def psds(self) -> dict[str, float] | None:
         """`psds1` and `psds2`, DCASE's two scenarios; None unless asked for."""
-        return self.scores["psds"]  # type: ignore[no-any-return]
+        psds: dict[str, float] | None = self.scores["psds"]
+        return psds
 
     @property
     def intervals(self) -> dict[str, tuple[float, float]]:
@@ -117,7 +118,7 @@ class Evaluation:
     @property
     def notes(self) -> list[str]:
         """What to know before relying on the scores, a sentence each."""
-        return list(self.scores.get("notes", ()))
+        return list(self.scores.get("notes") or ())
 
     @property
     def name(self) -> str:
@@ -229,9 +230,8 @@ class Evaluation:
         """Numbers of tables: a row per class and average, and in each `static_f1`, `dynamic_recall`, ..."""
         labels = (*self.static_counts.classes, "macro", "micro")
         rows: dict[str, dict[str, float]] = {label: {} for label in labels}
-        kinds = {"static": self.scores["static"]["maximum"]} | {
-            kind: self.scores[kind] for kind in ("dynamic", "event")
-        }
+        scores = self.scores
+        kinds = {"static": scores["static"]["maximum"], "dynamic": scores["dynamic"], "event": scores["event"]}
         for kind, part in kinds.items():
             ratios = {} if part is None else {"macro": part["macro"], "micro": part["overall"], **part["per_class"]}
             for label, name in itertools.product(labels, _HEADINGS):

@@ -95,8 +95,8 @@ def published_tables(
         is_close = round(abs(ours["dynamic", "f1"] - paper["dynamic", "f1"]), 3) <= _CLOSE
         cells += [Cell("yes" if is_close else "no"), *_beside(ours["static", "f1"], paper["static", "f1"])]
         short.append([Cell(name), Cell(str(len(own)), len(own)), *cells])
-        differences = {key: f"{short_number(ours[key])} ({_signed(ours[key] - paper[key])})" for key in _PUBLISHED}
-        of_ours = [replace(number_cell(ours[key]), text=text) for key, text in differences.items()]
+        gaps = {key: _signed(ours[key] - paper[key]) for key in _PUBLISHED}
+        of_ours = [replace(number_cell(ours[key]), text=f"{short_number(ours[key])} ({gaps[key]})") for key in gaps]
         full.append([Cell(f"{name}, ours"), *of_ours])
         full.append([Cell(f"{name}, paper"), *(number_cell(paper[key]) for key in _PUBLISHED)])
     columns = [Column("system", is_text=True), Column("runs")]
