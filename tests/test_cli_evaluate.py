@@ -255,7 +255,7 @@ def test_the_curve_of_the_report_is_that_of_the_figures(world, run, tmp_path, mo
         return Figure()
 
     monkeypatch.setattr("earmark.plots.precision_recall", draw)
-    monkeypatch.setattr("earmark.plots.evaluation.precision_recall", draw)
+    monkeypatch.setattr("earmark.plots.scores.precision_recall", draw)
     told = ("--reference", "authors", "--threshold", 0.3, "--out", tmp_path / "out")
     run("evaluate", "@a", tmp_path, *told)
     run("report", tmp_path / "out", "--out", tmp_path / "page.html")

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from earmark.annotations import LabelTable
-from earmark.evaluation.cautions import rough_notes, untimed_notes
 from earmark.evaluation.clip import counts
+from earmark.evaluation.references import rough_notes, untimed_notes
 from earmark.evaluation.scoring import evaluate_events, evaluate_scores
 from earmark.inference.scores import RecordingScores
 

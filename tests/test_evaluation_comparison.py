@@ -10,8 +10,7 @@ from test_evaluation_result import evaluated
 
 from earmark.counts import Counts
 from earmark.errors import ArgumentError, DataError
-from earmark.evaluation.comparison import compare_entries
-from earmark.evaluation.grouping import Entry, group_runs
+from earmark.evaluation.comparison import Entry, compare_entries, group_runs
 from earmark.evaluation.result import Evaluation
 from earmark.events import Decoder
 from earmark.files import json_text

@@ -312,12 +312,13 @@ def test_settings_that_mean_nothing():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"dtc": 0.0}, r"expected dtc in \(0, 1\], got 0.0"),
-        ({"cttc": 70, "alpha_ct": 1.0}, r"expected cttc in \(0, 1\], got 70"),
-        ({"alpha_st": -1.0}, "expected weights of at least 0, got alpha_ct=0.0, alpha_st=-1.0"),
+        ({"dtc": 0.0}, "dtc: expected a number above 0 and at most 1, got 0.0"),
+        ({"cttc": 70, "alpha_ct": 1.0}, "cttc: expected a number above 0 and at most 1, or none, got 70"),
+        ({"alpha_st": -1.0}, "alpha_st: expected a number of at least 0, got -1.0"),
         ({"alpha_ct": 0.5}, "cttc and alpha_ct go together, got cttc=None, alpha_ct=0.5"),
         ({"cttc": 0.3}, "cttc and alpha_ct go together, got cttc=0.3, alpha_ct=0.0"),
-        ({"max_efpr": 0.0}, "expected max_efpr above 0 and finite, got 0.0"),
+        ({"max_efpr": 0.0}, "max_efpr: expected a number above 0, got 0.0"),
+        ({"max_efpr": math.inf}, "max_efpr: expected a finite number above 0, got inf"),
     ],
 )
 def test_scenarios_that_mean_nothing(settings, message):

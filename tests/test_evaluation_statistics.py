@@ -308,25 +308,25 @@ def test_variance_is_taken_apart_as_in_a_two_way_table(rng):
     """Of a mean, pseudo-values are the values: then it is the textbook's analysis of variance."""
     hits = rng.integers(0, 5, (3, 50)) + rng.integers(0, 10, 50) + rng.integers(0, 5, (3, 1))
     table = hits / 20
-    found = seed_variance([hits_of_20(tp) for tp in hits], RECALL)
+    found, from_seeds = seed_variance([hits_of_20(tp) for tp in hits], RECALL)
     rest = table - table.mean(1, keepdims=True) - table.mean(0) + table.mean()
     ms_seeds = 50 * table.mean(1).var(ddof=1)
     ms_clips = 3 * table.mean(0).var(ddof=1)
     ms_rest = (rest**2).sum() / (2 * 49)
-    assert found.score == pytest.approx(table.mean())
-    assert found.from_seeds == pytest.approx((ms_seeds - ms_rest) / 50)
+    assert found.value == pytest.approx(table.mean())
+    assert from_seeds == pytest.approx((ms_seeds - ms_rest) / 50)
     total = ms_seeds + ms_clips - ms_rest
     df = total**2 / (ms_seeds**2 / 2 + ms_clips**2 / 49 + ms_rest**2 / 98)
     reach = stats.t.ppf(0.975, df) * np.sqrt(total / 150)
-    assert found.interval == pytest.approx((table.mean() - reach, table.mean() + reach))
+    assert found[1:] == pytest.approx((table.mean() - reach, table.mean() + reach))
 
 
 def test_variance_is_found_where_it_is(rng):
     base = rng.normal(0.5, 1.0, 300)
-    lucky = seed_variance(trainings(rng, 8, base, 1.0), RECALL)
-    steady = seed_variance(trainings(rng, 8, base, 0.0), RECALL)
-    assert lucky.from_seeds > 10 * steady.from_seeds
-    assert lucky.interval[1] - lucky.interval[0] > 3 * (steady.interval[1] - steady.interval[0])
+    lucky, from_lucky_seeds = seed_variance(trainings(rng, 8, base, 1.0), RECALL)
+    steady, from_steady_seeds = seed_variance(trainings(rng, 8, base, 0.0), RECALL)
+    assert from_lucky_seeds > 10 * from_steady_seeds
+    assert lucky.high - lucky.low > 3 * (steady.high - steady.low)
 
 
 @pytest.mark.parametrize(("n_seeds", "spread"), [(3, 0.0), (3, 0.2), (5, 0.5)])
@@ -336,7 +336,7 @@ def test_intervals_over_seeds_cover_the_truth(rng, n_seeds, spread):
     truth = np.mean(1 / (1 + np.exp(-stats.norm.ppf(middles, 0.5, np.sqrt(2 + spread**2)))))  # 1 of clips, 1 of noise
     covered = 0
     for _ in range(200):
-        low, high = seed_variance(trainings(rng, n_seeds, rng.normal(0.5, 1.0, 60), spread), RECALL).interval
+        (_, low, high), _ = seed_variance(trainings(rng, n_seeds, rng.normal(0.5, 1.0, 60), spread), RECALL)
         covered += low <= truth <= high
     assert covered >= 180
 

@@ -6,9 +6,8 @@ from reference import events as slow
 
 from earmark.annotations import LabelTable
 from earmark.errors import ArgumentError, DataError
-from earmark.evaluation import thresholds
-from earmark.evaluation.scoring import EvaluationOptions, evaluate_scores
-from earmark.evaluation.thresholds import tune_thresholds
+from earmark.evaluation import scoring
+from earmark.evaluation.scoring import EvaluationOptions, evaluate_scores, tune_thresholds
 from earmark.events import Decoder
 from earmark.inference.scores import RecordingScores
 
@@ -68,7 +67,7 @@ def test_the_best_candidate_is_that_of_the_slow_count(rng, monkeypatch):
     reference = LabelTable(rows, classes=CLASSES)
     candidates = (0.9, 0.95, 0.99)
     recordings = [recording(name, p) for name, p in scores.items()]
-    monkeypatch.setattr(thresholds, "_CANDIDATES", candidates)
+    monkeypatch.setattr(scoring, "THRESHOLDS", candidates)
     tuned = tune_thresholds(recordings, reference, tuned_on="v")
     for c, label in enumerate(CLASSES):
         f1 = []

@@ -279,7 +279,7 @@ def test_ctrl_c_ends_a_grid_at_once_and_it_goes_on(folder, grid_file, tmp_path, 
 
 @pytest.mark.parametrize("at_once", [1, 2])
 def test_a_cell_that_fails_costs_nothing_else(grid_file, tmp_path, monkeypatch, at_once):
-    monkeypatch.setattr("earmark.experiment.schedule.parallel_map", map_here)
+    monkeypatch.setattr("earmark.experiment.cells.parallel_map", map_here)
     grid_file.write_text(grid_file.read_text().replace('max = { pool = "max" }', "max = { learning_rate = 1e30 }"))
     grid = load_grid(grid_file).selected(systems=["max", "strong"])
     heard = []
@@ -296,7 +296,7 @@ def test_a_worker_that_dies_is_a_failed_run(grid_file, tmp_path, monkeypatch):
         raise WorkerError("a worker process died")
         yield
 
-    monkeypatch.setattr("earmark.experiment.schedule.parallel_map", lose_worker)
+    monkeypatch.setattr("earmark.experiment.cells.parallel_map", lose_worker)
     grid = load_grid(grid_file).selected(systems=["max", "strong"])
     with pytest.raises(TrainingError, match=r"^a worker process died"):
         run_grid(grid, tmp_path, cache=tmp_path / "cache", at_once=2)

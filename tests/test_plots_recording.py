@@ -7,7 +7,7 @@ from matplotlib.text import Text
 from earmark import plots
 from earmark.annotations import Label
 from earmark.errors import ArgumentError, DataError
-from earmark.plots.recording import recording_figure
+from earmark.plots.clip import recording_figure
 
 RATE = 16000
 EVENTS = [

@@ -13,8 +13,19 @@ import pytest
 from earmark.annotations import Label
 from earmark.detection.ledger import Ledger
 from earmark.errors import ArgumentError, DataError
-from earmark.reporting.activity import EVENT, Recording, by_clock, by_day, by_position, lanes, recorded_at
-from earmark.reporting.job import Job, read_job, render_job, write_job_report
+from earmark.reporting.job import (
+    EVENT,
+    Job,
+    Recording,
+    by_clock,
+    by_day,
+    by_position,
+    lanes,
+    read_job,
+    recorded_at,
+    render_job,
+    write_job_report,
+)
 
 NASTY = "</script><script>alert('&')</script> \U0001f99c\u200d\U0001f525 $x$"
 

@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from earmark.errors import ArgumentError
-from earmark.evaluation.comparison import Comparison, Value
-from earmark.evaluation.grouping import Entry
+from earmark.evaluation.comparison import Comparison, Entry
+from earmark.evaluation.statistics import Interval
 from earmark.tables import DASH, Cell, Column, Table, number_cell, short_number
 
 COLUMNS = (
@@ -51,12 +51,11 @@ def test_html_marks_and_escapes():
 
 def test_a_terminal_shows_marks():
     out = io.StringIO()
-    Console(file=out, force_terminal=True, width=100).print(TABLE.to_rich(intervals=True))
+    Console(file=out, force_terminal=True, width=100).print(TABLE.to_rich())
     plain = re.sub(r"\x1b\[[\d;]*m", "", out.getvalue())
-    assert f".500 .400{DASH}.600" in plain
     assert "\x1b[1m.500" in out.getvalue()
     assert "\x1b[4m.490" in out.getvalue()
-    assert TABLE.to_text(intervals=True) in "\n".join(line.rstrip() for line in plain.splitlines())
+    assert str(TABLE) in "\n".join(line.rstrip() for line in plain.splitlines())
 
 
 def test_a_row_of_another_length_is_refused():
@@ -72,7 +71,7 @@ def test_scores_are_printed_as_in_the_paper(value, text):
 
 
 def a_comparison(scores, statistic="dynamic.f1", best="cap", tied=()):
-    values = {name: {key: Value(v, v - 0.1, v + 0.1) for key, v in own.items()} for name, own in scores.items()}
+    values = {name: {key: Interval(v, v - 0.1, v + 0.1) for key, v in own.items()} for name, own in scores.items()}
     entries = tuple(Entry(name, ()) for name in scores)
     return Comparison(entries, values, statistic, best, tied, (), (), (), 0.95, 12, 1.0, "data")
 

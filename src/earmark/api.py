@@ -29,12 +29,10 @@ from earmark.datasets import Clip, Collection, open_data
 from earmark.detection.detector import SoundDetector, load
 from earmark.errors import ArgumentError, EarmarkError
 from earmark.evaluation.authors import authors_reference
-from earmark.evaluation.cautions import seen_notes
 from earmark.evaluation.comparison import Comparison, compare_runs
-from earmark.evaluation.references import fit_durations, fit_estimate, fit_reference, read_durations
+from earmark.evaluation.references import fit_durations, fit_estimate, fit_reference, read_durations, seen_notes
 from earmark.evaluation.result import Evaluation
-from earmark.evaluation.scoring import EvaluationOptions, evaluate_events, evaluate_scores
-from earmark.evaluation.thresholds import tune_thresholds
+from earmark.evaluation.scoring import EvaluationOptions, evaluate_events, evaluate_scores, tune_thresholds
 from earmark.formats import read_labels
 from earmark.progress import OnProgress, ignore_progress
 from earmark.text import counted, first_few, plural

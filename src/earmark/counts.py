@@ -153,18 +153,10 @@ def scores(counts: Counts, *, convention: str = "plain") -> Scores:
 def ratios(
     counts: Counts, weights: npt.ArrayLike | None = None, *, convention: str = "plain"
 ) -> dict[str, dict[str, Floats]]:
-    """Ratios of counts added up over clips, as arrays.
+    """Ratios of counts added up over clips, by average (`overall`, `macro`, `per_class`) and name.
 
-    Parameters
-    ----------
-    weights : (..., clips)
-        How often each clip counts; by default once.
-    convention
-        One of `CONVENTIONS`.
-
-    Returns
-    -------
-    By average and name of the ratio: `overall` and `macro`, (...,), and `per_class`, (..., classes).
+    `weights`, (..., clips), say how often each clip counts; by default once. Ratios are (...,), and (..., classes) per
+    class.
     """
     return _ratios(_weighted(_columns(counts), weights), convention)
 
@@ -172,10 +164,7 @@ def ratios(
 class ratio:
     """A statistic of (counts, weights), see `earmark.evaluation.statistics`: one of `Ratios`, by name.
 
-    Parameters
-    ----------
-    average
-        "overall", "macro" or "per_class".
+    `average` is "overall", "macro" or "per_class".
     """
 
     def __init__(self, name: str = "f1", average: str = "overall", convention: str = "plain") -> None:
@@ -186,15 +175,12 @@ class ratio:
 
     def __call__(self, counts: Counts, weights: npt.ArrayLike | None = None) -> Floats:
         """The ratio of clips that count as often as `weights` says, (..., clips)."""
-        return self._of(_weighted(self._columns(counts), weights))
+        return self._of(_weighted(_columns(counts, pooled=self._average == "overall"), weights))
 
     def without_each(self, counts: Counts) -> Floats:
         """The ratio of all clips but one, for each of them in turn: weights 1 - I, in linear time."""
-        columns = self._columns(counts)
+        columns = _columns(counts, pooled=self._average == "overall")
         return self._of(columns.sum(0) - columns)
-
-    def _columns(self, counts: Counts) -> Floats:
-        return _columns(counts, pooled=self._average == "overall")
 
     def _of(self, sums: Floats) -> Floats:
         values = _ratios(sums, self._convention)[self._average]

@@ -21,8 +21,7 @@ from earmark.datasets import open_data
 from earmark.detection.detector import load
 from earmark.detection.job import JobOptions, run_job
 from earmark.evaluation import segment
-from earmark.evaluation.comparison import Comparison, compare_entries
-from earmark.evaluation.grouping import Entry
+from earmark.evaluation.comparison import Comparison, Entry, compare_entries
 from earmark.experiment import Grid, gather, run_grid, write_results
 from earmark.experiment.results import by_system
 from earmark.formats import read_labels

@@ -124,7 +124,13 @@ class Table:
                 raise ArgumentError(f"expected rows of {len(self.columns)} cells, got one of {len(row)}")
 
     def __str__(self) -> str:
-        return self.to_text()
+        """As plain text, without marks."""
+        import rich.console
+
+        console = rich.console.Console(file=io.StringIO(), width=10_000, color_system=None)
+        with console.capture() as captured:
+            console.print(self.to_rich())
+        return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
     def _repr_html_(self) -> str:
         return str(self.to_html())
@@ -135,16 +141,7 @@ class Table:
         groups = [(name, len(list(columns))) for name, columns in groupby(column.group for column in self.columns)]
         return groups if any(name for name, _ in groups) else []
 
-    def to_text(self, *, intervals: bool = False) -> str:
-        """As plain text, without marks."""
-        import rich.console
-
-        console = rich.console.Console(file=io.StringIO(), width=10_000, color_system=None)
-        with console.capture() as captured:
-            console.print(self.to_rich(intervals=intervals))
-        return "\n".join(line.rstrip() for line in captured.get().splitlines())
-
-    def to_rich(self, *, intervals: bool = False) -> rich.table.Table:
+    def to_rich(self) -> rich.table.Table:
         """For a terminal, with marks as text styles."""
         import rich.table
         from rich.text import Text
@@ -157,10 +154,7 @@ class Table:
             heading = f"{above[i]}\n{column.heading}" if above else column.heading
             table.add_column(Text(heading), justify="left" if column.is_text else "right", no_wrap=True)
         for row in self.rows:
-            texts = [Text().append(cell.text, style=_marked(cell, "bold", "underline", "")) for cell in row]
-            for text, cell in zip(texts, row, strict=True):
-                text.append(f" {cell.interval_text}" if intervals and cell.interval_text else "", style="dim")
-            table.add_row(*texts)
+            table.add_row(*(Text().append(cell.text, style=_marked(cell, "bold", "underline", "")) for cell in row))
         return table
 
     def to_markdown(self, *, intervals: bool = False) -> str:

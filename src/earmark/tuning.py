@@ -36,7 +36,7 @@ from earmark.datasets import Collection
 from earmark.detection.detector import load
 from earmark.errors import ArgumentError, DataError, MissingExtraError, TrainingError, unknown_name
 from earmark.evaluation.result import Evaluation
-from earmark.evaluation.scoring import EvaluationOptions, evaluate_scores, segment_curve
+from earmark.evaluation.scoring import THRESHOLDS, EvaluationOptions, evaluate_scores, segment_curve
 from earmark.evaluation.statistics import compare_systems
 from earmark.events import Decoder
 from earmark.files import json_text, written_whole
@@ -58,21 +58,14 @@ SEARCHES = {
 _SECTIONS = {"penalty": "pool", "reduction": "network"}  # of the knobs that need training
 _PENALTIES = (1e-3, 1e-2, 1e-4, 1e-5, 1e-1)  # tried first, the paper's three before the others
 _REDUCTIONS = (2, 4, 8, 16)
-_THRESHOLDS = tuple(round(0.05 * i, 2) for i in range(1, 20))
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One trial.
+    """One trial: its values by knob, with the threshold if that was searched for, and the folder of its run.
 
-    Attributes
-    ----------
-    values
-        By knob; with the threshold, if that was searched for.
-    f1, interval
-        Of 1-s segments of the validation clips, all classes together, and its bootstrap interval (95 %) over clips.
-    folder
-        Its run.
+    `f1` is that of 1-s segments of the validation clips, all classes together; `interval` is its bootstrap interval
+    (95 %) over clips.
     """
 
     number: int
@@ -83,11 +76,7 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """Its values as text.
-
-        >>> Trial(1, {"penalty": 0.001, "reduction": 8}, 0.5, (0.4, 0.6), Path("a")).name
-        'lambda 0.001, reduction 8'
-        """
+        """Its values as text, such as "lambda 0.001, reduction 8"."""
         return _describe(self.values)
 
     @property
@@ -99,24 +88,11 @@ class Trial:
 
 @dataclass(frozen=True)
 class Tuned:
-    """The result of a search.
+    """The result of a search: finished trials, and the values that could not be trained, with the reason.
 
-    Attributes
-    ----------
-    trials
-        Those that are finished.
-    failed
-        Values that could not be trained, and why.
-    best
-        The trial with the highest F1; None if the search was interrupted.
-    tied
-        Trials that the validation clips do not distinguish from the best
-        (`earmark.evaluation.statistics.compare_systems`). Each was trained once, so the variance of training is not in
-        this test.
-    clips
-        Number of validation clips.
-    is_finished
-        False if it was interrupted and can be called again. Then nothing has been compared.
+    `best` has the highest F1, and `tied` are trials that the validation clips (`clips` in number) do not distinguish
+    from it (`earmark.evaluation.statistics.compare_systems`). Each was trained once, so the variance of training is not
+    in this test. A search that was interrupted is not `is_finished`, and nothing has been compared.
     """
 
     trials: tuple[Trial, ...]
@@ -130,8 +106,7 @@ class Tuned:
         best = self.best
         if best is None:
             return f"{counted(len(self.trials), 'trial')} done, not compared yet"
-        knobs = ("lambda" if knob == "penalty" else knob for knob in best.values)
-        headings = ("trial", *knobs, "F1", "95 % interval", "")
+        headings = ("trial", *map(_knob_name, best.values), "F1", "95 % interval", "")
         rows = []
         for trial in sorted(self.trials, key=lambda trial: -trial.f1):
             low, high = trial.interval
@@ -183,17 +158,11 @@ def tune(
     ----------
     settings
         Of all trials, except for what is searched for.
-    out
-        See the top of this module.
-    cache
-        Folder for features, shared by all trials.
     trials
         How many in all, including those of earlier calls and those that failed. A search for the reduction alone ends
         when all were tried.
     search
         Some of `SEARCHES`.
-    provenance
-        Recorded in model files; `data_source` names the data.
     on_trial
         Called with each finished trial, and the number of trials.
 
@@ -244,7 +213,11 @@ def tune(
 
 
 def _describe(values: Mapping[str, float]) -> str:
-    return ", ".join(f"{'lambda' if knob == 'penalty' else knob} {value:g}" for knob, value in values.items())
+    return ", ".join(f"{_knob_name(knob)} {value:g}" for knob, value in values.items())
+
+
+def _knob_name(knob: str) -> str:
+    return "lambda" if knob == "penalty" else knob
 
 
 def _check(settings: Settings, trials: int, search: Sequence[str]) -> list[str]:
@@ -425,7 +398,7 @@ def _evaluate(folder: Path, validation: Collection, source: str, with_threshold:
     chosen = {}
     if with_threshold:
         curve = segment_curve(evaluation, reference)
-        f1 = {threshold: curve.f1[curve.at(threshold)] for threshold in _THRESHOLDS}
+        f1 = {threshold: curve.f1[curve.at(threshold)] for threshold in THRESHOLDS}
         chosen["threshold"] = max(f1, key=lambda t: (round(f1[t], 12), -abs(t - 0.5)))  # of equals, the most usual
         digest = evaluation.scores["reference_fingerprint"]
         tuned_on = f"{source}, validate: {len(clips)} clips, labels {digest}, segments of 1 s"

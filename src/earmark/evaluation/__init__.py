@@ -10,17 +10,15 @@ convention for division by zero. Modules, each importing only those before it:
 - `base`: inputs of metrics: labels as columns, frame scores with their times
 - `statistics`: intervals and tests
 - `authors`: the reference that the paper's Table I was scored against
-- `references`: names matched with clips, and notes on what is left out
-- `cautions`: notes on how far scores can be relied on
+- `references`: names matched with clips, notes on what is left out and on how far scores can be relied on
 - `clip`: static scores
 - `segment`: dynamic scores
 - `event`: whole events
 - `curves`: segments at every threshold
 - `psds`: events at every threshold
 - `result`: `Evaluation`, everything about one evaluated detector, in memory or in a folder
-- `scoring`: `evaluate_scores` and `evaluate_events`, which make it
-- `thresholds`: thresholds tuned on validation data
-- `grouping`, `comparison`: runs grouped into systems, and systems compared, with tests
+- `scoring`: `evaluate_scores` and `evaluate_events`, which make it, and thresholds tuned on validation data
+- `comparison`: runs grouped into systems, and systems compared, with tests
 """
 
 from earmark.evaluation.comparison import Comparison

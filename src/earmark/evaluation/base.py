@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from operator import itemgetter
 from typing import NamedTuple, TypeAlias, TypedDict, TypeVar
 
 import numpy as np
@@ -19,6 +18,8 @@ from earmark.text import counted, first_few
 Labels: TypeAlias = LabelTable | str | os.PathLike[str] | Iterable[Label | tuple[object, ...]]
 
 Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 T = TypeVar("T")
 
 DECIMALS = 6  # times of frames are compared to the microsecond, so that 0.7 * 0.1 equals 0.07
@@ -28,8 +29,8 @@ _MISSING = ("error", "empty")
 class Events(NamedTuple):
     """Events as columns of the same length: index of the clip, index of the class, onset and offset in seconds."""
 
-    clip: npt.NDArray[np.int64]
-    label: npt.NDArray[np.int64]
+    clip: Integers
+    label: Integers
     onset: Floats
     offset: Floats
 
@@ -49,7 +50,7 @@ class Pair(NamedTuple):
     classes: tuple[str, ...]
     reference: Events
     estimate: Events
-    known: npt.NDArray[np.bool_]
+    known: Bools
 
 
 def as_table(labels: Labels) -> LabelTable:
@@ -125,34 +126,27 @@ def pair_labels(
     true, found = as_table(reference), as_table(estimate)
     names, labels = common_names(true, found, classes=classes, filenames=filenames, missing=missing)
     clips, columns = {name: i for i, name in enumerate(names)}, {label: i for i, label in enumerate(labels)}
-    true_events, untimed = _as_columns(true, clips, columns)
-    found_events, found_untimed = _as_columns(found, clips, columns)
-    for row in found_untimed:
-        if row.present is not False:
+    true_events, found_events = (_as_columns(table, clips, columns) for table in (true, found))
+    for row in found:
+        if row.onset is None and row.present is not False:
             raise DataError(f"the estimate says that {row.label!r} is in {row.filename!r}, but not when")
     known = np.full((len(names), len(labels)), true.complete)
+    untimed = [row for row in true if row.onset is None]
     for row in sorted(untimed, key=lambda row: row.present is not False):  # unknown takes precedence over absent
         known[clips[row.filename], columns[row.label]] = row.present is False
     known[true_events.clip, true_events.label] = True  # and times over both
     return Pair(names, labels, true_events, found_events.select(known[found_events.clip, found_events.label]), known)
 
 
-def _as_columns(table: LabelTable, clips: Mapping[str, int], columns: Mapping[str, int]) -> tuple[Events, list[Label]]:
-    """Rows with times, as columns, and rows without."""
-    timed: list[Label] = list(table)
-    untimed: list[Label] = []
-    if None in map(itemgetter(1), timed):
-        untimed = [row for row in timed if row.onset is None]
-        timed = [row for row in timed if row.onset is not None]
-    names, onsets, offsets, labels = (map(itemgetter(k), timed) for k in range(4))
-    n = len(timed)
-    events = Events(
-        np.fromiter(map(clips.__getitem__, names), np.int64, n),
-        np.fromiter(map(columns.__getitem__, labels), np.int64, n),
-        np.fromiter(onsets, np.float64, n),
-        np.fromiter(offsets, np.float64, n),
+def _as_columns(table: LabelTable, clips: Mapping[str, int], columns: Mapping[str, int]) -> Events:
+    """Rows with times, as columns."""
+    rows = [row for row in table if row.onset is not None]
+    return Events(
+        np.array([clips[row.filename] for row in rows], np.int64),
+        np.array([columns[row.label] for row in rows], np.int64),
+        np.array([row.onset for row in rows], np.float64),
+        np.array([row.offset for row in rows], np.float64),
     )
-    return events, untimed
 
 
 class FrameTimes(TypedDict, total=False):
@@ -189,31 +183,17 @@ class FrameScores(NamedTuple):
     durations: Floats
 
 
-def frame_scores(
-    reference: LabelTable,
-    estimate: Mapping[str, npt.ArrayLike],
-    *,
-    hop: float | None = None,
-    edges: Mapping[str, npt.ArrayLike] | None = None,
-    durations: Mapping[str, float] | None = None,
-    classes: Sequence[str] | None = None,
-) -> FrameScores:
-    """Check frame scores against a reference.
+def frame_scores(reference: LabelTable, estimate: Mapping[str, npt.ArrayLike], times: FrameTimes) -> FrameScores:
+    """Check frame scores, (frames, classes) by file name, against a reference.
 
-    Parameters
-    ----------
-    reference
-        The truth. Every file of it must have scores; a file with scores that it does not have is one without events.
-    estimate
-        By file name: (frames, classes), higher for more certain. On any scale; -inf is never active.
-
-    The other parameters are those of `FrameTimes`.
+    Every file of the reference must have scores; a file with scores that it does not have is one without events.
     """
+    hop, edges, durations = times.get("hop"), times.get("edges"), times.get("durations")
     if (hop is None) == (edges is None):
         raise ArgumentError("expected the times of frames either as hop or as edges")
     if hop is not None and not 0 < hop < math.inf:
         raise ArgumentError(f"expected a hop above 0 s, got {hop!r}")
-    columns = _columns_of(reference, classes)
+    columns = _columns_of(reference, times.get("classes"))
     if not estimate:
         raise DataError("expected scores of at least one file, got an empty mapping")
     for filename in reference.filenames:
@@ -221,16 +201,16 @@ def frame_scores(
             raise DataError(f"{filename}: in the reference but without scores; select() the files that were scored")
     filenames = tuple(dict.fromkeys((*reference.filenames, *estimate)))
     values = tuple(_checked_values(filename, estimate[filename], columns) for filename in filenames)
-    times, lengths = [], []
+    bounds, lengths = [], []
     for filename, array in zip(filenames, values, strict=True):
         if hop is not None:
-            times.append(np.arange(len(array) + 1, dtype=np.float64) * hop)
+            bounds.append(np.arange(len(array) + 1, dtype=np.float64) * hop)
         else:
-            times.append(_checked_edges(filename, edges or {}, len(array)))
-        lengths.append(times[-1][-1] if durations is None else _value_of(filename, durations, "duration"))
+            bounds.append(_checked_edges(filename, edges or {}, len(array)))
+        lengths.append(bounds[-1][-1] if durations is None else _value_of(filename, durations, "duration"))
         if not 0 < lengths[-1] < math.inf:
             raise DataError(f"{filename}: expected a duration above 0 s, got {lengths[-1]}")
-    return FrameScores(filenames, columns, values, tuple(times), np.array(lengths, np.float64))
+    return FrameScores(filenames, columns, values, tuple(bounds), np.array(lengths, np.float64))
 
 
 def _columns_of(reference: LabelTable, classes: Sequence[str] | None) -> tuple[str, ...]:

@@ -27,10 +27,7 @@ from scipy.stats import rankdata
 
 from earmark.counts import Counts, Scores, nan_mean, scores
 from earmark.errors import ArgumentError, DataError, unknown_name
-from earmark.evaluation.base import Labels, as_table, common_names
-
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
+from earmark.evaluation.base import Bools, Floats, Labels, as_table, common_names
 
 _RULES = ("maximum", "pooled")
 
@@ -64,14 +61,10 @@ def evaluate(
     ----------
     targets : (clips, classes), 1, 0 or NaN
     P : (clips, classes), the probabilities that are compared with the threshold
-    rule
-        Which probabilities these are: "maximum" or "pooled".
-    threshold
-        One for all classes, or (classes,).
-    classes
-        Their names; by default "0", "1", ...
-    convention
-        "plain" or "sed_eval": how to divide by zero; see `earmark.counts`.
+    rule : which probabilities these are, "maximum" or "pooled"
+    threshold : one for all classes, or (classes,)
+    classes : their names; by default "0", "1", ...
+    convention : how to divide by zero; see `earmark.counts`
 
     Examples
     --------

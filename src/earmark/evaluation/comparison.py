@@ -13,7 +13,8 @@ says so.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,12 +23,13 @@ import numpy as np
 
 from earmark.counts import Counts, ratio
 from earmark.errors import ArgumentError, DataError
-from earmark.evaluation.cautions import rough_notes
-from earmark.evaluation.grouping import Entry, group_runs
+from earmark.evaluation.references import rough_notes
 from earmark.evaluation.result import Evaluation
-from earmark.evaluation.statistics import Verdict, bootstrap_ratios, compare_systems, seed_variance
+from earmark.evaluation.statistics import Interval, Verdict, bootstrap_ratios, compare_systems, seed_variance
 from earmark.files import json_text
 from earmark.formats.text import write_text
+from earmark.schema import load_toml
+from earmark.settings import Settings
 from earmark.tables import Cell, Column, Table, number_cell, short_number
 from earmark.text import counted, first_few
 
@@ -54,14 +56,19 @@ _PARTS = {
     "event": ("event_counts", ("f1",)),
 }
 _NAMES = {"dynamic.f1": "F1 of segments", "static.maximum.f1": "F1 of clips"}
+_IGNORED = ("training.seed", "training.tensorboard", "training.save_minutes")  # runs with others are the same system
 
 
-class Value(NamedTuple):
-    """A score, the mean over seeds if there are several, and its interval: over clips, or over clips and seeds."""
+class Entry(NamedTuple):
+    """One system: its evaluation, or one for each seed it was trained with."""
 
-    value: float
-    low: float
-    high: float
+    name: str
+    evaluations: tuple[Evaluation, ...]
+
+    def counts(self, kind: str) -> list[Counts]:
+        """Counts of each seed, `kind` being an attribute of `Evaluation`; empty if a seed has none."""
+        counts = [getattr(evaluation, kind) for evaluation in self.evaluations]
+        return [] if None in counts else counts
 
 
 @dataclass(frozen=True)
@@ -72,21 +79,18 @@ class Comparison:
     ----------
     values
         By entry and score: `static.maximum.f1`, `static.pooled.recall`, `dynamic.error_rate`, `dynamic.macro.f1`, ...
-        all classes together, or with `macro` the mean over classes.
+        all classes together, or with `macro` the mean over classes; the mean over seeds if there are several, with an
+        interval over clips, or over clips and seeds.
     statistic
         The score that is tested: `dynamic.f1`, or `static.maximum.f1` without times.
     best, tied
         The entry with the highest one, and those that are not distinguishable from it.
-    verdicts
-        On the best and each other entry.
-    lines
-        The verdicts as sentences, with a summary.
-    notes
-        What to know before relying on them, a sentence each.
+    lines, notes
+        The verdicts as sentences, with a summary, and what to know before relying on them.
     """
 
     entries: tuple[Entry, ...]
-    values: dict[str, dict[str, Value]]
+    values: dict[str, dict[str, Interval[float]]]
     statistic: str
     best: str
     tied: tuple[str, ...]
@@ -162,7 +166,7 @@ class Comparison:
             columns.append(Column(heading, group, lower_is_better=is_rate))
             highest = short_number(min(known) if is_rate else max(known))
             for name, row in zip(names, rows, strict=True):
-                value, low, high = scores.get(name, Value(math.nan, math.nan, math.nan))
+                value, low, high = scores.get(name, Interval(math.nan, math.nan, math.nan))
                 is_best = name == self.best if is_tested else short_number(value) == highest
                 is_tied = is_tested and name in self.tied
                 interval = clipped_interval(low, high, is_rate=is_rate)
@@ -265,9 +269,9 @@ def _statistic(key: str, convention: str) -> ratio:
     return f
 
 
-def _values(entry: Entry, level: float) -> dict[str, Value]:
+def _values(entry: Entry, level: float) -> dict[str, Interval[float]]:
     convention = entry.evaluations[0].scores["convention"]
-    values: dict[str, Value] = {}
+    values: dict[str, Interval[float]] = {}
     for part, (kind, names) in _PARTS.items():
         seeds = entry.counts(kind)
         keys = [*names, *(f"macro.{name}" for name in names)]
@@ -276,16 +280,16 @@ def _values(entry: Entry, level: float) -> dict[str, Value]:
                 values[f"{part}.{key}"] = _over_seeds(seeds, _statistic(f"{part}.{key}", convention), level)
         elif seeds:
             scores = bootstrap_ratios(seeds[0], keys, convention=convention, level=level)
-            values |= {f"{part}.{key}": Value(*score) for key, score in scores.items()}
+            values |= {f"{part}.{key}": score for key, score in scores.items()}
     return values
 
 
-def _over_seeds(seeds: Sequence[Counts], statistic: ratio, level: float) -> Value:
+def _over_seeds(seeds: Sequence[Counts], statistic: ratio, level: float) -> Interval[float]:
     try:
-        score = seed_variance(seeds, statistic, level=level)
+        (score, low, high), _ = seed_variance(seeds, statistic, level=level)
     except DataError:  # an undefined ratio, such as precision without detections
-        return Value(float(np.mean([statistic(counts) for counts in seeds])), math.nan, math.nan)
-    return Value(score.score, *clipped_interval(*score.interval, is_rate=statistic.__name__.endswith("_rate")))
+        return Interval(float(np.mean([statistic(counts) for counts in seeds])), math.nan, math.nan)
+    return Interval(score, *clipped_interval(low, high, is_rate=statistic.__name__.endswith("_rate")))
 
 
 def _seed_lines(systems: Mapping[str, Sequence[Counts]], f: ratio) -> list[str]:
@@ -340,3 +344,89 @@ def _decoder(scores: Mapping[str, Any]) -> str:
 def clipped_interval(low: float, high: float, *, is_rate: bool) -> tuple[float, float]:
     """An interval within the range of the score, which Student's interval over seeds can exceed; NaN stays NaN."""
     return max(low, 0.0), high if is_rate else min(high, 1.0)
+
+
+def group_runs(folders: Iterable[Path]) -> list[Entry]:
+    """Runs as entries: those whose settings differ only in the seed are one, named by pool and changed settings.
+
+    A folder of `evaluate --out` is accepted too; it is known by the settings of its run, or else by its name.
+    """
+    groups: dict[str, list[tuple[Evaluation, dict[str, Any]]]] = {}
+    for folder in dict.fromkeys(folders):
+        evaluation = Evaluation.load(folder)
+        settings = _settings(evaluation)
+        key = repr(sorted(settings.items())) if settings else str(folder)
+        groups.setdefault(key, []).append((evaluation, settings))
+    firsts = [group[0] for group in groups.values()]
+    names = _names([settings for _, settings in firsts], [evaluation.folder for evaluation, _ in firsts])
+    return [
+        Entry(name, tuple(evaluation for evaluation, _ in group))
+        for name, group in zip(names, groups.values(), strict=True)
+    ]
+
+
+def _settings(evaluation: Evaluation) -> dict[str, Any]:
+    """Settings of a run, flat, without the seed; empty if they are unknown."""
+    path = evaluation.config
+    config = load_toml("settings", path, "recipes") if path else evaluation.scores.get("config")
+    if not config:
+        return {}
+    with suppress(ArgumentError):  # of another version; else fill in defaults, so that they are no difference
+        config = Settings.from_dict(config).to_dict()
+    flat = {f"{section}.{key}": value for section, values in config.items() for key, value in values.items()}
+    for key in _IGNORED:
+        flat.pop(key, None)
+    decoder = dict(evaluation.scores.get("decoder") or {})
+    if decoder.pop("tuned_on", None):  # each seed has its thresholds, tuned in the same way
+        decoder["threshold"] = "tuned"
+    flat |= {f"decoder.{key}": value for key, value in decoder.items()}
+    return {**flat, "align": evaluation.scores.get("align")}
+
+
+def _names(systems: Sequence[Mapping[str, Any]], folders: Sequence[Path]) -> list[str]:
+    """A name for each system: its pool, and the settings that distinguish it from the others."""
+    known = [settings for settings in systems if settings]
+    is_mixed = len({settings.get("training.supervision") for settings in known}) > 1
+    names = []
+    for settings, folder in zip(systems, folders, strict=True):
+        supervision = str(settings.get("training.supervision", "weak"))
+        pool = str(settings.get("pool.name", folder.name))
+        base = pool if not is_mixed or supervision == "weak" else supervision
+        parts = [_describe(key, settings.get(key)) for key in _distinguishing(settings, known)]
+        names.append(" ".join([base, *filter(None, parts)]))
+    return [
+        name if names.count(name) == 1 else f"{name} ({folder})" for name, folder in zip(names, folders, strict=True)
+    ]
+
+
+def _distinguishing(settings: Mapping[str, Any], known: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Settings that differ; those of a pool or a network only among systems with the same one."""
+    for key in settings:
+        if key in ("pool.name", "training.supervision"):  # part of every name
+            continue
+        kind = f"{key.partition('.')[0]}.name"
+        alike = known if key == kind else [other for other in known if other.get(kind) == settings.get(kind)]
+        if len({repr(other.get(key)) for other in alike}) > 1:
+            yield key
+
+
+def _describe(key: str, value: object) -> str:
+    """A setting in words; empty if it is off.
+
+    >>> _describe("pool.penalty", 1e-3), _describe("network.name", "mlp"), _describe("training.balanced", True)
+    ('penalty 0.001', 'mlp', 'balanced')
+    >>> _describe("features.fmax", "none"), _describe("training.balanced", False), _describe("augment.mixup", 0.0)
+    ('', '', '')
+    """
+    section, _, name = key.rpartition(".")
+    if not value or value == "none":
+        return ""
+    if value is True:
+        return name.replace("_", " ")
+    return _text(value) if name == "name" and section else f"{name.replace('_', ' ')} {_text(value)}"
+
+
+def _text(value: object) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_text, value))}]"
+    return f"{value:g}" if isinstance(value, float) else str(value)

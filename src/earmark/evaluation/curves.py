@@ -27,25 +27,16 @@ import numpy.typing as npt
 
 from earmark.counts import f1_score
 from earmark.errors import ArgumentError, unknown_name
-from earmark.evaluation.base import DECIMALS, FrameTimes, Labels, as_table, frame_scores
+from earmark.evaluation.base import DECIMALS, Floats, FrameTimes, Labels, as_table, frame_scores
 from earmark.timing import frames_covering
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Counts at all thresholds, from the highest to the lowest.
+    """Counts at all thresholds, from the highest to the lowest; `n_ref` is the number of active reference segments.
 
-    Attributes
-    ----------
-    level
-        (levels,) infinity, then the distinct scores, falling. Thresholds above `level[i + 1]` and up to `level[i]` give
-        the counts at i.
-    tp, fp
-        (levels,) true and false positives.
-    n_ref
-        Active segments of the reference.
+    `level`, `tp` and `fp` are (levels,). Levels are infinity, then the distinct scores, falling; thresholds above
+    `level[i + 1]` and up to `level[i]` give the counts at i.
     """
 
     level: Floats
@@ -91,10 +82,6 @@ def curve(
     estimate
         By file name: (frames, classes), higher for more certain. On any scale; -inf is never active. Every file of the
         reference must have scores; a clip that the reference does not have is one without events.
-    label
-        The class; None for all.
-    segment
-        Length of segments, in seconds.
     times
         `hop` or `edges`, and `durations` and `classes`: see `earmark.evaluation.base.FrameTimes`.
 
@@ -107,7 +94,7 @@ def curve(
     if not 0 < segment < math.inf:
         raise ArgumentError(f"expected a segment length above 0 s, got {segment!r}")
     table = as_table(reference)
-    frames = frame_scores(table, estimate, **times)
+    frames = frame_scores(table, estimate, times)
     if label is not None and label not in frames.classes:
         raise unknown_name("label", label, frames.classes)
     columns = slice(None) if label is None else [frames.classes.index(label)]

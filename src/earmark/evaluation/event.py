@@ -36,62 +36,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
-from typing import TypedDict, Unpack
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from earmark.counts import Counts, Scores, scores
 from earmark.errors import ArgumentError, unknown_name
-from earmark.evaluation.base import Events, Labels, pair_labels
-
-Bools = npt.NDArray[np.bool_]
-Integers = npt.NDArray[np.int64]
+from earmark.evaluation.base import Bools, Events, Integers, Labels, pair_labels
 
 
-class MatchingOptions(TypedDict, total=False):
-    """Keyword arguments of `evaluate` and `counts`.
-
-    Attributes
-    ----------
-    t_collar
-        How far, in seconds, an estimated onset or offset may be from the true one; 0.2 by default.
-    percentage_of_length
-        The same for offsets, as a share in [0, 1] of the reference event's length, 0.2 by default; the larger applies.
-    onset, offset
-        Whether onsets and offsets must match; both by default.
-    matching
-        "optimal" (default) or "greedy".
-    classes, filenames, missing
-        See `earmark.evaluation.base.pair_labels`.
-    """
-
-    t_collar: float
-    percentage_of_length: float
-    onset: bool
-    offset: bool
-    matching: str
-    classes: Iterable[str] | None
-    filenames: Iterable[str]
-    missing: str
-
-
-def evaluate(
-    reference: Labels, estimate: Labels, *, convention: str = "plain", **options: Unpack[MatchingOptions]
-) -> Scores:
+def evaluate(reference: Labels, estimate: Labels, *, convention: str = "plain", **options: Any) -> Scores:
     """Precision, recall, F1 and error rate of events: micro, macro and per class.
 
-    Parameters
-    ----------
-    reference, estimate
-        Label tables, rows (filename, onset, offset, label), or files or folders of them.
-    convention
-        "plain" or "sed_eval": how to divide by zero; see `earmark.counts`.
-    options
-        See `MatchingOptions`.
+    `convention` is "plain" or "sed_eval": how to divide by zero; see `earmark.counts`. `options` are those of `counts`.
 
-    Examples
-    --------
     >>> reference = [("a.wav", 1.0, 2.0, "dog"), ("a.wav", 4.0, 5.0, "cat")]
     >>> estimate = [("a.wav", 1.1, 2.1, "dog"), ("a.wav", 4.0, 5.0, "dog"), ("a.wav", 7.0, 8.0, "cat")]
     >>> result = evaluate(reference, estimate)
@@ -114,7 +72,23 @@ def counts(
     filenames: Iterable[str] = (),
     missing: str = "error",
 ) -> Counts:
-    """Counts of events, clip by clip; arguments as for `evaluate`."""
+    """Counts of events, clip by clip.
+
+    Parameters
+    ----------
+    reference, estimate
+        Label tables, rows (filename, onset, offset, label), or files or folders of them.
+    t_collar
+        How far, in seconds, an estimated onset or offset may be from the true one.
+    percentage_of_length
+        The same for offsets, as a share in [0, 1] of the reference event's length; the larger applies.
+    onset, offset
+        Whether onsets and offsets must match.
+    matching
+        "optimal" or "greedy".
+    classes, filenames, missing
+        See `earmark.evaluation.base.pair_labels`.
+    """
     if not 0 <= t_collar < math.inf:
         raise ArgumentError(f"expected t_collar in seconds, not below 0, got {t_collar!r}")
     if not 0 <= percentage_of_length <= 1:

@@ -36,9 +36,11 @@ from typing import NamedTuple, TypeVar, Unpack
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
 from earmark.errors import ArgumentError, DataError
 from earmark.evaluation.base import DECIMALS, FrameTimes, Labels, Pair, as_table, frame_scores, pair_labels
+from earmark.schema import record
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -49,42 +51,22 @@ _HOUR = 3600.0
 Number = TypeVar("Number", np.int64, np.float64)
 
 
-@dataclass(frozen=True)
+@record
 class Scenario:
-    """What a score emphasizes.
+    """What a score emphasizes."""
 
-    Attributes
-    ----------
-    dtc, gtc
-        Share of a detection that reference events must cover, and of a reference event that detections must; in (0, 1].
-    cttc
-        Share of a false positive that makes it a cross trigger; in (0, 1], or None to ignore cross triggers.
-    alpha_ct, alpha_st
-        Weights of cross triggers, and of the standard deviation between classes.
-    max_efpr
-        False positives per hour up to which the curve counts.
-    """
-
-    dtc: float
-    gtc: float
-    cttc: float | None = None
-    alpha_ct: float = 0.0
-    alpha_st: float = 0.0
-    max_efpr: float = 100.0
+    dtc: float = Field(gt=0, le=1, description="Share of a detection that reference events must cover.")
+    gtc: float = Field(gt=0, le=1, description="Share of a reference event that detections must cover.")
+    cttc: float | None = Field(
+        default=None, gt=0, le=1, description="Share that makes a false positive a cross trigger; None ignores these."
+    )
+    alpha_ct: float = Field(default=0.0, ge=0, description="Weight of cross triggers.")
+    alpha_st: float = Field(default=0.0, ge=0, description="Weight of the standard deviation between classes.")
+    max_efpr: float = Field(default=100.0, gt=0, description="False positives per hour up to which the curve counts.")
 
     def __post_init__(self) -> None:
-        for name in ("dtc", "gtc", "cttc"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value <= 1:
-                raise ArgumentError(f"expected {name} in (0, 1], got {value!r}")
-        if not (0 <= self.alpha_ct < math.inf and 0 <= self.alpha_st < math.inf):
-            raise ArgumentError(
-                f"expected weights of at least 0, got alpha_ct={self.alpha_ct}, alpha_st={self.alpha_st}"
-            )
         if (self.cttc is None) != (self.alpha_ct == 0):
             raise ArgumentError(f"cttc and alpha_ct go together, got cttc={self.cttc}, alpha_ct={self.alpha_ct}")
-        if not 0 < self.max_efpr < math.inf:
-            raise ArgumentError(f"expected max_efpr above 0 and finite, got {self.max_efpr!r}")
 
 
 SCENARIO_1 = Scenario(dtc=0.7, gtc=0.7, alpha_st=1.0)
@@ -139,7 +121,7 @@ def evaluate(
     0.75
     """
     table = as_table(reference)
-    frames = frame_scores(table, estimate, **times)
+    frames = frame_scores(table, estimate, times)
     pair = pair_labels(table, (), classes=frames.classes, filenames=frames.filenames)
     events = _joined(pair)
     changes: list[list[tuple[Floats, Integers]]] = [[] for _ in frames.classes]

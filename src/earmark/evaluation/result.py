@@ -21,7 +21,7 @@ import itertools
 import json
 import math
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -118,7 +118,7 @@ class Evaluation:
     @property
     def notes(self) -> list[str]:
         """What to know before relying on the scores, a sentence each."""
-        return list(self.scores.get("notes", ()))
+        return list(self.scores.get("notes") or ())
 
     @property
     def name(self) -> str:
@@ -145,13 +145,13 @@ class Evaluation:
         if self._recordings or self._folder is None:
             return {recording.filename: recording for recording in self._recordings}
         path = self.folder / "probabilities.npz"
-        return {recording.filename: recording for recording in self._read(path)} if path.exists() else {}
-
-    def _read(self, path: Path) -> Iterator[RecordingScores]:
+        if not path.exists():
+            return {}
         arrays = _read_arrays(path, ("filenames", "p", "starts", "frames", "durations", "pooled"))
         starts, grid = arrays["starts"], self.scores["grid"]
+        recordings = {}
         for i, name in enumerate(arrays["filenames"].tolist()):
-            yield RecordingScores(
+            recordings[name] = RecordingScores(
                 filename=name,
                 classes=self.static_counts.classes,
                 p=np.asarray(arrays["p"][starts[i] : starts[i + 1]], np.float32),
@@ -161,6 +161,7 @@ class Evaluation:
                 duration=float(arrays["durations"][i]),
                 pooled=None if self.pooled_counts is None else arrays["pooled"][i],
             )
+        return recordings
 
     def save(self, folder: Path) -> None:
         """Write the files that the top of this module lists."""
@@ -229,9 +230,8 @@ class Evaluation:
         """Numbers of tables: a row per class and average, and in each `static_f1`, `dynamic_recall`, ..."""
         labels = (*self.static_counts.classes, "macro", "micro")
         rows: dict[str, dict[str, float]] = {label: {} for label in labels}
-        kinds = {"static": self.scores["static"]["maximum"]} | {
-            kind: self.scores[kind] for kind in ("dynamic", "event")
-        }
+        scores = self.scores
+        kinds = {"static": scores["static"]["maximum"], "dynamic": scores["dynamic"], "event": scores["event"]}
         for kind, part in kinds.items():
             ratios = {} if part is None else {"macro": part["macro"], "micro": part["overall"], **part["per_class"]}
             for label, name in itertools.product(labels, _HEADINGS):

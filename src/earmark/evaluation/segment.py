@@ -35,16 +35,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from earmark.counts import Counts, Scores, scores
 from earmark.errors import ArgumentError
-from earmark.evaluation.base import Events, Labels, Pair, pair_labels
-
-Integers = npt.NDArray[np.int64]
+from earmark.evaluation.base import Events, Floats, Integers, Labels, Pair, pair_labels
 
 
 class _Spans(NamedTuple):
@@ -58,44 +55,18 @@ class _Spans(NamedTuple):
     last: Integers
 
 
-def evaluate(
-    reference: Labels,
-    estimate: Labels,
-    *,
-    segment: float = 1.0,
-    classes: Iterable[str] | None = None,
-    durations: Mapping[str, float] | None = None,
-    missing: str = "error",
-    convention: str = "plain",
-) -> Scores:
+def evaluate(reference: Labels, estimate: Labels, *, convention: str = "plain", **options: Any) -> Scores:
     """Precision, recall, F1, error rate and accuracy of segments: micro, macro and per class.
 
-    Parameters
-    ----------
-    reference, estimate
-        Label tables, rows (filename, onset, offset, label), or files or folders of them.
-    segment
-        Length of a segment, in seconds.
-    classes
-        Classes to evaluate; by default those of the reference.
-    durations
-        Length of each clip, in seconds, by file name. Then clips are evaluated up to their end, and clips that the
-        reference does not have are evaluated as clips without events. By default a clip ends with its last offset.
-    missing
-        "error" or "empty": what to do with an estimate whose file or label the reference does not have.
-    convention
-        "plain" or "sed_eval": how to divide by zero; see `earmark.counts`.
+    `convention` is "plain" or "sed_eval": how to divide by zero; see `earmark.counts`. `options` are those of `counts`.
 
-    Examples
-    --------
     >>> reference = [("a.wav", 0.0, 2.5, "dog"), ("a.wav", 4.0, 5.0, "cat")]
     >>> estimate = [("a.wav", 1.2, 2.0, "dog"), ("a.wav", 4.0, 5.0, "dog")]
     >>> result = evaluate(reference, estimate)
     >>> result.overall.precision, result.overall.recall, result.overall.error_rate  # 1 substitution, 2 deletions of 4
     (0.5, 0.25, 0.75)
     """
-    counted = counts(reference, estimate, segment=segment, classes=classes, durations=durations, missing=missing)
-    return scores(counted, convention=convention)
+    return scores(counts(reference, estimate, **options), convention=convention)
 
 
 def counts(
@@ -107,7 +78,20 @@ def counts(
     durations: Mapping[str, float] | None = None,
     missing: str = "error",
 ) -> Counts:
-    """Counts of segments, clip by clip; arguments as for `evaluate`."""
+    """Counts of segments, clip by clip.
+
+    Parameters
+    ----------
+    reference, estimate
+        Label tables, rows (filename, onset, offset, label), or files or folders of them.
+    segment
+        Length of a segment, in seconds.
+    durations
+        Length of each clip, in seconds, by file name. Then clips are evaluated up to their end, and clips that the
+        reference does not have are evaluated as clips without events. By default a clip ends with its last offset.
+    classes, missing
+        See `earmark.evaluation.base.pair_labels`.
+    """
     if not (math.isfinite(segment) and segment > 0):
         raise ArgumentError(f"expected a segment length above 0 s, got {segment!r}")
     pair = pair_labels(reference, estimate, classes=classes, filenames=durations or (), missing=missing)
@@ -122,7 +106,7 @@ def counts(
     return Counts(pair.filenames, pair.classes, tp, n_est - tp, n_ref - tp, tn, *errors)
 
 
-def _seconds(pair: Pair, durations: Mapping[str, float] | None) -> npt.NDArray[np.float64]:
+def _seconds(pair: Pair, durations: Mapping[str, float] | None) -> Floats:
     """Length of each clip: (clips,)."""
     if durations is None:
         seconds = np.zeros(len(pair.filenames))

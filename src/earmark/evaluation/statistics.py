@@ -22,7 +22,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,20 +30,21 @@ from scipy import stats
 
 from earmark.counts import Counts, ratio, ratios
 from earmark.errors import ArgumentError, DataError
+from earmark.evaluation.base import Floats
 from earmark.tables import short_number
 
-Floats = npt.NDArray[np.float64]
+Number = TypeVar("Number", float, Floats)
 
 _REPETITIONS = 2000
 _CHUNK = 1 << 17  # weights computed at once: few enough to stay in the cache
 
 
-class Interval(NamedTuple):
+class Interval(NamedTuple, Generic[Number]):
     """A score and its bounds; arrays if the statistic has one value per class. NaN where it is undefined."""
 
-    value: Floats
-    low: Floats
-    high: Floats
+    value: Number
+    low: Number
+    high: Number
 
 
 @dataclass(frozen=True)
@@ -87,15 +88,6 @@ class Verdict:
         )
 
 
-class SeedScore(NamedTuple):
-    """The mean score of several trainings, its confidence interval for other seeds and other clips, and the part of
-    the variance of one training's score that is due to training."""
-
-    score: float
-    interval: tuple[float, float]
-    from_seeds: float
-
-
 @dataclass(frozen=True)
 class Friedman:
     """Methods ranked over blocks (splits, seeds or data sets); rank 1 is best.
@@ -115,18 +107,12 @@ class Friedman:
     indistinguishable: tuple[str, ...]
 
 
-def bootstrap(statistic: Callable[[Floats], Floats], clips: int, *, level: float = 0.95) -> Interval:
+def bootstrap(statistic: Callable[[Floats], Floats], clips: int, *, level: float = 0.95) -> Interval[Floats]:
     """A score with its percentile interval over resampled clips.
 
-    Resamples in which the statistic is NaN, such as the F1 of a class that was not drawn, are left out.
+    The statistic is a function of weights, (..., clips): how often each clip counts. Resamples in which it is NaN, such
+    as the F1 of a class that was not drawn, are left out.
 
-    Parameters
-    ----------
-    statistic
-        The score as a function of weights, (..., clips): how often each clip counts.
-
-    Examples
-    --------
     >>> hits = np.array([9, 7, 10, 6, 8])
     >>> interval = bootstrap(lambda weights: weights @ hits / 50, 5)
     >>> interval.value.item(), interval.low.item(), interval.high.item()
@@ -141,8 +127,8 @@ def bootstrap(statistic: Callable[[Floats], Floats], clips: int, *, level: float
 
 def bootstrap_ratios(
     counts: Counts, names: Sequence[str], *, convention: str = "plain", level: float = 0.95
-) -> dict[str, tuple[float, float, float]]:
-    """Several ratios, each with the bounds of its interval, from one set of resamples: {name: (value, low, high)}.
+) -> dict[str, Interval[float]]:
+    """Several ratios with their intervals, from one set of resamples, by name.
 
     `names` are those of ratios, or of their averages over classes: "f1", "macro.f1".
     """
@@ -153,8 +139,7 @@ def bootstrap_ratios(
         return np.stack(columns, axis=-1)
 
     interval = bootstrap(stacked, len(counts.filenames), level=level)
-    bounds = np.stack(interval, axis=-1).tolist()
-    return {name: (value, low, high) for name, (value, low, high) in zip(names, bounds, strict=True)}
+    return {name: Interval(*bounds) for name, bounds in zip(names, np.stack(interval, axis=-1).tolist(), strict=True)}
 
 
 def compare(
@@ -195,13 +180,8 @@ def compare_systems(
 ) -> list[Verdict]:
     """Verdicts on one system and each other one, with p-values adjusted for their number (Holm).
 
-    Parameters
-    ----------
-    systems
-        By name: counts of each training. Two systems that were both trained once are compared as two fixed models, with
-        four times the exchanges below which no adjusted p-value is significant.
-    best
-        The system that all others are compared with.
+    `systems` have the counts of each training. Two that were both trained once are compared as two fixed models, with
+    four times the exchanges below which no adjusted p-value is significant.
     """
     others = [name for name in systems if name != best]
     exchanges = max(_REPETITIONS, math.ceil(4 * len(others) / (1 - level)))
@@ -225,8 +205,10 @@ def compare_systems(
     ]
 
 
-def seed_variance(seeds: Sequence[Counts], statistic: ratio, *, level: float = 0.95) -> SeedScore:
+def seed_variance(seeds: Sequence[Counts], statistic: ratio, *, level: float = 0.95) -> tuple[Interval[float], float]:
     """The mean score of several trainings on the same clips, with an interval for other seeds and other clips.
+
+    The second value is the part of the variance of one training's score that is due to training.
 
     Jackknife pseudo-values express each score as a mean over clips; a two-way analysis of variance (seeds by clips)
     separates the components, and the interval is Student's with Satterthwaite's degrees of freedom. A bootstrap of
@@ -240,8 +222,8 @@ def seed_variance(seeds: Sequence[Counts], statistic: ratio, *, level: float = 0
     freedom = [n_seeds - 1, n_clips - 1, (n_seeds - 1) * (n_clips - 1)]
     degrees = _satterthwaite(total, [of_seeds, of_clips, of_both], freedom)
     score = float(scores.mean())
-    interval = _student(score, total / pseudo.size, degrees, level)
-    return SeedScore(score, interval, max(0.0, of_seeds - of_both) / n_clips)
+    interval = Interval(score, *_student(score, total / pseudo.size, degrees, level))
+    return interval, max(0.0, of_seeds - of_both) / n_clips
 
 
 def compare_seeds(
@@ -268,8 +250,8 @@ def compare_seeds(
         terms.append(of_seeds / pseudo.size)
         freedom.append(len(scores) - 1)
     means = (float(ours.mean()), float(theirs.mean()))
-    degrees = _satterthwaite(total, terms, freedom)
-    return _student_verdict(names, statistic, means, total, degrees, level, _basis(a, b))
+    test = _student_test(means, total, _satterthwaite(total, terms, freedom), level)
+    return _verdict(names, statistic, means, *test, level, _basis(a, b))
 
 
 def friedman(
@@ -305,17 +287,9 @@ def friedman(
     adjusted = dict(zip(others, holm(2 * stats.norm.sf(z)).tolist(), strict=True))
     is_any = p_value <= 1 - level
     same = tuple(names[i] for i in range(k) if i == centre or not is_any or adjusted[i] > 1 - level)
-    return Friedman(
-        tuple(names),
-        tuple(values.mean(axis=0).tolist()),
-        tuple(ranks.tolist()),
-        chi2,
-        f,
-        p_value,
-        names[centre],
-        {names[i]: p for i, p in adjusted.items()},
-        same,
-    )
+    averages = (tuple(values.mean(axis=0).tolist()), tuple(ranks.tolist()))
+    p_values = {names[i]: p for i, p in adjusted.items()}
+    return Friedman(tuple(names), *averages, chi2, f, p_value, names[centre], p_values, same)
 
 
 def holm(p_values: npt.ArrayLike) -> Floats:
@@ -340,11 +314,13 @@ def _compare_one_with_seeds(
     Two or three seeds may agree by chance, so the test has their degrees of freedom, however many clips there are.
     """
     each = [compare(x, y, statistic, level=level) for x in a for y in b]
-    from_seeds = seed_variance(max(a, b, key=len), statistic, level=level).from_seeds * (1 + 1 / len(each))
+    _, of_training = seed_variance(max(a, b, key=len), statistic, level=level)
+    from_seeds = of_training * (1 + 1 / len(each))
     normal = float(stats.norm.ppf(0.5 + level / 2))
     from_clips = float(np.mean([((v.interval[1] - v.interval[0]) / 2 / normal) ** 2 for v in each]))
     means = (_mean(a, statistic), _mean(b, statistic))
-    return _student_verdict(names, statistic, means, from_seeds + from_clips, len(each) - 1, level, _basis(a, b))
+    test = _student_test(means, from_seeds + from_clips, len(each) - 1, level)
+    return _verdict(names, statistic, means, *test, level, _basis(a, b))
 
 
 def _basis(a: Sequence[Counts], b: Sequence[Counts]) -> str:
@@ -387,21 +363,15 @@ def _student(centre: float, variance: float, freedom: float, level: float) -> tu
     return centre - reach, centre + reach
 
 
-def _student_verdict(
-    names: tuple[str, str],
-    statistic: ratio,
-    scores: tuple[float, float],
-    variance: float,
-    freedom: float,
-    level: float,
-    basis: str,
-) -> Verdict:
+def _student_test(
+    scores: tuple[float, float], variance: float, freedom: float, level: float
+) -> tuple[tuple[float, float], float]:
+    """The interval of the difference of two scores, and the p-value that it is 0."""
     difference = scores[0] - scores[1]
-    interval = _student(difference, variance, freedom, level)
     p_value = float(difference == 0)
     if variance:
         p_value = float(2 * stats.t.sf(abs(difference) / math.sqrt(variance), freedom))
-    return _verdict(names, statistic, scores, interval, p_value, level, basis)
+    return _student(difference, variance, freedom, level), p_value
 
 
 def _verdict(

@@ -13,7 +13,7 @@ event with confidence c would just be detected with a threshold of c, and withou
 clip is the clip's probability under max-pooling. A mean would depend on the ends of the event.
 
 The paper's rule is linear interpolation to the rate of the features and `Decoder()`, a threshold of 0.5. Thresholds are
-tuned by `earmark.evaluation.thresholds`.
+tuned by `earmark.evaluation.scoring.tune_thresholds`.
 """
 
 from earmark.events.decoder import Decoder, DecoderStream, decode_scores, load_decoder

@@ -1,21 +1,37 @@
-"""One cell of a grid: trained, evaluated, saved."""
+"""Runs the cells of a grid: each is trained, evaluated and saved, one after the other or several at once.
+
+Finished cells are kept and an interrupted one is resumed, so a grid can be killed at any moment and started again.
+Several cells at once run in separate processes: where one training leaves a GPU idle between its small kernels, another
+fills the gaps (`benchmarks/sharing.py` measures whether that is faster).
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from earmark.datasets import open_data
 from earmark.datasets.base import Collection
 from earmark.detection.detector import load
+from earmark.errors import ArgumentError, TrainingError, WorkerError
 from earmark.evaluation.authors import authors_reference
 from earmark.evaluation.scoring import EvaluationOptions, evaluate_scores
-from earmark.experiment.grid import Cell, EvaluationSpec
-from earmark.progress import OnProgress
+from earmark.experiment.grid import Cell, EvaluationSpec, Grid
+from earmark.files import make_folder
+from earmark.parallel import parallel_map
+from earmark.progress import OnProgress, Progress, ignore_progress
 from earmark.settings import load_recipe
 from earmark.training.run import feature_store, make_fabric, run, split_for_training
+
+OnCell = Callable[[Cell, str], None]
+"""Receives a cell and its new status: "kept", "started", "done", "interrupted", or why it failed."""
 
 
 def data_of(source: str, fold: int | None) -> Collection:
@@ -48,35 +64,147 @@ def changed_settings(folder: Path, cell: Cell) -> dict[str, tuple[object, object
     return changed
 
 
-def make_features(cell: Cell, *, cache: Path, on_progress: OnProgress | None = None) -> None:
-    """Compute the features that cells with the same data and features train on, so that several can run at once."""
-    training, validation, _ = split_for_training(data_of(cell.data, cell.fold))
-    for part in (training, validation):
-        feature_store(part, cell.settings, cache, to_learn=part is training, on_progress=on_progress)
-
-
-def run_cell(
-    cell: Cell, folder: Path, evaluations: Mapping[str, EvaluationSpec], *, cache: Path, on_progress: OnProgress
+def run_grid(
+    grid: Grid,
+    out: Path,
+    *,
+    cache: Path,
+    at_once: int = 1,
+    on_cell: OnCell | None = None,
+    on_progress: OnProgress | None = None,
 ) -> bool:
-    """Train a cell, or resume it, and evaluate it.
+    """Run the cells that are not done, in `out/cells`.
+
+    Parameters
+    ----------
+    cache : folder for features, with a folder for each data set
+    at_once : number of cells that run at the same time
+    on_progress : called with the progress of the current cell or, if several run at once, the number of finished cells
 
     Returns
     -------
-    False if it was interrupted; call again to continue
+    False if it was interrupted. If cells fail, the others are run, and the first reason is raised at the end.
     """
+    on_cell, on_progress = on_cell or (lambda cell, status: None), on_progress or ignore_progress
+    folder = make_folder(out / "cells")
+    due = [cell for cell in grid.cells if not _is_kept(grid, cell, folder / cell.name, on_cell)]
+    running: dict[str, Cell] = {}
+    failures = []
+
+    def start() -> Iterator[Cell]:
+        for cell in due:
+            running[cell.name] = cell
+            on_cell(cell, "started")
+            yield cell
+
+    work = partial(_run_cell, evaluations=grid.judgements, folder=folder, cache=cache)
+    try:
+        if at_once == 1 or len(due) <= 1:
+            outcomes = _one_by_one(work, start(), len(due), on_progress)
+        else:
+            outcomes = _at_once(work, start(), due, at_once, cache, on_progress)
+        with closing(outcomes) as results:
+            for cell, result in results:
+                if result is False:
+                    raise KeyboardInterrupt
+                del running[cell.name]
+                if isinstance(result, TrainingError):
+                    failures.append(result)
+                elif isinstance(result, Exception):
+                    raise result
+                on_cell(cell, "done" if result is True else str(result))
+    except KeyboardInterrupt:
+        for cell in running.values():
+            on_cell(cell, "interrupted")
+        return False
+    except WorkerError as error:  # a failed run: results so far can be reported
+        raise TrainingError(str(error)) from error
+    if failures:
+        raise TrainingError(f"{len(failures)} of {len(due)} runs failed, the others are done; the first: {failures[0]}")
+    return True
+
+
+def _is_kept(grid: Grid, cell: Cell, place: Path, on_cell: OnCell) -> bool:
+    """Whether a cell is done already; refuses one that was run with other settings."""
+    if changed := changed_settings(place, cell):
+        knob, (then, now) = next(iter(changed.items()))
+        raise ArgumentError(
+            f"{place} was run with {knob} = {then}, now {now}; restore the setting, or run the grid in another folder"
+        )
+    if is_done(place, grid.judgements):
+        on_cell(cell, "kept")
+        return True
+    if any(place.glob("*/scores.json")) and not (place / "last.ckpt").exists():
+        raise ArgumentError(
+            f"{place} was evaluated with other settings than the grid's, and its weights are gone; restore the "
+            "settings, or run the grid in another folder"
+        )
+    return False
+
+
+Outcomes = Generator[tuple[Cell, bool | Exception], None, None]
+"""Cells with their results or failures."""
+
+
+def _one_by_one(work: Callable[..., bool], cells: Iterable[Cell], total: int, on_progress: OnProgress) -> Outcomes:
+    for number, cell in enumerate(cells, 1):
+        on_cell_progress = partial(_rename_stage, f"{cell.name} ({number} of {total})", on_progress)
+        try:
+            yield cell, work(cell, threads=torch.get_num_threads(), on_progress=on_cell_progress)
+        except TrainingError as error:
+            yield cell, error
+
+
+def _at_once(
+    work: Callable[..., bool],
+    cells: Iterable[Cell],
+    due: list[Cell],
+    at_once: int,
+    cache: Path,
+    on_progress: OnProgress,
+) -> Outcomes:
+    """Run cells in worker processes."""
+    distinct = {(c.data, c.fold, c.settings.features, c.settings.augment): c for c in due}
+    for cell in distinct.values():  # first, since workers would compute the same features
+        training, validation, _ = split_for_training(data_of(cell.data, cell.fold))
+        for part in (training, validation):
+            store = cache / cell.dataset
+            feature_store(part, cell.settings, store, to_learn=part is training, on_progress=on_progress)
+    on_progress(Progress("training", 0, len(due), "runs"))
+    work = partial(work, threads=max(1, torch.get_num_threads() // at_once))
+    with closing(parallel_map(work, cells, workers=at_once, limit=at_once, processes=True)) as results:
+        for done, (cell, result) in enumerate(results, 1):
+            yield cell, result
+            on_progress(Progress("training", done, len(due), "runs"))
+
+
+def _rename_stage(name: str, on_progress: OnProgress, progress: Progress) -> None:
+    on_progress(replace(progress, stage=name) if progress.stage == "training" else progress)
+
+
+def _run_cell(
+    cell: Cell,
+    evaluations: Mapping[str, EvaluationSpec],
+    folder: Path,
+    cache: Path,
+    threads: int,
+    on_progress: OnProgress = ignore_progress,
+) -> bool:
+    """Train a cell, or resume it, and evaluate it; False if it was interrupted."""
+    torch.set_num_threads(threads)
     collection = data_of(cell.data, cell.fold)
     result = run(
         collection,
         cell.settings,
-        folder,
-        cache=cache,
+        folder / cell.name,
+        cache=cache / cell.dataset,
         fabric=make_fabric(cell.settings),
         resume=True,
         provenance={"data_source": cell.data, "system": cell.system, "fold": cell.fold},
         on_progress=on_progress,
     )
     if result.is_finished:
-        _evaluate(cell, folder, collection, evaluations, on_progress)
+        _evaluate(cell, folder / cell.name, collection, evaluations, on_progress)
     return result.is_finished
 
 

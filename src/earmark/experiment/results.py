@@ -16,17 +16,15 @@ from typing import Any
 import numpy as np
 
 from earmark.errors import DataError
+from earmark.evaluation.comparison import PAPER_COLUMNS
 from earmark.evaluation.result import Evaluation
 from earmark.evaluation.statistics import Friedman, friedman
 from earmark.experiment.cells import data_of, is_done
 from earmark.experiment.grid import Cell, Grid
 from earmark.files import json_text, written_whole
+from earmark.formats.text import write_text
 
-COLUMNS = (
-    *("static_maximum_f1", "static_maximum_precision", "static_maximum_recall"),
-    *("static_pooled_f1", "static_pooled_precision", "static_pooled_recall"),
-    *("dynamic_f1", "dynamic_precision", "dynamic_recall", "dynamic_error_rate"),
-)
+COLUMNS = tuple(key.replace(".macro", "").replace(".", "_") for _, _, key in PAPER_COLUMNS)
 """The scores of the paper's tables: static ones averaged over classes, by two rules; dynamic ones over all segments."""
 
 
@@ -116,9 +114,7 @@ def compare_folds(rows: Iterable[Row], score: str = "dynamic_f1") -> Friedman:
 def describe_data(grid: Grid, out: Path) -> dict[str, Any]:
     """Describe the grid's data: `data.json`, written while they are available and read afterwards.
 
-    Returns
-    -------
-    `clips` by split, and `soundscapes`, the request to `earmark synth` if it made them; empty if nothing is known.
+    It has `clips` by split, and `soundscapes`, the request to `earmark synth` if it made them; empty if unknown.
     """
     path = out / "data.json"
     try:
@@ -130,6 +126,5 @@ def describe_data(grid: Grid, out: Path) -> dict[str, Any]:
     request = Path(grid.source.partition(":")[2] or grid.source) / "soundscapes.json"
     if request.is_file():
         description["soundscapes"] = json.loads(request.read_text(encoding="utf-8"))
-    with written_whole(path) as draft:
-        draft.write_text(json_text(description, indent=1) + "\n", encoding="utf-8")
+    write_text(path, json_text(description, indent=1) + "\n")
     return description

@@ -5,15 +5,11 @@ palette of Okabe and Ito, and markers differ too. Sizes are those of a two-colum
 nominal size.
 """
 
-from earmark.plots.clip import clip_figure
-from earmark.plots.data import event_durations
-from earmark.plots.evaluation import evaluation_figures
+from earmark.plots.clip import clip_figure, recording_figure
 from earmark.plots.pooling import alpha_against_share, responsibilities, weight_bounds_by_size
-from earmark.plots.recording import recording_figure
-from earmark.plots.scores import f1_by_class, learned_alpha, precision_recall
+from earmark.plots.scores import evaluation_figures, event_durations, f1_by_class, learned_alpha, precision_recall
 from earmark.plots.style import COLOURS, STYLE, save
-from earmark.plots.training import learning_curves
-from earmark.plots.tuning import tuning_figure
+from earmark.plots.training import learning_curves, tuning_figure
 
 __all__ = [
     "COLOURS",

@@ -1,4 +1,4 @@
-"""Figures of results: F1 and alpha of each class for each model, and precision against recall.
+"""Figures of results: F1 and alpha of each class for each model, precision against recall, active times of classes.
 
 Values are dots, with a row per class and a line within it per model, which stays readable with nine models, seventeen
 classes and intervals.
@@ -6,7 +6,9 @@ classes and intervals.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import matplotlib as mpl
@@ -14,23 +16,27 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from earmark.errors import ArgumentError, unknown_name
+from earmark.annotations import LabelTable
+from earmark.counts import ratio
+from earmark.errors import ArgumentError, DataError, unknown_name
+from earmark.evaluation.base import Floats
 from earmark.evaluation.curves import Curve
-from earmark.plots.style import COLUMN, PAGE, STYLE, legend_above, looks, name_rows, readable
+from earmark.evaluation.result import Evaluation
+from earmark.evaluation.scoring import segment_curve
+from earmark.evaluation.statistics import Interval, bootstrap
+from earmark.plots.style import COLOURS, COLUMN, PAGE, STYLE, legend_above, looks, name_rows, readable
 
-Values = Mapping[str, Mapping[str, float]]
+Values = Mapping[str, Mapping[str, float]]  # by model and class
 Intervals = Mapping[str, Mapping[str, tuple[float, float]]]
+
+_MANY = 2000  # points drawn as vectors; more are rasterised
 
 
 @mpl.rc_context(STYLE)
 def f1_by_class(f1: Values, intervals: Intervals | None = None, *, label: str = "$F_1$") -> Figure:
-    """F1 by class and model, as in Fig. 7, Fig. 10 and Fig. 12; classes are sorted by their mean.
+    """F1 by class and model, as in Fig. 7, Fig. 10 and Fig. 12, with intervals as bars; classes are sorted by mean.
 
-    Parameters
-    ----------
-    f1 : model -> class -> F1; NaN and missing values are not drawn
-    intervals : model -> class -> (low, high), drawn as bars where given
-    label : of the axis; describes the score and the bars in a figure without a caption
+    NaN and missing values are not drawn. `label`, of the axis, describes score and bars in a figure without a caption.
     """
     classes = _order(f1)
     figure, axes = _rows(f1, classes, PAGE)
@@ -48,12 +54,8 @@ def f1_by_class(f1: Values, intervals: Intervals | None = None, *, label: str = 
 def learned_alpha(alpha: Values, bounds: Mapping[str, float] | None = None) -> Figure:
     """Learned alpha by class and model, as in Fig. 8 and Fig. 11; classes are sorted by their mean.
 
-    Lines mark soft-max pooling (alpha 1) and mean pooling (alpha 0).
-
-    Parameters
-    ----------
-    alpha : model -> class -> alpha
-    bounds : model -> largest |alpha| that CAP allows, dashed in the model's colour
+    Lines mark soft-max pooling (alpha 1) and mean pooling (alpha 0); dashed lines in a model's colour are `bounds`, the
+    largest |alpha| that CAP allows.
     """
     classes = _order(alpha)
     _check_models(bounds or {}, alpha)
@@ -141,3 +143,100 @@ def _dots(axes: Axes, values: Values, classes: list[str], intervals: Intervals) 
                 axes.plot(own[label], [i + line] * 2, color=colour, lw=1.1, solid_capstyle="butt", zorder=2)
         x, y = [values[name].get(label, np.nan) for label in classes], np.arange(len(classes)) + line
         axes.plot(x, y, marker, color=colour, ms=size, mec="white", mew=0.3, label=readable(name, 40))
+
+
+def evaluation_figures(evaluation: Evaluation, reference: LabelTable, name: str) -> dict[str, Figure]:
+    """The figures that an evaluation has numbers for; `name` is that of the model, for the legend."""
+    scores = evaluation.scores
+    counts, what = evaluation.dynamic_counts, "segments"
+    if counts is None:
+        counts, what = evaluation.static_counts, "clips"
+    f1 = bootstrap(partial(ratio("f1", "per_class", scores["convention"]), counts), len(counts.filenames))
+    figures = {"f1_by_class": class_figure({name: f1}, counts.classes, f"F1 of {what}; lines: 95 % intervals")}
+    if scores.get("alpha") is not None:
+        alpha = dict(zip(evaluation.static_counts.classes, scores["alpha"], strict=True))
+        figures["learned_alpha"] = learned_alpha({name: alpha})
+    threshold = (scores["decoder"] or {}).get("threshold")
+    mark = threshold if isinstance(threshold, float) else 0.5
+    figures["precision_recall"] = curve_figure({name: evaluation}, reference, mark)
+    return {name: figure for name, figure in figures.items() if figure is not None}
+
+
+def class_figure(scores: Mapping[str, Interval[Floats]], classes: Sequence[str], label: str = "$F_1$") -> Figure | None:
+    """F1 by class and system, with intervals where they are known; None if no class has a score."""
+    if not any(np.isfinite(f1.value).any() for f1 in scores.values()):
+        return None
+    values, bars = {}, {}
+    for name, f1 in scores.items():
+        values[name] = dict(zip(classes, f1.value.tolist(), strict=True))
+        bounds = zip(classes, f1.low.tolist(), f1.high.tolist(), strict=True)
+        bars[name] = {label: (low, high) for label, low, high in bounds if np.isfinite([low, high]).all()}
+    return f1_by_class(values, bars, label=label)
+
+
+def curve_figure(evaluations: Mapping[str, Evaluation], reference: LabelTable, threshold: float) -> Figure | None:
+    """Precision against recall of segments at every threshold, with a mark at one; None without probabilities."""
+    curves = {}
+    for name, evaluation in evaluations.items():
+        if evaluation.dynamic_counts is not None and evaluation.probabilities():
+            curve = segment_curve(evaluation, reference)
+            if curve.n_ref:
+                curves[name] = curve
+    return precision_recall(curves, threshold) if curves else None
+
+
+@mpl.rc_context(STYLE)
+def event_durations(table: LabelTable, *, clip_duration: float | None = None) -> Figure:
+    """Active time of each class, as in Fig. 3, Fig. 4 and Fig. 5: a point for each clip, a bar for the mean.
+
+    Overlaps of events of one class count once. Classes are sorted by their means, with the number of their points on
+    the right. A class without times has an empty row. `clip_duration`, of a clip or of the training patches, is a line.
+    """
+    if clip_duration is not None and not clip_duration > 0:
+        raise ArgumentError(f"clip_duration: expected a positive number, got {clip_duration}")
+    points = _active_times(table)
+    n_points = sum(map(len, points.values()))
+    if not n_points:
+        raise DataError("expected strong labels, got a table without event times: there are no durations to draw")
+    means = {label: float(np.mean(values)) if len(values) else -1.0 for label, values in points.items()}
+    order = sorted(points, key=means.__getitem__)
+    rng = np.random.default_rng(0)  # reproducible jitter
+    figure = Figure(figsize=(COLUMN, 0.75 + 0.26 * len(order)))
+    axes = figure.subplots()
+    for row, label in enumerate(order):
+        values = points[label]
+        height = row + rng.uniform(-0.3, 0.3, len(values))
+        strength = float(np.clip(70 / max(len(values), 1), 0.25, 0.7))
+        size = float(np.clip(90 / max(len(values), 1), 3, 6))
+        (dots,) = axes.plot(values, height, ".", color=COLOURS["blue"], ms=size, mew=0, alpha=strength)
+        dots.set_rasterized(n_points > _MANY)
+        if len(values):
+            axes.plot([means[label]] * 2, [row - 0.38, row + 0.38], color=COLOURS["vermilion"], lw=2)
+        axes.annotate(f"{len(values)}", (1.01, row), xycoords=("axes fraction", "data"), va="center", fontsize=7)
+    name_rows(axes, order)
+    axes.set_ylim(-0.6, len(order) - 0.4)
+    axes.annotate("clips", (1.01, len(order) - 0.4), xycoords=("axes fraction", "data"), fontsize=7)
+    axes.set_xlabel("active time in a clip (s)")
+    axes.plot([], [], ".", color=COLOURS["blue"], ms=5, label="one clip")
+    axes.plot([], [], "|", color=COLOURS["vermilion"], ms=8, mew=2, label="mean")
+    if clip_duration is not None:
+        axes.axvline(clip_duration, color="black", lw=1, zorder=1.5, label=f"{clip_duration:g} s")
+    axes.set_xlim(left=0)  # last, because plotting widens the axis
+    legend_above(figure, 3)
+    return figure
+
+
+def _active_times(table: LabelTable) -> dict[str, Floats]:
+    """Active time of each class in each clip that has it with times."""
+    spans = defaultdict(list)
+    for row in table:
+        if row.onset is not None and row.offset is not None:
+            spans[row.label, row.filename].append((row.onset, row.offset))
+    times: dict[str, list[float]] = {label: [] for label in table.classes}
+    for (label, _), events in spans.items():
+        total, reached = 0.0, 0.0
+        for onset, offset in sorted(events):
+            total += max(0.0, offset - max(onset, reached))
+            reached = max(reached, offset)
+        times[label].append(total)
+    return {label: np.array(values, np.float64) for label, values in times.items()}

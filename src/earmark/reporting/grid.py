@@ -23,8 +23,8 @@ import torch
 from earmark import plots
 from earmark.datasets import Collection
 from earmark.errors import DataError, EarmarkError
-from earmark.evaluation.comparison import Comparison, compare_entries
-from earmark.evaluation.grouping import Entry
+from earmark.evaluation.base import Floats
+from earmark.evaluation.comparison import Comparison, Entry, compare_entries
 from earmark.evaluation.statistics import Interval
 from earmark.experiment.cells import changed_settings, data_of
 from earmark.experiment.grid import Grid, Published
@@ -32,7 +32,7 @@ from earmark.experiment.results import Row, by_fold, by_system, describe_data, w
 from earmark.features import FeatureConfig
 from earmark.files import make_folder
 from earmark.plots.clip import clip_figure, log_mel, within
-from earmark.plots.evaluation import class_figure
+from earmark.plots.scores import class_figure
 from earmark.pooling import ConstrainedAutoPool, create_pool
 from earmark.progress import OnProgress, Progress, ignore_progress
 from earmark.reporting.grid_tables import (
@@ -109,7 +109,7 @@ def write_grid_report(
     if first.comparison is None:  # folds have different clips
         written.append(write_text(page, fill_page("folds.html.j2", **values)))
     else:
-        written += write_report(first.comparison, page, data=grid.source, template="grid.html.j2", extra=values)
+        written += write_report(first.comparison, page, data=grid.source, extra=values)
     on_progress(Progress("report", steps, steps, "steps"))
     return written
 
@@ -165,10 +165,8 @@ def _joined(tested: Comparison, untested: Comparison) -> Comparison:
 def _unfinished(grid: Grid, rows: Iterable[Row]) -> dict[str, tuple[int, int]]:
     """Finished and planned runs of each system that has unfinished ones."""
     done = {row.cell.name for row in rows}
-    finished, planned = Counter[str](), Counter[str]()
-    for cell in grid.cells:
-        planned[cell.system] += 1
-        finished[cell.system] += cell.name in done
+    planned = Counter(cell.system for cell in grid.cells)
+    finished = Counter(cell.system for cell in grid.cells if cell.name in done)
     return {system: (finished[system], n) for system, n in planned.items() if finished[system] < n}
 
 
@@ -225,7 +223,7 @@ def _example(collection: Collection, evaluation: _Evaluation, features: FeatureC
     return clip_figure(spectrogram, features, reference, {best: likelihoods}, classes, duration=duration, p_hop=hop)
 
 
-def _fold_f1(entry: Entry) -> Interval:
+def _fold_f1(entry: Entry) -> Interval[Floats]:
     """Dynamic F1 (static without event times) of each class, with intervals over folds."""
     parts = [saved.scores["dynamic"] or saved.scores["static"]["maximum"] for saved in entry.evaluations]
     f1 = [[part["per_class"][label]["f1"] for part in parts] for label in entry.evaluations[0].static_counts.classes]

@@ -12,7 +12,7 @@ from scipy import stats
 from earmark.errors import DataError
 from earmark.evaluation.comparison import PAPER_COLUMNS, Comparison, clipped_interval
 from earmark.experiment.grid import REFERENCES, EvaluationSpec, Grid
-from earmark.experiment.results import Row, by_fold, by_system, compare_folds
+from earmark.experiment.results import COLUMNS, Row, by_fold, by_system, compare_folds
 from earmark.reporting.pages import fill_text
 from earmark.tables import Cell, Column, Table, number_cell, short_number
 from earmark.text import counted
@@ -44,13 +44,7 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float]:
 def evaluation_table(tested: Comparison, untested: Comparison | None, name: str, spec: EvaluationSpec) -> Table:
     """Systems in one evaluation.
 
-    Parameters
-    ----------
-    tested
-        The systems of the test.
-    untested
-        The best of them and the systems trained with event times, which are listed last, without marks; None if there
-        are none.
+    `untested` compares the best of them with the systems trained with event times, which are listed last, unmarked.
     """
     table = tested.table()
     strong = [] if untested is None else [row for row in untested.table().rows if row[0].text != tested.best]
@@ -101,7 +95,9 @@ def published_tables(
         is_close = round(abs(ours["dynamic", "f1"] - paper["dynamic", "f1"]), 3) <= _CLOSE
         cells += [Cell("yes" if is_close else "no"), *_beside(ours["static", "f1"], paper["static", "f1"])]
         short.append([Cell(name), Cell(str(len(own)), len(own)), *cells])
-        full.append([Cell(f"{name}, ours"), *(_with_difference(ours[key], paper[key]) for key in _PUBLISHED)])
+        gaps = {key: _signed(ours[key] - paper[key]) for key in _PUBLISHED}
+        of_ours = [replace(number_cell(ours[key]), text=f"{short_number(ours[key])} ({gaps[key]})") for key in gaps]
+        full.append([Cell(f"{name}, ours"), *of_ours])
         full.append([Cell(f"{name}, paper"), *(number_cell(paper[key]) for key in _PUBLISHED)])
     columns = [Column("system", is_text=True), Column("runs")]
     for group in ("dynamic F1", "static F1"):
@@ -128,10 +124,6 @@ def _beside(ours: float, paper: float, interval: tuple[float, float] | None = No
     return [number_cell(ours, interval), number_cell(paper), difference]
 
 
-def _with_difference(ours: float, paper: float) -> Cell:
-    return replace(number_cell(ours), text=f"{short_number(ours)} ({_signed(ours - paper)})")
-
-
 def fold_table(grid: Grid, rows: Sequence[Row], name: str) -> Table:
     """Means over folds; systems not distinguishable from the best of a column are bold, as in Table III.
 
@@ -142,8 +134,7 @@ def fold_table(grid: Grid, rows: Sequence[Row], name: str) -> Table:
     systems = by_system(sorted(rows, key=lambda row: not row.cell.is_weak))
     columns, cells = [Column("system", is_text=True)], {system: [Cell(system)] for system in systems}
     p_value = None
-    for group, heading, key in PAPER_COLUMNS:
-        score = key.replace(".macro", "").replace(".", "_")
+    for (group, heading, _), score in zip(PAPER_COLUMNS, COLUMNS, strict=True):
         if not np.isfinite([row.scores[score] for row in rows]).all():
             continue
         is_rate = score.endswith("rate")

@@ -3,14 +3,21 @@
 Totals are exact for any number of events. Timelines are limited: only the 1,000 recordings with the most events have
 one. Up to 50,000 events are drawn one by one; beyond that, recordings with many events are divided into equal parts,
 and the page contains the number of events of each class in each part.
+
+Events are a structured array with the fields of `EVENT`. An event belongs to the hour in which it begins, so that the
+hours add up to the total; along a recording it counts wherever it is active. Rates are events per hour of audio,
+because recorders pause: ten calls in ten minutes are more than twenty in an hour.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import re
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +29,27 @@ from markupsafe import Markup
 from earmark.detection.ledger import Ledger
 from earmark.errors import ArgumentError, DataError
 from earmark.files import json_text
-from earmark.reporting.activity import EVENT, Recording, by_clock, by_day, by_position, lanes, recorded_at
 from earmark.reporting.pages import fill_page, write_text
 from earmark.tables import Cell, Column, Table
 from earmark.text import printable
 
 Events = npt.NDArray[np.void]
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 
+EVENT = np.dtype(
+    [("recording", np.int64), ("label", np.int64), ("onset", float), ("offset", float), ("confidence", float)]
+)
+"""Index of the recording, index of the class, times in seconds, confidence in [0, 1]."""
+
+_HOUR, _DAY = 3600, 86400  # seconds
+_WIDTHS = (1, 5, 10, 30, 60, 300, 600, 1800, 3600, 7200, 10800, 21600, 43200, _DAY)  # of columns, in seconds
+_MOST_COLUMNS = 24
+_MOST_DAYS = 62  # as rows; beyond, rows are months
+_CLOCK = re.compile(
+    r"(?<![0-9])(?P<year>(?:19|20)[0-9]{2})(?P<dash>-?)(?P<month>[0-9]{2})(?P=dash)(?P<day>[0-9]{2})"
+    r"[-_T$ ](?P<hour>[0-9]{2})(?P<colon>[-:_]?)(?P<minute>[0-9]{2})(?P=colon)(?P<second>[0-9]{2})(?![0-9])"
+)
 _MOST_TIMELINES = 1000
 _MOST_EVENTS = 50_000  # drawn one by one
 _MOST_CELLS = 2_000_000  # of timelines in parts, a character each
@@ -48,7 +69,7 @@ class Job:
     recordings: tuple[Recording, ...]
     """Those that are done."""
     events: Events
-    """Of these recordings, with the fields of `earmark.reporting.activity.EVENT`."""
+    """Of these recordings, with the fields of `EVENT`."""
     failed: tuple[tuple[str, str], ...] = ()
     """File and reason."""
     pending: int = 0
@@ -187,3 +208,156 @@ def _each(events: Events) -> dict[int, list[int]]:
     columns = (100 * events["onset"], 100 * (events["offset"] - events["onset"]), 100 * events["confidence"])
     numbers = np.round(np.stack(columns, axis=1)).astype(int)
     return {int(c): numbers[events["label"] == c].ravel().tolist() for c in np.unique(events["label"])}
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A processed recording: its length in seconds, and when it began, if known."""
+
+    name: str
+    duration: float
+    began: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Activity:
+    """Counts of events in rows and columns, and the amount of audio."""
+
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    counts: Ints
+    """(rows, columns)"""
+    seconds: Floats
+    """Of audio: (rows, columns) or (columns,)"""
+
+    @property
+    def rates(self) -> Floats:
+        """Events per hour of audio; 0 where nothing was recorded."""
+        hours = np.broadcast_to(self.seconds, self.counts.shape) / _HOUR
+        return np.divide(self.counts, hours, out=np.zeros(self.counts.shape), where=hours > 0)
+
+    @property
+    def column_seconds(self) -> Floats:
+        """Seconds of audio in each column."""
+        return np.asarray(np.atleast_2d(self.seconds).sum(axis=0))
+
+
+def recorded_at(name: str) -> datetime | None:
+    """When a recording began, from the date and time in its file name; None if there is none.
+
+    Field recorders write date and time next to each other. Impossible dates and dates without a time are ignored, and
+    so are the names of folders. Of two times, a beginning and an end, the first counts.
+
+    >>> print(recorded_at("plot 3/20260514_221500.WAV"), recorded_at("SM4-07_20260514_221500.wav"))
+    2026-05-14 22:15:00 2026-05-14 22:15:00
+    >>> print(recorded_at("2026-05-14T22-15-00.flac"), recorded_at("20261399_221500.wav"), recorded_at("10032-3-0.wav"))
+    2026-05-14 22:15:00 None None
+    """
+    for match in _CLOCK.finditer(re.split(r"[/\\]", name)[-1]):
+        try:
+            digits = "".join(match.group("year", "month", "day", "hour", "minute", "second"))
+            return datetime.strptime(digits, "%Y%m%d%H%M%S")
+        except ValueError:  # 31 April, hour 25
+            continue
+    return None
+
+
+def by_position(recordings: Sequence[Recording], events: Events, classes: Sequence[str]) -> Activity:
+    """Classes by hour since the start of the recording, or by a unit that suits the longest recording."""
+    longest = max((recording.duration for recording in recordings), default=0.0)
+    widths = [w for w in _WIDTHS if w >= _HOUR or longest <= _HOUR]
+    fitting = [w for w in widths if longest <= w * _MOST_COLUMNS]
+    width = fitting[0] if fitting else _DAY * math.ceil(longest / _DAY / _MOST_COLUMNS)
+    n = max(1, math.ceil(longest / width - 1e-9))
+    counts = np.zeros((len(classes), n), np.int64)
+    np.add.at(counts, (events["label"], np.minimum(events["onset"] // width, n - 1).astype(int)), 1)
+    starts = np.arange(n) * float(width)
+    durations = np.array([recording.duration for recording in recordings])
+    seconds = np.clip(durations[:, None] - starts, 0, width).sum(axis=0)
+    return Activity(tuple(classes), tuple(_position(start, width) for start in starts), counts, seconds)
+
+
+def by_clock(recordings: Sequence[Recording], events: Events, classes: Sequence[str]) -> Activity:
+    """Classes by hour of the day, for recordings with a known start.
+
+    The longest part of the day without any recording is left out, and columns begin after it, so that nights stay
+    together.
+    """
+    known, hours = _event_hours(recordings, events)
+    recorded, amounts = _recorded_hours(recordings)
+    counts = np.zeros((len(classes), 24), np.int64)
+    np.add.at(counts, (known["label"], hours % 24), 1)
+    seconds = np.bincount(recorded % 24, amounts, 24).astype(float)
+    shown = _after_longest_gap(seconds > 0)
+    return Activity(tuple(classes), tuple(f"{hour:02d}" for hour in shown), counts[:, shown], seconds[shown])
+
+
+def by_day(recordings: Sequence[Recording], events: Events) -> Activity:
+    """All classes together, days (or months, if there are many days) by hours of the day."""
+    recorded, amounts = _recorded_hours(recordings)
+    _, hours = _event_hours(recordings, events)
+    days = np.union1d(recorded // 24, hours // 24)
+    names = [datetime.fromordinal(day).date().isoformat()[: 10 if len(days) <= _MOST_DAYS else 7] for day in days]
+    rows, row_of_day = np.unique(names, return_inverse=True)
+    counts, seconds = np.zeros((len(rows), 24), np.int64), np.zeros((len(rows), 24))
+    np.add.at(counts, (row_of_day[np.searchsorted(days, hours // 24)], hours % 24), 1)
+    np.add.at(seconds, (row_of_day[np.searchsorted(days, recorded // 24)], recorded % 24), amounts)
+    return Activity(tuple(rows.tolist()), tuple(f"{hour:02d}" for hour in range(24)), counts, seconds)
+
+
+def lanes(events: Events, duration: float, parts: int) -> tuple[Ints, Ints]:
+    """Events of one recording, counted in equal parts of it: classes (lanes,), and counts (lanes, parts)."""
+    labels, lane = np.unique(events["label"], return_inverse=True)
+    first = np.clip((events["onset"] * (parts / duration)).astype(int), 0, parts - 1)
+    last = np.clip(np.ceil(events["offset"] * (parts / duration)).astype(int) - 1, first, parts - 1)
+    steps = np.zeros((len(labels), parts + 1), np.int64)
+    np.add.at(steps, (lane, first), 1)
+    np.add.at(steps, (lane, last + 1), -1)
+    return labels, steps.cumsum(axis=1)[:, :parts]
+
+
+def _after_longest_gap(recorded: npt.NDArray[np.bool_]) -> list[int]:
+    """Hours of the day from the end of the longest gap to its beginning; all 24 if there is no gap, or no recording.
+
+    >>> _after_longest_gap(np.isin(np.arange(24), [21, 22, 23, 0, 2]))
+    [21, 22, 23, 0, 1, 2]
+    """
+    if recorded.all() or not recorded.any():
+        return list(range(24))
+    hours = np.flatnonzero(recorded)
+    gaps = np.diff(hours, append=hours[0] + 24)  # from each recorded hour to the next
+    start = int(hours[(gaps.argmax() + 1) % len(hours)])
+    return [(start + k) % 24 for k in range(25 - int(gaps.max()))]
+
+
+def _position(start: float, width: float) -> str:
+    """Name of a column: its start, in hours if columns are hours or longer."""
+    if width >= _HOUR:
+        return f"{start / _HOUR:.0f} h"
+    minutes, seconds = divmod(int(start), 60)
+    return f"{minutes}:{seconds:02d}"
+
+
+def _event_hours(recordings: Sequence[Recording], events: Events) -> tuple[Events, Ints]:
+    """Events of recordings with a known start, and the hour in which each begins, counted from year 0."""
+    began = np.array([np.nan if r.began is None else _calendar_second(r.began) for r in recordings], float)
+    known = events[np.isfinite(began[events["recording"]])]
+    return known, ((began[known["recording"]] + known["onset"]) // _HOUR).astype(np.int64)
+
+
+def _recorded_hours(recordings: Sequence[Recording]) -> tuple[Ints, Floats]:
+    """Calendar hours that were recorded, with repetitions, and the seconds of each."""
+    hours, amounts = [np.empty(0, np.int64)], [np.empty(0)]
+    for recording in recordings:
+        if recording.began is not None:
+            start = _calendar_second(recording.began)
+            end = start + recording.duration
+            hour = np.arange(start // _HOUR, np.ceil(end / _HOUR), dtype=np.int64)
+            hours.append(hour)
+            amounts.append(np.minimum(end, (hour + 1) * _HOUR) - np.maximum(start, hour * _HOUR))
+    return np.concatenate(hours), np.concatenate(amounts)
+
+
+def _calendar_second(moment: datetime) -> float:
+    """Seconds since the calendar began, so that hour // 24 is the day's ordinal."""
+    return float(moment.toordinal() * _DAY + moment.hour * _HOUR + moment.minute * 60 + moment.second)

@@ -1,6 +1,9 @@
 """The report of evaluated runs: an HTML page with results, tests, errors and how to reproduce them.
 
-The tables are also written as Markdown and LaTeX, beside the page.
+The tables are also written as Markdown and LaTeX, beside the page. Of the errors, the page shows the largest. A false
+alarm is a detected event that overlaps no event of its class in the reference; the higher its probability, the worse. A
+miss is a reference event that no detected event of its class overlaps; the lower its probability, the worse. Classes
+that the reference leaves unknown count as neither.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 from markupsafe import Markup
 
 from earmark import plots
@@ -18,23 +22,24 @@ from earmark.annotations import LabelTable
 from earmark.datasets import Clip, open_data
 from earmark.errors import ArgumentError, EarmarkError
 from earmark.evaluation.authors import authors_reference
-from earmark.evaluation.comparison import Comparison, compare_entries
-from earmark.evaluation.grouping import Entry, group_runs
+from earmark.evaluation.comparison import Comparison, Entry, compare_entries, group_runs
 from earmark.evaluation.references import fit_reference
 from earmark.evaluation.result import Evaluation
 from earmark.features import FeatureConfig
 from earmark.formats import read_labels
-from earmark.plots.evaluation import class_figure, curve_figure
+from earmark.plots.clip import clip_figure, log_mel, within
+from earmark.plots.scores import class_figure, curve_figure
 from earmark.progress import OnProgress, Progress, ignore_progress
 from earmark.reporting import results
-from earmark.reporting.mistakes import show_mistake, worst_mistakes
-from earmark.reporting.pages import fill_page, fill_text, inline_svg, write_tables, write_text
-from earmark.reporting.results import Run
-from earmark.reporting.tables import alpha_table, class_table, required_activity
+from earmark.reporting.pages import fill_page, fill_text, inline_audio, inline_png, inline_svg, write_tables, write_text
+from earmark.reporting.results import Run, alpha_table, class_table, required_activity
 from earmark.tables import Table
+from earmark.timing import span_to_frames, time_to_frame, time_to_sample
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+Floats = npt.NDArray[np.floating[Any]]
 
 DESCRIPTIONS = {
     "classes": "F1 by class and model, with intervals",
@@ -47,15 +52,19 @@ DESCRIPTIONS = {
 """What a figure shows, by its name, for screen readers."""
 
 _STEPS = 4  # of the work, for progress
+_MARGIN = 1.0  # seconds of audio before and after a mistake
+_LONGEST_AUDIO = 8.0  # seconds
+_LONGEST_IMAGE = 30.0  # seconds
+_MOST_CLASSES = 6  # in an image
+_MOST = 3  # mistakes of each kind
 
 
 def write_report(
-    runs: Iterable[Path | Entry] | Comparison,
+    runs: Iterable[Path] | Comparison,
     out: Path,
     *,
     data: str | None = None,
     title: str | None = None,
-    template: str = "runs.html.j2",
     extra: Mapping[str, Any] | None = None,
     on_progress: OnProgress = ignore_progress,
 ) -> list[Path]:
@@ -64,18 +73,15 @@ def write_report(
     Parameters
     ----------
     runs
-        Folders with the results of `earmark evaluate`, systems made of them, or their comparison.
-    out
-        The HTML file; missing folders are created.
+        Folders with the results of `earmark evaluate`, or their comparison.
     data
-        The data set with the evaluated clips, for durations and examples of errors; by default the path that the
-        evaluation recorded.
-    template, extra
-        A template that extends `runs.html.j2`, and values for it; `tables` and `drawings` are added to the page's.
+        The data set with the evaluated clips, for durations and examples of errors; by default the recorded path.
+    extra
+        Further values for the template; `tables` and `drawings` are added to the page's.
     """
     if out.suffix.lower() not in (".html", ".htm"):
         raise ArgumentError(f"{out}: expected the name of an HTML file, ending in .html")
-    comparison = runs if isinstance(runs, Comparison) else _compare(list(runs))
+    comparison = runs if isinstance(runs, Comparison) else compare_entries(group_runs(runs))
     records = [results.read_run(saved, entry.name) for entry in comparison.entries for saved in entry.evaluations]
     material = _open_material(records[0].saved, data)
     on_progress(Progress("report", 1, _STEPS, "steps"))
@@ -96,16 +102,11 @@ def write_report(
     }
     for key, value in (extra or {}).items():
         values[key] = {**values[key], **value} if key in ("tables", "drawings") else value
-    written = [write_text(out, fill_page(template, **values))]
+    written = [write_text(out, fill_page("runs.html.j2", **values))]
     shown = {"title": values["title"], "text": values["verdict"]}
     written += write_tables(out.with_suffix(""), values["tables"].values(), latex_intervals=False, **shown)
     on_progress(Progress("report", _STEPS, _STEPS, "steps"))
     return written
-
-
-def _compare(runs: Sequence[Path | Entry]) -> Comparison:
-    entries = [item for item in runs if isinstance(item, Entry)]
-    return compare_entries([*entries, *group_runs(item for item in runs if isinstance(item, Path))])
 
 
 @dataclass(frozen=True)
@@ -219,7 +220,7 @@ def _show_mistakes(
     for mistake in worst_mistakes(material.labels, estimate, p, features.hop):
         clip, name = material.clips[mistake.filename], comparison.best
         try:
-            shown.append(show_mistake(mistake, clip, features, material.labels, estimate, p[clip.filename], name))
+            shown.append(_show_mistake(mistake, clip, features, material.labels, estimate, p[clip.filename], name))
         except (EarmarkError, OSError) as error:
             return shown, f"The audio could not be read: {_one_line(error)}"
     return shown, "" if shown else "None: every detected event overlaps a reference event of its class, and vice versa."
@@ -227,3 +228,99 @@ def _show_mistakes(
 
 def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A false alarm or a miss; `p` is the highest probability of the class between onset and offset."""
+
+    filename: str
+    label: str
+    onset: float
+    offset: float
+    p: float
+    is_miss: bool
+
+
+def worst_mistakes(reference: LabelTable, estimate: LabelTable, p: Mapping[str, Floats], hop: float) -> list[Mistake]:
+    """The worst false alarms, then the worst misses: three of each kind, at most one per class.
+
+    `p` is (frames, classes) by file, with the reference's classes; `hop` is the time between its frames, in seconds.
+
+    >>> reference = LabelTable([("a.wav", 0.0, 1.0, "dog"), ("a.wav", 3.0, 4.0, "dog")])
+    >>> estimate = LabelTable([("a.wav", 0.5, 1.5, "dog"), ("a.wav", 2.0, 2.5, "dog")])
+    >>> p = {"a.wav": np.array([[0.9], [0.9], [0.6], [0.1], [0.8], [0.1], [0.2], [0.1]])}
+    >>> for mistake in worst_mistakes(reference, estimate, p, 0.5):
+    ...     print(mistake)
+    Mistake(filename='a.wav', label='dog', onset=2.0, offset=2.5, p=0.8, is_miss=False)
+    Mistake(filename='a.wav', label='dog', onset=3.0, offset=4.0, p=0.2, is_miss=True)
+    """
+    alarms, misses = [], []
+    for name, values in p.items():
+        truth, detected = (
+            [row for row in table.of(name) if row.present and row.has_times] for table in (reference, estimate)
+        )
+        timed = {row.label for row in truth}
+        for rows, others in ((detected, truth), (truth, detected)):
+            for row in rows:
+                onset, offset = row.onset or 0.0, row.offset or 0.0
+                if any(
+                    row.label == o.label and onset < (o.offset or 0.0) and (o.onset or 0.0) < offset for o in others
+                ):
+                    continue
+                first, last = span_to_frames(onset, offset, hop)
+                highest = values[min(first, len(values) - 1) : last, reference.classes.index(row.label)].max()
+                mistake = Mistake(name, row.label, onset, offset, float(highest), is_miss=rows is truth)
+                if mistake.is_miss:
+                    misses.append(mistake)
+                elif row.label in timed or reference.presence(name, row.label) is False:
+                    alarms.append(mistake)
+    alarms.sort(key=lambda m: (-m.p, m.onset - m.offset))  # of equals, the longer first
+    misses.sort(key=lambda m: (m.p, m.onset - m.offset))
+    return [*_one_per_class(alarms), *_one_per_class(misses)]
+
+
+def _one_per_class(mistakes: list[Mistake]) -> list[Mistake]:
+    first = {mistake.label: mistake for mistake in reversed(mistakes)}
+    return [mistake for mistake in mistakes if first[mistake.label] is mistake][:_MOST]
+
+
+def _show_mistake(
+    mistake: Mistake,
+    clip: Clip,
+    features: FeatureConfig,
+    reference: LabelTable,
+    estimate: LabelTable,
+    p: Floats,
+    model: str,
+) -> dict[str, Any]:
+    """Image and audio of a mistake as `data:` URLs, with their times in the clip; p is (frames, classes)."""
+    samples = clip.read(features.rate)
+    end = len(samples) / features.rate
+    onset = max(0.0, min(mistake.onset - _MARGIN, end - 2 * _MARGIN))
+    offset = min(end, max(onset + 2 * _MARGIN, min(mistake.offset + _MARGIN, onset + _LONGEST_AUDIO)))
+    begin = max(0.0, min((onset + offset - _LONGEST_IMAGE) / 2, end - _LONGEST_IMAGE))
+    first = time_to_frame(begin, features.hop)
+    begin, stop = first * features.hop, min(end, begin + _LONGEST_IMAGE)
+    last = min(len(p), span_to_frames(begin, stop, features.hop)[1])
+    truth, detected = (within(table.of(mistake.filename), begin, stop) for table in (reference, estimate))
+    labels = dict.fromkeys([mistake.label, *(row.label for row in (*truth, *detected))])
+    figure = clip_figure(
+        log_mel(samples, features)[:, first:last],
+        features,
+        truth,
+        {model: p[first:last]},
+        reference.classes,
+        duration=stop - begin,
+        events={model: detected},
+        only=list(labels)[:_MOST_CLASSES],
+    )
+    part = samples[time_to_sample(onset, features.rate) : time_to_sample(offset, features.rate)]
+    return {
+        "mistake": mistake,
+        "image": inline_png(figure),
+        "image_onset": begin,
+        "audio": inline_audio(part, features.rate),
+        "audio_onset": onset,
+        "audio_offset": offset,
+    }

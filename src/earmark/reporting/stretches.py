@@ -22,7 +22,7 @@ from earmark.errors import ArgumentError
 from earmark.inference.recordings import output_frames, score_recording
 from earmark.inference.scorer import Scorer
 from earmark.inference.scores import read_scores
-from earmark.plots.recording import clock_time, recording_figure
+from earmark.plots.clip import clock_time, recording_figure
 from earmark.plots.style import save
 from earmark.text import counted, first_few
 
