@@ -217,7 +217,15 @@ def test_an_interrupted_demo_ends(tmp_path, monkeypatch):
         earmark.demo.run(tmp_path, clips=20, at_once=1)
 
 
-def test_rooms_are_there_when_they_are_asked_for():
+def test_commands_import_only_what_they_need():
+    """Parts of SciPy, and plots, take longer to import than most commands take to run."""
+    heavy = ("matplotlib", "pandas", "scipy.stats", "scipy.signal", "scipy.optimize", "sklearn")
+    code = f"import sys, earmark.api, earmark.cli; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_modules_are_attributes_of_the_package():
     """As in `import earmark; earmark.evaluation.segment.evaluate(...)`; importing earmark itself imports none."""
     code = (
         "import earmark, sys; assert not any(name.startswith('earmark.') for name in sys.modules)\n"

@@ -5,14 +5,17 @@ import importlib.util
 import pickle
 import warnings
 from pathlib import Path
+from typing import get_args
 
 import librosa
 import numpy as np
 import pytest
+import scipy
 import torch
 
 from earmark.errors import ArgumentError, DataError
 from earmark.features import FeatureConfig, LogMel, mel_matrix
+from earmark.features.config import Window
 
 spec = importlib.util.spec_from_file_location("reference_features", Path(__file__).parent / "reference" / "features.py")
 reference = importlib.util.module_from_spec(spec)
@@ -325,3 +328,12 @@ def test_hops_and_frames():
     assert config.frames(1) == 1
     with pytest.raises(DataError, match="without samples"):
         config.frames(0)
+
+
+@pytest.mark.parametrize("name", get_args(Window))
+@pytest.mark.parametrize("length", [1, 2, 321, 400, 2048])
+def test_windows_are_those_of_scipy(name, length):
+    log_mel = LogMel(FeatureConfig(rate=8000, n_fft=2048, win_samples=length, window=name, n_bands=10))
+    left = (2048 - length) // 2
+    expected = scipy.signal.get_window(name, length).astype(np.float32)
+    np.testing.assert_array_equal(log_mel.window.numpy()[left : left + length], expected)

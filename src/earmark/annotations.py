@@ -80,6 +80,19 @@ def checked(row: Label) -> Label:
     return row
 
 
+def _are_plain(rows: Iterable[Label]) -> bool:
+    """Whether all rows are positive, have times and pass `checked`: a fast path for large tables of events."""
+    try:
+        for name, onset, offset, label, present, confidence in rows:
+            if not (name and label and present is True and 0 <= onset <= offset < math.inf):  # type: ignore[operator]
+                return False
+            if confidence is not None and not 0 <= confidence <= 1:
+                return False
+    except TypeError:  # None, or not a number
+        return False
+    return True
+
+
 class LabelTable(Sequence[Label]):
     """Labels of any number of files; a sequence of rows.
 
@@ -122,8 +135,9 @@ class LabelTable(Sequence[Label]):
     ) -> None:
         self._rows = tuple(row if isinstance(row, Label) else Label(*row) for row in rows)  # type: ignore[arg-type]
         self._by_file: dict[str, list[Label]] = {name: [] for name in filenames}
+        is_plain = _are_plain(self._rows)
         for row in self._rows:
-            self._by_file.setdefault(row.filename, []).append(checked(row))
+            self._by_file.setdefault(row.filename, []).append(row if is_plain else checked(row))
         labels = {row.label for row in self._rows}
         self.classes = tuple(sorted(labels) if classes is None else classes)
         self.complete = complete
@@ -133,8 +147,8 @@ class LabelTable(Sequence[Label]):
             raise ArgumentError(f"duplicate class in classes: {', '.join(self.classes)}")
         if not labels <= known:
             raise unknown_name("label", next(r.label for r in self._rows if r.label not in known), self.classes)
-        present = {(row.filename, row.label) for row in self._rows if row.present}
-        for row in self._rows:
+        present = set() if is_plain else {(row.filename, row.label) for row in self._rows if row.present}
+        for row in self._rows if present else ():
             if row.present is not True and (row.filename, row.label) in present:
                 raise DataError(f"{row.filename}: {row.label!r} is marked both present and absent or unknown")
 

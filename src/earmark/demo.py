@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import spearmanr
+import scipy
 
 from earmark import plots
 from earmark.annotations import LabelTable
@@ -182,7 +182,7 @@ def _durations(sounds: Path) -> dict[str, float]:
 def _trend(seconds: Mapping[str, float], alpha: Mapping[str, float]) -> AlphaTrend:
     learned = [alpha[label] for label in seconds]
     half = len(learned) // 2
-    rank = spearmanr(learned, list(seconds.values()))
+    rank = scipy.stats.spearmanr(learned, list(seconds.values()))
     means = float(np.mean(learned[:half])), float(np.mean(learned[-half:]))
     return AlphaTrend(*means, float(rank.statistic), float(rank.pvalue))
 

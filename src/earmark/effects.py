@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import python_stretch
+import scipy
 import soxr
-from scipy.signal import sosfilt
 
 from earmark.errors import ArgumentError, DataError, unknown_name
 from earmark.timing import time_to_sample
@@ -84,7 +84,7 @@ def loudness(samples: Samples, rate: int) -> float:
         return -math.inf
     if len(samples) < _SHORTEST * rate:
         samples = np.tile(samples, math.ceil(_SHORTEST * rate / len(samples)))
-    weighted = sosfilt(_k_weighting(rate), samples.astype(np.float64))
+    weighted = scipy.signal.sosfilt(_k_weighting(rate), samples.astype(np.float64))
     np.square(weighted, out=weighted)
     hops = len(samples) * 10 // rate
     edges = np.array([time_to_sample(k / 10, rate) for k in range(hops + 1)])

@@ -29,9 +29,9 @@ from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
+import scipy
 import yaml
 from pydantic import Field
-from scipy.optimize import nnls
 
 from earmark import audio
 from earmark.annotations import Label, LabelTable
@@ -179,7 +179,7 @@ def mixing_coefficients(mix: Path, stems: Sequence[Path], *, seconds: float = 60
     values, vectors = np.linalg.eigh(gram[:n, :n])
     kept = values > values.max() * 1e-12
     root = np.sqrt(values[kept])
-    gains, _ = nnls(root[:, None] * vectors[:, kept].T, vectors[:, kept].T @ gram[:n, n] / root)
+    gains, _ = scipy.optimize.nnls(root[:, None] * vectors[:, kept].T, vectors[:, kept].T @ gram[:n, n] / root)
     return [float(gain) if power > 0 else 1.0 for gain, power in zip(gains, energy, strict=True)]
 
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import rankdata
+import scipy
 
 from earmark.counts import Counts, Scores, nan_mean, scores
 from earmark.errors import ArgumentError, DataError, unknown_name
@@ -164,5 +164,5 @@ def _roc_auc(true: Bools, probability: Floats) -> float:
     negatives = len(true) - positives
     if not positives or not negatives:
         return float("nan")
-    above = float(rankdata(probability)[true].sum()) - positives * (positives + 1) / 2
+    above = float(scipy.stats.rankdata(probability)[true].sum()) - positives * (positives + 1) / 2
     return above / (positives * negatives)

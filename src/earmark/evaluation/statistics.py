@@ -26,7 +26,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+import scipy
 
 from earmark.counts import Counts, ratio, ratios
 from earmark.errors import ArgumentError, DataError
@@ -276,15 +276,15 @@ def friedman(
     if len(names) != k or len(set(names)) != k:
         raise ArgumentError(f"expected {k} different names, one per method, got {list(names)}")
     better = values if lower_is_better else -values
-    ranks = stats.rankdata(better, axis=1).mean(axis=0)
+    ranks = scipy.stats.rankdata(better, axis=1).mean(axis=0)
     chi2 = 12 * n / (k * (k + 1)) * (float(np.sum(ranks**2)) - k * (k + 1) ** 2 / 4)
     rest = n * (k - 1) - chi2
     f = (n - 1) * chi2 / rest if rest > 1e-9 else math.inf  # the same ranks in every block
-    p_value = float(stats.f.sf(f, k - 1, (k - 1) * (n - 1)))
+    p_value = float(scipy.stats.f.sf(f, k - 1, (k - 1) * (n - 1)))
     centre = int(np.argmin(better.mean(axis=0)))
     others = [i for i in range(k) if i != centre]
     z = np.abs(ranks[others] - ranks[centre]) / math.sqrt(k * (k + 1) / (6 * n))
-    adjusted = dict(zip(others, holm(2 * stats.norm.sf(z)).tolist(), strict=True))
+    adjusted = dict(zip(others, holm(2 * scipy.stats.norm.sf(z)).tolist(), strict=True))
     is_any = p_value <= 1 - level
     same = tuple(names[i] for i in range(k) if i == centre or not is_any or adjusted[i] > 1 - level)
     averages = (tuple(values.mean(axis=0).tolist()), tuple(ranks.tolist()))
@@ -316,7 +316,7 @@ def _compare_one_with_seeds(
     each = [compare(x, y, statistic, level=level) for x in a for y in b]
     _, of_training = seed_variance(max(a, b, key=len), statistic, level=level)
     from_seeds = of_training * (1 + 1 / len(each))
-    normal = float(stats.norm.ppf(0.5 + level / 2))
+    normal = float(scipy.stats.norm.ppf(0.5 + level / 2))
     from_clips = float(np.mean([((v.interval[1] - v.interval[0]) / 2 / normal) ** 2 for v in each]))
     means = (_mean(a, statistic), _mean(b, statistic))
     test = _student_test(means, from_seeds + from_clips, len(each) - 1, level)
@@ -359,7 +359,7 @@ def _satterthwaite(total: float, terms: Sequence[float], freedom: Sequence[int])
 
 
 def _student(centre: float, variance: float, freedom: float, level: float) -> tuple[float, float]:
-    reach = float(stats.t.ppf(_tails(level)[1], freedom)) * math.sqrt(variance)
+    reach = float(scipy.stats.t.ppf(_tails(level)[1], freedom)) * math.sqrt(variance)
     return centre - reach, centre + reach
 
 
@@ -370,7 +370,7 @@ def _student_test(
     difference = scores[0] - scores[1]
     p_value = float(difference == 0)
     if variance:
-        p_value = float(2 * stats.t.sf(abs(difference) / math.sqrt(variance), freedom))
+        p_value = float(2 * scipy.stats.t.sf(abs(difference) / math.sqrt(variance), freedom))
     return _student(difference, variance, freedom, level), p_value
 
 

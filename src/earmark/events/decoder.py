@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.ndimage import median_filter
+import scipy
 
 from earmark.annotations import Label
 from earmark.errors import ArgumentError, unknown_name
@@ -196,7 +196,7 @@ class DecoderStream:
         smooth = by_class[:, decided].copy()
         may_be_active = by_class.max(axis=1) >= self._low.astype(smooth.dtype)  # other classes need no filter
         for c in np.flatnonzero((self._half > 0) & may_be_active):
-            smooth[c] = median_filter(by_class[c], size=2 * int(self._half[c]) + 1)[decided]
+            smooth[c] = scipy.ndimage.median_filter(by_class[c], size=2 * int(self._half[c]) + 1)[decided]
         return smooth
 
     def _hysteresis(self, smooth: Floats) -> Flags:

@@ -8,9 +8,9 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
+import scipy
 import torch
 import torch.nn.functional as F
-from scipy.signal import get_window
 from torch import Tensor, nn
 
 from earmark.errors import ArgumentError, DataError
@@ -46,6 +46,13 @@ def _blocks(config: FeatureConfig, semitones: float) -> list[tuple[int, int, npt
     return blocks
 
 
+def _window(name: str, length: int) -> npt.NDArray[np.float64]:
+    """A periodic window; the default one without `scipy.signal`, whose import takes longer than most commands."""
+    if name == "hann" and length > 1:
+        return np.asarray(np.hanning(length + 1)[:-1], np.float64)
+    return np.asarray(scipy.signal.get_window(name, length))
+
+
 class LogMel(nn.Module):
     """Log-mel frames of sound: (bags, samples) to (bags, bands, frames), in decibels.
 
@@ -75,7 +82,7 @@ class LogMel(nn.Module):
         c = self.config
         left = (c.n_fft - c.window_length) // 2
         window = np.zeros(c.n_fft, np.float32)
-        window[left : left + c.window_length] = get_window(c.window, c.window_length)
+        window[left : left + c.window_length] = _window(c.window, c.window_length)
         self.register_buffer("window", torch.tensor(window, device=device), persistent=False)
         for i, (_, _, part) in enumerate(_blocks(c, 0.0)):
             self.register_buffer(f"mel_{i}", torch.tensor(part, device=device), persistent=False)

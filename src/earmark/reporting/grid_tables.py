@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-from scipy import stats
+import scipy
 
 from earmark.errors import DataError
 from earmark.evaluation.comparison import PAPER_COLUMNS, Comparison, clipped_interval
@@ -37,7 +37,7 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float]:
     """
     if len(values) < 2:
         return math.nan, math.nan
-    mean, reach = np.mean(values), stats.t.ppf(0.975, len(values) - 1) * stats.sem(values)
+    mean, reach = np.mean(values), scipy.stats.t.ppf(0.975, len(values) - 1) * scipy.stats.sem(values)
     return float(mean - reach), float(mean + reach)
 
 

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import scipy
 from scipy import fft
-from scipy.signal import lfilter, oaconvolve
 
 from earmark import audio, effects
 from earmark.effects import Samples
@@ -110,7 +110,9 @@ def make_noise(colour: str, length: int, rng: np.random.Generator, rate: int = 4
         keep = math.exp(-2 * math.pi * _FLOOR_HZ / rate)
         # start in the stationary state, without a rise at the start
         start = np.array([keep * rng.standard_normal() / math.sqrt(1 - keep * keep)], np.float32)
-        return np.asarray(lfilter(np.ones(1, np.float32), np.array([1, -keep], np.float32), white, zi=start)[0])
+        return np.asarray(
+            scipy.signal.lfilter(np.ones(1, np.float32), np.array([1, -keep], np.float32), white, zi=start)[0]
+        )
     spectrum = fft.rfft(white)
     frequencies = np.maximum(fft.rfftfreq(length, 1 / rate), _FLOOR_HZ).astype(np.float32)
     return np.asarray(fft.irfft(spectrum / np.sqrt(frequencies), length), np.float32)
@@ -140,4 +142,4 @@ def _reverberated(dry: Samples, amount: float, rng: np.random.Generator, rate: i
     time = np.arange(round(seconds * rate), dtype=np.float32) / rate
     tail = rng.standard_normal(len(time), dtype=np.float32) * 10 ** (-3 * time / seconds)
     tail *= math.sqrt(8 * 0.015**2 / (1 - feedback**2) / float(np.sum(tail**2)))
-    return dry + np.asarray(oaconvolve(dry, tail)[: len(dry)], np.float32)
+    return dry + np.asarray(scipy.signal.oaconvolve(dry, tail)[: len(dry)], np.float32)

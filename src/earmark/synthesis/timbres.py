@@ -13,8 +13,9 @@ from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy import fft, signal
+from scipy import fft
 
 Signal: TypeAlias = NDArray[np.float64]
 Colour: TypeAlias = Callable[[Signal], Signal]
@@ -59,7 +60,7 @@ def ring(strikes: Signal, rate: int, centres: Iterable[float], decays: Iterable[
             radius = 10.0 ** (-3.0 / (decay * rate))
             angle = 2.0 * math.pi * centre / rate
             poles = [1.0, -2.0 * radius * math.cos(angle), radius * radius]
-            sound += signal.lfilter([math.sqrt(1.0 - radius) * math.sin(angle)], poles, strikes)
+            sound += scipy.signal.lfilter([math.sqrt(1.0 - radius) * math.sin(angle)], poles, strikes)
     return sound
 
 
@@ -184,7 +185,7 @@ class Canvas:
 
     def fading(self, strikes: Signal, decay: float) -> Signal:
         """Envelope of strikes, each decaying by 60 dB in `decay` seconds."""
-        return np.asarray(signal.lfilter([1.0], [1.0, -(10.0 ** (-3.0 / (decay * self.rate)))], strikes))
+        return np.asarray(scipy.signal.lfilter([1.0], [1.0, -(10.0 ** (-3.0 / (decay * self.rate)))], strikes))
 
     def runs(self, on: Span, off: Span) -> list[Span]:
         """Spans of activity that cover the canvas, with random lengths and pauses."""
@@ -222,7 +223,7 @@ class Canvas:
         response = reverb + echo.strikes(self.rng.uniform(0.002, 0.03, 4), self.rng.normal(0.0, 0.15, 4))
         response[0] += 1.0
         edges = [self.octaves(20.0, 120.0), min(self.octaves(3000.0, 18000.0), 0.45 * self.rate)]
-        response = signal.lfilter(*signal.butter(1, edges, "bandpass", fs=self.rate), response)
-        wet = signal.oaconvolve(sound, response)[: self.samples]
+        response = scipy.signal.lfilter(*scipy.signal.butter(1, edges, "bandpass", fs=self.rate), response)
+        wet = scipy.signal.oaconvolve(sound, response)[: self.samples]
         murmur = self.noise(both(tilt(self.between(-9.0, -3.0)), band(30.0, 9000.0, 1)))
         return blend((wet, 0.0), (murmur, self.between(-60.0, -24.0)))
