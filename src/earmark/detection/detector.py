@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,7 +84,7 @@ class SoundDetector:
     def __repr__(self) -> str:
         return f"<SoundDetector: {', '.join(self.classes)}>"
 
-    @property
+    @cached_property
     def pool(self) -> Pool:
         """The model's pooling operator."""
         if self._model is None:
