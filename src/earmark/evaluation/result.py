@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 _KINDS = ("static", "pooled", "dynamic", "event")
 _NUMBERS = ("dynamic", "event", "psds", "intervals")  # and what is in "static"
-_HEADINGS = {"f1": "F1", "precision": "P", "recall": "R", "error_rate": "error rate"}
+HEADINGS = {"f1": "F1", "precision": "P", "recall": "R", "error_rate": "error rate"}
 _AVERAGES = {"macro": "average (macro)", "micro": "all together (micro)"}
 
 
@@ -222,7 +222,7 @@ class Evaluation:
         keys = [key for key in rows["micro"] if not key.startswith("event_")]
         for key in keys:
             kind, _, name = key.partition("_")
-            columns.append(Column(_HEADINGS[name], names[kind], lower_is_better=name == "error_rate"))
+            columns.append(Column(HEADINGS[name], names[kind], lower_is_better=name == "error_rate"))
         cells = [[Cell(_AVERAGES.get(label, label)), *(_cell(row[key]) for key in keys)] for label, row in rows.items()]
         return Table(columns, cells, caption, note)
 
@@ -234,7 +234,7 @@ class Evaluation:
         kinds = {"static": scores["static"]["maximum"], "dynamic": scores["dynamic"], "event": scores["event"]}
         for kind, part in kinds.items():
             ratios = {} if part is None else {"macro": part["macro"], "micro": part["overall"], **part["per_class"]}
-            for label, name in itertools.product(labels, _HEADINGS):
+            for label, name in itertools.product(labels, HEADINGS):
                 if (kind, name) != ("static", "error_rate"):
                     rows[label][f"{kind}_{name}"] = ratios[label][name] if ratios else math.nan
         return rows

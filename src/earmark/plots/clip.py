@@ -18,10 +18,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from earmark.annotations import Label
-from earmark.errors import ArgumentError, DataError, unknown_name
+from earmark.errors import ArgumentError, DataError
 from earmark.evaluation.base import Labels, as_table
 from earmark.features import FeatureConfig, LogMel, mel_matrix
-from earmark.plots.style import COLOURS, PAGE, STYLE, name_rows, readable
+from earmark.plots.style import COLOURS, PAGE, STYLE, check_names, name_rows, readable
 
 Floats = npt.NDArray[np.floating[Any]]
 
@@ -69,8 +69,8 @@ def clip_figure(
     if x.ndim != 2 or len(x) != features.n_bands or not x.shape[1]:
         raise DataError(f"spectrogram: expected ({features.n_bands} bands, frames), got an array of shape {x.shape}")
     shown = list(classes) if only is None else list(only)
-    _check_names("class", shown, classes)
-    _check_names("model", events or {}, likelihoods)
+    check_names("class", shown, classes)
+    check_names("model", events or {}, likelihoods)
     columns = [list(classes).index(label) for label in shown]
     values = {name: _likelihoods(f"likelihoods of {name!r}", p, len(classes)) for name, p in likelihoods.items()}
     truth = None if reference is None else _rows_of("reference", reference, classes)
@@ -116,12 +116,6 @@ def within(rows: Iterable[Label], onset: float, offset: float) -> list[Label]:
     return shifted
 
 
-def _check_names(kind: str, names: Iterable[str], known: Iterable[str]) -> None:
-    for name in names:
-        if name not in known:
-            raise unknown_name(kind, name, known)
-
-
 def _likelihoods(what: str, p: npt.ArrayLike, n_classes: int) -> Floats:
     """Check the shape of likelihoods: (frames, classes)."""
     values = np.asarray(p)
@@ -135,7 +129,7 @@ def _rows_of(what: str, labels: Labels, classes: Sequence[str]) -> list[Label]:
     table = as_table(labels)
     if len({row.filename for row in table}) > 1:
         raise ArgumentError(f"{what}: expected labels of one clip, got {len(table.filenames)} files; use select()")
-    _check_names(f"label of the {what}", (row.label for row in table), classes)
+    check_names(f"label of the {what}", (row.label for row in table), classes)
     return [row for row in table if row.present]
 
 

@@ -7,7 +7,7 @@ classes and intervals.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,13 +18,13 @@ from matplotlib.figure import Figure
 
 from earmark.annotations import LabelTable
 from earmark.counts import ratio
-from earmark.errors import ArgumentError, DataError, unknown_name
+from earmark.errors import ArgumentError, DataError
 from earmark.evaluation.base import Floats
 from earmark.evaluation.curves import Curve
 from earmark.evaluation.result import Evaluation
 from earmark.evaluation.scoring import segment_curve
 from earmark.evaluation.statistics import Interval, bootstrap
-from earmark.plots.style import COLOURS, COLUMN, PAGE, STYLE, legend_above, looks, name_rows, readable
+from earmark.plots.style import COLOURS, COLUMN, PAGE, STYLE, check_names, legend_above, looks, name_rows, readable
 
 Values = Mapping[str, Mapping[str, float]]  # by model and class
 Intervals = Mapping[str, Mapping[str, tuple[float, float]]]
@@ -58,7 +58,7 @@ def learned_alpha(alpha: Values, bounds: Mapping[str, float] | None = None) -> F
     largest |alpha| that CAP allows.
     """
     classes = _order(alpha)
-    _check_models(bounds or {}, alpha)
+    check_names("model", bounds or {}, alpha)
     figure, axes = _rows(alpha, classes, COLUMN)
     for fixed, name, side in ((0, "mean", "right"), (1, "soft-max", "left")):
         axes.axvline(fixed, color="#999999", lw=0.8, zorder=1)
@@ -105,12 +105,6 @@ def precision_recall(curves: Mapping[str, Curve], threshold: float = 0.5) -> Fig
     return figure
 
 
-def _check_models(names: Iterable[str], known: Values) -> None:
-    for name in names:
-        if name not in known:
-            raise unknown_name("model", name, known)
-
-
 def _order(values: Values) -> list[str]:
     """Classes by ascending mean over models; those without values come first."""
     if not any(np.isfinite(value) for own in values.values() for value in own.values()):
@@ -133,7 +127,7 @@ def _rows(values: Values, classes: list[str], width: float) -> tuple[Figure, Axe
 
 def _dots(axes: Axes, values: Values, classes: list[str], intervals: Intervals) -> None:
     """Draw a dot for each model and class, and its interval."""
-    _check_models(intervals, values)
+    check_names("model", intervals, values)
     reach = min(0.36, 0.12 * (len(values) - 1))  # few models stay close together, away from the next class
     lines = np.linspace(reach, -reach, len(values))
     for line, (name, (colour, marker, size)) in zip(lines, looks(values).items(), strict=True):

@@ -12,6 +12,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from earmark.errors import unknown_name
 from earmark.files import make_folder, written_whole
 
 COLUMN, PAGE = 3.5, 7.2  # inches: widths of one column and of both
@@ -103,6 +104,13 @@ def readable(label: str, width: int = 20) -> str:
     ('children playing', 'Fire engine, fire\\ntruck (siren)')
     """
     return textwrap.fill(label.replace("_", " "), width).replace("$", r"\$")
+
+
+def check_names(kind: str, names: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse names, of models or classes, that are not known."""
+    for name in names:
+        if name not in known:
+            raise unknown_name(kind, name, known)
 
 
 def name_rows(axes: Axes, classes: Sequence[str], width: int = 20, **text: Any) -> None:

@@ -11,6 +11,7 @@ import scipy
 
 from earmark.errors import DataError
 from earmark.evaluation.comparison import PAPER_COLUMNS, Comparison, clipped_interval
+from earmark.evaluation.result import HEADINGS
 from earmark.experiment.grid import REFERENCES, EvaluationSpec, Grid
 from earmark.experiment.results import COLUMNS, Row, by_fold, by_system, compare_folds
 from earmark.reporting.pages import fill_text
@@ -18,9 +19,8 @@ from earmark.tables import Cell, Column, Table, number_cell, short_number
 from earmark.text import counted
 
 _CLOSE = 0.05  # largest difference from a published segment F1 that counts as agreement
-_HEADINGS = {"f1": "F1", "precision": "P", "recall": "R", "error_rate": "error rate"}
-_PUBLISHED = (*(("static", name) for name in list(_HEADINGS)[:3]), *(("dynamic", name) for name in _HEADINGS))
-_SHORT = (*(("dynamic", name) for name in _HEADINGS), ("static_pooled", "f1"))
+_PUBLISHED = (*(("static", name) for name in list(HEADINGS)[:3]), *(("dynamic", name) for name in HEADINGS))
+_SHORT = (*(("dynamic", name) for name in HEADINGS), ("static_pooled", "f1"))
 
 
 def mean_scores(rows: Sequence[Row]) -> dict[str, float]:
@@ -65,7 +65,7 @@ def short_table(rows: Sequence[Row], evaluation: str) -> Table:
         scores = mean_scores(own)
         numbers = [number_cell(scores[f"{part}_{score}"]) for part, score in _SHORT]
         cells.append([Cell(system), Cell(str(len(own)), len(own)), *numbers])
-    columns = [Column(_HEADINGS[score], part.replace("_", ", ")) for part, score in _SHORT]
+    columns = [Column(HEADINGS[score], part.replace("_", ", ")) for part, score in _SHORT]
     dataset = rows[0].cell.dataset
     caption = f"{f'{dataset}, evaluation' if dataset else 'Evaluation'} {evaluation}: means over runs"
     return Table([Column("system", is_text=True), Column("runs"), *columns], cells, caption)
@@ -103,7 +103,7 @@ def published_tables(
     for group in ("dynamic F1", "static F1"):
         columns += [Column("ours", group), Column("paper", group), Column("diff.", group)]
     columns.insert(5, Column(f"within {short_number(_CLOSE, 2)}", "dynamic F1"))
-    wide = [Column("system", is_text=True), *(Column(_HEADINGS[score], part) for part, score in _PUBLISHED)]
+    wide = [Column("system", is_text=True), *(Column(HEADINGS[score], part) for part, score in _PUBLISHED)]
     note = fill_text("published-note.txt.j2", published=published, **_reference(grid.judgements[published.judgement]))
     brackets = "Differences in brackets: ours minus the paper's."
     return (
