@@ -10,8 +10,6 @@ differ by 0.8 to 1.0 dB from those of shifted sound; two ways of shifting sound 
 4.4 to 6.2 dB (`benchmarks/augment.py --soundbank FOLDER`).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

@@ -5,8 +5,6 @@ is ever executed. `last.ckpt` has the same format and holds the state from which
 whole or not at all.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from importlib.metadata import version

@@ -5,8 +5,6 @@ but not when. Each is trained with several seeds, evaluated on one-second segmen
 events in a recording of two minutes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

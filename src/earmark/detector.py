@@ -3,8 +3,6 @@
 Features of bags in, probabilities out: one per frame and class (dynamic), one per bag and class (static).
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -4,8 +4,6 @@ Every effect takes mono samples (float32, full scale 1) and their rate and retur
 Results are deterministic in any process.
 """
 
-from __future__ import annotations
-
 import math
 from functools import lru_cache
 from typing import NamedTuple

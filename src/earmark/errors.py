@@ -12,8 +12,6 @@ Each is also the builtin that a caller would expect to catch. The command line p
 with 2; other exceptions are bugs and keep their traceback.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from difflib import get_close_matches
 

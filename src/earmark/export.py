@@ -9,8 +9,6 @@ onnxruntime's transform (`benchmarks/export.py`). It is written only after onnxr
 Its metadata are the attributes of `earmark.inference.onnx_scorer.OnnxScorer`.
 """
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import logging

@@ -1,7 +1,5 @@
 """Atomic writes, file locks, and strict JSON."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -28,8 +28,6 @@ loss of the whole batch. (`earmark.pooling` refuses such a bag.) With half preci
 in float32, and the result is rounded once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from operator import index
 from typing import Any, TypeAlias

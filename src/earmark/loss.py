@@ -4,8 +4,6 @@ Targets are 1 (present), 0 (absent) or NaN (unknown). Unknown targets contribute
 over the known targets, so that a batch with few labels weighs as much as one with many.
 """
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor

@@ -8,8 +8,6 @@ many frames around it an output frame depends on, long recordings are scored in 
 Axes inside are (bags, channels, bands, frames).
 """
 
-from __future__ import annotations
-
 import math
 from numbers import Real
 from typing import ClassVar

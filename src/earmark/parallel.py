@@ -9,8 +9,6 @@ they must write files atomically. Workers exit when the parent does. If one dies
 the others are killed and one WorkerError is raised.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

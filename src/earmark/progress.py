@@ -1,7 +1,5 @@
 """The callback `on_progress` of long-running functions, which receives `Progress` values."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ A decorator registers a class in the file that defines it; then the command line
 and the contract tests of its family cover it.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass

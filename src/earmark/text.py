@@ -1,7 +1,5 @@
 """Small helpers for text that people read: plurals, lists, numbers, durations."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 

@@ -5,8 +5,6 @@ excluding, (k + 1) * hop, whatever part of the signal its analysis window covers
 touches, which is the rule by which the paper's authors trained and scored.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -18,8 +18,6 @@ may be killed at any moment: called again, it resumes the run that it was in, wi
 The last four are written when the search is finished.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import shutil

@@ -13,8 +13,6 @@ alone. Two kinds of damage are not detected: errors that a codec decodes to nois
 cut between two frames and has no header with their number.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator

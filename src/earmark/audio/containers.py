@@ -6,8 +6,6 @@ replace them: it accepts files that are cut off, reads neither RF64 nor RIFX, an
 a header instead of counting its frames.
 """
 
-from __future__ import annotations
-
 import mmap
 import os
 import re

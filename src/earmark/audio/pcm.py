@@ -6,8 +6,6 @@ channels. A wav may arrive through a pipe or grow: its header states rate, chann
 ignored, because recorders write it last. Other kinds of files cannot be read before they are finished.
 """
 
-from __future__ import annotations
-
 import io
 import math
 import re

@@ -4,8 +4,6 @@
 where clips differ in length. Files, each importing only those before it: `store`, `sampling`.
 """
 
-from __future__ import annotations
-
 from earmark.bags.sampling import SLACK, Bags, Batch
 from earmark.bags.store import FeatureStore, build_store, default_cache
 

@@ -12,8 +12,6 @@ incomplete tail, which the next build removes. A build computes what is missing 
 a store with other settings. float16 is within 0.03 dB for values down to -80 dB at half the size of float32.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -3,8 +3,6 @@
 With `--json`, commands print one JSON object. Errors are one line on standard error and exit code 2.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 
 from earmark.cli.app import app, main

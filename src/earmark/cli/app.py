@@ -1,7 +1,5 @@
 """The application: what every command shares."""
 
-from __future__ import annotations
-
 import atexit
 import math
 import os

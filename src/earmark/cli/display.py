@@ -1,7 +1,5 @@
 """The live progress display of a command: one line on a terminal, occasional log lines elsewhere."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`earmark list`"""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import typer

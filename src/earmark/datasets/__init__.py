@@ -14,8 +14,6 @@ Files: `base` (the contract), `matching` (labels to recordings), `checks` (proba
 small data set); then one file for each data set, which import the first two and not each other.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path, PureWindowsPath

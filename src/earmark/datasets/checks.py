@@ -1,7 +1,5 @@
 """Checks of labels before training: probable mistakes, as notes for the user."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 import numpy as np

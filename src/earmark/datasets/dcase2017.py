@@ -9,8 +9,6 @@ Audio files are found by name anywhere below the folder, with or without the "Y"
 front. Videos disappear, so clips without audio are skipped with a warning that counts them.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from earmark.annotations import LabelTable

@@ -1,7 +1,5 @@
 """A small data set of synthetic sounds, for trying things out."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

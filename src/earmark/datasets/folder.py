@@ -17,8 +17,6 @@ Labels without recording and recordings without label are skipped with a warning
 `match_names` documents how names are compared.
 """
 
-from __future__ import annotations
-
 import csv
 import posixpath
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Match names in labels with recordings, and assign splits."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import posixpath

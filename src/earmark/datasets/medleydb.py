@@ -17,8 +17,6 @@ AmarLal_SpringDay1, which has one instrument, by accident, and with their split 
 stem remains, they used it unscaled; here it has its coefficient.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

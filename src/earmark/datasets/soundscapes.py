@@ -4,8 +4,6 @@ The table, which lists also soundscapes without events, is what is read here. `u
 the same folders.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from earmark import audio

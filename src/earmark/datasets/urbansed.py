@@ -4,8 +4,6 @@ Both releases have the same folders. Annotations exist as TXT (Audacity labels) 
 is preferred because it is faster to read.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from earmark.annotations import Label, LabelTable

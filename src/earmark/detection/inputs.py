@@ -5,8 +5,6 @@ Characters that tables cannot hold (control characters, backslashes, bytes that 
 are written as %0A. Names are unique: on a collision the name of the folder is put in front.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence

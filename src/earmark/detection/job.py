@@ -11,8 +11,6 @@ events.csv only has events of one decoder. Until a recording is done with the cu
 depend on workers or interruptions. `earmark.detection.outputs` describes the files.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -14,8 +14,6 @@ Computing time and, for a growing file, up to 0.05 s until growth is noticed com
 the length of the audio.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from earmark.annotations import Label

@@ -16,8 +16,6 @@ way that somebody edited or put there is renamed to NAME.edited.SUFFIX. Files ar
 `earmark.detection.inputs` explains NAME.
 """
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import os

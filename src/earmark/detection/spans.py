@@ -4,8 +4,6 @@ A span is an interval of a recording, in output frames. Its probabilities depend
 the recording was cut. An executor draws spans and yields their probabilities in any order; `score_files` joins them.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing

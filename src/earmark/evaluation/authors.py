@@ -7,8 +7,6 @@ detector reaches recall .684 and F1 .812 against it. Dynamic scores are comparab
 reference; the clean one gives the real result.
 """
 
-from __future__ import annotations
-
 from earmark.annotations import LabelTable
 from earmark.formats.text import without_sound_suffix
 

@@ -16,8 +16,6 @@ For an operator like the mean, they are far apart.
     label_counts(reference, estimate)            the same from label tables
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

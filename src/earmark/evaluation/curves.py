@@ -15,8 +15,6 @@ Differences from sed_scores_eval's `segment_based`, which the tests compare ever
 6. A score that equals the threshold is active, as everywhere in earmark. There it is not.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -31,8 +31,6 @@ Differences from sed_eval:
 5. A collar of 0 is allowed, and so are integers.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator
 from itertools import pairwise

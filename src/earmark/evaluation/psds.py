@@ -27,8 +27,6 @@ shares without rounding: a detection from 1 to 2 s that an event covers from 1.7
 sed_scores_eval.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

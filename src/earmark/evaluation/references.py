@@ -8,8 +8,6 @@ File names are matched as data sets match labels with recordings: exactly, else 
 suffix; a name that could mean two clips is an error. Each note is one sentence; nothing is left out without one.
 """
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import math

@@ -7,8 +7,6 @@
 An `Evaluation` has clip-based (static), segment-based (dynamic) and event-based scores, and PSDS if asked for.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

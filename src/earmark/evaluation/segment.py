@@ -31,8 +31,6 @@ Differences from sed_eval:
 4. Negative times are an error (`earmark.annotations.checked`); in sed_eval they count from the end of the clip.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple

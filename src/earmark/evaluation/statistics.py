@@ -16,8 +16,6 @@ for scores and differences alike. On sets of ordinary size they agree with the m
 of their width and have their nominal coverage; the tests simulate both. With very few clips they are too narrow.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -5,8 +5,6 @@ Several cells at once run in separate processes: where one training leaves a GPU
 fills the gaps (`benchmarks/sharing.py` measures whether that is faster).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing

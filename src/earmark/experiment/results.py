@@ -4,8 +4,6 @@
 folders. Neither needs the weights. `data.json` describes the data, for when they are no longer available.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Iterable, Mapping

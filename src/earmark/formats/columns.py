@@ -1,7 +1,5 @@
 """Columns of label tables: names, meaning of their cells, and the layout of a table in them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

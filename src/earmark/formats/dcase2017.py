@@ -9,8 +9,6 @@
 - Some files have CRLF line ends, and all are called .csv though most have tabs.
 """
 
-from __future__ import annotations
-
 import csv
 import re
 from pathlib import Path

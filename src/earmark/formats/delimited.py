@@ -1,7 +1,5 @@
 """Tables with delimiters: tsv as the DCASE challenges use it, and csv as spreadsheets and pandas write it."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

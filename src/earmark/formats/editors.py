@@ -1,7 +1,5 @@
 """Label files of sound editors: Audacity's label tracks, and selection tables of Raven and BirdNET."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath

@@ -1,7 +1,5 @@
 """Read and write label files, and folders of them, in any format."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections import Counter

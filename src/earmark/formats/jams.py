@@ -4,8 +4,6 @@
 for specifications of soundscapes.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """JSON lines: one object per line, for programs."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from pathlib import Path

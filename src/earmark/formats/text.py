@@ -1,7 +1,5 @@
 """Text of label files: encodings, lines, cells, numbers and names."""
 
-from __future__ import annotations
-
 import codecs
 import gzip
 import re

@@ -6,8 +6,6 @@ computes z, and its result is clamped. Clamping commutes with the maximum, so it
 the values is left. Zero padding comes after the fold, so the result is exact, at the borders too, up to rounding.
 """
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn

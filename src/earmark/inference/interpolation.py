@@ -1,7 +1,5 @@
 """Linear interpolation of probabilities to the rate of the features, of a clip or block by block."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -4,8 +4,6 @@
 "sha256" at the end of the file, the digest of everything before it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

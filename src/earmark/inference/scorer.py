@@ -5,8 +5,6 @@ k * reduction up to (k + 1) * reduction. So an excerpt that starts at a multiple
 output frames on the grid of the recording.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 

@@ -5,8 +5,6 @@ return the same way. Consecutive excerpts of equal length are computed as one ba
 TF32, PyTorch's default on a GPU, rounds to ten bits.
 """
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import threading

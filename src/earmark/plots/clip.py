@@ -1,7 +1,5 @@
 """Figures of a clip, and of an excerpt of a recording: spectrogram, reference or events, and likelihoods of models."""
 
-from __future__ import annotations
-
 import math
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence

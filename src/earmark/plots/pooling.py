@@ -1,7 +1,5 @@
 """Figures of the pooling operators: responsibilities, bounds, alpha against the duration of events."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ Values are dots, with a row per class and a line within it per model, which stay
 classes and intervals.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """Shared by all figures: colours, sizes, markers of models, rows of classes, legends, and `save`."""
 
-from __future__ import annotations
-
 import math
 import textwrap
 from collections.abc import Iterable, Sequence

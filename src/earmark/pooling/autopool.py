@@ -10,8 +10,6 @@ and class the reference r (the p with the greatest weight), the mass s = sum of 
 The offset is small where alpha is large, so that alpha (p - P) = alpha ((p - r) - (P - r)) keeps its digits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

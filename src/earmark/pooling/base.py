@@ -11,8 +11,6 @@ been checked, p is at least float32 and padded frames hold 0 in p and in the emb
 influence, even if it holds NaN.
 """
 
-from __future__ import annotations
-
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ m is the number of instances in the bag, phi the weight of one instance. All fun
 them, and return float64; all are exact for any alpha, however large.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor

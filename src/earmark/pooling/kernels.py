@@ -8,8 +8,6 @@ second, tiny kernel merges their results.
 alpha < 0 is folded away by u = sign(alpha) p and beta = |alpha|: the greatest weight is then always at the greatest u.
 """
 
-from __future__ import annotations
-
 import functools
 import shutil
 import warnings

@@ -5,8 +5,6 @@ lse, gm                     log-mean-exp and the generalised mean
 top-k, rank, mean-max       by rank
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

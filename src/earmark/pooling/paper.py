@@ -8,8 +8,6 @@ cap                 alpha bounded so that no instance can weigh more than phi, E
 rap                 alpha penalised by lambda ||alpha||^2
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from numbers import Real

@@ -7,8 +7,6 @@ The attention here is at decision level: it weighs the frames' probabilities, so
 II.D of the paper: attention over embeddings gives no instance-level model).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -5,8 +5,6 @@ isr             the same, by odds
 noisy-and       enough frames fire
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Tables of an experiment grid: one per evaluation, ours beside the published, and systems over folds (Table III)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What a report needs from evaluated runs: records, F1 by class, learned alpha read as a duration, probabilities."""
 
-from __future__ import annotations
-
 import math
 import shlex
 import tomllib

@@ -1,7 +1,5 @@
 """Figures of excerpts from a job's recordings: given by the user, or the minutes with the most events."""
 
-from __future__ import annotations
-
 import math
 import re
 import warnings

@@ -5,8 +5,6 @@ jackhammer strikes, a dog has a size. Every call draws pitch, resonances, tempo,
 but realistic ranges. Parts that only some sounds of a class have are mixed in at -90 dB otherwise.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -9,8 +9,6 @@ The same request gives the same bytes with any number of processes. Calling it a
 clip whose two files exist is done, since files are written atomically. A folder with other content is refused.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import time

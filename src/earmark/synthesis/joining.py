@@ -6,8 +6,6 @@
 One clip is in memory at a time. Events that touch at the border of two clips stay two rows.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -16,8 +16,6 @@ Differences from Scaper:
   as in URBAN-SED, it decays by 60 dB in 0.3 s, 26 dB below the direct sound.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from pathlib import Path

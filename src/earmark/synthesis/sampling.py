@@ -13,8 +13,6 @@ A distribution is written as in Scaper, a name and its parameters; a plain numbe
     ["truncnorm", mean, deviation, low, high]  normal, truncated at both ends
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

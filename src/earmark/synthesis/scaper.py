@@ -5,8 +5,6 @@ the namespace `scaper`. What only earmark records (the seed, substituted sources
 `earmark`, which other programs ignore.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

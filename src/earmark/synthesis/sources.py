@@ -18,8 +18,6 @@ seed, preferably one that is long enough.
 The embedded bank, `ProceduralBank`, needs no files: it generates every sound, and never the same in two splits.
 """
 
-from __future__ import annotations
-
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable

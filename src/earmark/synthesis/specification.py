@@ -9,8 +9,6 @@ span, to the microsecond, is the true label. Levels are loudness (LUFS): the bac
 columns split, clip, label, src, time, snr, edur, and optionally pitch and stretch (other columns are ignored).
 """
 
-from __future__ import annotations
-
 import csv
 import gzip
 import hashlib

@@ -5,8 +5,6 @@ Files, each importing only those before it: `memory` (state of a run and its fil
 model).
 """
 
-from __future__ import annotations
-
 from earmark.training.loop import Run, create_detector, train
 from earmark.training.memory import Schedule, check_folder
 from earmark.training.validation import validate

@@ -1,7 +1,5 @@
 """The state of a run, and the files that hold it."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import dataclass, field

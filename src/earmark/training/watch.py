@@ -1,7 +1,5 @@
 """Measures the speed of a run and reports its progress."""
 
-from __future__ import annotations
-
 import math
 import time
 from dataclasses import dataclass
