@@ -245,7 +245,7 @@ def levels(folder: Path) -> dict[str, object]:
         if len(samples):
             loudest.append(logmel(samples[None]).max().item())
     marks = np.percentile(loudest, [5, 25, 50, 75, 95]).round(1).tolist()
-    print(f"\nloudest band and frame of {len(loudest)} files, dB at 5, 25, 50, 75, 95 %: {marks}")
+    print(f"\nloudest band and frame of {len(loudest)} files, dB at 5, 25, 50, 75, 95%: {marks}")
     return {"name": "levels", "files": len(loudest), "percentiles": marks}
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from earmark.demo import SYSTEMS
-from earmark.evaluation.grouping import Entry
+from earmark.evaluation.comparison import Entry
 from earmark.experiment import Grid, gather, run_grid
 from earmark.experiment.grid import EvaluationSpec
 from earmark.experiment.results import by_system
@@ -31,7 +31,6 @@ CANDIDATES = {  # changes to the recipe `quick`
     "8 epochs, mixtures": {"epochs": 8, "mixup": 0.5},
     "8 epochs, width 0.25": {"epochs": 8, "width": 0.25},
     "12 epochs, width 0.25": {"epochs": 12, "width": 0.25},
-    "16 epochs, width 0.25": {"epochs": 16, "width": 0.25},
 }
 COMMON = {"alpha_rate": 10, "monitor": "accuracy", "compile": "no"}
 
@@ -44,11 +43,11 @@ def main() -> None:
     lines = [f"{'candidate':24}{'minutes':>8}{'F1':>7}" + "".join(f"{name:>7}" for name in SYSTEMS)]
     sounds = arguments.out / "soundscapes"
     synthesise("durations", sounds, clips=CLIPS, seed=SEED)
-    for name, changes in CANDIDATES.items():
+    for candidate, changes in CANDIDATES.items():
         start = time.monotonic()
-        systems = {pool: {**options, **COMMON, **changes} for pool, options in SYSTEMS.items()}
-        grid = Grid("demo", {"": str(sounds)}, systems, recipe="quick", seeds=SEEDS, judgements=VALIDATION)
-        folder = arguments.out / name.replace(" ", "-").replace(",", "")
+        systems = {name: {"pool": pool, **COMMON, **changes} for name, pool in SYSTEMS.items()}
+        grid = Grid("demo", {"": str(sounds)}, systems, recipe="quick", seeds=SEEDS, evaluations=VALIDATION)
+        folder = arguments.out / candidate.replace(" ", "-").replace(",", "")
         cache = arguments.out / "features"
         if not run_grid(grid, folder, cache=cache, at_once=arguments.at_once):
             raise SystemExit("interrupted; repeat the command to continue")
@@ -57,7 +56,7 @@ def main() -> None:
         ]
         f1 = [np.mean([own.scores["dynamic"]["overall"]["f1"] for own in entry.evaluations]) for entry in entries]
         minutes = (time.monotonic() - start) / 60
-        lines.append(f"{name:24}{minutes:8.1f}{np.mean(f1):7.3f}" + "".join(f"{value:7.3f}" for value in f1))
+        lines.append(f"{candidate:24}{minutes:8.1f}{np.mean(f1):7.3f}" + "".join(f"{value:7.3f}" for value in f1))
         print(lines[-1], flush=True)
     (arguments.out / "settings.txt").write_text("\n".join(lines) + "\n")
 

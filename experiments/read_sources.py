@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def read_scores(results: Path) -> dict[tuple[str, str, str], float]:
-    """Dynamic F1 by judgement, system and data set; the mean over seeds where there are several."""
+    """Dynamic F1 by evaluation, system and data set; the mean over seeds where there are several."""
     few, all_of_them = load_grid(HERE / "sources.toml"), load_grid("urban-sed")
     rows = gather(few, results / "urban-sed-sources") + gather(all_of_them, results / "urban-sed")
     found: dict[tuple[str, str, str], list[float]] = {}

@@ -301,4 +301,4 @@ def test_figures_say_of_what_the_f1_is(run, tmp_path):
         write_labels(LabelTable([("a.wav", *times, "owl"), ("b.wav", *times, "frog")]), truth, "csv")
         run("evaluate", found, truth, "--out", tmp_path / name)
         drawn = (tmp_path / name / "figures" / "f1_by_class.svg").read_text()
-        assert f">F1 of {what}; lines: 95 % intervals</text>" in drawn
+        assert f">F1 of {what}; lines: 95% intervals</text>" in drawn

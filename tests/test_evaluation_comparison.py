@@ -70,7 +70,7 @@ def test_a_comparison_is_shown_as_a_table(rng):
     f1 = comparison.values["max"]["dynamic.f1"]
     (row,) = [line for line in lines if line.startswith("max ")]
     assert f"{f1.value:.3f}".removeprefix("0") in row.split()
-    assert f"max: {f1.value:.3f}, 95 % interval {f1.low:.3f} to {f1.high:.3f}".replace(" 0.", " .") in lines
+    assert f"max: {f1.value:.3f}, 95% interval {f1.low:.3f} to {f1.high:.3f}".replace(" 0.", " .") in lines
     assert comparison.lines[0] in lines
     assert "&lt;rap&gt;" in comparison._repr_html_()
     assert "<rap>" not in comparison._repr_html_()

@@ -64,7 +64,7 @@ def test_an_evaluation_is_shown_as_a_table(rng):
     (cat,) = [line for line in lines if line.startswith("cat ")]
     assert cat.split() == ["cat", *(f"{number:.3f}" for number in (*numbers, dynamic.error_rate))]
     assert [line.split(" ")[0] for line in lines].count("average") == 1
-    assert lines[-1].startswith("Segment F1, 95 % interval over clips: ")
+    assert lines[-1].startswith("Segment F1, 95% interval over clips: ")
     pandas = pytest.importorskip("pandas")
     frame = evaluation.to_pandas()
     assert isinstance(frame, pandas.DataFrame)

@@ -146,7 +146,7 @@ def test_chunks_do_not_change_the_interval(rng, monkeypatch):
 
 
 def test_intervals_cover_the_truth_as_often_as_they_say(rng, few):
-    """300 samples of 60 clips: 95 % are 285, and three standard deviations 11."""
+    """300 samples of 60 clips: 95% are 285, and three standard deviations 11."""
     truth = F1(clips(rng, 100_000))
     covered = 0
     for _ in range(300):
@@ -196,7 +196,7 @@ def test_verdicts_do_not_depend_on_the_order_of_models_or_clips(rng):
 
 
 def test_models_that_are_alike_are_told_apart_as_rarely_as_said(rng, few):
-    """300 comparisons of models of one kind: 5 % are 15, and three standard deviations 11."""
+    """300 comparisons of models of one kind: 5% are 15, and three standard deviations 11."""
     p_values, claims = [], 0
     for _ in range(300):
         n_ref = rng.poisson(rng.gamma(1.0, 4.0, 40))
@@ -273,7 +273,7 @@ def test_many_models_still_can_differ(rng, monkeypatch):
 
 
 def test_no_model_of_a_table_is_called_better_by_chance(rng, few):
-    """50 tables of four models alike: an error in 5 % of tables would be 2.5; eight is three deviations more."""
+    """50 tables of four models alike: an error in 5% of tables would be 2.5; eight is three deviations more."""
     tables = 0
     for _ in range(50):
         models = {name: [clips(rng, 30)] for name in "abcd"}
@@ -331,7 +331,7 @@ def test_variance_is_found_where_it_is(rng):
 
 @pytest.mark.parametrize(("n_seeds", "spread"), [(3, 0.0), (3, 0.2), (5, 0.5)])
 def test_intervals_over_seeds_cover_the_truth(rng, n_seeds, spread):
-    """200 times other seeds and other clips; 95 % are 190, and three standard deviations 9. Too wide is allowed."""
+    """200 times other seeds and other clips; 95% are 190, and three standard deviations 9. Too wide is allowed."""
     middles = (np.arange(10_000) + 0.5) / 10_000
     truth = np.mean(1 / (1 + np.exp(-stats.norm.ppf(middles, 0.5, np.sqrt(2 + spread**2)))))  # 1 of clips, 1 of noise
     covered = 0
@@ -343,7 +343,7 @@ def test_intervals_over_seeds_cover_the_truth(rng, n_seeds, spread):
 
 @pytest.mark.parametrize("spread", [0.0, 0.3])
 def test_trainings_that_are_alike_are_told_apart_as_rarely_as_said(rng, few, spread):
-    """200 comparisons; 5 % are 10, and three standard deviations 9."""
+    """200 comparisons; 5% are 10, and three standard deviations 9."""
     claims = naive = 0
     for i in range(200):
         base = rng.normal(0.5, 1.0, 60)
@@ -413,7 +413,7 @@ def test_methods_are_bold_as_in_table_three(rng):
 
 def test_without_any_difference_all_are_indistinguishable(rng):
     errors = 0
-    for _ in range(200):  # 5 % are 10, and three standard deviations 9
+    for _ in range(200):  # 5% are 10, and three standard deviations 9
         found = friedman(rng.random((10, 6)), "abcdef")
         errors += len(found.indistinguishable) < 6
     assert errors <= 19

@@ -33,9 +33,9 @@ max = {{ pool = "max" }}
 "RAP 1e-3" = {{ pool = "rap", penalty = 1e-3 }}
 strong = {{ pool = "max", supervision = "strong" }}
 
-[judgements.clean]
+[evaluations.clean]
 
-[judgements.other]
+[evaluations.other]
 align = "authors"
 segment = 0.5
 """
@@ -103,9 +103,9 @@ def test_the_papers_grids_have_the_papers_systems():
         assert list(grid.published.scores) == list(grid.systems)
     for name, table in (("urban-sed", "table-1"), ("dcase2017", "table-2"), ("medleydb", "table-3")):
         told = loaded[name].published
-        assert (told.judgement, told.static_judgement) == (table, "clean")
-        assert loaded[name].judgements[table].align == "authors"
-        assert (loaded[name].judgements[table].reference == "authors") == (name == "urban-sed")
+        assert (told.evaluation, told.static_evaluation) == (table, "clean")
+        assert loaded[name].evaluations[table].align == "authors"
+        assert (loaded[name].evaluations[table].reference == "authors") == (name == "urban-sed")
     assert {c.settings.training.steps for c in cells["medleydb"]} == {2048}
     assert {c.settings.training.steps for c in cells["dcase2017"]} == {512}
 
@@ -134,19 +134,19 @@ def test_published_numbers_are_the_tables(shared):
         ),
         (("seeds = 1", "seeds = [-1]"), r"seeds\[0\]: expected a whole number of at least 0, got -1"),
         (('"max" }', '"mix" }'), "system 'max': pool='mix' is not known"),
-        (("segment = 0.5", "segment = 0"), "judgements.other.segment: expected a number above 0, got 0"),
-        (('align = "authors"', 'align = "left"'), "judgements.other.align: expected middle or authors, got 'left'"),
+        (("segment = 0.5", "segment = 0"), "evaluations.other.segment: expected a number above 0, got 0"),
+        (('align = "authors"', 'align = "left"'), "evaluations.other.align: expected middle or authors, got 'left'"),
         (('align = "authors"', 'reference = "mine"'), "reference: expected data or authors, got 'mine'"),
         (('align = "authors"', 'split = "train"'), "split: expected test or validate, got 'train'"),
-        (('align = "authors"', 'aline = "left"'), "judgements.other: key='aline' is not known; did you mean 'align'"),
-        (("[judgements.clean]", '[published]\ntable = "I"'), "published.judgement: expected text, got nothing"),
-        (("[judgements.clean]", PUBLISHED + 'judgement = "clear"'), "published.judgement='clear' is not known"),
+        (('align = "authors"', 'aline = "left"'), "evaluations.other: key='aline' is not known; did you mean 'align'"),
+        (("[evaluations.clean]", '[published]\ntable = "I"'), "published.evaluation: expected text, got nothing"),
+        (("[evaluations.clean]", PUBLISHED + 'evaluation = "clear"'), "published.evaluation='clear' is not known"),
         (
-            ("[judgements.clean]", PUBLISHED + 'judgement = "other"\nstatic_judgement = "clear"'),
-            "published.static_judgement='clear' is not known",
+            ("[evaluations.clean]", PUBLISHED + 'evaluation = "other"\nstatic_evaluation = "clear"'),
+            "published.static_evaluation='clear' is not known",
         ),
         (
-            ("[judgements.clean]", PUBLISHED.replace("{}", "{ max = [1.0] }") + 'judgement = "other"'),
+            ("[evaluations.clean]", PUBLISHED.replace("{}", "{ max = [1.0] }") + 'evaluation = "other"'),
             r"published.scores.max: expected a list of 7 numbers, got \[1.0\]",
         ),
         (("strong = {", '"RAP/1e-3" = {'), "two systems would share a folder"),
@@ -356,7 +356,7 @@ def test_several_data_sets_share_a_grid(folder, tmp_path, monkeypatch, capsys):
     """Each has its own cells and features, and its own tables; one file has the scores of all."""
     text = GRID.format(data=folder, recipe=folder / "recipe.toml", seeds=1)
     text = text.replace(f'data = "{folder}"', f'data = {{ here = "{folder}", again = "folder:{folder}" }}')
-    text = text.replace("[judgements.other]", '[judgements.chosen-by]\nsplit = "validate"\n\n[judgements.other]')
+    text = text.replace("[evaluations.other]", '[evaluations.chosen-by]\nsplit = "validate"\n\n[evaluations.other]')
     (tmp_path / "grid.toml").write_text(text)
     grid = load_grid(tmp_path / "grid.toml")
     assert [cell.name for cell in grid.cells][2:4] == ["here-strong-cnn-seed0", "again-max-cnn-seed0"]
@@ -379,10 +379,10 @@ def test_several_data_sets_share_a_grid(folder, tmp_path, monkeypatch, capsys):
     with (tmp_path / "out" / "results.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 2 * 2 * 3
-    scores = {(r["data"], r["system"], r["judgement"]): [r[c] for c in COLUMNS] for r in rows}
+    scores = {(r["data"], r["system"], r["evaluation"]): [r[c] for c in COLUMNS] for r in rows}
     for system in ("max", "strong"):
-        for judgement in grid.judgements:
-            assert scores["here", system, judgement] == scores["again", system, judgement]  # the same clips
+        for evaluation in grid.evaluations:
+            assert scores["here", system, evaluation] == scores["again", system, evaluation]  # the same clips
         saved = gather(grid.on("here"), tmp_path / "out")
     clips = {row.evaluation: row.saved().scores["clips"] for row in saved}
     assert clips == {"clean": 6, "chosen-by": 6, "other": 6}
@@ -394,7 +394,7 @@ def test_a_cell_judged_otherwise_is_judged_again(grid_file, tmp_path):
     grid = load_grid(grid_file).selected(systems=["max"])
     out, cache = tmp_path / "out", tmp_path / "cache"
     assert run_grid(grid, out, cache=cache)
-    other = replace(grid, judgements={"clean": EvaluationSpec(segment=0.5)})
+    other = replace(grid, evaluations={"clean": EvaluationSpec(segment=0.5)})
     assert gather(other, out) == []
     heard = []
     assert run_grid(other, out, cache=cache, on_cell=lambda c, w: heard.append(w))

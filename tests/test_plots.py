@@ -107,6 +107,10 @@ def test_a_point_of_durations_is_the_time_a_class_is_heard_in_a_clip():
     assert [t.get_text() for t in figure.legends[0].get_texts()] == ["one clip", "mean", "10 s"]
 
 
+def test_durations_may_be_on_a_logarithmic_scale():
+    assert plots.event_durations(LabelTable(SOUNDS), log=True).axes[0].get_xscale() == "log"
+
+
 def test_durations_of_the_real_data_sets(shared):
     table = read_labels(shared / "dcase2017_task4" / "groundtruth_strong_label_evaluation_set.csv")
     figure = plots.event_durations(table, clip_duration=10.0)

@@ -228,8 +228,8 @@ def test_the_scores_in_the_readme_agree_with_each_other():
         assert 2 * precision * recall / (precision + recall) == pytest.approx(f1, abs=2e-3)
     compared = re.search(r"^rap +((?:\d?\.\d{3} *){10})$", page, re.M)[1].split()
     np.testing.assert_allclose(np.array(compared, float)[[0, 1, 2, 6, 7, 8, 9]], [*macro[:3], *micro[3:]])
-    low, high = re.search(r"95 % interval over clips: (0\.\d+) to (0\.\d+)\n", page).groups()
-    assert f"rap: {micro[3]:.3f}, 95 % interval {low} to {high}\n".replace(" 0.", " .") in page
+    low, high = re.search(r"95% interval over clips: (0\.\d+) to (0\.\d+)\n", page).groups()
+    assert f"rap: {micro[3]:.3f}, 95% interval {low} to {high}\n".replace(" 0.", " .") in page
 
 
 def test_the_page_about_judging_works_from_top_to_bottom(place):

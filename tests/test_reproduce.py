@@ -1,4 +1,4 @@
-"""`earmark reproduce` and what it leaves to read, from judgements made by hand; and the results that are kept."""
+"""`earmark reproduce` and what it leaves to read, from evaluations made by hand; and the results that are kept."""
 
 import html
 import importlib.util
@@ -45,15 +45,15 @@ max = { pool = "max" }
 CAP = { pool = "cap" }
 strong = { pool = "max", supervision = "strong" }
 
-[judgements.clean]
-[judgements.table-1]
+[evaluations.clean]
+[evaluations.table-1]
 align = "authors"
 reference = "authors"
 
 [published]
 table = "Table I"
-judgement = "table-1"
-static_judgement = "clean"
+evaluation = "table-1"
+static_evaluation = "clean"
 static_rule = "pooled"
 [published.scores]
 max = [0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5]
@@ -97,7 +97,7 @@ def made(tmp_path_factory):
     grid = load_grid(place / "grid.toml")
     for cell in grid.cells:
         if (cell.system, cell.seed) != ("CAP", 1):
-            evaluate_cell(cell, place / "out" / "cells" / cell.name, grid.judgements)
+            evaluate_cell(cell, place / "out" / "cells" / cell.name, grid.evaluations)
     rows = gather(grid, place / "out")
     return grid, rows, place, write_grid_report(grid, rows, place / "out", command="earmark reproduce it")
 
@@ -110,7 +110,7 @@ def split_three_ways(tmp_path_factory):
     (place / "grid.toml").write_text(text)
     grid = load_grid(place / "grid.toml")
     for cell in grid.cells:
-        evaluate_cell(cell, place / "cells" / cell.name, grid.judgements)
+        evaluate_cell(cell, place / "cells" / cell.name, grid.evaluations)
     return grid, gather(grid, place), place
 
 
@@ -168,7 +168,7 @@ def test_static_columns_are_averaged_over_classes(made):
     assert round(macro, 3) != round(micro, 3)
     line = next(x for x in (place / "out" / "table-clean.md").read_text().splitlines() if x.startswith("| max"))
     assert f"{macro:.3f}"[1:] in line.split("|")[5]
-    assert list(grid.judgements) == ["clean", "table-1"]
+    assert list(grid.evaluations) == ["clean", "table-1"]
 
 
 def test_ours_stand_beside_the_published_ones(made):
@@ -177,7 +177,7 @@ def test_ours_stand_beside_the_published_ones(made):
     rows = [r if r.evaluation == "clean" else replace(r, scores={**r.scores, "static_pooled_f1": 0.7}) for r in rows]
     short, full = published_tables(grid, rows)
     texts = [[cell.text for cell in row] for row in short.rows]
-    assert texts == [  # strong and RAP were not published; static ones are those of the clean judgement
+    assert texts == [  # strong and RAP were not published; static ones are those of the clean evaluation
         ["max", "2", ".450", ".500", "-.050", "yes", ".300", ".500", "-.200"],
         ["CAP", "1", ".450", ".900", "-.450", "no", ".300", ".900", "-.600"],
     ]
@@ -476,12 +476,12 @@ def test_what_the_page_says_about_the_sound_is_so(shared):
     assert (mel_matrix(config)[:, heard] == 0).all(axis=1).sum() == 20
 
 
-def auto_rows(kept, judgement):
-    return [row for row in kept if (row.evaluation, row.cell.system) == (judgement, "auto")]
+def auto_rows(kept, evaluation):
+    return [row for row in kept if (row.evaluation, row.cell.system) == (evaluation, "auto")]
 
 
-def auto_runs(kept, judgement):
-    return [round(row.scores["dynamic_f1"], 3) for row in auto_rows(kept, judgement)]
+def auto_runs(kept, evaluation):
+    return [round(row.scores["dynamic_f1"], 3) for row in auto_rows(kept, evaluation)]
 
 
 def test_what_the_page_says_about_the_recipe_best_is_so(kept):

@@ -238,7 +238,7 @@ def test_a_search_for_the_reduction_ends_when_all_were_tried(folder, tmp_path):
 
 
 def test_the_best_trial_is_kept_and_those_not_clearly_worse_are_tied(folder, whole, tmp_path):
-    """Judgements are replaced by made ones: right everywhere but once, right everywhere, and half wrong."""
+    """Evaluations are replaced by made ones: right everywhere but once, right everywhere, and half wrong."""
     names = [f"{i:02}.wav" for i in range(40)]
     reference = LabelTable([Label(name, 0.0, 1.0, "hum") for name in names], filenames=names, classes=("hum", "click"))
     out = tmp_path / "made"

@@ -141,21 +141,31 @@ class Table:
         groups = [(name, len(list(columns))) for name, columns in groupby(column.group for column in self.columns)]
         return groups if any(name for name, _ in groups) else []
 
-    def to_rich(self) -> rich.table.Table:
+    def to_rich(self) -> rich.console.Group:
         """For a terminal, with marks as text styles."""
+        import rich.console
         import rich.table
         from rich.text import Text
 
-        table = rich.table.Table(
-            box=None, pad_edge=False, padding=(0, 1, 0, 0), title=self.caption or None, title_justify="left"
-        )
-        above = [part for name, count in self.groups for part in _spread(name, count)]
-        for i, column in enumerate(self.columns):
-            heading = f"{above[i]}\n{column.heading}" if above else column.heading
-            table.add_column(Text(heading), justify="left" if column.is_text else "right", no_wrap=True)
+        texts = [
+            [*column.heading.split("\n"), *(row[i].text for row in self.rows)] for i, column in enumerate(self.columns)
+        ]
+        widths = [max(map(len, column)) for column in texts]
+        above, first = "", 0
+        for name, count in self.groups:
+            width = sum(widths[first : first + count]) + count - 1  # with a space between columns
+            widths[first + count - 1] += max(0, len(name) - width)
+            above += name.ljust(max(len(name), width) + 1)
+            first += count
+        table = rich.table.Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+        for column, width in zip(self.columns, widths, strict=True):
+            table.add_column(
+                Text(column.heading), justify="left" if column.is_text else "right", no_wrap=True, min_width=width
+            )
         for row in self.rows:
             table.add_row(*(Text().append(cell.text, style=_marked(cell, "bold", "underline", "")) for cell in row))
-        return table
+        lines = [Text(line, style="bold", no_wrap=True, overflow="ignore") for line in (self.caption, above) if line]
+        return rich.console.Group(*lines, table)
 
     def to_markdown(self, *, intervals: bool = False) -> str:
         """As a Markdown table (GitHub's dialect)."""
@@ -183,12 +193,6 @@ class Table:
     def to_html(self) -> Markup:
         """As HTML, complete without style or script; report pages add both, and sort it by its headings."""
         return Markup(_html_template().render(table=self))
-
-
-def _spread(name: str, columns: int) -> list[str]:
-    """The words of a group's name distributed over its columns, so that the name does not widen a column."""
-    words = name.split()
-    return [*words[: columns - 1], " ".join(words[columns - 1 :]), *[""] * (columns - 1 - len(words))]
 
 
 def _marked(cell: Cell, best: str, tied: str, plain: str) -> str:

@@ -50,13 +50,13 @@ def percent(share: float) -> str:
     """A share in per cent, with one decimal where it is small; a dash for NaN.
 
     >>> percent(0.142), percent(0.0421), percent(0.9), percent(0.0002), percent(float("nan"))
-    ('14 %', '4.2 %', '90 %', 'below 0.1 %', '–')
+    ('14%', '4.2%', '90%', 'below 0.1%', '–')
     """
     if not math.isfinite(share):
         return "\N{EN DASH}"
     if 0 < share < 0.001:
-        return "below 0.1 %"
-    return f"{100 * share:.{1 if 0 < share < 0.0995 else 0}f} %"
+        return "below 0.1%"
+    return f"{100 * share:.{1 if 0 < share < 0.0995 else 0}f}%"
 
 
 def compact(value: float) -> str:

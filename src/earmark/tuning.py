@@ -63,7 +63,7 @@ class Trial:
     """One trial: its values by knob, with the threshold if that was searched for, and the folder of its run.
 
     `f1` is that of 1-s segments of the validation clips, all classes together; `interval` is its bootstrap interval
-    (95 %) over clips.
+    (95%) over clips.
     """
 
     number: int
@@ -104,7 +104,7 @@ class Tuned:
         best = self.best
         if best is None:
             return f"{counted(len(self.trials), 'trial')} done, not compared yet"
-        headings = ("trial", *map(_knob_name, best.values), "F1", "95 % interval", "")
+        headings = ("trial", *map(_knob_name, best.values), "F1", "95% interval", "")
         rows = []
         for trial in sorted(self.trials, key=lambda trial: -trial.f1):
             low, high = trial.interval

@@ -17,12 +17,12 @@ def report(
     ],
     out: Annotated[Path, typer.Option(help="The HTML file; tables go beside it.")],
     data: Annotated[
-        str | None, typer.Option(help="Where the clips are, if not where they were when the runs were judged.")
+        str | None, typer.Option(help="Where the clips are, if not where they were when the runs were evaluated.")
     ] = None,
     title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Write a page about judged runs: tables, figures, and mistakes to listen to. One file, for any browser.
+    """Write a page about evaluated runs: tables, figures, and mistakes to listen to. One file, for any browser.
 
     Runs that differ only in their seed count as one model. Tables are also written as Markdown and LaTeX.
 

@@ -133,7 +133,7 @@ def _report(chosen: Grid, rows: list[Row], out: Path, command: str, as_json: boo
         with live_display(quiet=as_json) as display:
             written += write_grid_report(part, own, out / dataset, command=command, on_progress=display)
         beside = published_tables(part, own)
-        shown = [short_table(own, name) for name in part.judgements] if beside is None else [beside[0]]
+        shown = [short_table(own, name) for name in part.evaluations] if beside is None else [beside[0]]
         for table in shown:
             console.print(table.to_rich())
             if table.note:

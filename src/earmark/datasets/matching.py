@@ -144,7 +144,7 @@ def _ends(key: str) -> list[str]:
 
 
 def split_by_hash(names: Iterable[str]) -> dict[str, str]:
-    """Splits by a hash of the name: about 80 % train, 10 % validate and 10 % test.
+    """Splits by a hash of the name: about 80% train, 10% validate and 10% test.
 
     A name gets the same split on every machine and keeps it when recordings are added, so that test recordings never
     become training recordings. Only where a split would be empty does a neighbour move into it; one or two recordings

@@ -188,7 +188,7 @@ class Comparison:
         sentences = []
         for name, values in self.values.items():
             value, low, high = (short_number(number) for number in values[self.statistic])
-            sentences.append(f"{name}: {value}, {100 * self.level:g} % interval {low} to {high}")
+            sentences.append(f"{name}: {value}, {100 * self.level:g}% interval {low} to {high}")
         return [*sentences, *self.lines, *(f"Note: {note}" for note in self.notes)]
 
 

@@ -112,7 +112,7 @@ class Evaluation:
 
     @property
     def intervals(self) -> dict[str, tuple[float, float]]:
-        """95 % bootstrap intervals over clips: {"dynamic.f1": (low, high), ...}."""
+        """95% bootstrap intervals over clips: {"dynamic.f1": (low, high), ...}."""
         return {name: (low, high) for name, (low, high) in self.scores["intervals"].items()}
 
     @property
@@ -256,7 +256,7 @@ class Evaluation:
             lines.append(f"PSDS: {_text(self.psds['psds1'])} (first setting), {_text(self.psds['psds2'])} (second)")
         low, high = self.intervals.get("dynamic.f1", (math.nan, math.nan))
         if math.isfinite(low):
-            lines.append(f"Segment F1, 95 % interval over clips: {low:.3f} to {high:.3f}")
+            lines.append(f"Segment F1, 95% interval over clips: {low:.3f} to {high:.3f}")
         if tuned_on := (self.scores["decoder"] or {}).get("tuned_on"):
             lines.append(f"Thresholds tuned on {tuned_on}")
         return lines

@@ -95,7 +95,7 @@ def run_grid(
             on_cell(cell, "started")
             yield cell
 
-    work = partial(_run_cell, evaluations=grid.judgements, folder=folder, cache=cache)
+    work = partial(_run_cell, evaluations=grid.evaluations, folder=folder, cache=cache)
     try:
         if at_once == 1 or len(due) <= 1:
             outcomes = _one_by_one(work, start(), len(due), on_progress)
@@ -129,7 +129,7 @@ def _is_kept(grid: Grid, cell: Cell, place: Path, on_cell: OnCell) -> bool:
         raise ArgumentError(
             f"{place} was run with {knob} = {then}, now {now}; restore the setting, or run the grid in another folder"
         )
-    if is_done(place, grid.judgements):
+    if is_done(place, grid.evaluations):
         on_cell(cell, "kept")
         return True
     if any(place.glob("*/scores.json")) and not (place / "last.ckpt").exists():

@@ -13,7 +13,7 @@
     max = { pool = "max" }
     "RAP 1e-3" = { pool = "rap", penalty = 1e-3 }
 
-    [judgements.clean]           # one way to evaluate every run; optional
+    [evaluations.clean]           # one way to evaluate every run; optional
     reference = "data"           # or "authors": the contaminated one behind the paper's Table I
     align = "middle"             # or "authors"
     segment = 1.0                # seconds
@@ -21,8 +21,8 @@
 
     [published]                  # published numbers to compare with; optional
     table = "Table I"
-    judgement = "clean"          # the one to compare with
-    static_judgement = "clean"   # the one for static scores; by default the same
+    evaluation = "clean"          # the one to compare with
+    static_evaluation = "clean"   # the one for static scores; by default the same
     static_rule = "pooled"       # or "maximum"
     [published.scores]           # static F1, P, R (macro), dynamic F1, P, R, error rate (micro)
     max = [0.742, 0.774, 0.717, 0.463, 0.774, 0.330, 0.695]
@@ -54,7 +54,7 @@ _FOLDER = "experiment/grids"
 
 @record
 class EvaluationSpec:
-    """One way to evaluate a run: a table `judgements.NAME` of a grid's file."""
+    """One way to evaluate a run: a table `evaluations.NAME` of a grid's file."""
 
     reference: Literal["data", "authors"] = Field(default="data", description="A key of `REFERENCES`.")
     align: Literal["middle", "authors"] = Field(default="middle", description="Where in time frames are placed.")
@@ -70,13 +70,13 @@ class Published:
     """Numbers from a paper, for comparison."""
 
     table: str = Field(description="What the paper calls the table.")
-    judgement: str = Field(description="The evaluation to compare dynamic scores with.")
+    evaluation: str = Field(description="The evaluation to compare dynamic scores with.")
     static_rule: Literal["maximum", "pooled"] = Field(description="The rule behind the paper's static scores.")
     scores: dict[str, Scores] = Field(description="By system: three static scores, four dynamic ones, as above.")
-    static_judgement: str = Field(default="", description="The evaluation for static scores; empty is the same one.")
+    static_evaluation: str = Field(default="", description="The evaluation for static scores; empty is the same one.")
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "static_judgement", self.static_judgement or self.judgement)
+        object.__setattr__(self, "static_evaluation", self.static_evaluation or self.evaluation)
 
 
 @dataclass(frozen=True)
@@ -144,17 +144,17 @@ class Grid:
     folds: int = Field(default=0, ge=0, description="Splits of the data set to use; 0 if it has only one.")
     networks: Many[str] = Field(default=("cnn",), description="Every system is trained with each.")
     settings: dict[str, Any] = Field(default_factory=dict, description="Changes to the recipe for all systems.")
-    judgements: dict[str, EvaluationSpec] = Field(
+    evaluations: dict[str, EvaluationSpec] = Field(
         default_factory=lambda: {"clean": EvaluationSpec()}, description="Ways to evaluate every run."
     )
     published: Published | None = Field(default=None, description="Numbers to compare with.")
     notes: Many[str] = Field(default=(), description="Differences from the paper, a line each.")
 
     def __post_init__(self) -> None:
-        for key in ("judgement", "static_judgement") if self.published else ():
+        for key in ("evaluation", "static_evaluation") if self.published else ():
             name = getattr(self.published, key)
-            if name not in self.judgements:
-                raise unknown_name(f"published.{key}", name, self.judgements)
+            if name not in self.evaluations:
+                raise unknown_name(f"published.{key}", name, self.evaluations)
 
     @property
     def cells(self) -> list[Cell]:

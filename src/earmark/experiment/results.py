@@ -56,11 +56,11 @@ def gather(grid: Grid, out: Path) -> list[Row]:
     rows = []
     for cell in grid.cells:
         folder = out / "cells" / cell.name
-        if not is_done(folder, grid.judgements):
+        if not is_done(folder, grid.evaluations):
             continue
         log = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
         best = max((line["epoch"] for line in log if line["best"]), default=0)
-        for name in grid.judgements:
+        for name in grid.evaluations:
             scores = paper_scores(Evaluation.load(folder / name).scores)
             rows.append(Row(cell, name, folder / name, scores, len(log), best))
     return rows
@@ -69,7 +69,7 @@ def gather(grid: Grid, out: Path) -> list[Row]:
 def write_results(rows: Iterable[Row], path: Path) -> None:
     """Write `results.csv`; it has a column `data` if the grid has several data sets."""
     rows = list(rows)
-    columns = ["data", "system", "network", "fold", "seed", "judgement", "epochs", "best_epoch", *COLUMNS]
+    columns = ["data", "system", "network", "fold", "seed", "evaluation", "epochs", "best_epoch", *COLUMNS]
     first = 0 if any(row.cell.dataset for row in rows) else 1
     with written_whole(path) as draft, draft.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")

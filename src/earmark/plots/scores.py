@@ -13,6 +13,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 from earmark.annotations import LabelTable
 from earmark.counts import ratio
@@ -144,7 +145,7 @@ def evaluation_figures(evaluation: Evaluation, reference: LabelTable, name: str)
     if counts is None:
         counts, what = evaluation.static_counts, "clips"
     f1 = bootstrap(partial(ratio("f1", "per_class", scores["convention"]), counts), len(counts.filenames))
-    figures = {"f1_by_class": class_figure({name: f1}, counts.classes, f"F1 of {what}; lines: 95 % intervals")}
+    figures = {"f1_by_class": class_figure({name: f1}, counts.classes, f"F1 of {what}; lines: 95% intervals")}
     if scores.get("alpha") is not None:
         alpha = dict(zip(evaluation.static_counts.classes, scores["alpha"], strict=True))
         figures["learned_alpha"] = learned_alpha({name: alpha})
@@ -178,11 +179,12 @@ def curve_figure(evaluations: Mapping[str, Evaluation], reference: LabelTable, t
 
 
 @mpl.rc_context(STYLE)
-def event_durations(table: LabelTable, *, clip_duration: float | None = None) -> Figure:
+def event_durations(table: LabelTable, *, clip_duration: float | None = None, log: bool = False) -> Figure:
     """Active time of each class, as in Fig. 3, Fig. 4 and Fig. 5: a point for each clip, a bar for the mean.
 
     Overlaps of events of one class count once. Classes are sorted by their means, with the number of their points on
     the right. A class without times has an empty row. `clip_duration`, of a clip or of the training patches, is a line.
+    With `log` the time axis is logarithmic; events of zero length are not drawn then, but count in the mean.
     """
     if clip_duration is not None and not clip_duration > 0:
         raise ArgumentError(f"clip_duration: expected a positive number, got {clip_duration}")
@@ -209,11 +211,17 @@ def event_durations(table: LabelTable, *, clip_duration: float | None = None) ->
     axes.set_ylim(-0.6, len(order) - 0.4)
     axes.annotate("clips", (1.01, len(order) - 0.4), xycoords=("axes fraction", "data"), fontsize=7)
     axes.set_xlabel("active time in a clip (s)")
+    if log:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.minorticks_off()
     axes.plot([], [], ".", color=COLOURS["blue"], ms=5, label="one clip")
     axes.plot([], [], "|", color=COLOURS["vermilion"], ms=8, mew=2, label="mean")
     if clip_duration is not None:
         axes.axvline(clip_duration, color="black", lw=1, zorder=1.5, label=f"{clip_duration:g} s")
-    axes.set_xlim(left=0)  # last, because plotting widens the axis
+    if not log:
+        axes.set_xlim(left=0)  # last, because plotting widens the axis
     legend_above(figure, 3)
     return figure
 

@@ -71,17 +71,17 @@ def write_grid_report(
     """
     if not rows:
         raise DataError(f"{out}: no run of this grid is finished")
-    steps = len(grid.judgements) + 2
+    steps = len(grid.evaluations) + 2
     written = [make_folder(out) / "results.csv"]
     write_results(rows, written[0])
     evaluations: list[_Evaluation] = []
-    for name in grid.judgements:
+    for name in grid.evaluations:
         on_progress(Progress("report", len(evaluations), steps, "steps"))
         evaluations.append(_evaluation(grid, rows, name))
         written += write_tables(out / f"table-{name}", [evaluations[-1].table])
     on_progress(Progress("report", steps - 2, steps, "steps"))
     intervals = {e.name: e.intervals for e in evaluations}
-    published = published_tables(grid, rows, intervals[grid.published.judgement] if grid.published else {})
+    published = published_tables(grid, rows, intervals[grid.published.evaluation] if grid.published else {})
     if published:
         written += write_tables(out / "published", published)
     drawings = {}
@@ -145,7 +145,7 @@ def _evaluation(grid: Grid, rows: Sequence[Row], name: str) -> _Evaluation:
         comparison = _joined(tested, untested)
     f1 = {system: values["dynamic.f1"] for system, values in comparison.values.items() if "dynamic.f1" in values}
     intervals = {system: (value.low, value.high) for system, value in f1.items()}
-    table = evaluation_table(tested, untested, name, grid.judgements[name])
+    table = evaluation_table(tested, untested, name, grid.evaluations[name])
     verdict = fill_text("verdict.txt.j2", comparison=tested, untested=untested)
     return _Evaluation(name, entries, table, intervals, comparison, verdict)
 
@@ -248,11 +248,11 @@ def _alpha_bound(settings: Settings, n_classes: int) -> float | None:
 
 def _published_figure(published: Published, rows: Sequence[Row], evaluations: Sequence[_Evaluation]) -> Figure:
     """F1 of each published system: the paper's, ours evaluated like the paper's, then our other evaluations."""
-    systems = by_system(row for row in rows if row.evaluation == published.judgement)
+    systems = by_system(row for row in rows if row.evaluation == published.evaluation)
     paper = {name: published.scores.get(own[0].cell.system) for name, own in systems.items()}
     values = {published.table: {name: float(scores[3]) for name, scores in paper.items() if scores is not None}}
     bars = {}
-    for evaluation in sorted(evaluations, key=lambda evaluation: evaluation.name != published.judgement):
+    for evaluation in sorted(evaluations, key=lambda evaluation: evaluation.name != published.evaluation):
         ours = by_system(row for row in rows if row.evaluation == evaluation.name)
         name, intervals = f"ours, {evaluation.name}", evaluation.intervals
         values[name] = {system: mean_scores(ours[system])["dynamic_f1"] for system in values[published.table]}

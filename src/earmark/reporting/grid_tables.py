@@ -27,7 +27,7 @@ def mean_scores(rows: Sequence[Row]) -> dict[str, float]:
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float]:
-    """Student's 95 % interval of the mean; NaN for fewer than two values.
+    """Student's 95% interval of the mean; NaN for fewer than two values.
 
     >>> low, high = mean_interval([0.5, 0.6, 0.7])
     >>> print(f"{low:.3f} {high:.3f}")
@@ -79,8 +79,8 @@ def published_tables(
     published = grid.published
     if published is None:
         return None
-    dynamic = by_system(row for row in rows if row.evaluation == published.judgement)
-    static = by_system(row for row in rows if row.evaluation == published.static_judgement)
+    dynamic = by_system(row for row in rows if row.evaluation == published.evaluation)
+    static = by_system(row for row in rows if row.evaluation == published.static_evaluation)
     keys = {"static": f"static_{published.static_rule}", "dynamic": "dynamic"}
     short, full = [], []
     for name, own in dynamic.items():
@@ -102,7 +102,7 @@ def published_tables(
         columns += [Column("ours", group), Column("paper", group), Column("diff.", group)]
     columns.insert(5, Column(f"within {short_number(_CLOSE, 2)}", "dynamic F1"))
     wide = [Column("system", is_text=True), *(Column(HEADINGS[score], part) for part, score in _PUBLISHED)]
-    note = fill_text("published-note.txt.j2", published=published, **_reference(grid.judgements[published.judgement]))
+    note = fill_text("published-note.txt.j2", published=published, **_reference(grid.evaluations[published.evaluation]))
     brackets = "Differences in brackets: ours minus the paper's."
     return (
         Table(columns, short, f"F1 beside {published.table} of the paper", note),
@@ -148,6 +148,6 @@ def fold_table(grid: Grid, rows: Sequence[Row], name: str) -> Table:
             interval = clipped_interval(*mean_interval(values), is_rate=is_rate)
             cells[system].append(number_cell(float(np.mean(values)), interval, best=system in marked))
     strong = [system for system, own in systems.items() if not own[0].cell.is_weak]
-    note = fill_text("table-note.txt.j2", untested=strong, p_value=p_value, **_reference(grid.judgements[name]))
+    note = fill_text("table-note.txt.j2", untested=strong, p_value=p_value, **_reference(grid.evaluations[name]))
     caption = f"Evaluation {name}: means over {counted(len({row.cell.fold for row in rows}), 'split')}"
     return Table(columns, list(cells.values()), caption, note)

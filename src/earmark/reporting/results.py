@@ -243,7 +243,7 @@ def required_activity(alpha: float, frame: FrameSize | None = None) -> str:
     """How much of a clip must be active: a share, or one output frame where the share is smaller than that.
 
     >>> required_activity(1.8, FrameSize(0.37, 0.037)), required_activity(9.0, FrameSize(0.37, 0.037))
-    ('14 %', '0.4 s')
+    ('14%', '0.4 s')
     >>> required_activity(9.0, FrameSize(0.023, 0.0023))
     '0.02 s'
     """
