@@ -19,7 +19,7 @@ COLUMNS = (
 )
 ROWS = (
     (Cell("a & b|c <i>"), number_cell(0.5, (0.4, 0.6), best=True), number_cell(1.25)),
-    (Cell("100% {x} ~^\\"), number_cell(0.49, tied=True), number_cell(math.nan)),
+    (Cell("100 % {x} ~^\\"), number_cell(0.49, tied=True), number_cell(math.nan)),
 )
 TABLE = Table(COLUMNS, ROWS, "Scores")
 

@@ -346,7 +346,7 @@ def test_the_command_tells_what_was_found(folder, whole, earmark, capsys, monkey
     assert earmark("--out", out, "--search", "penalty, threshold", "--trials", 6) == 0
     said = capsys.readouterr()
     lines = said.out.splitlines()
-    assert lines[0].split() == ["trial", "lambda", "threshold", "F1", "95", "%", "interval"]
+    assert lines[0].split() == ["trial", "lambda", "threshold", "F1", "95%", "interval"]
     assert lines[1].split()[0] == str(found.best.number)
     assert lines[1].endswith("best")
     assert sum(line.rstrip().endswith("tied") for line in lines[1:7]) == len(found.tied)

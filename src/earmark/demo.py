@@ -35,8 +35,9 @@ __all__ = ["SYSTEMS", "AlphaTrend", "DemoResult", "conclusions", "run"]
 
 SYSTEMS = {"mean": "mean", "max": "max", "auto": "auto", "CAP": "cap", "RAP": "rap"}  # their pools, by name
 _FIXED = ("mean", "max")  # the other operators are adaptive: they learn alpha
+_SEED = 2018  # of the soundscapes; the settings below were chosen on others, by experiments/demo_settings.py
 _SETTINGS = {  # changes to the recipe `quick`: short trainings, in which alpha has to move quickly
-    "epochs": "6",
+    "epochs": "8",
     "alpha_rate": "10",
     "monitor": "accuracy",  # F1 would choose the first epoch, in which every class is predicted for every clip
 }
@@ -74,7 +75,7 @@ class DemoResult:
 def run(
     out: Path,
     *,
-    clips: int = 240,
+    clips: int = 400,
     seeds: int = 3,
     changes: Mapping[str, str] | None = None,
     at_once: int = 2,
@@ -86,7 +87,7 @@ def run(
     at the same time.
     """
     sounds = out / "soundscapes"
-    synthesise("durations", sounds, clips=clips, on_progress=on_progress)
+    synthesise("durations", sounds, clips=clips, seed=_SEED, on_progress=on_progress)
     models, entries = _train(sounds, out, seeds, {**_SETTINGS, **(changes or {})}, at_once, on_progress)
     on_progress(Progress("comparing"))
     comparison = compare_entries(entries)

@@ -27,7 +27,7 @@ _BAR = 8  # characters, for the largest alpha
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Output folder; created if necessary.")] = Path("demo"),
-    clips: Annotated[int, typer.Option(min=20, help="Soundscapes to synthesise.")] = 240,
+    clips: Annotated[int, typer.Option(min=20, help="Soundscapes to synthesise.")] = 400,
     seeds: Annotated[int, typer.Option(min=1, help="Trainings of each operator.")] = 3,
     change: Changes = None,
     as_json: Json = False,
