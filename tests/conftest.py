@@ -4,13 +4,14 @@ import os
 import signal
 from pathlib import Path
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests, and the commands that they start, run in several processes
+
 import numpy as np
 import pytest
 import torch
 
 from earmark.audio import write
 
-torch.set_num_threads(1)  # tests run in several processes
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background; commands under test would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

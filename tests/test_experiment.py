@@ -365,7 +365,7 @@ def test_several_data_sets_share_a_grid(folder, tmp_path, monkeypatch, capsys):
     with pytest.raises(ArgumentError, match="data: expected none, since this grid names its data sets: here, again"):
         grid.selected(data="elsewhere")
     words = ["reproduce", tmp_path / "grid.toml", "--out", tmp_path / "out", "--cache", tmp_path / "cache"]
-    words += ["--pools", "max,strong", "--at-once", 2]
+    words += ["--pools", "max,strong"]
     monkeypatch.setattr(sys, "argv", ["earmark", *map(str, words)])
     with pytest.raises(SystemExit) as ended:
         main()
