@@ -44,7 +44,7 @@ def test_alpha_against_share_shows_every_class_and_operator():
     )
     (axes,) = figure.axes
     assert texts(axes) == ["shot", "rain"]
-    assert [t.get_text() for t in axes.get_legend().get_texts()][1:] == ["bound of cap", "auto", "cap"]
+    assert [t.get_text() for t in axes.get_legend().get_texts()][1:] == ["bound of CAP", "auto", "cap"]
 
 
 def test_save_writes_both_formats(tmp_path):

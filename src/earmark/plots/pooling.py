@@ -91,7 +91,7 @@ def alpha_against_share(
     own = r"$\ln(1/share - 1)$: turns at the event's own length"
     axes.plot(100 * line, active_share_to_alpha(line), color=COLOURS["grey"], ls="--", label=own)
     if bound is not None:
-        axes.axhline(bound, color=COLOURS["grey"], lw=0.9, ls=":", label="bound of cap")
+        axes.axhline(bound, color=COLOURS["grey"], lw=0.9, ls=":", label="bound of CAP")
     for i, ((name, alpha), (marker, colour)) in enumerate(zip(learned.items(), markers, strict=False)):
         aside = 1.03 ** (i - (len(learned) - 1) / 2)  # keeps equal alphas apart
         axes.plot(100 * x * aside, np.asarray(alpha), marker, color=COLOURS[colour], ms=5, label=name)
