@@ -13,6 +13,7 @@ import onnxruntime
 import pytest
 import torch
 
+import earmark
 from earmark import audio, export
 from earmark.checkpoint import save_detector
 from earmark.cli import app
@@ -98,6 +99,21 @@ def test_command_tells_size_and_difference(exported):
     assert told["bytes"] == path.stat().st_size
     assert 0 <= told["difference"] < 1e-5
     assert [p.name for p in path.parent.iterdir()] == ["model.onnx"]
+
+
+@pytest.mark.filterwarnings("ignore:Glyph")  # in figures, where no font has one of the labels
+def test_evaluate_gives_the_same_probabilities(exported, tmp_path):
+    """Through the whole path: clips of several rates and lengths, shorter and longer than the model's window."""
+    clips, rows = tmp_path / "clips", ["filename\tonset\toffset\tlabel\tsplit"]
+    clips.mkdir()
+    for i, (rate, seconds) in enumerate([(16000, 0.9), (44100, 2.5), (8000, 7.3)]):
+        audio.write(clips / f"{i}.wav", noise((round(rate * seconds),), seed=i).numpy(), rate)
+        rows += [f"{i}.wav\t0.1\t0.6\t{label}\ttest" for label in CLASSES]
+    (clips / "labels.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    ours, theirs = (earmark.evaluate(path, clips, out=tmp_path / path.suffix).probabilities() for path in exported[:2])
+    assert ours.keys() == theirs.keys() == {"0.wav", "1.wav", "2.wav"}
+    for name, scores in ours.items():
+        np.testing.assert_allclose(theirs[name].p, scores.p, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize(("bags", "samples"), [(1, 600), (1, 601), (2, 4000), (5, 16001), (1, 80000)])

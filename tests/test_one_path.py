@@ -70,20 +70,6 @@ def test_evaluate_and_detect_find_the_same_events(folder, tmp_path, network, sca
     ]
 
 
-def test_an_exported_model_gives_the_same_probabilities(folder, tmp_path):
-    pytest.importorskip("onnxruntime")
-    from earmark.export import export_model
-
-    model = save_model(tmp_path / "model.safetensors", network="cnn", scaling="fixed")
-    export_model(model, tmp_path / "model.onnx")
-    ours, theirs = (
-        earmark.evaluate(path, folder, out=tmp_path / path.suffix[1:]).probabilities()
-        for path in (model, tmp_path / "model.onnx")
-    )
-    for name, scores in ours.items():
-        np.testing.assert_allclose(theirs[name].p, scores.p, rtol=0, atol=1e-4)
-
-
 def test_an_operator_that_uses_embeddings_pools_as_the_model_does(folder, tmp_path):
     settings = load_recipe("quick").changed({"width": 0.25, "scaling": "fixed", "pool": "mean"})
     size = create_detector(settings, CLASSES).head.in_features
