@@ -18,7 +18,7 @@ test: .venv/installed-dev lint
 
 # The suite as on other processors: PyTorch selects its kernels by ATEN_CPU_CAPABILITY and splits sums over threads.
 test-portable: .venv/installed-dev
-	@for change in "" ATEN_CPU_CAPABILITY=avx2 ATEN_CPU_CAPABILITY=default OMP_NUM_THREADS=1; do \
+	@for change in "" ATEN_CPU_CAPABILITY=avx2 ATEN_CPU_CAPABILITY=default OMP_NUM_THREADS=2; do \
 		setting="$${change:-ATEN_CPU_CAPABILITY unset}"; \
 		echo "Running the tests with $$setting"; \
 		env -u ATEN_CPU_CAPABILITY -u OMP_NUM_THREADS $$change $(BIN)/python -m pytest -n 2 --dist worksteal -q \
