@@ -164,7 +164,9 @@ class Table:
             )
         for row in self.rows:
             table.add_row(*(Text().append(cell.text, style=_marked(cell, "bold", "underline", "")) for cell in row))
-        lines = [Text(line, style="bold", no_wrap=True, overflow="ignore") for line in (self.caption, above) if line]
+        lines = [
+            Text(line, style="bold", no_wrap=True, overflow="ignore") for line in (self.caption, above.rstrip()) if line
+        ]
         return rich.console.Group(*lines, table)
 
     def to_markdown(self, *, intervals: bool = False) -> str:
