@@ -3,10 +3,12 @@
 import io
 import math
 import re
+import sys
 
 import pytest
 from rich.console import Console
 
+from earmark.annotations import LabelTable
 from earmark.errors import ArgumentError
 from earmark.evaluation.comparison import Comparison, Entry
 from earmark.evaluation.statistics import Interval
@@ -105,3 +107,9 @@ def test_without_times_there_are_static_columns_only():
 def test_a_score_that_one_model_lacks_is_a_dash():
     table = a_comparison({"cap": {"dynamic.f1": 0.5}, "x": {}}).table()
     assert table.rows[1][1].text == DASH
+
+
+def test_without_pandas_one_line_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ArgumentError, match="to_pandas needs pandas; install it with: pip install pandas"):
+        LabelTable([("a.wav", 0.0, 1.0, "dog")]).to_pandas()

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from earmark.errors import ArgumentError, DataError, unknown_name
-from earmark.tables import Cell, Column, Table
+from earmark.tables import Cell, Column, Table, import_pandas
 from earmark.text import counted
 from earmark.timing import span_to_frames
 
@@ -198,12 +198,9 @@ class LabelTable(Sequence[Label]):
 
     def to_pandas(self) -> pandas.DataFrame:
         """Rows as a data frame: filename, onset, offset, label, confidence, and present if any row is not positive."""
-        try:
-            import pandas
-        except ImportError as error:
-            raise ArgumentError("to_pandas needs pandas; install it with: pip install pandas") from error
         columns = self._columns()
-        return pandas.DataFrame([[getattr(row, column) for column in columns] for row in self], columns=columns)
+        rows = [[getattr(row, column) for column in columns] for row in self]
+        return import_pandas().DataFrame(rows, columns=columns)
 
     def to_dict(self) -> dict[str, Any]:
         """The table as plain Python values: `classes`, `filenames`, `complete`, and `rows`, a dictionary each."""

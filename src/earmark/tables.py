@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jinja2
 from markupsafe import Markup
@@ -22,7 +22,7 @@ from earmark.errors import ArgumentError
 if TYPE_CHECKING:
     import rich.table
 
-__all__ = ["DASH", "Cell", "Column", "Table", "number_cell", "short_number"]
+__all__ = ["DASH", "Cell", "Column", "Table", "import_pandas", "number_cell", "short_number"]
 
 DASH = "\N{EN DASH}"
 _LATEX = {
@@ -195,6 +195,15 @@ class Table:
     def to_html(self) -> Markup:
         """As HTML, complete without style or script; report pages add both, and sort it by its headings."""
         return Markup(_html_template().render(table=self))
+
+
+def import_pandas() -> Any:
+    """pandas, which users install if they want it: imported only where a result is converted."""
+    try:
+        import pandas
+    except ImportError as error:
+        raise ArgumentError("to_pandas needs pandas; install it with: pip install pandas") from error
+    return pandas
 
 
 def _marked(cell: Cell, best: str, tied: str, plain: str) -> str:

@@ -30,7 +30,7 @@ from earmark.files import json_text
 from earmark.formats.text import write_text
 from earmark.schema import load_toml
 from earmark.settings import Settings
-from earmark.tables import Cell, Column, Table, number_cell, short_number
+from earmark.tables import Cell, Column, Table, import_pandas, number_cell, short_number
 from earmark.text import counted, first_few
 
 if TYPE_CHECKING:
@@ -138,14 +138,13 @@ class Comparison:
 
     def to_pandas(self) -> pandas.DataFrame:
         """A data frame with a row per system; each score has columns for its value and bounds, `.low` and `.high`."""
-        import pandas
-
         rows = {}
         for name, values in self.values.items():
             rows[name] = {key: value.value for key, value in values.items()}
             rows[name] |= {f"{key}.low": value.low for key, value in values.items()}
             rows[name] |= {f"{key}.high": value.high for key, value in values.items()}
-        return pandas.DataFrame.from_dict(rows, orient="index").rename_axis("system")
+        frame: pandas.DataFrame = import_pandas().DataFrame.from_dict(rows, orient="index")
+        return frame.rename_axis("system")
 
     def table(self) -> Table:
         """Systems against scores, as in the paper's Tables I to III.

@@ -36,7 +36,7 @@ from earmark.files import json_text, make_folder, written_whole
 from earmark.formats import read_labels, write_labels
 from earmark.formats.text import write_text
 from earmark.inference.scores import RecordingScores
-from earmark.tables import Cell, Column, Table
+from earmark.tables import Cell, Column, Table, import_pandas
 from earmark.text import counted
 
 if TYPE_CHECKING:
@@ -211,9 +211,8 @@ class Evaluation:
 
     def to_pandas(self) -> pandas.DataFrame:
         """A data frame with a row per class, and the rows `macro` and `micro`."""
-        import pandas
-
-        return pandas.DataFrame.from_dict(self._rows(), orient="index").rename_axis("class")
+        frame: pandas.DataFrame = import_pandas().DataFrame.from_dict(self._rows(), orient="index")
+        return frame.rename_axis("class")
 
     def table(self, caption: str = "", note: str = "") -> Table:
         """Clips and segments, a row per class, and the averages."""

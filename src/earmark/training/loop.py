@@ -33,6 +33,7 @@ from earmark.networks import create_network
 from earmark.pooling import create_pool
 from earmark.progress import OnProgress
 from earmark.settings import Settings, Training
+from earmark.tables import import_pandas
 from earmark.training.memory import Log, Memory, Schedule, check_folder, load_state, save
 from earmark.training.steps import Step, augmented, make_optimizer, set_learning_rate
 from earmark.training.validation import validate
@@ -77,10 +78,9 @@ class Run:
 
     def to_pandas(self) -> DataFrame:
         """The log of the run: one row per epoch."""
-        import pandas
-
         lines = (self.path / "log.jsonl").read_text(encoding="utf-8").splitlines()
-        return pandas.json_normalize([json.loads(line) for line in lines])
+        log = [json.loads(line) for line in lines]
+        return import_pandas().json_normalize(log)
 
 
 def create_detector(settings: Settings, classes: tuple[str, ...]) -> Detector:
