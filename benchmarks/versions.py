@@ -35,7 +35,7 @@ def main() -> None:
     parser.add_argument("after", type=Path, help="a checkout of the other")
     parser.add_argument("benchmarks", nargs="*", default=BENCHMARKS, help="names, each with its arguments")
     parser.add_argument("--rounds", type=int, default=2)
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     for benchmark in arguments.benchmarks:
         name, *options = benchmark.split()
         for number in range(arguments.rounds):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import NamedTuple, TypeAlias, TypedDict, TypeVar
 
 import numpy as np
@@ -126,27 +127,30 @@ def pair_labels(
     true, found = as_table(reference), as_table(estimate)
     names, labels = common_names(true, found, classes=classes, filenames=filenames, missing=missing)
     clips, columns = {name: i for i, name in enumerate(names)}, {label: i for i, label in enumerate(labels)}
-    true_events, found_events = (_as_columns(table, clips, columns) for table in (true, found))
-    for row in found:
-        if row.onset is None and row.present is not False:
+    true_events, untimed = _as_columns(true, clips, columns)
+    found_events, found_untimed = _as_columns(found, clips, columns)
+    for row in found_untimed:
+        if row.present is not False:
             raise DataError(f"the estimate says that {row.label!r} is in {row.filename!r}, but not when")
     known = np.full((len(names), len(labels)), true.complete)
-    untimed = [row for row in true if row.onset is None]
     for row in sorted(untimed, key=lambda row: row.present is not False):  # unknown takes precedence over absent
         known[clips[row.filename], columns[row.label]] = row.present is False
     known[true_events.clip, true_events.label] = True  # and times over both
     return Pair(names, labels, true_events, found_events.select(known[found_events.clip, found_events.label]), known)
 
 
-def _as_columns(table: LabelTable, clips: Mapping[str, int], columns: Mapping[str, int]) -> Events:
-    """Rows with times, as columns."""
+def _as_columns(table: LabelTable, clips: Mapping[str, int], columns: Mapping[str, int]) -> tuple[Events, list[Label]]:
+    """Rows with times, as columns, and rows without."""
     rows = [row for row in table if row.onset is not None]
-    return Events(
-        np.array([clips[row.filename] for row in rows], np.int64),
-        np.array([columns[row.label] for row in rows], np.int64),
-        np.array([row.onset for row in rows], np.float64),
-        np.array([row.offset for row in rows], np.float64),
+    untimed = [] if len(rows) == len(table) else [row for row in table if row.onset is None]
+    names, onsets, offsets, labels = (map(itemgetter(k), rows) for k in range(4))
+    events = Events(
+        np.fromiter(map(clips.__getitem__, names), np.int64, len(rows)),
+        np.fromiter(map(columns.__getitem__, labels), np.int64, len(rows)),
+        np.fromiter(onsets, np.float64, len(rows)),
+        np.fromiter(offsets, np.float64, len(rows)),
     )
+    return events, untimed
 
 
 class FrameTimes(TypedDict, total=False):
