@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,15 +31,14 @@ from earmark.errors import ArgumentError, EarmarkError
 from earmark.evaluation.authors import authors_reference
 from earmark.evaluation.comparison import Comparison, compare_runs
 from earmark.evaluation.references import fit_durations, fit_estimate, fit_reference, read_durations, seen_notes
-from earmark.evaluation.result import Evaluation
+from earmark.evaluation.result import FILES, Evaluation
 from earmark.evaluation.scoring import EvaluationOptions, evaluate_events, evaluate_scores, tune_thresholds
 from earmark.formats import read_labels
+from earmark.ownership import owned
 from earmark.progress import OnProgress, ignore_progress
 from earmark.text import counted, first_few, plural
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from earmark.synthesis import Summary
     from earmark.training import Run
 
@@ -123,7 +122,8 @@ def train(
         on_note=on_note,
     )
     if fabric.is_global_zero:
-        save(learning_curves(folder / "log.jsonl", collection.classes), folder / "figures" / "learning")
+        with owned(folder):
+            save(learning_curves(folder / "log.jsonl", collection.classes), folder / "figures" / "learning")
     return result
 
 
@@ -137,6 +137,7 @@ def evaluate(
     tune_on: str | None = None,
     durations: AnyPath | None = None,
     options: EvaluationOptions | None = None,
+    force: bool = False,
     on_progress: OnProgress = ignore_progress,
 ) -> Evaluation:
     """Evaluate a model, or events found elsewhere, on labelled clips.
@@ -160,9 +161,9 @@ def evaluate(
         For events: a table of clips with columns `filename` and `duration`.
     options
         Segment length, decoder, alignment, PSDS.
+    force
+        Whether to replace files in `out` that earmark did not write, or that were edited since.
     """
-    from earmark import plots
-
     options = options or EvaluationOptions()
     about: About = {"data": os.fspath(data), "split": split, "reference": reference or "data"}
     about |= {"tune_on": tune_on, "align": options.align}
@@ -171,32 +172,47 @@ def evaluate(
             raise ArgumentError("durations are for events; clips of a model have their own")
         if not isinstance(model, SoundDetector):
             model = load(model_file(Path(model), "MODEL DATA"), pooled=True)
-        evaluation, table = _evaluate_model(model, reference, options, about, on_progress)
-        home = model.path.parent if model.path and model.path.suffix != ".onnx" else None
         name = model.pool_name
+        home = model.path.parent if model.path and model.path.suffix != ".onnx" else None
     else:
         if tune_on is not None or options.decoder != type(options.decoder)():
             raise ArgumentError("thresholds do not apply to events found elsewhere; evaluate a model to change them")
-        evaluation, table = _evaluate_events(Path(model), reference, durations, options, about)
-        home, name = None, Path(model).stem
+        name, home = Path(model).stem, None
     folder = Path(out) if out is not None else home
-    if folder is None:
-        return evaluation
-    evaluation.save(folder)
-    for stem, figure in plots.evaluation_figures(evaluation, table, name).items():
-        plots.save(figure, folder / "figures" / stem)
+
+    def score() -> tuple[Evaluation, LabelTable]:
+        if isinstance(model, SoundDetector):
+            return _evaluate_model(model, reference, options, about, on_progress)
+        return _evaluate_events(Path(model), reference, durations, options, about)
+
+    return score()[0] if folder is None else _saved(score, folder, name, force)
+
+
+def _saved(score: Callable[[], tuple[Evaluation, LabelTable]], folder: Path, name: str, force: bool) -> Evaluation:
+    """An evaluation, saved with its figures; files that must not be replaced are refused first."""
+    from earmark import plots
+
+    figures = [folder / "figures" / f"{stem}{end}" for stem in plots.EVALUATION_FIGURES for end in (".png", ".svg")]
+    with owned(folder, files=[*(folder / file for file in FILES), *figures], force=force):
+        evaluation, table = score()
+        evaluation.save(folder)
+        for stem, figure in plots.evaluation_figures(evaluation, table, name).items():
+            plots.save(figure, folder / "figures" / stem)
     return replace(evaluation, _folder=folder)
 
 
-def compare(runs: Iterable[AnyPath], *, out: AnyPath | None = None, level: float = 0.95) -> Comparison:
+def compare(
+    runs: Iterable[AnyPath], *, out: AnyPath | None = None, level: float = 0.95, force: bool = False
+) -> Comparison:
     """Compare runs (folders that `evaluate` wrote to) that were evaluated on the same clips.
 
     Runs that differ only in their seed count as one system. `level` is the confidence of intervals and tests. With
-    `out`, the comparison is also written there, as comparison.json, table.md and table.tex.
+    `out`, the comparison is also written there, as comparison.json, table.md and table.tex; `force` replaces files with
+    these names that earmark did not write.
     """
     comparison = compare_runs([Path(run) for run in runs], level=level)
     if out is not None:
-        comparison.save(Path(out))
+        comparison.save(Path(out), force=force)
     return comparison
 
 
@@ -206,17 +222,18 @@ def report(
     *,
     data: str | None = None,
     title: str | None = None,
+    force: bool = False,
     on_progress: OnProgress = ignore_progress,
 ) -> Path:
     """Write a page (HTML) about evaluated runs: tables, figures, and mistakes to listen to; returns its path.
 
     Tables are also written as Markdown and LaTeX beside it. `data` is where the clips are now, if they have moved since
-    the evaluation.
+    the evaluation. `force` replaces files that earmark did not write, or that were edited since.
     """
     from earmark.reporting.runs import write_report
 
-    page, *_ = write_report([Path(run) for run in runs], Path(out), data=data, title=title, on_progress=on_progress)
-    return page
+    folders = [Path(run) for run in runs]
+    return write_report(folders, Path(out), data=data, title=title, force=force, on_progress=on_progress)[0]
 
 
 def synth(

@@ -23,6 +23,7 @@ from earmark.evaluation.comparison import Comparison, Entry, compare_entries
 from earmark.experiment import Grid, gather, run_grid, write_results
 from earmark.experiment.results import by_system
 from earmark.formats import read_labels
+from earmark.ownership import owned
 from earmark.pooling import max_alpha
 from earmark.progress import OnProgress, Progress, ignore_progress
 from earmark.reporting.job import write_job_report
@@ -101,7 +102,8 @@ def run(
     shares = [duration / _CLIP for duration in seconds.values()]
     learned = {name: [values[label] for label in seconds] for name, values in alpha.items()}
     figure = plots.alpha_against_share(list(seconds), shares, learned, float(max_alpha(0.5, _FRAMES)))
-    pages["figure"] = plots.save(figure, out / "learned_alpha")[0]
+    with owned(out):
+        pages["figure"] = plots.save(figure, out / "learned_alpha")[0]
     events, reference, pages["detection"] = _detect(models[comparison.best], sounds, out, on_progress)
     return DemoResult(
         seconds,

@@ -32,6 +32,7 @@ from earmark.features import FeatureConfig, LogMel, mel_matrix
 from earmark.files import json_text, make_folder, written_whole
 from earmark.inference.onnx_scorer import FORMAT, sealed
 from earmark.inference.torch_scorer import TorchScorer, load_scorer
+from earmark.ownership import owned
 
 __all__ = ["TOLERANCE", "export_model", "export_onnx"]
 
@@ -41,13 +42,14 @@ _ATTRIBUTES = ("classes", "rate", "hop_samples", "n_fft", "padding", "reduction"
 _AXES = (("bags", "samples"), ("bags", "frames", "classes"), ("bags", "classes"))
 
 
-def export_model(model: str | Path, path: str | Path) -> float:
+def export_model(model: str | Path, path: str | Path, *, force: bool = False) -> float:
     """Write the detector of a model file or run folder as an ONNX file; see `export_onnx`."""
     model = model_file(Path(model))
     info = read_model_info(model)
     scorer = load_scorer(model, device="cpu")
     about = {name: info.get(name) for name in ("network", "pool", "provenance")}
-    return export_onnx(scorer.detector, path, window=scorer.window, fingerprint=scorer.fingerprint, about=about)
+    options: dict[str, Any] = {"window": scorer.window, "fingerprint": scorer.fingerprint, "about": about}
+    return export_onnx(scorer.detector, path, **options, force=force)
 
 
 def export_onnx(
@@ -57,37 +59,40 @@ def export_onnx(
     window: float = 10.0,
     fingerprint: str | None = None,
     about: dict[str, Any] | None = None,
+    force: bool = False,
 ) -> float:
     """Write a detector as an ONNX file, and check that both give the same probabilities.
 
-    An existing file is replaced only on success. `window` and `fingerprint`, by default the file's digest, are those of
-    an `earmark.inference.scorer.Scorer`. `about` has further metadata as JSON values, usually `network`, `pool` and
-    `provenance`. Returns the largest difference between onnxruntime's and PyTorch's probabilities, at most `TOLERANCE`.
+    A file of an earlier export is replaced, on success; any other only with `force`. `window` and `fingerprint`, by
+    default the file's digest, are those of an `earmark.inference.scorer.Scorer`. `about` has further metadata as JSON
+    values, usually `network`, `pool` and `provenance`. Returns the largest difference between onnxruntime's and PyTorch's
+    probabilities, at most `TOLERANCE`.
     """
     path = Path(path)
     if path.suffix != ".onnx":
         raise ArgumentError(f"expected a file name that ends in .onnx, got {path}")
     make_folder(path.parent)
-    detector = copy.deepcopy(detector).cpu().eval()
-    scorer = TorchScorer(detector, window=window, device="cpu")
-    model = _convert(_Exported(detector), scorer.least_samples)
-    content = model.SerializeToString()
-    metadata = {
-        "pool": {"name": detector.pool.name},
-        "provenance": {},
-        **(about or {}),
-        "version": FORMAT,
-        "written_by": version("earmark"),
-        **{name: getattr(scorer, name) for name in _ATTRIBUTES},
-        "fingerprint": fingerprint or hashlib.sha256(content).hexdigest()[:16],
-        "features": detector.features.to_dict(),
-    }
-    model.metadata_props.add(key="earmark", value=json_text(metadata))
-    content = sealed(model.SerializeToString())
-    difference = _check(content, detector, scorer.least_samples)
-    with written_whole(path) as draft:
-        draft.write_bytes(content)
-    return difference
+    with owned(path.parent, files=[path], force=force):
+        detector = copy.deepcopy(detector).cpu().eval()
+        scorer = TorchScorer(detector, window=window, device="cpu")
+        model = _convert(_Exported(detector), scorer.least_samples)
+        content = model.SerializeToString()
+        metadata = {
+            "pool": {"name": detector.pool.name},
+            "provenance": {},
+            **(about or {}),
+            "version": FORMAT,
+            "written_by": version("earmark"),
+            **{name: getattr(scorer, name) for name in _ATTRIBUTES},
+            "fingerprint": fingerprint or hashlib.sha256(content).hexdigest()[:16],
+            "features": detector.features.to_dict(),
+        }
+        model.metadata_props.add(key="earmark", value=json_text(metadata))
+        content = sealed(model.SerializeToString())
+        difference = _check(content, detector, scorer.least_samples)
+        with written_whole(path) as draft:
+            draft.write_bytes(content)
+        return difference
 
 
 class _Exported(nn.Module):

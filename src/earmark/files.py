@@ -1,28 +1,36 @@
-"""Atomic writes, file locks, and strict JSON."""
+"""Durable atomic writes, file locks that name their holder, and strict JSON."""
 
 import json
 import math
 import os
+import platform
 import re
 import secrets
+import shlex
+import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
+from earmark import ownership
 from earmark.errors import ArgumentError
 
-__all__ = ["json_text", "locked", "make_folder", "remove_drafts", "written_whole"]
+__all__ = ["flush", "json_text", "locked", "make_folder", "remove_drafts", "written_whole"]
 
 _DRAFT = re.compile(r"\.(.+)-[a-z0-9_]{8}", re.DOTALL)  # stem of the temporary files of `written_whole`
 
 
 @contextmanager
-def written_whole(path: Path) -> Iterator[Path]:
+def written_whole(path: Path, *, admit: Callable[[Path, Path], object] = ownership.admit) -> Iterator[Path]:
     """Write a file atomically: yields a temporary path that replaces `path`, or is removed if the block raises.
+
+    Its content is on the disk before it replaces anything, and the change of name when the block ends, so that not even
+    a power cut leaves half a file. `admit` is called with both paths first; by default it protects files that are not
+    earmark's (`earmark.ownership`).
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -33,14 +41,32 @@ def written_whole(path: Path) -> Iterator[Path]:
     """
     # not mkstemp, which restricts the file to its owner: new files get the permissions of the user's umask
     draft = path.with_name(f".{path.stem}-{secrets.token_hex(4)}{path.suffix}")
-    os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
-    mode = draft.stat().st_mode
     try:
+        os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        mode = draft.stat().st_mode
         yield draft
         draft.chmod(mode)  # some libraries replace the file
+        flush(draft)
+        admit(path, draft)
         os.replace(draft, path)
+        flush(path.parent)
+    except OSError as error:
+        if error.filename in (None, str(draft)):
+            error.filename = str(path)  # a full disk is reported with the name that the user knows
+        raise
     finally:
         draft.unlink(missing_ok=True)
+
+
+def flush(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk; folders where the system supports that."""
+    if os.name == "nt" and path.is_dir():
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def remove_drafts(files: Iterable[Path]) -> None:
@@ -62,16 +88,28 @@ def remove_drafts(files: Iterable[Path]) -> None:
 
 
 @contextmanager
-def locked(path: Path, *, message: str, wait: bool = True) -> Iterator[None]:
-    """Hold a lock file, which the system releases when the process ends, however it ends.
+def locked(folder: Path, *, wait: bool = False, name: str = ".lock") -> Iterator[None]:
+    """Hold the lock of a folder, which the system releases when the process ends, however it ends.
 
-    If another process holds it, wait, or with `wait=False` raise an ArgumentError with the message.
+    If another process holds it, wait, or raise an ArgumentError that names the process. The file `.lock.json` says who
+    holds the lock; it means nothing without it.
     """
+    holder = folder / f"{name}.json"
     try:
-        with FileLock(path, blocking=wait):
-            yield
+        with FileLock(folder / name, blocking=wait):
+            command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+            about = {"process": os.getpid(), "host": platform.node(), "command": command}
+            holder.write_text(json.dumps(about), encoding="utf-8")
+            try:
+                yield
+            finally:
+                holder.unlink(missing_ok=True)
     except Timeout:
-        raise ArgumentError(message) from None
+        who = "another process"
+        with suppress(OSError, ValueError, LookupError, TypeError):
+            about = json.loads(holder.read_text(encoding="utf-8"))
+            who = f"process {about['process']} on {about['host']} ({about['command']})"
+        raise ArgumentError(f"{folder}: {who} is using this folder; wait for it, or choose another folder") from None
 
 
 def make_folder(path: Path) -> Path:

@@ -29,13 +29,16 @@ import numpy as np
 from pydantic import ConfigDict, Field, Strict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass, is_pydantic_dataclass
 from pydantic.errors import PydanticInvalidForJsonSchema
+from pydantic_core import from_json
 
 from earmark.errors import ArgumentError, DataError, EarmarkError, unknown_name
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-__all__ = ["Many", "embedded_toml", "load_toml", "parse", "record"]
+__all__ = ["Many", "embedded_toml", "load_toml", "parse", "parse_json", "read_json", "record"]
+
+_LARGEST = 1 << 28  # bytes of a JSON document; far above what earmark writes
 
 T = TypeVar("T")
 
@@ -100,6 +103,33 @@ def parse(kind: type[T], value: object, *, where: str | Path = "", error: type[E
     """
     with _as_error(kind, str(where), error):
         return cast(T, _adapter(kind).validate_python(value))  # type: ignore[arg-type]  # a type is hashable
+
+
+def parse_json(kind: type[T], text: str | bytes, *, where: str | Path = "", error: type[EarmarkError] = DataError) -> T:
+    """Check a JSON document and convert it, as `parse` does; depth and numbers are limited.
+
+    >>> parse_json(dict[str, int], '{"clips": 3}')
+    {'clips': 3}
+    >>> parse_json(dict[str, int], "[" * 100_000, where="state.json")
+    Traceback (most recent call last):
+    earmark.errors.DataError: state.json: not valid JSON: recursion limit exceeded at line 1 column 202
+    """
+    try:
+        value = from_json(text, allow_inf_nan=False)
+    except ValueError as invalid:
+        raise error(f"{where}: not valid JSON: {invalid}" if where else f"not valid JSON: {invalid}") from None
+    return parse(kind, value, where=where, error=error)
+
+
+def read_json(kind: type[T], path: Path, *, error: type[EarmarkError] = DataError) -> T:
+    """Read a JSON file that holds one document, checked as by `parse`."""
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise error(f"{path}: expected at most {_LARGEST >> 20} MiB of JSON, got {path.stat().st_size >> 20} MiB")
+        text = path.read_bytes()
+    except OSError as problem:
+        raise error(f"{path}: {problem.strerror}") from problem
+    return parse_json(kind, text, where=path, error=error)
 
 
 @cache

@@ -37,8 +37,9 @@ from earmark.evaluation.result import Evaluation
 from earmark.evaluation.scoring import THRESHOLDS, EvaluationOptions, evaluate_scores, segment_curve
 from earmark.evaluation.statistics import compare_systems
 from earmark.events import Decoder
-from earmark.files import json_text, written_whole
+from earmark.files import json_text, locked, make_folder, written_whole
 from earmark.formats.text import write_text
+from earmark.ownership import owned
 from earmark.pooling import POOLS
 from earmark.progress import OnProgress
 from earmark.settings import Settings
@@ -170,44 +171,45 @@ def tune(
     usable = data.select(clip.filename for clip in data.clips if clip.split != "test")
     _, validation, _ = split_for_training(usable)
     _check_times(validation.labels)
-    record = _Record(out, settings, search, data_fingerprint(usable))
-    if knobs == ["reduction"]:
-        trials = min(trials, len(_reductions(settings)))
-    report_failure = on_note or (lambda note: None)
-    provenance = provenance or {}
-    while record.n_done < trials:
-        values = record.begin(lambda: _propose(record.finished, record.n_done, settings, knobs))
-        folder, changed = record.folder(values), _changed(settings, values)
-        is_finished = False
-        try:
-            is_finished = run(
-                usable,
-                changed,
-                folder,
-                cache=cache,
-                fabric=make_fabric(changed),
-                resume=True,
-                provenance={**provenance, "tuning": values},
-                on_progress=on_progress,
-                on_note=on_note,
-            ).is_finished
-        except TrainingError as error:  # it would fail again, so continue with the others
-            record.end({"failed": str(error)})
-            report_failure(f"{_describe(values)}: {error}")
-            continue
-        except KeyboardInterrupt:  # while features were computed
-            pass
-        finally:
-            on_note = None  # notes on the data are the same for all trials
-        if not is_finished:
-            return Tuned(record.finished, record.failed)
-        source = str(provenance.get("data_source", "data"))
-        record.end(_evaluate(folder, validation, source, "threshold" in search))
-        if on_trial:
-            on_trial(record.finished[-1], trials)
-    if not record.finished:
-        raise TrainingError(f"no trial could be trained; the first: {next(iter(record.failed.values()))}")
-    return _conclude(record, settings)
+    with locked(make_folder(out)), owned(out):
+        record = _Record(out, settings, search, data_fingerprint(usable))
+        if knobs == ["reduction"]:
+            trials = min(trials, len(_reductions(settings)))
+        report_failure = on_note or (lambda note: None)
+        provenance = provenance or {}
+        while record.n_done < trials:
+            values = record.begin(lambda: _propose(record.finished, record.n_done, settings, knobs))
+            folder, changed = record.folder(values), _changed(settings, values)
+            is_finished = False
+            try:
+                is_finished = run(
+                    usable,
+                    changed,
+                    folder,
+                    cache=cache,
+                    fabric=make_fabric(changed),
+                    resume=True,
+                    provenance={**provenance, "tuning": values},
+                    on_progress=on_progress,
+                    on_note=on_note,
+                ).is_finished
+            except TrainingError as error:  # it would fail again, so continue with the others
+                record.end({"failed": str(error)})
+                report_failure(f"{_describe(values)}: {error}")
+                continue
+            except KeyboardInterrupt:  # while features were computed
+                pass
+            finally:
+                on_note = None  # notes on the data are the same for all trials
+            if not is_finished:
+                return Tuned(record.finished, record.failed)
+            source = str(provenance.get("data_source", "data"))
+            record.end(_evaluate(folder, validation, source, "threshold" in search))
+            if on_trial:
+                on_trial(record.finished[-1], trials)
+        if not record.finished:
+            raise TrainingError(f"no trial could be trained; the first: {next(iter(record.failed.values()))}")
+        return _conclude(record, settings)
 
 
 def _describe(values: Mapping[str, float]) -> str:

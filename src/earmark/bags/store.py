@@ -33,6 +33,7 @@ from earmark.effects import compress
 from earmark.errors import ArgumentError, DataError, unknown_name
 from earmark.features import FeatureConfig, LogMel
 from earmark.files import json_text, locked, make_folder, written_whole
+from earmark.ownership import owned
 from earmark.parallel import WeightedSemaphore, parallel_map, worker_count
 from earmark.progress import OnProgress, Progress, ignore_progress
 
@@ -146,7 +147,7 @@ def build_store(
         "compression": list(compression),
         "dtype": dtype,
     }
-    with locked(folder / ".lock", message=f"{folder}: another process is building this feature store"):
+    with locked(folder, wait=True), owned(folder):
         _check_settings(folder, settings)
         _fill(folder, clips, config, settings, worker_count(workers), on_progress or ignore_progress)
     return FeatureStore(folder)

@@ -20,6 +20,7 @@ from typer.core import TyperGroup
 from earmark import __version__
 from earmark.errors import ArgumentError, EarmarkError
 from earmark.interrupt import exit_code, raising_signals
+from earmark.ownership import replacing_nothing
 
 
 class _Commands(TyperGroup):
@@ -44,6 +45,9 @@ app = typer.Typer(
 (_UsageError,) = typer.BadParameter.__bases__  # typer does not export it
 _READERS = tuple(Path(__file__).parents[1] / package for package in ("formats", "datasets"))
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
+Force = Annotated[
+    bool, typer.Option("--force", help="Replace files that earmark did not write, or that were edited since.")
+]
 Changes = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of the recipe; repeatable.")
 ]
@@ -55,7 +59,7 @@ def main() -> None:
     atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not look like a crash
     code: Any = 2
     try:
-        with raising_signals():
+        with raising_signals(), replacing_nothing():
             code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
     except EarmarkError as error:
         _print_error(str(error))

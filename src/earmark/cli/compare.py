@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from earmark.cli.app import Json, app, make_console
+from earmark.cli.app import Force, Json, app, make_console
 from earmark.files import json_text
 
 
@@ -15,6 +15,7 @@ def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Evaluated runs, or folders of evaluate --out.")],
     out: Annotated[Path | None, typer.Option(help="Folder for comparison.json and tables.")] = None,
     level: Annotated[float, typer.Option(help="Confidence of intervals and tests.")] = 0.95,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Compare runs that were evaluated on the same clips. Runs that differ only in their seed count as one system.
@@ -24,7 +25,7 @@ def compare(
     from earmark import api
 
     with make_console(stderr=True, quiet=as_json).status("comparing ..."):
-        comparison = api.compare(runs, out=out, level=level)
+        comparison = api.compare(runs, out=out, level=level, force=force)
     if as_json:
         print(json_text(comparison.to_dict()))
         return

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from earmark.cli.app import Json, app
+from earmark.cli.app import Force, Json, app
 from earmark.cli.display import live_display
 from earmark.files import json_text
 
@@ -45,6 +45,7 @@ def evaluate(
         Path | None, typer.Option(help="For EVENTS: a table of clips with columns filename and duration.")
     ] = None,
     align: Annotated[str, typer.Option(help="Where a frame's value stands: middle, or authors.")] = "middle",
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Evaluate a model, or events found elsewhere, on labelled clips: by clip (static), segment (dynamic) and event.
@@ -69,6 +70,7 @@ def evaluate(
             tune_on=tune_on,
             durations=durations,
             options=options,
+            force=force,
             on_progress=display,
         )
     if as_json:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from earmark.cli.app import Json, app
+from earmark.cli.app import Force, Json, app
 from earmark.files import json_text
 
 
@@ -13,6 +13,7 @@ from earmark.files import json_text
 def export(
     model: Annotated[Path, typer.Argument(metavar="RUN|MODEL", help="A run folder or a model file.")],
     out: Annotated[Path, typer.Option(help="The file to write, NAME.onnx.")],
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Write a model as an ONNX file: sound in, probabilities out, with or without PyTorch.
@@ -21,7 +22,7 @@ def export(
     """
     from earmark.export import TOLERANCE, export_model
 
-    difference = export_model(model, out)
+    difference = export_model(model, out, force=force)
     size = out.stat().st_size
     if as_json:
         print(json_text({"model": str(model), "out": str(out), "bytes": size, "difference": difference}))

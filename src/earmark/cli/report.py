@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from earmark.cli.app import Json, app
+from earmark.cli.app import Force, Json, app
 from earmark.cli.display import live_display
 from earmark.files import json_text
 
@@ -20,6 +20,7 @@ def report(
         str | None, typer.Option(help="Where the clips are, if not where they were when the runs were evaluated.")
     ] = None,
     title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Write a page about evaluated runs: tables, figures, and mistakes to listen to. One file, for any browser.
@@ -31,7 +32,7 @@ def report(
     from earmark.reporting.runs import write_report
 
     with live_display(quiet=as_json) as display:
-        written = write_report(runs, out, data=data, title=title, on_progress=display)
+        written = write_report(runs, out, data=data, title=title, force=force, on_progress=display)
     if as_json:
         print(json_text({"files": [str(path) for path in written]}))
         return

@@ -15,6 +15,7 @@ from earmark.cli.train import parse_changes
 from earmark.errors import ArgumentError
 from earmark.files import json_text
 from earmark.interrupt import exit_code
+from earmark.ownership import owned
 
 if TYPE_CHECKING:
     from earmark.tuning import Tuned
@@ -88,7 +89,8 @@ def _files(result: Tuned, out: Path) -> dict[str, str]:
     from earmark.plots import save, tuning_figure
 
     assert result.best is not None
-    figure = save(tuning_figure(result.trials, result.best, result.tied), out / "figures" / "tuning")[0]
+    with owned(out):
+        figure = save(tuning_figure(result.trials, result.best, result.tied), out / "figures" / "tuning")[0]
     files = {"model": out / "model.safetensors", "config": out / "config.toml", "table": out / "trials.csv"}
     if "threshold" in result.best.values:
         files["decoder"] = out / "decoder.json"

@@ -352,7 +352,7 @@ class _Job:
         files = {
             path: format
             for path, format in self._label_files(entry).items()
-            if written.get(self.files.key(path)) != format or not path.exists()
+            if written.get(self.files.owner.key(path)) != format or not path.exists()
         }
         if files:
             events = self.ledger.events(entry)

@@ -30,6 +30,7 @@ from earmark.detection.ledger import Entry, Ledger
 from earmark.errors import ArgumentError
 from earmark.files import locked, make_folder, remove_drafts, written_whole
 from earmark.formats import FORMATS
+from earmark.ownership import Owner, owned, sha256
 
 EVENT_COLUMNS = ("filename", "onset", "offset", "label", "confidence")
 _LONGEST = 180  # bytes of a file name; leaves room for suffixes and temporary names below the usual limit of 255
@@ -63,16 +64,16 @@ class JobFolder:
                 raise ArgumentError(
                     f"{self.root} holds {path.name}, and is not the folder of a detection job; choose another"
                 )
-        busy = f"{self.root}: another process is running this job; wait, or choose another folder"
-        with locked(self.root / ".lock", message=busy, wait=False):
+        with locked(self.root):
             yield
 
 
 class OutputFiles:
-    """Writes and deletes the files of a job, and nobody else's."""
+    """Writes and deletes the files of a job, and nobody else's: the ledger is the manifest of `earmark.ownership`."""
 
     def __init__(self, folder: JobFolder, ledger: Ledger) -> None:
         self.folder, self.root, self.ledger = folder, folder.root, ledger
+        self.owner = Owner(folder.root, _Recorded(ledger))
         self.edited = 0  # files that were renamed because somebody had edited them or put them there
 
     @contextmanager
@@ -88,11 +89,12 @@ class OutputFiles:
         with ExitStack() as stack:
             drafts = {}
             for path in files:
+                self.owner.check_links(path)
                 make_folder(path.parent)
-                drafts[path] = stack.enter_context(written_whole(path))
+                drafts[path] = stack.enter_context(written_whole(path, admit=lambda path, draft: None))
             yield drafts
-            hashes = {path: self.make_way(path, _sha256(draft)) for path, draft in drafts.items()}
-            rows = [(self.key(path), kind, hashes[path]) for path, kind in files.items()]
+            hashes = {path: self.make_way(path, sha256(draft)) for path, draft in drafts.items()}
+            rows = [(self.owner.key(path), kind, hashes[path]) for path, kind in files.items()]
             self.ledger.record_outputs(rows, recording=recording, new_events=new_events)
 
     def write_table(
@@ -104,26 +106,18 @@ class OutputFiles:
                 writer = csv.writer(file, lineterminator="\n")
                 writer.writerow(heading)
                 writer.writerows(rows)
-            if is_viewed and _sha256(drafts[path]) != _sha256(path):
+            if is_viewed and sha256(drafts[path]) != sha256(path):
                 self.remove_views()
 
     def remove(self, path: Path) -> bool:
-        """Delete a file that the job wrote, or rename it if somebody edited it; returns whether there was one.
-
-        Symbolic links are not followed. Apart from `remove_unfinished`, only this method deletes files.
-        """
-        key = self.key(path)
-        hashes = self.ledger.hashes(key)
-        has_link = os.path.realpath(path) != os.path.join(os.path.realpath(self.root), *key.split("/"))
-        if not hashes or has_link or not os.path.lexists(path):
+        """Delete a file that the job wrote, or rename it if somebody edited it; returns whether there was one."""
+        if not self.ledger.hashes(self.owner.key(path)) or self.owner.has_link(path) or not os.path.lexists(path):
             return False
-        if _sha256(path) in hashes:
-            path.unlink()
+        if self.owner.remove(path):
             while (path := path.parent) != self.root and not any(path.iterdir()):
                 path.rmdir()
         else:
             self._set_aside(path)
-        self.ledger.forget_output(key)
         return True
 
     def remove_views(self) -> None:
@@ -139,14 +133,14 @@ class OutputFiles:
             files += [folder.scores(entry.name), *(folder.labels(entry.name, format.name) for format in FORMATS)]
         remove_drafts(files)
 
-    def make_way(self, path: Path, sha256: str) -> set[str]:
+    def make_way(self, path: Path, new: str) -> set[str]:
         """Rename a file that would be replaced if it is not the job's; hashes that the job's may have from now on."""
-        current = _sha256(path)
-        if current and current in {sha256, *self.ledger.hashes(self.key(path))}:
-            return {current, sha256}
+        current = sha256(path)
+        if current and current in {new, *self.ledger.hashes(self.owner.key(path))}:
+            return {current, new}
         if os.path.lexists(path):
             self._set_aside(path)
-        return {sha256}
+        return {new}
 
     def _set_aside(self, path: Path) -> None:
         """Rename a file: night.wav.txt to night.wav.edited.txt."""
@@ -155,11 +149,22 @@ class OutputFiles:
         stem = path.name.removesuffix(suffix)
         names = (f"{stem}.edited{'' if n == 1 else n}{suffix}" for n in count(1))
         path.rename(next(free for free in map(path.with_name, names) if not os.path.lexists(free)))
+        self.ledger.forget_output(self.owner.key(path))
         self.edited += 1
 
-    def key(self, path: Path) -> str:
-        """Name of a file in the ledger: its path relative to the folder of the job."""
-        return path.relative_to(self.root).as_posix()
+
+class _Recorded:
+    """The ledger as a manifest; what is recorded through it are figures and reports."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.hashes = ledger.hashes
+        self._ledger = ledger
+
+    def record_hashes(self, key: str, hashes: set[str]) -> None:
+        if hashes:
+            self._ledger.record_outputs([(key, "view", hashes)])
+        else:
+            self._ledger.forget_output(key)
 
 
 @contextmanager
@@ -170,9 +175,8 @@ def writing_views(root: Path, paths: Sequence[Path]) -> Iterator[None]:
         files = OutputFiles(folder, ledger)
         for path in paths:
             files.make_way(path, "")
-        yield
-        hashes = {path: sha256 for path in paths if (sha256 := _sha256(path))}
-        ledger.record_outputs((files.key(path), "view", {sha256}) for path, sha256 in hashes.items())
+        with owned(root, record=_Recorded(ledger)):
+            yield
 
 
 def job_recordings(inputs: Iterable[str | os.PathLike[str]], out: Path) -> dict[str, Path]:
@@ -221,14 +225,6 @@ def event_cells(event: Label) -> list[object]:
     """A row of events.csv."""
     confidence = "" if event.confidence is None else float(event.confidence)
     return [event.filename, event.onset, event.offset, event.label, confidence]
-
-
-def _sha256(path: Path) -> str:
-    """Of a regular file; empty for anything else, such as a symbolic link."""
-    if path.is_symlink() or not path.is_file():
-        return ""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _short(name: str) -> str:

@@ -28,6 +28,7 @@ from earmark.evaluation.result import Evaluation
 from earmark.evaluation.statistics import Interval, Verdict, bootstrap_ratios, compare_systems, seed_variance
 from earmark.files import json_text
 from earmark.formats.text import write_text
+from earmark.ownership import owned
 from earmark.schema import load_toml
 from earmark.settings import Settings
 from earmark.tables import Cell, Column, Table, import_pandas, number_cell, short_number
@@ -124,8 +125,8 @@ class Comparison:
             **{name: getattr(self, name) for name in ("statistic", "best", "level", "clips", "segment", "reference")},
         }
 
-    def save(self, folder: Path) -> None:
-        """Write comparison.json, table.md and table.tex."""
+    def save(self, folder: Path, *, force: bool = False) -> None:
+        """Write comparison.json, table.md and table.tex; `force` replaces files that earmark did not write."""
         table = self.table()
         lines = "\n".join(f"- {line}" for line in (*self.lines, *(f"Note: {note}" for note in self.notes)))
         texts = {
@@ -133,8 +134,9 @@ class Comparison:
             "table.tex": table.to_latex(intervals=True) + "\n",
             "comparison.json": json_text(self.to_dict(), indent=1),
         }
-        for name, text in texts.items():
-            write_text(folder / name, text)
+        with owned(folder, files=[folder / name for name in texts], force=force):
+            for name, text in texts.items():
+                write_text(folder / name, text)
 
     def to_pandas(self) -> pandas.DataFrame:
         """A data frame with a row per system; each score has columns for its value and bounds, `.low` and `.high`."""

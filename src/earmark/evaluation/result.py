@@ -36,12 +36,14 @@ from earmark.files import json_text, make_folder, written_whole
 from earmark.formats import read_labels, write_labels
 from earmark.formats.text import write_text
 from earmark.inference.scores import RecordingScores
+from earmark.ownership import owned
 from earmark.tables import Cell, Column, Table, import_pandas
 from earmark.text import counted
 
 if TYPE_CHECKING:
     import pandas
 
+FILES = ("scores.json", "events.tsv", "counts.npz", "probabilities.npz")
 _KINDS = ("static", "pooled", "dynamic", "event")
 _NUMBERS = ("dynamic", "event", "psds", "intervals")  # and what is in "static"
 HEADINGS = {"f1": "F1", "precision": "P", "recall": "R", "error_rate": "error rate"}
@@ -163,19 +165,23 @@ class Evaluation:
             )
         return recordings
 
-    def save(self, folder: Path) -> None:
-        """Write the files that the top of this module lists."""
+    def save(self, folder: Path, *, force: bool = False) -> None:
+        """Write the files that the top of this module lists.
+
+        Those of an earlier evaluation are replaced; others with these names are not, unless `force` is given.
+        """
         make_folder(folder)
         counts = _counts_to_arrays(self)  # first, as it may fail: then an earlier evaluation stays
         estimate, recordings = self.estimate(), tuple(self.probabilities().values())
-        (folder / "scores.json").unlink(missing_ok=True)
-        write_labels(estimate, folder / "events.tsv", "tsv")
-        _write_arrays(folder / "counts.npz", counts)
-        if recordings:
-            _write_arrays(folder / "probabilities.npz", _recordings_to_arrays(recordings))
-        else:
-            (folder / "probabilities.npz").unlink(missing_ok=True)  # of an earlier evaluation
-        write_text(folder / "scores.json", json_text(self.scores, indent=1))
+        with owned(folder, files=[folder / name for name in FILES], force=force) as owner:
+            owner.remove(folder / "scores.json")
+            write_labels(estimate, folder / "events.tsv", "tsv")
+            _write_arrays(folder / "counts.npz", counts)
+            if recordings:
+                _write_arrays(folder / "probabilities.npz", _recordings_to_arrays(recordings))
+            else:
+                owner.remove(folder / "probabilities.npz")  # of an earlier evaluation
+            write_text(folder / "scores.json", json_text(self.scores, indent=1))
         self._folder = folder
 
     @classmethod

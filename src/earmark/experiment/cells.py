@@ -22,7 +22,7 @@ from earmark.errors import ArgumentError, TrainingError, WorkerError
 from earmark.evaluation.authors import authors_reference
 from earmark.evaluation.scoring import EvaluationOptions, evaluate_scores
 from earmark.experiment.grid import Cell, EvaluationSpec, Grid
-from earmark.files import make_folder
+from earmark.files import locked, make_folder
 from earmark.parallel import parallel_map
 from earmark.progress import OnProgress, Progress, ignore_progress
 from earmark.settings import load_recipe
@@ -84,6 +84,11 @@ def run_grid(
     False if it was interrupted. If cells fail, the others are run, and the first reason is raised at the end.
     """
     on_cell, on_progress = on_cell or (lambda cell, status: None), on_progress or ignore_progress
+    with locked(make_folder(out)):
+        return _run_cells(grid, out, cache, at_once, on_cell, on_progress)
+
+
+def _run_cells(grid: Grid, out: Path, cache: Path, at_once: int, on_cell: OnCell, on_progress: OnProgress) -> bool:
     folder = make_folder(out / "cells")
     due = [cell for cell in grid.cells if not _is_kept(grid, cell, folder / cell.name, on_cell)]
     running: dict[str, Cell] = {}

@@ -21,6 +21,7 @@ from earmark.experiment.cells import data_of, is_done
 from earmark.experiment.grid import Cell, Grid
 from earmark.files import json_text, written_whole
 from earmark.formats.text import write_text
+from earmark.ownership import owned
 
 COLUMNS = tuple(key.replace(".macro", "").replace(".", "_") for _, _, key in PAPER_COLUMNS)
 """The scores of the paper's tables: static ones averaged over classes, by two rules; dynamic ones over all segments."""
@@ -71,7 +72,7 @@ def write_results(rows: Iterable[Row], path: Path) -> None:
     rows = list(rows)
     columns = ["data", "system", "network", "fold", "seed", "evaluation", "epochs", "best_epoch", *COLUMNS]
     first = 0 if any(row.cell.dataset for row in rows) else 1
-    with written_whole(path) as draft, draft.open("w", newline="", encoding="utf-8") as file:
+    with owned(path.parent), written_whole(path) as draft, draft.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(columns[first:])
         for row in rows:

@@ -7,12 +7,20 @@ nominal size.
 
 from earmark.plots.clip import clip_figure, recording_figure
 from earmark.plots.pooling import alpha_against_share, responsibilities, weight_bounds_by_size
-from earmark.plots.scores import evaluation_figures, event_durations, f1_by_class, learned_alpha, precision_recall
+from earmark.plots.scores import (
+    EVALUATION_FIGURES,
+    evaluation_figures,
+    event_durations,
+    f1_by_class,
+    learned_alpha,
+    precision_recall,
+)
 from earmark.plots.style import COLOURS, STYLE, save
 from earmark.plots.training import learning_curves, tuning_figure
 
 __all__ = [
     "COLOURS",
+    "EVALUATION_FIGURES",
     "STYLE",
     "alpha_against_share",
     "clip_figure",

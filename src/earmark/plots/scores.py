@@ -138,6 +138,9 @@ def _dots(axes: Axes, values: Values, classes: list[str], intervals: Intervals) 
         axes.plot(x, y, marker, color=colour, ms=size, mec="white", mew=0.3, label=readable(name, 40))
 
 
+EVALUATION_FIGURES = ("f1_by_class", "learned_alpha", "precision_recall")
+
+
 def evaluation_figures(evaluation: Evaluation, reference: LabelTable, name: str) -> dict[str, Figure]:
     """The figures that an evaluation has numbers for; `name` is that of the model, for the legend."""
     scores = evaluation.scores

@@ -31,6 +31,7 @@ from earmark.experiment.grid import Grid, Published
 from earmark.experiment.results import Row, by_fold, by_system, describe_data, write_results
 from earmark.features import FeatureConfig
 from earmark.files import make_folder
+from earmark.ownership import owned
 from earmark.plots.clip import clip_figure, log_mel, within
 from earmark.plots.scores import class_figure
 from earmark.pooling import ConstrainedAutoPool, create_pool
@@ -71,8 +72,13 @@ def write_grid_report(
     """
     if not rows:
         raise DataError(f"{out}: no run of this grid is finished")
+    with owned(make_folder(out)):
+        return _write_grid_report(grid, rows, out, command, on_progress)
+
+
+def _write_grid_report(grid: Grid, rows: Sequence[Row], out: Path, command: str, on_progress: OnProgress) -> list[Path]:
     steps = len(grid.evaluations) + 2
-    written = [make_folder(out) / "results.csv"]
+    written = [out / "results.csv"]
     write_results(rows, written[0])
     evaluations: list[_Evaluation] = []
     for name in grid.evaluations:

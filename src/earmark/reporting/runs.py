@@ -26,7 +26,9 @@ from earmark.evaluation.comparison import Comparison, Entry, compare_entries, gr
 from earmark.evaluation.references import fit_reference
 from earmark.evaluation.result import Evaluation
 from earmark.features import FeatureConfig
+from earmark.files import make_folder
 from earmark.formats import read_labels
+from earmark.ownership import owned
 from earmark.plots.clip import clip_figure, log_mel, within
 from earmark.plots.scores import class_figure, curve_figure
 from earmark.progress import OnProgress, Progress, ignore_progress
@@ -66,6 +68,7 @@ def write_report(
     data: str | None = None,
     title: str | None = None,
     extra: Mapping[str, Any] | None = None,
+    force: bool = False,
     on_progress: OnProgress = ignore_progress,
 ) -> list[Path]:
     """Write a page about evaluated runs, with its tables as Markdown and LaTeX beside it; returns the files.
@@ -78,9 +81,25 @@ def write_report(
         The data set with the evaluated clips, for durations and examples of errors; by default the recorded path.
     extra
         Further values for the template; `tables` and `drawings` are added to the page's.
+    force
+        Whether to replace files that earmark did not write, or that were edited since.
     """
     if out.suffix.lower() not in (".html", ".htm"):
         raise ArgumentError(f"{out}: expected the name of an HTML file, ending in .html")
+    make_folder(out.parent)
+    files = [out, out.with_suffix(".md"), out.with_suffix(".tex")]
+    with owned(out.parent, files=files, force=force):
+        return _write_report(runs, out, data, title, extra or {}, on_progress)
+
+
+def _write_report(
+    runs: Iterable[Path] | Comparison,
+    out: Path,
+    data: str | None,
+    title: str | None,
+    extra: Mapping[str, Any],
+    on_progress: OnProgress,
+) -> list[Path]:
     comparison = runs if isinstance(runs, Comparison) else compare_entries(group_runs(runs))
     records = [results.read_run(saved, entry.name) for entry in comparison.entries for saved in entry.evaluations]
     material = _open_material(records[0].saved, data)
@@ -100,7 +119,7 @@ def write_report(
         "mistakes_note": mistakes_note,
         "commands": results.commands(records, out),
     }
-    for key, value in (extra or {}).items():
+    for key, value in extra.items():
         values[key] = {**values[key], **value} if key in ("tables", "drawings") else value
     written = [write_text(out, fill_page("runs.html.j2", **values))]
     shown = {"title": values["title"], "text": values["verdict"]}

@@ -21,9 +21,10 @@ from typing import Any
 from earmark import audio
 from earmark.annotations import LabelTable
 from earmark.errors import ArgumentError, DataError
-from earmark.files import json_text, make_folder, remove_drafts
+from earmark.files import json_text, locked, make_folder, remove_drafts
 from earmark.formats import TSV
 from earmark.formats.text import write_text
+from earmark.ownership import owned, replacing_nothing
 from earmark.parallel import cores, parallel_map, worker_count
 from earmark.progress import OnProgress, Progress, ignore_progress
 from earmark.synthesis.render import render
@@ -130,26 +131,30 @@ def synthesise(
     wanted = plan_from(plan, bank=sounds, clips=clips, seed=seed) if isinstance(plan, str | Path) else list(plan)
     resolved = [sounds.resolved(soundscape) for soundscape in wanted]
     settings = {"rate": rate, "bank": sounds.name, "clips": len(resolved), "plan": _fingerprint(resolved)}
-    folder = _prepare(Path(out), settings)
-    maker = _Maker(sounds, folder, rate)
-    report = on_progress or ignore_progress
-    kept = sum(map(maker.has, resolved))
-    turned_down = silent = 0
-    report(Progress("soundscapes", 0, len(resolved), "clips"))
-    try:
-        with closing(_made(resolved, maker, n_workers)) as results:
-            for done, (down, mute) in enumerate(results, start=1):
-                turned_down += down
-                silent += mute
-                report(Progress("soundscapes", done, len(resolved), "clips"))
-    except KeyboardInterrupt:
-        finished = sum(map(maker.has, resolved))
-        raise KeyboardInterrupt(f"{finished} of {len(resolved)} soundscapes are done") from None
-    finally:  # killed workers leave temporary files, of this job or an earlier one
-        remove_drafts(folder / name for own in resolved for name in (own.filename, own.annotation))
-    splits = {soundscape.filename: soundscape.split for soundscape in resolved}
-    rows = [row for soundscape in resolved for row in soundscape.labels()]
-    TSV().write(LabelTable(rows, filenames=splits, splits=splits), folder / "labels.tsv")
+    folder = make_folder(Path(out))
+    with locked(folder):
+        with owned(folder, files=[folder / "labels.tsv"]):
+            _prepare(folder, settings)
+        maker = _Maker(sounds, folder, rate)
+        report = on_progress or ignore_progress
+        kept = sum(map(maker.has, resolved))
+        turned_down = silent = 0
+        report(Progress("soundscapes", 0, len(resolved), "clips"))
+        try:
+            with closing(_made(resolved, maker, n_workers)) as results:
+                for done, (down, mute) in enumerate(results, start=1):
+                    turned_down += down
+                    silent += mute
+                    report(Progress("soundscapes", done, len(resolved), "clips"))
+        except KeyboardInterrupt:
+            finished = sum(map(maker.has, resolved))
+            raise KeyboardInterrupt(f"{finished} of {len(resolved)} soundscapes are done") from None
+        finally:  # killed workers leave temporary files, of this job or an earlier one
+            remove_drafts(folder / name for own in resolved for name in (own.filename, own.annotation))
+        splits = {soundscape.filename: soundscape.split for soundscape in resolved}
+        rows = [row for soundscape in resolved for row in soundscape.labels()]
+        with owned(folder):
+            TSV().write(LabelTable(rows, filenames=splits, splits=splits), folder / "labels.tsv")
     return Summary(
         out=folder,
         clips={split: n for split in SPLITS if (n := sum(s.split == split for s in resolved))},
@@ -182,8 +187,11 @@ class _Maker:
             return int(about["gain_db"] < 0), int(about["silent"])
         made = render(soundscape, self.bank, self.rate)
         true = replace(soundscape, ref_db=soundscape.ref_db + made.gain_db)
-        write_jams(true, notes, notes={"bank": self.bank.name, "gain_db": made.gain_db, "silent": made.silent})
-        audio.write(sound, made.samples, self.rate, subtype="PCM_16")
+        with (
+            replacing_nothing()
+        ):  # a killed process leaves one of the two, which is written again with the same content
+            write_jams(true, notes, notes={"bank": self.bank.name, "gain_db": made.gain_db, "silent": made.silent})
+            audio.write(sound, made.samples, self.rate, subtype="PCM_16")
         return int(made.gain_db < 0), made.silent
 
 
@@ -201,9 +209,8 @@ def _made(plan: list[Soundscape], maker: _Maker, workers: int | None) -> Generat
             yield result
 
 
-def _prepare(folder: Path, settings: dict[str, Any]) -> Path:
-    """Create the folder, or check that it belongs to the same request."""
-    make_folder(folder)
+def _prepare(folder: Path, settings: dict[str, Any]) -> None:
+    """Prepare a new folder, or check that it belongs to the same request."""
     record = folder / _SETTINGS
     if record.exists():
         try:
@@ -213,14 +220,13 @@ def _prepare(folder: Path, settings: dict[str, Any]) -> Path:
         changed = [f"{key} {before.get(key)!r}, now {new!r}" for key, new in settings.items() if before.get(key) != new]
         if changed:
             raise ArgumentError(f"{folder} holds other soundscapes ({'; '.join(changed)}); choose another folder")
-    elif any(folder.iterdir()):
+    elif any(not path.name.startswith(".") for path in folder.iterdir()):
         raise ArgumentError(f"{folder} holds other files; choose a new or an empty folder")
     else:
         write_text(record, json_text(settings, indent=1) + "\n")
     for split in SPLITS:
         make_folder(folder / "audio" / split)
         make_folder(folder / "annotations" / split)
-    return folder
 
 
 def _fingerprint(plan: list[Soundscape]) -> str:

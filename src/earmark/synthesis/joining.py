@@ -20,6 +20,7 @@ from earmark.audio.containers import native_name
 from earmark.errors import ArgumentError, unknown_name
 from earmark.files import make_folder, written_whole
 from earmark.formats import TSV
+from earmark.ownership import owned
 from earmark.progress import OnProgress, Progress, ignore_progress
 from earmark.synthesis.specification import draw
 
@@ -76,12 +77,6 @@ def join(
     starts = (0, *np.cumsum([lengths[name] for name in clips]).tolist())
     labels = path.with_suffix(".tsv")
     make_folder(path.parent)
-    with written_whole(path) as draft:
-        try:
-            _write_sound(draft, [folder / name for name in clips], rate, on_progress or ignore_progress)
-        except soundfile.SoundFileError as error:
-            raise ArgumentError(f"{path}: cannot be written, is the disk full? {error}") from error
-        labels.unlink(missing_ok=True)  # of an earlier recording, which must not be taken for those of this one
     rows = []
     for name, start in zip(clips, starts[:-1], strict=True):
         for row in table.of(name):
@@ -89,7 +84,14 @@ def join(
                 # rounding errors could reach into an empty segment
                 onset, offset = (round(time + start / rate, 6) for time in (row.onset, row.offset))
                 rows.append(row._replace(filename=path.name, onset=onset, offset=offset))
-    TSV().write(LabelTable(rows, filenames=[path.name]), labels)
+    with owned(path.parent, files=[path, labels]) as owner:
+        with written_whole(path) as draft:
+            try:
+                _write_sound(draft, [folder / name for name in clips], rate, on_progress or ignore_progress)
+            except soundfile.SoundFileError as error:
+                raise ArgumentError(f"{path}: cannot be written, is the disk full? {error}") from error
+            owner.remove(labels)  # of an earlier recording, which must not be taken for those of this one
+        TSV().write(LabelTable(rows, filenames=[path.name]), labels)
     return Joined(path, labels, rate, tuple(clips), starts, len(rows))
 
 

@@ -12,8 +12,10 @@ from earmark.checkpoint import read_tensors, write_tensors
 from earmark.detector import Detector
 from earmark.errors import ArgumentError, MissingExtraError
 from earmark.files import json_text, make_folder, written_whole
-from earmark.settings import Settings
+from earmark.settings import Settings, load_recipe
 
+FILES = ("config.toml", "log.jsonl", "model.safetensors")
+"""Files of a run besides `last.ckpt`."""
 _MAY_CHANGE = {"epochs", "stop_epochs", "save_minutes", "precision", "compile", "tensorboard"}
 _MIN_GAIN = 1e-4  # smaller improvements do not count for the learning rate, as in Keras
 
@@ -152,8 +154,10 @@ class Log:
             self._writer = SummaryWriter(out / "tensorboard", purge_step=epochs + 1)
         lines = self._path.read_text().splitlines()[:epochs] if self._path.exists() else []
         self._write("".join(line + "\n" for line in lines))
-        with written_whole(out / "config.toml") as draft:
-            draft.write_text(settings.to_toml())
+        config = out / "config.toml"
+        if not config.exists() or load_recipe(str(config)) != settings:  # a file that the user commented stays
+            with written_whole(config) as draft:
+                draft.write_text(settings.to_toml(), encoding="utf-8")
 
     def append(
         self,

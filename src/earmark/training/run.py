@@ -9,7 +9,8 @@ import json
 import logging
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -22,10 +23,13 @@ from earmark.datasets import Collection
 from earmark.datasets.base import FOLDER_NAMES
 from earmark.datasets.checks import check_examples, check_labels, check_times, refuse_without_negatives
 from earmark.errors import DataError
+from earmark.files import locked, make_folder
+from earmark.ownership import owned
 from earmark.progress import OnProgress
 from earmark.settings import Augmentation, Settings
 from earmark.text import counted, first_few
 from earmark.training.loop import Run, train
+from earmark.training.memory import FILES, check_folder
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -87,35 +91,48 @@ def run(
     `cache` is a folder for features, shared by runs on the same data. `on_note` is called with each note about the data
     before training starts. See `earmark.training.train` for the rest.
     """
-    training, validation, notes = split_for_training(data)
-    notes = [*_summary(data, training, validation), *notes, *check_labels(data)]
-    refuse_without_negatives(training)
-    with fabric.rank_zero_first():
-        stores = [
-            feature_store(part, settings, cache, to_learn=part is training, on_progress=on_progress)
-            for part in (training, validation)
-        ]
-    notes += [note for store in stores for note in _skipped(store)]
-    learn = Bags(stores[0], training.labels, device=fabric.device)
-    decide = Bags(stores[1], validation.labels, device=fabric.device)
-    notes += check_times(data, learn.durations | decide.durations)
-    notes += check_examples(training, learn.filenames)
-    notes += _too_long(learn, training, settings.training.patch)
-    if on_note is not None:
-        for note in notes:
-            on_note(note)
-    versions = {name: version(name) for name in ("earmark", "torch", "numpy")}
-    about = {
-        **(provenance or {}),
-        "data": data_fingerprint(data),
-        "training_clips": len(learn),
-        "validation_clips": len(decide),
-        "versions": {**versions, "python": platform.python_version()},
-    }
-    result = train(
-        learn, decide, settings, out, fabric=fabric, resume=resume, provenance=about, on_progress=on_progress
-    )
-    return replace(result, notes=tuple(notes))
+    with _writing(out, fabric, resume):
+        training, validation, notes = split_for_training(data)
+        notes = [*_summary(data, training, validation), *notes, *check_labels(data)]
+        refuse_without_negatives(training)
+        with fabric.rank_zero_first():
+            stores = [
+                feature_store(part, settings, cache, to_learn=part is training, on_progress=on_progress)
+                for part in (training, validation)
+            ]
+        notes += [note for store in stores for note in _skipped(store)]
+        learn = Bags(stores[0], training.labels, device=fabric.device)
+        decide = Bags(stores[1], validation.labels, device=fabric.device)
+        notes += check_times(data, learn.durations | decide.durations)
+        notes += check_examples(training, learn.filenames)
+        notes += _too_long(learn, training, settings.training.patch)
+        if on_note is not None:
+            for note in notes:
+                on_note(note)
+        versions = {name: version(name) for name in ("earmark", "torch", "numpy")}
+        about = {
+            **(provenance or {}),
+            "data": data_fingerprint(data),
+            "training_clips": len(learn),
+            "validation_clips": len(decide),
+            "versions": {**versions, "python": platform.python_version()},
+        }
+        result = train(
+            learn, decide, settings, out, fabric=fabric, resume=resume, provenance=about, on_progress=on_progress
+        )
+        return replace(result, notes=tuple(notes))
+
+
+@contextmanager
+def _writing(out: Path, fabric: Fabric, resume: bool) -> Iterator[None]:
+    """Lock the run folder, and refuse to replace files in it that are not of a run."""
+    if not fabric.is_global_zero:
+        yield
+        return
+    with locked(make_folder(out)):
+        is_resumed = check_folder(out, resume=resume)
+        with owned(out, files=() if is_resumed else [out / name for name in FILES]):
+            yield
 
 
 def feature_store(

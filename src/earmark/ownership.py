@@ -1,0 +1,186 @@
+"""Which files are earmark's own: a command replaces and deletes only what a manifest lists with its hash.
+
+    with owned(folder):
+        ...                                  # files.written_whole checks and records every file below the folder
+
+A manifest is `.earmark.jsonl` in the folder that a command writes to: a line for each file, with the SHA-256 it has, or
+two while it is being replaced, so that a kill at any moment leaves no doubt. A file with another hash was edited or put
+there by somebody. It is never replaced, unless the user asks for that, and never deleted. Nothing is written or deleted
+through symbolic links below the folder. The ledger of a detection job is a manifest too.
+
+The command line works inside `replacing_nothing()`: outside of such folders, no existing file is replaced at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Protocol
+
+from earmark.errors import ArgumentError
+
+__all__ = ["Owner", "admit", "owned", "replacing_nothing", "sha256"]
+
+MANIFEST = ".earmark.jsonl"
+
+_owners: list[Owner] = []  # of the folders that this process is writing to, the innermost last
+_replaces_nothing = False
+
+
+class Record(Protocol):
+    """Where the hashes of files are kept, by path relative to the folder."""
+
+    def hashes(self, key: str) -> set[str]:
+        """Hashes that a file may have; empty if it is not earmark's."""
+
+    def record_hashes(self, key: str, hashes: set[str]) -> None:
+        """A file will have one of these hashes; none if it is no longer earmark's. Durable on return."""
+
+
+class Owner:
+    """Decides which files below a folder may be replaced or deleted.
+
+    With `force`, files that are not earmark's are replaced too.
+    """
+
+    def __init__(self, root: Path, record: Record, *, force: bool = False) -> None:
+        self.root, self.record, self.force = root, record, force
+        self._real_root = Path(os.path.realpath(root))
+
+    def key(self, path: Path) -> str:
+        """The path relative to the folder."""
+        return Path(os.path.abspath(path)).relative_to(os.path.abspath(self.root)).as_posix()
+
+    def contains(self, path: Path) -> bool:
+        """Whether a path is below the folder."""
+        return Path(os.path.abspath(path)).is_relative_to(os.path.abspath(self.root))
+
+    def is_own(self, path: Path) -> bool:
+        """Whether a file was written by earmark and not changed since."""
+        return sha256(path) in self.record.hashes(self.key(path))
+
+    def check(self, paths: Iterable[Path]) -> None:
+        """Refuse, before any work, to replace files that are not earmark's."""
+        for path in paths:
+            self.check_links(path)
+            if os.path.lexists(path) and not self.force and not self.is_own(path):
+                raise _refusal(path)
+
+    def admit(self, path: Path, draft: Path) -> None:
+        """Refuse to replace a file that is not earmark's; record that it will have the content of the draft."""
+        self.check_links(path)
+        new, old, key = sha256(draft), sha256(path), self.key(path)
+        known = self.record.hashes(key)
+        if os.path.lexists(path) and not self.force and old not in {new, *known}:
+            raise _refusal(path)
+        if known != {new}:
+            self.record.record_hashes(key, {new, old} - {""})
+
+    def remove(self, path: Path) -> bool:
+        """Delete a file if it is earmark's; returns whether it is gone."""
+        if self.has_link(path) or not os.path.lexists(path) or not self.is_own(path):
+            return not os.path.lexists(path)
+        path.unlink()
+        self.record.record_hashes(self.key(path), set())
+        return True
+
+    def has_link(self, path: Path) -> bool:
+        """Whether the path, or a folder on the way to it, is a symbolic link."""
+        return os.path.realpath(path) != os.path.join(self._real_root, *self.key(path).split("/"))
+
+    def check_links(self, path: Path) -> None:
+        """Refuse to write through a symbolic link."""
+        if self.has_link(path):
+            raise ArgumentError(f"{path}: refusing to write through a symbolic link; remove it or choose another place")
+
+
+class _Manifest:
+    """Hashes in a file of JSON lines, to which changes are appended; of several lines for a file the last counts."""
+
+    def __init__(self, root: Path) -> None:
+        self._path = root / MANIFEST
+        self._read = 0  # bytes
+        self._hashes: dict[str, set[str]] = {}
+
+    def hashes(self, key: str) -> set[str]:
+        self._update()
+        return self._hashes.get(key, set())
+
+    def record_hashes(self, key: str, hashes: set[str]) -> None:
+        line = json.dumps({"file": key, "sha256": sorted(hashes)}) + "\n"
+        handle = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        try:
+            os.write(handle, line.encode())
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def _update(self) -> None:
+        """Read what this process and others have appended. Damaged lines are skipped: their files are not touched."""
+        with suppress(FileNotFoundError), self._path.open("rb") as file:
+            file.seek(self._read)
+            text = file.read()
+            whole = text[: text.rfind(b"\n") + 1]
+            self._read += len(whole)
+            for line in whole.splitlines():
+                with suppress(ValueError, TypeError, LookupError, RecursionError):
+                    entry = json.loads(line)
+                    self._hashes[str(entry["file"])] = {str(value) for value in entry["sha256"]}
+
+
+@contextmanager
+def owned(
+    root: Path, *, files: Iterable[Path] = (), force: bool = False, record: Record | None = None
+) -> Iterator[Owner]:
+    """Check and record every file that `written_whole` writes below a folder, by the manifest in it or another record.
+
+    `files` that will be written are checked at once, before any work. Within another block for the same folder, that
+    one decides.
+    """
+    outer = next((owner for owner in _owners if owner.root.absolute() == root.absolute()), None)
+    owner = outer or Owner(root, record or _Manifest(root), force=force)
+    owner.check(files)
+    _owners.append(owner)
+    try:
+        yield owner
+    finally:
+        _owners.remove(owner)
+
+
+@contextmanager
+def replacing_nothing() -> Iterator[None]:
+    """Replace no file inside this block that is not below an owned folder, unless its content stays the same."""
+    global _replaces_nothing
+    before, _replaces_nothing = _replaces_nothing, True
+    try:
+        yield
+    finally:
+        _replaces_nothing = before
+
+
+def admit(path: Path, draft: Path) -> None:
+    """Called before a finished draft replaces a file; raises an error if it must not."""
+    owners = [owner for owner in _owners if owner.contains(path)]
+    if owners:
+        max(owners, key=lambda owner: len(owner.root.absolute().parts)).admit(path, draft)
+    elif _replaces_nothing and os.path.lexists(path) and sha256(path) != sha256(draft):
+        raise _refusal(path)
+
+
+def sha256(path: Path) -> str:
+    """Of a regular file; empty for anything else, such as a symbolic link."""
+    if path.is_symlink() or not path.is_file():
+        return ""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _refusal(path: Path) -> ArgumentError:
+    return ArgumentError(
+        f"{path} exists, and earmark did not write it or it was changed since; move it, choose another place, or "
+        "replace it with --force"
+    )
