@@ -65,8 +65,8 @@ def export_onnx(
 
     A file of an earlier export is replaced, on success; any other only with `force`. `window` and `fingerprint`, by
     default the file's digest, are those of an `earmark.inference.scorer.Scorer`. `about` has further metadata as JSON
-    values, usually `network`, `pool` and `provenance`. Returns the largest difference between onnxruntime's and PyTorch's
-    probabilities, at most `TOLERANCE`.
+    values, usually `network`, `pool` and `provenance`. Returns the largest difference between onnxruntime's and
+    PyTorch's probabilities, at most `TOLERANCE`.
     """
     path = Path(path)
     if path.suffix != ".onnx":

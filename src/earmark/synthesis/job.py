@@ -187,9 +187,7 @@ class _Maker:
             return int(about["gain_db"] < 0), int(about["silent"])
         made = render(soundscape, self.bank, self.rate)
         true = replace(soundscape, ref_db=soundscape.ref_db + made.gain_db)
-        with (
-            replacing_nothing()
-        ):  # a killed process leaves one of the two, which is written again with the same content
+        with replacing_nothing():  # if a killed process left one of the two, it is written with the same content
             write_jams(true, notes, notes={"bank": self.bank.name, "gain_db": made.gain_db, "silent": made.silent})
             audio.write(sound, made.samples, self.rate, subtype="PCM_16")
         return int(made.gain_db < 0), made.silent
