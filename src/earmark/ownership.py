@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
-from earmark.errors import ArgumentError
+from earmark.errors import ArgumentError, DataError
 
 __all__ = ["Owner", "admit", "owned", "replacing_nothing", "sha256"]
 
@@ -53,6 +53,8 @@ class Owner:
 
     def key(self, path: Path) -> str:
         """The path relative to the folder."""
+        if not self.contains(path):
+            raise DataError(f"{path} is not below {self.root}")
         return Path(os.path.abspath(path)).relative_to(os.path.abspath(self.root)).as_posix()
 
     def contains(self, path: Path) -> bool:
