@@ -5,6 +5,7 @@ import torch
 
 from earmark.pooling import AutoPool, ConstrainedAutoPool, autopool, kernels
 
+LARGE = autopool.LARGE_ELEMENTS * torch.get_num_threads()  # blocks pay from here on
 SHAPES = [(2, 5, 3), (3, 1, 1), (4, 37, 10), (2, 700, 50), (1, 300, 200), (2, 5000, 3)]
 ALPHAS = {
     "zero": lambda bags, classes, g: torch.zeros(classes),
@@ -74,7 +75,7 @@ def test_the_layer_on_a_gpu_equals_the_layer_on_a_cpu(masked, generator):
 def test_large_bags_are_pooled_in_blocks_and_small_ones_are_not(generator):
     small, large = (
         torch.rand(1, 100, 2, generator=generator),
-        torch.rand(1, autopool.LARGE_ELEMENTS, 1, generator=generator),
+        torch.rand(1, LARGE, 1, generator=generator),
     )
     assert AutoPool(2)(small).grad_fn.name() == "SumBackward1"
     assert "Blocks" in AutoPool(1)(large).grad_fn.name()
@@ -83,15 +84,16 @@ def test_large_bags_are_pooled_in_blocks_and_small_ones_are_not(generator):
 @pytest.mark.parametrize("masked", [False, True])
 def test_large_bags_of_every_auto_pool(masked, generator):
     """The layer gives the same on a large batch as on its bags one by one, which are small."""
-    p = torch.rand(40, 3000, 10, generator=generator)
-    mask = torch.arange(3000) < torch.randint(1, 3001, (40, 1), generator=generator) if masked else None
+    bags = -(-LARGE // 30_000)
+    p = torch.rand(bags, 3000, 10, generator=generator)
+    mask = torch.arange(3000) < torch.randint(1, 3001, (bags, 1), generator=generator) if masked else None
     for pool in (AutoPool(10, alpha=-3.0), ConstrainedAutoPool(10, alpha=50.0), ConstrainedAutoPool(10, phi=0.01)):
         large = pool(p, mask)
         assert "Blocks" in large.grad_fn.name()
         large.sum().backward()
         gradient = pool.alpha.grad.clone()
         pool.zero_grad()
-        for bag in range(40):
+        for bag in range(bags):
             small = pool(p[bag : bag + 1], None if mask is None else mask[bag : bag + 1])
             small.sum().backward()
             torch.testing.assert_close(large[bag], small[0], atol=5e-6, rtol=0)
@@ -99,7 +101,7 @@ def test_large_bags_of_every_auto_pool(masked, generator):
 
 
 def test_large_bags_that_are_not_contiguous(generator):
-    p = torch.rand(2, 3, autopool.LARGE_ELEMENTS // 4, generator=generator).transpose(1, 2)
+    p = torch.rand(2, 3, LARGE // 4, generator=generator).transpose(1, 2)
     pool = AutoPool(3, alpha=5.0)
     torch.testing.assert_close(pool(p), pool(p.double()).float(), atol=1e-6, rtol=0)
 
@@ -126,7 +128,7 @@ def test_the_second_derivative_ignores_padding_too(generator):
 
 def test_blocks_keep_only_p_for_the_backward_pass(generator):
     """Nothing of the size of p is saved but p itself."""
-    p = torch.rand(2, autopool.LARGE_ELEMENTS // 2, 1, generator=generator).requires_grad_()
+    p = torch.rand(2, LARGE // 2, 1, generator=generator).requires_grad_()
     saved = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
         AutoPool(1)(p)
