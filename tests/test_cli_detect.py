@@ -123,16 +123,16 @@ def test_presence_and_scores(earmark, model, recordings, tmp_path):
 def test_failed_recordings_are_counted_and_listed(earmark, model, recordings, tmp_path):
     (tmp_path / "bad.wav").write_text("no sound")
     code, out, err = earmark("detect", model, recordings, tmp_path / "bad.wav", "--out", tmp_path / "o")
-    assert (code, err) == (0, "")
+    assert (code, err) == (1, "")
     assert out.splitlines()[-1] == f"1 failed: {tmp_path / 'o' / 'failed.csv'} says which and why"
     code, out, err = earmark("detect", model, tmp_path / "bad.wav", "--out", tmp_path / "p")
-    assert code == 2
+    assert code == 1
     assert err == (
         "earmark: none of 1 recordings could be read, such as bad.wav: holds text; earmark reads aiff, flac, mp3, ogg, "
         f"opus and wav; {tmp_path / 'p' / 'failed.csv'} says why\n"
     )
     code, out, err = earmark("detect", model, tmp_path / "bad.wav", recordings / "a.wav")
-    assert code == 0
+    assert code == 1
     assert "dog" in out
     assert err == f"earmark: {tmp_path / 'bad.wav'}: holds text; earmark reads aiff, flac, mp3, ogg, opus and wav\n"
     code, out, err = earmark("detect", model, tmp_path / "bad.wav")
@@ -152,7 +152,7 @@ def test_what_telephones_record_is_not_passed_over(earmark, model, recordings, t
         assert "holds MP4 (AAC or ALAC)" in line
         assert line.endswith(f"convert it: {command}")
     code, out, err = earmark("detect", model, folder, "--out", tmp_path / "o")
-    assert (code, err.count("\n")) == (2, 1)
+    assert (code, err.count("\n")) == (1, 1)
     assert "none of 2 recordings could be read, such as a.m4a: holds MP4 (AAC or ALAC); earmark reads" in err
     assert commands[0] in err
     audio.write(folder / "c.wav", np.zeros(22050), 22050)
@@ -203,7 +203,7 @@ def test_names_that_are_no_text_can_be_given_and_printed(earmark, model, tmp_pat
     assert (code, err) == (0, "")
     assert (tmp_path / "o" / "events" / "caf%E9%0A.wav.tsv").exists()
     code, out, err = earmark("detect", model, path, path.with_name("gone.wav"))
-    assert code == 0
+    assert code == 1
     assert out.splitlines()[-1].endswith("  caf%E9%0A.wav")
 
 

@@ -5,6 +5,7 @@ import errno
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -19,7 +20,7 @@ from fake_scorer import EnergyScorer, bursts
 from earmark import audio
 from earmark.detection import job
 from earmark.detection.detector import SoundDetector
-from earmark.detection.job import CRASHED, JobOptions
+from earmark.detection.job import JobOptions
 from earmark.detection.ledger import Ledger
 from earmark.detection.outputs import writing_views
 from earmark.errors import ArgumentError, DataError
@@ -50,6 +51,13 @@ def recordings(tmp_path):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         audio.write(folder / name, bursts(4, (1, 1.5 + number / 4)), 8000)
     return folder
+
+
+def draw(path, text):
+    """Write a figure or a report, as the packages that draw them do."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with written_whole(path) as draft:
+        draft.write_text(text)
 
 
 def files_of(out, besides=("ledger.sqlite", "job.json", ".lock")):
@@ -211,8 +219,7 @@ def test_files_that_the_job_did_not_write_survive_everything(recordings, tmp_pat
     shown = [out / "report.html", out / "figures" / "night 1" / "a.wav_0-4s.png", out / "figures" / "b.svg"]
     with writing_views(out, shown):
         for path in shown:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text("of these events")
+            draw(path, "of these events")
     mine = ["notes.txt", "figures/mine.png", "figures/night 1/mine.svg", "figures/night 2/x", "events/mine.tsv"]
     mine += ["events/a.wav.csv", "scores/mine.npz", ".hidden", "events/.a.wav-mine.tsv", "figures/b.png"]
     for name in mine:
@@ -237,8 +244,7 @@ def test_symbolic_links_are_not_followed(recordings, tmp_path):
     run_job(model(), [recordings], out)
     shown = out / "figures" / "a.png"
     with writing_views(out, [shown]):
-        shown.parent.mkdir()
-        shown.write_text("drawn")
+        draw(shown, "drawn")
     shown.parent.rename(mine)
     shown.parent.symlink_to(mine)
     label = out / "events" / "a.wav.tsv"
@@ -261,7 +267,7 @@ def test_views_stay_until_what_they_show_changes(recordings, tmp_path):
 
     def is_gone(**options):
         with writing_views(out, [page]):
-            page.write_text("a page")
+            draw(page, "a page")
         run_job(model(), [recordings], out, **options)
         return not page.exists()
 
@@ -653,7 +659,7 @@ def test_workers_and_spans_change_nothing(recordings, tmp_path):
 
 def test_two_processes_do_not_run_the_same_job(recordings, tmp_path):
     def nest(progress):
-        with pytest.raises(ArgumentError, match="another process is running this job"):
+        with pytest.raises(ArgumentError, match=rf"out: process {os.getpid()} on .* is using this folder; wait for it"):
             run_job(model(), [recordings], tmp_path / "out")
 
     assert run_job(model(), [recordings], tmp_path / "out", on_progress=nest).done == 5
@@ -761,20 +767,99 @@ def test_a_killed_job_ends_as_if_nothing_had_happened(tmp_path):
         assert [len(ledger.events(entry)) for entry in ledger.entries()] == [e.events for e in ledger.entries()]
 
 
-def test_a_file_that_crashes_the_process_twice_is_failed_and_blocks_nothing(tmp_path):
-    folder = tmp_path / "in"
+DEADLY = """
+import os, signal, time
+from fake_scorer import EnergyScorer
+
+class Deadly(EnergyScorer):
+    \"\"\"Dies of one sound, hangs with another, and takes all memory with a third.\"\"\"
+
+    def score(self, samples):
+        loudest = round(float(samples.max()), 2)
+        if loudest == 0.25:
+            os.kill(os.getpid(), signal.SIGKILL)
+        while loudest == 0.5:
+            time.sleep(1)
+        hoard = [bytearray(1 << 28) for _ in range(1000 if loudest == 0.75 else 0)]
+        return super().score(samples)
+"""
+
+
+def test_a_recording_that_kills_the_process_is_tried_alone_and_costs_nothing_else(tmp_path):
+    folder, out = tmp_path / "in", tmp_path / "out"
     folder.mkdir()
-    for k in range(6):
+    for k in range(4):
         audio.write(folder / f"{k}.wav", bursts(1, (0.2, 0.7)), 8000)
-    audio.write(folder / "3.wav", 0.25 * np.ones(4000), 8000)
-    out, codes = tmp_path / "out", []
-    for _ in range(3):
-        process = start(folder, out)
-        codes.append(process.wait())
-        process.stdout.close()
-    assert codes == [-signal.SIGKILL, -signal.SIGKILL, 0]
-    assert table(out / "failed.csv") == [{"filename": "3.wav", "reason": CRASHED}]
-    assert counts(out) == {"done": 5, "failed": 1}
-    detector, wanted = model(), {"keep_scores": True, "formats": ["tsv", "jams"]}
-    assert (run_job(detector, [folder], out, **wanted).failed, detector.scorer.calls) == (1, 0)
-    assert run_job(detector, [folder], out, retry=True, **wanted).done == 1
+    (tmp_path / "deadly.py").write_text(DEADLY)
+    here = [str(tmp_path), str(Path(__file__).parent)]
+    path = os.pathsep.join([*here, os.environ.get("PYTHONPATH", "")])
+    run = (
+        "import sys; from deadly import Deadly; from earmark.detection import spans; "
+        "spans.IsolatedExecutor.SECONDS = 1.0; spans.IsolatedExecutor.MEMORY = 1 << 29; "
+        "from earmark.detection.detector import SoundDetector; from earmark.detection.job import run_job; "
+        "report = run_job(SoundDetector(Deadly()), [sys.argv[1]], sys.argv[2], workers=1); "
+        "print(report.done + report.kept, report.failed)"
+    )
+
+    def start():
+        """Recordings done in the end, recordings that failed; or the signal that ended it."""
+        command = [sys.executable, "-c", run, str(folder), str(out)]
+        done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE, text=True)
+        return tuple(map(int, done.stdout.split())) or done.returncode
+
+    audio.write(folder / "dies.wav", 0.25 * np.ones(4000), 8000)
+    assert start() == -signal.SIGKILL
+    assert start() == (4, 1)
+    reason = "the process that read it died (SIGKILL)"
+    assert table(out / "failed.csv") == [{"filename": "dies.wav", "reason": reason}]
+    assert start() == (4, 1)  # tried again, like any failure
+    audio.write(folder / "dies.wav", bursts(1), 8000)
+    assert start() == (5, 0)
+    for sound, why in (0.5, "no result after 2 s"), (0.75, "MemoryError"):
+        audio.write(folder / "dies.wav", sound * np.ones(8000), 8000)
+        with Ledger(out / "ledger.sqlite") as ledger:
+            ledger.begin(folder / "dies.wav", (folder / "dies.wav").stat())  # as if a process had died with it
+        assert start() == (4, 1)
+        assert why in table(out / "failed.csv")[0]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ("UPDATE recordings SET name = '../../x.wav'", "name: expected a relative path, got '../../x.wav'"),
+        ("UPDATE recordings SET name = '/x.wav'", "name: expected a relative path, got '/x.wav'"),
+        ("UPDATE recordings SET duration = 'long'", "duration: expected a number of at least 0, or none, got 'long'"),
+        ("UPDATE recordings SET path = 1.5", "path: expected "),
+        ("UPDATE recordings SET attempts = -1", "attempts: expected a whole number of at least 0, got -1"),
+        ("UPDATE events SET onset = 'x'", "onset: expected a number of at least 0, got 'x'"),
+        ("UPDATE events SET label = x'00'", "label: expected text, got b"),
+        ("UPDATE outputs SET path = '../theirs.txt'", "is not below"),
+        ("UPDATE about SET value = x'00'", "expected text, got b"),
+    ],
+)
+def test_a_ledger_made_by_somebody_else_harms_nothing(change, reason, tmp_path):
+    audio.write(tmp_path / "a.wav", bursts(1, (0.2, 0.7)), 8000)
+    (tmp_path / "theirs.txt").write_text("theirs")
+    run_job(model(), [tmp_path / "a.wav"], tmp_path / "out")
+    with sqlite3.connect(tmp_path / "out" / "ledger.sqlite") as database:
+        database.execute(change)
+    database.close()
+    before = {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+
+    def go_on():
+        for options in ({"formats": ["csv"]}, {"decoder": OTHER}):
+            run_job(model(), [tmp_path / "a.wav"], tmp_path / "out", **options)
+
+    with pytest.raises(DataError) as error:
+        go_on()
+    assert reason in str(error.value)
+    assert "\n" not in str(error.value)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
+
+
+def test_a_clock_that_is_wrong_stops_nothing(tmp_path):
+    for name, year in (("a.wav", 2**34), ("b.wav", -(2**34))):  # the year 2514, and 1425
+        audio.write(tmp_path / name, bursts(1, (0.2, 0.7)), 8000)
+        os.utime(tmp_path / name, (year, year))
+    assert run_job(model(), [tmp_path], tmp_path / "out").done == 2
+    assert run_job(model(), [tmp_path], tmp_path / "out").kept == 2

@@ -6,26 +6,28 @@ as soon as it is available. Close the iterator (`contextlib.closing`) to cancel 
 Ctrl-C and the other signals of `earmark.interrupt` raise KeyboardInterrupt between results. Worker processes ignore
 them, since a worker that is interrupted while it starts may block the pool; the parent kills its workers instead, so
 they must write files atomically. Workers exit when the parent does. If one dies, for example because memory ran out,
-the others are killed and one WorkerError is raised.
+the others are killed and one WorkerError is raised. `call_isolated` limits the memory and the time of a single call.
 """
 
 import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from itertools import islice
 from multiprocessing import parent_process
+from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any, TypeVar
 
 from earmark.errors import ArgumentError, WorkerError
 from earmark.interrupt import SIGNALS, Interruption, interruptible
 
-__all__ = ["WeightedSemaphore", "cores", "in_flight", "parallel_map", "worker_count"]
+__all__ = ["WeightedSemaphore", "call_isolated", "cores", "in_flight", "parallel_map", "worker_count"]
 
 _POLL_INTERVAL = 0.1  # seconds between checks for an interruption
 
@@ -108,6 +110,44 @@ def in_flight(
             for handle in running:
                 cancel(handle)
     interruption.check()
+
+
+def call_isolated(function: Callable[[Item], Result], argument: Item, *, seconds: float, memory: int) -> Result:
+    """Call a function in a process of its own, which may take that long and allocate that many bytes.
+
+    The function's exceptions are raised here. If the process dies or takes too long, a WorkerError gives the reason.
+    """
+    context = _Context()
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_answer, args=(function, argument, sender, memory))
+    end = time.monotonic() + seconds
+    with interruptible() as interruption:
+        try:
+            process.start()
+            sender.close()
+            while not receiver.poll(_POLL_INTERVAL):
+                interruption.check()
+                if time.monotonic() > end:
+                    raise WorkerError(f"no result after {seconds:.0f} s")
+            result = receiver.recv()
+        except EOFError:
+            process.join()
+            raise WorkerError(f"the process that read it died ({_cause(process.exitcode)})") from None
+        finally:
+            if process.pid is not None:
+                process.kill()
+                process.join()
+            receiver.close()
+    if isinstance(result, Exception):
+        raise result
+    return result  # type: ignore[no-any-return]
+
+
+def _cause(code: int | None) -> str:
+    if code is not None and code < 0:
+        with suppress(ValueError):
+            return signal.Signals(-code).name
+    return f"exit code {code}"
 
 
 def _wait(running: Collection[Future[Result]]) -> Iterable[Future[Result]]:
@@ -214,6 +254,28 @@ def _start_worker(function: Callable[[Any], Any]) -> None:
     for number in SIGNALS:  # where signals cannot be blocked, and for processes that the worker starts
         signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_exit_with_parent, daemon=True).start()
+
+
+def _answer(function: Callable[[Any], Any], argument: Any, sender: Connection, memory: int) -> None:
+    """In a process of its own: send the result of a call, or its exception."""
+    _start_worker(function)
+    _limit_memory(memory)
+    try:
+        result = function(argument)
+    except Exception as error:
+        result = error
+    sender.send(result)
+
+
+def _limit_memory(memory: int) -> None:
+    """Allow this process to allocate that many bytes more than it has now, where the system can limit it."""
+    with suppress(ImportError, OSError, ValueError, StopIteration):
+        import resource
+
+        with open("/proc/self/status", encoding="ascii") as file:
+            used = next(int(line.split()[1]) << 10 for line in file if line.startswith("VmData"))
+        hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+        resource.setrlimit(resource.RLIMIT_DATA, (used + memory, hard))
 
 
 def _call(item: Any) -> Any:

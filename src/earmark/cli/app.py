@@ -30,7 +30,7 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as stop:
-            _print_error("; ".join(filter(None, ("interrupted", str(stop)))))
+            print_error("; ".join(filter(None, ("interrupted", str(stop)))))
             raise typer.Exit(exit_code()) from None
 
 
@@ -62,17 +62,17 @@ def main() -> None:
         with raising_signals(), replacing_nothing():
             code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
     except EarmarkError as error:
-        _print_error(str(error))
+        print_error(str(error))
     except _UsageError as error:  # type: ignore[misc]
-        _print_error(error.format_message())
+        print_error(error.format_message())
     except (KeyboardInterrupt, typer.Abort):
-        _print_error("interrupted")
+        print_error("interrupted")
         code = exit_code()
     except BrokenPipeError:  # `earmark list pools | head`
         sys.stderr.close()
         code = 0
     except OSError as error:  # a full disk, a folder that may not be written to
-        _print_error(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
+        print_error(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -94,7 +94,8 @@ def is_first_process() -> bool:
     return all(os.environ.get(name, "0") == "0" for name in ("LOCAL_RANK", "SLURM_LOCALID"))
 
 
-def _print_error(message: str) -> None:
+def print_error(message: str) -> None:
+    """Print one line on standard error."""
     if is_first_process():
         print("earmark: " + " ".join(message.split()), file=sys.stderr)
 
@@ -109,7 +110,7 @@ def _show_warning(
         default(message, category, filename, *rest)
 
 
-_print_once = cache(_print_error)
+_print_once = cache(print_error)
 
 
 def _version(wanted: bool) -> None:

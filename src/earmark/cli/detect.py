@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from earmark.cli.app import Json, app, parse_seconds
+from earmark.cli.app import Json, app, parse_seconds, print_error
 from earmark.cli.display import live_display
 from earmark.errors import ArgumentError, DataError
 from earmark.files import json_text
@@ -50,9 +50,6 @@ def detect(
         str | None, typer.Option(help="Also a probability per class and minute, hour, recording, or SECONDS.")
     ] = None,
     workers: Annotated[int | None, typer.Option(help="Threads; one per core if not given.")] = None,
-    retry: Annotated[
-        bool, typer.Option("--retry", help="Try again recordings during which the process died twice.")
-    ] = False,
     figure: Annotated[
         list[str] | None,
         typer.Option(
@@ -86,7 +83,7 @@ def detect(
     for_live: dict[str, Any] = {"rate": rate, "channels": channels, "encoding": encoding, "block": block, "idle": idle}
     for_jobs: dict[str, Any] = {"--keep-scores": keep_scores, "--presence": presence, "--figure": figure}
     for_jobs |= {"--report": report, "--cluster": cluster}
-    check_options(live, audio, for_live, {**for_jobs, "--workers": workers, "--retry": retry})
+    check_options(live, audio, for_live, {**for_jobs, "--workers": workers})
     for option, value in {"--format": format, **for_jobs}.items():
         if value and out is None:
             raise ArgumentError(f"{option} needs a folder to write to: give --out too")
@@ -121,7 +118,6 @@ def detect(
         keep_scores=keep_scores,
         presence=horizon,
         span=3600.0 if cluster else SPAN,  # fewer, larger pieces travel better
-        retry=retry,
         command=shlex.join(["earmark", *sys.argv[1:]]),
     )
     with _explaining(out), _executor(cluster, model, workers) as executor, live_display(quiet=as_json) as display:
@@ -133,7 +129,9 @@ def detect(
         print(result, *written, sep="\n")
     if result.failed and result.failed == result.files:
         example = f", such as {result.first_failure}" if result.first_failure else ""
-        raise DataError(f"none of {result.files} recordings could be read{example}; {out / 'failed.csv'} says why")
+        print_error(f"none of {result.files} recordings could be read{example}; {out / 'failed.csv'} says why")
+    if not result.is_complete:
+        raise typer.Exit(1)
 
 
 def _write_views(out: Path, detector: SoundDetector, figures: list[str], report: bool) -> list[Path]:
@@ -188,9 +186,11 @@ def _print_events(
     if len(names) == 1 and errors:
         raise DataError(errors[0])
     for line in errors:
-        print(f"earmark: {line}", file=sys.stderr)
+        print_error(line)
     if not events:
         raise DataError(f"none of {len(names)} recordings could be read")
+    if errors:
+        raise typer.Exit(1)
 
 
 def _print_table(events: list[Label], *, with_names: bool) -> None:

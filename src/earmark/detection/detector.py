@@ -46,12 +46,17 @@ def load(path: AnyPath, *, device: str | None = None, pooled: bool = False) -> S
 
         if device not in (None, "cpu"):
             raise ArgumentError(f"device={device!r}: an ONNX model runs on the CPU")
-        return SoundDetector(OnnxScorer(place), path=place)
+        return SoundDetector(OnnxScorer(place), path=place, loaded=(place,))
     from earmark.checkpoint import model_file
     from earmark.inference.torch_scorer import load_scorer
 
     place = model_file(place, "MODEL RECORDINGS")
-    return SoundDetector(load_scorer(place, device=device, pooled=pooled), path=place)
+    scorer = load_scorer(place, device=device, pooled=pooled)
+    return SoundDetector(scorer, path=place, loaded=(place, device, pooled))
+
+
+def _reload(place: Path, device: str | None = None, pooled: bool = False) -> SoundDetector:
+    return load(place, device=device, pooled=pooled)
 
 
 class SoundDetector:
@@ -75,11 +80,16 @@ class SoundDetector:
     dog 0.0 2.0 0.99
     """
 
-    def __init__(self, scorer: Scorer, *, path: Path | None = None) -> None:
+    def __init__(self, scorer: Scorer, *, path: Path | None = None, loaded: tuple[Any, ...] = ()) -> None:
         self.scorer = scorer
         self.classes = scorer.classes  # names of what it detects
         self.path = path
+        self._loaded = loaded
         self._model: Any = getattr(scorer, "detector", None)  # with its pooling operator; None for ONNX models
+
+    def __reduce__(self) -> Any:
+        """A copy for another process is loaded there."""
+        return (_reload, self._loaded) if self._loaded else super().__reduce__()
 
     def __repr__(self) -> str:
         return f"<SoundDetector: {', '.join(self.classes)}>"

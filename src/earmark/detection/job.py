@@ -5,7 +5,9 @@ says so; it is not scored again while its size, its modification time and the mo
 
 - other formats are written from the events in the ledger;
 - with another decoder, kept scores are decoded again (`keep_scores`); without, the recording is scored again;
-- a recording that cannot be read is listed with the reason, and retried by the next run.
+- a recording that cannot be read is listed with the reason, and retried by the next run;
+- a recording that was being read when the process died comes last, in a process of its own with limited memory and
+  time, so that it costs nothing else.
 
 events.csv only has events of one decoder. Until a recording is done with the current one, it is left out. Events do not
 depend on workers or interruptions. `earmark.detection.outputs` describes the files.
@@ -15,6 +17,7 @@ import hashlib
 import json
 import math
 import os
+import pickle
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -31,17 +34,14 @@ from earmark.detection.detector import SoundDetector, load
 from earmark.detection.inputs import check_exists, choose_names, find_missing, find_recordings, reason_of, status_of
 from earmark.detection.ledger import Entry, Ledger
 from earmark.detection.outputs import EVENT_COLUMNS, JobFolder, OutputFiles, check_formats, event_cells
-from earmark.detection.spans import SPAN, Executor, LocalExecutor, score_files
-from earmark.errors import ArgumentError, DataError, EarmarkError
+from earmark.detection.spans import SPAN, Executor, IsolatedExecutor, LocalExecutor, score_files
+from earmark.errors import ArgumentError, DataError, EarmarkError, WorkerError
 from earmark.events import Decoder, decode_scores
 from earmark.files import json_text
 from earmark.formats import FORMATS
 from earmark.inference.scores import RecordingScores, read_scores, repool, write_scores
 from earmark.progress import OnProgress, Progress, ignore_progress
 from earmark.text import counted
-
-CRASHED = "the process died twice while reading it; retry with --retry"
-_MOST_ATTEMPTS = 2
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,6 @@ class JobOptions:
     """Seconds over which probabilities are pooled for presence.csv; infinity for whole recordings. With None an
     existing file stays, with the recordings for which it is still valid."""
     span: float = SPAN  # seconds of audio, roughly, that are scored at once
-    retry: bool = False  # whether to retry recordings that crashed the process twice
     command: str | None = None  # the command line, for job.json
 
 
@@ -77,6 +76,11 @@ class JobReport:
     presence: int | None = None  # recordings in presence.csv; None if there is no such file
     hours: float = 0.0  # hours of audio scored in this run
     seconds: float = 0.0  # duration of this run
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every recording of the job is done."""
+        return not self.failed and not self.pending
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values."""
@@ -229,28 +233,36 @@ class _Job:
             if self._must_score(entry):
                 (suspects if entry.attempts else batch).append(path)
         self._update_progress()
-        # recordings that may have crashed a process come last and alone, which shows whether they do
-        for group in (batch, *([path] for path in suspects)):
-            score_files(
-                group,
-                self.scorer,
-                self.executor,
-                on_result=self._handle,
-                on_start=self._begin,
-                on_duration=self._set_duration,
-                on_scored=self._count_scored,
-                span=self.options.span,
-            )
+        self._score(batch, self.executor, self.options.span)
+        for path in suspects:
+            self._score([path], *self._isolated())
+
+    def _score(self, paths: list[Path], executor: Executor, span: float) -> None:
+        score_files(
+            paths,
+            self.scorer,
+            executor,
+            on_result=self._handle,
+            on_start=self._begin,
+            on_duration=self._set_duration,
+            on_scored=self._count_scored,
+            span=span,
+        )
+
+    def _isolated(self) -> tuple[Executor, float]:
+        """What scores a recording that may have crashed a process: another process, if the model can be sent there."""
+        source = self.detector if self.detector.path else self.scorer
+        try:
+            pickle.dumps(source)
+        except Exception:
+            return self.executor, self.options.span
+        return IsolatedExecutor(self.scorer, source), math.inf
 
     def _must_score(self, entry: Entry) -> bool:
-        """Whether a recording must be scored. If not, it is up to date now, or it has failed for good."""
+        """Whether a recording must be scored. If not, it is up to date now."""
         status = status_of(entry.path)
-        if status is not None and entry.is_unchanged(status):
-            if self._bring_up_to_date(entry, status):
-                return False
-            if entry.attempts >= _MOST_ATTEMPTS and not self.options.retry:
-                self._fail(entry, DataError(CRASHED), status, attempts=entry.attempts)
-                return False
+        if status is not None and entry.is_unchanged(status) and self._bring_up_to_date(entry, status):
+            return False
         self._sizes[entry.path] = 0 if status is None else status.st_size
         self._bytes_unopened += self._sizes[entry.path]
         return True
@@ -296,7 +308,8 @@ class _Job:
     def _handle(self, path: Path, result: RecordingScores | Exception) -> None:
         status, entry, now = self.begun[path], self.ledger.entry(path), status_of(path)
         if isinstance(result, Exception):
-            self._fail(entry, result, status)
+            has_died = isinstance(result, WorkerError)  # it is isolated in the next run too
+            self._fail(entry, result, status, attempts=entry.attempts if has_died else 0)
         elif status is None or now is None or not entry.is_unchanged(now):
             self._fail(entry, DataError("changed while it was read; the next run retries it"), status)
         else:
@@ -420,7 +433,10 @@ class _Job:
         if self.options.presence is not None:
             return self.options.presence
         horizon = self.ledger.about().get("horizon")
-        return float(horizon) if horizon and self.folder.presence.exists() else None
+        try:
+            return float(horizon) if horizon and self.folder.presence.exists() else None
+        except ValueError:
+            raise DataError(f"{self.ledger.path}: horizon: expected a number of seconds, got {horizon!r}") from None
 
     def _write_about(self) -> None:
         """Write job.json."""

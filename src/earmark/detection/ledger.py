@@ -19,18 +19,21 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import AfterValidator, Field
 
 from earmark.annotations import Label
 from earmark.errors import ArgumentError, DataError
+from earmark.schema import parse, record
 
 _VERSION = 2
+_LARGEST = 2**63 - 1  # integer in SQLite
 _SCHEMA = f"""
 BEGIN;
 CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -57,28 +60,48 @@ COMMIT;
 """
 
 
-@dataclass(frozen=True)
+def _check_name(name: str) -> str:
+    """Names become paths of output files, which must be below the folder of the job."""
+    parts = name.split("/")
+    if not name.isprintable() or "\\" in name or not all(parts) or {".", ".."} & set(parts):
+        raise ValueError(f"expected a relative path, got {name!r}")
+    return name
+
+
+Count = Annotated[int, Field(ge=0)]
+Seconds = Annotated[float, Field(ge=0)]
+
+
+@record
 class Entry:
     """A recording in the ledger."""
 
-    id: int
+    id: Count
     path: Path
-    name: str  # in tables: a relative path in plain text, unique within the job
+    name: Annotated[str, AfterValidator(_check_name)]  # in tables: a path in plain text, unique within the job
     size: int | None  # bytes, when it was last read; None if there was no file
     mtime: int | None  # modification time in nanoseconds, when it was last read
-    attempts: int  # processes that died while they worked on it
+    attempts: Count  # processes that died while they worked on it
     missing: bool  # removed from a folder that was given
     reason: str | None  # why it failed
     decoder: str | None  # identifies the decoder of its events; None if there are no valid events
-    duration: float | None  # seconds
-    events: int | None  # number of events
+    duration: Seconds | None
+    events: Count | None  # number of events
     scores: bool  # whether its frame probabilities are kept
-    horizon: float | None  # seconds over which its presence was pooled; None if it was not
-    state: str  # pending, done or failed
+    horizon: Annotated[float, Field(gt=0, allow_inf_nan=True)] | None  # seconds of its presence; None without
+    state: Literal["pending", "done", "failed"]
 
     def is_unchanged(self, status: os.stat_result | None) -> bool:
         """Whether the file has the size and modification time it had when it was read."""
         return (self.size, self.mtime) == _stamp(status)
+
+
+@record
+class _Event:
+    onset: Seconds
+    offset: Seconds
+    label: str
+    confidence: Annotated[float, Field(ge=0, le=1)] | None
 
 
 _COLUMNS = ", ".join(field.name for field in fields(Entry))
@@ -121,8 +144,7 @@ class Ledger:
         if read_only:
             self._database.execute("PRAGMA query_only = ON")
             return
-        # as safe as the defaults when a process dies, at a fraction of the cost per change
-        self._database.execute("PRAGMA synchronous = NORMAL")
+        self._database.execute("PRAGMA synchronous = FULL")  # a change is on the disk when its transaction ends
         self._database.execute("PRAGMA journal_mode = TRUNCATE")
         if is_new:
             self._database.executescript(_SCHEMA)
@@ -141,19 +163,20 @@ class Ledger:
 
     def about(self) -> dict[str, str]:
         """Facts about the job: see `earmark.detection.job`."""
-        return dict(self._rows("SELECT key, value FROM about"))
+        facts = {"decoder": "", **dict(self._rows("SELECT key, value FROM about"))}
+        return parse(dict[str, str], facts, where=self.path)
 
     def entry(self, path: Path) -> Entry:
         """One recording."""
         for row in self._rows(f"SELECT {_COLUMNS} FROM entries WHERE path = ?", os.fsencode(path)):
-            return _entry(row)
+            return self._entry(row)
         raise ArgumentError(f"{path} is not in the ledger {self.path}")
 
     def entries(self, state: str | None = None, *, with_missing: bool = False) -> Iterator[Entry]:
         """Recordings by name, all or those in one state; read one by one."""
         where = "(? IS NULL OR state = ?) AND (? OR NOT missing)"
         query = f"SELECT {_COLUMNS} FROM entries WHERE {where} ORDER BY name"
-        return map(_entry, self._rows(query, state, state, with_missing))
+        return map(self._entry, self._rows(query, state, state, with_missing))
 
     def counts(self) -> Counter[str]:
         """Number of recordings in each state."""
@@ -162,20 +185,22 @@ class Ledger:
     def events(self, entry: Entry) -> list[Label]:
         """Events of a recording, by onset."""
         query = "SELECT onset, offset, label, confidence FROM events WHERE recording = ? ORDER BY rowid"
-        return [Label(entry.name, on, off, label, True, p) for on, off, label, p in self._rows(query, entry.id)]
+        return [self._event(entry.name, row) for row in self._rows(query, entry.id)]
 
     def all_events(self) -> Iterator[tuple[str, Label | None]]:
         """Events of all recordings that are done, by name; a recording without events has one None."""
-        for name, onset, offset, label, p in self._rows(
+        for name, *row in self._rows(
             "SELECT name, onset, offset, label, confidence FROM entries LEFT JOIN events ON recording = id "
             "WHERE state = 'done' AND NOT missing ORDER BY name, events.rowid"
         ):
-            yield name, None if label is None else Label(name, onset, offset, label, True, p)
+            yield name, None if row[2] is None else self._event(name, row)
 
     def all_presence(self, horizon: float) -> Iterator[tuple[str, npt.NDArray[np.float64]]]:
         """Names of recordings, and what `set_presence` stored for them, flat; those pooled over a horizon."""
         query = "SELECT name, presence FROM recordings WHERE NOT missing AND horizon = ? ORDER BY name"
         for name, presence in self._rows(query, horizon):
+            if not isinstance(presence, bytes) or len(presence) % 8:
+                raise DataError(f"{self.path}: {name!r}: presence: expected bytes of 64-bit numbers")
             yield name, np.frombuffer(presence, "<f8")
 
     def outputs(self, entry: Entry) -> dict[str, str]:
@@ -275,6 +300,19 @@ class Ledger:
             (id,),
         )
 
+    def _entry(self, row: Sequence[Any]) -> Entry:
+        values = dict(zip(_COLUMNS.split(", "), row, strict=True))
+        for name, kind in (("path", os.fsdecode), ("missing", bool), ("scores", bool)):
+            with suppress(TypeError):  # reported below
+                values[name] = kind(values[name])
+        values["path"] = Path(values["path"]) if isinstance(values["path"], str) else None
+        return parse(Entry, values, where=f"{self.path}: recording {values['name']!r}")
+
+    def _event(self, name: str, row: Sequence[Any]) -> Label:
+        values = dict(zip(("onset", "offset", "label", "confidence"), row, strict=True))
+        event = parse(_Event, values, where=f"{self.path}: events of {name!r}")
+        return Label(name, event.onset, event.offset, event.label, True, event.confidence)
+
     def _rows(self, query: str, *values: object) -> Iterator[tuple[Any, ...]]:
         with self._database_errors():
             yield from self._database.execute(query, values)
@@ -304,9 +342,7 @@ class Ledger:
 
 
 def _stamp(status: os.stat_result | None) -> tuple[int | None, int | None]:
-    return (None, None) if status is None else (status.st_size, status.st_mtime_ns)
-
-
-def _entry(row: tuple[Any, ...]) -> Entry:
-    id, path, *values = row
-    return Entry(id, Path(os.fsdecode(path)), *values)
+    """Size and modification time; a clock beyond what SQLite can store, after 2262, is cut off there."""
+    if status is None:
+        return None, None
+    return status.st_size, max(-_LARGEST - 1, min(status.st_mtime_ns, _LARGEST))

@@ -89,7 +89,7 @@ class OutputFiles:
         with ExitStack() as stack:
             drafts = {}
             for path in files:
-                self.owner.check_links(path)
+                self.owner.check_links(path.parent)
                 make_folder(path.parent)
                 drafts[path] = stack.enter_context(written_whole(path, admit=lambda path, draft: None))
             yield drafts

@@ -4,13 +4,14 @@ A span is an interval of a recording, in output frames. Its probabilities depend
 the recording was cut. An executor draws spans and yields their probabilities in any order; `score_files` joins them.
 """
 
+import math
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from earmark.errors import ArgumentError, DataError
 from earmark.inference.recordings import Probabilities, feature_frames, output_frames, score_recording
 from earmark.inference.scorer import Scorer
 from earmark.inference.scores import RecordingScores
-from earmark.parallel import parallel_map, worker_count
+from earmark.parallel import call_isolated, parallel_map, worker_count
 
 Results = Generator[tuple["Span", Probabilities | Exception], None, None]
 
@@ -63,7 +64,7 @@ def plan(path: Path, scorer: Scorer, *, span: float = SPAN) -> Plan:
     frames = output_frames(scorer, samples)
     # Spans start where the scorer's blocks do, so that blocks are the same, and round the same, in any span.
     block = max(1, round(scorer.block / (scorer.hop * scorer.reduction)))
-    size = block * max(1, round(span / (block * scorer.hop * scorer.reduction)))
+    size = frames if math.isinf(span) else block * max(1, round(span / (block * scorer.hop * scorer.reduction)))
     if about.format.endswith("OPUS"):
         size = frames  # always decoded from the start of the file, so every span would decode all before it
     spans = tuple(Span(path, first, last) for first, last in pairwise([*range(0, frames, size), frames]))
@@ -98,6 +99,36 @@ class LocalExecutor:
         stop = threading.Event()
         score = partial(score_span, self.scorer, is_stopped=stop.is_set)
         return parallel_map(score, spans, workers=self.workers, limit=self.workers + 1, stop=stop)
+
+
+class IsolatedExecutor:
+    """Scores each span in a process of its own, with limited memory and time: for recordings that may crash it.
+
+    `source` is sent to the process: the scorer, or a detector that loads it there.
+    """
+
+    MEMORY = 4 << 30  # bytes
+    SECONDS = 600.0  # besides the duration of the sound: even slow machines work faster than real time
+
+    def __init__(self, scorer: Scorer, source: object) -> None:
+        self.scorer, self.source = scorer, source
+
+    def map_spans(self, spans: Iterable[Span]) -> Results:
+        """See `Executor`."""
+        for span in spans:
+            duration = (span.last - span.first) * self.scorer.hop * self.scorer.reduction
+            seconds, score = self.SECONDS + duration, partial(_score_from, self.source)
+            result: Probabilities | Exception
+            try:
+                result = call_isolated(score, span, seconds=seconds, memory=self.MEMORY)
+            except Exception as error:
+                result = error
+            yield span, result
+
+
+def _score_from(source: Any, span: Span) -> Probabilities:
+    """Score a span with a scorer, or with that of a detector."""
+    return score_span(getattr(source, "scorer", source), span)
 
 
 def score_files(
