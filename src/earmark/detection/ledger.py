@@ -315,7 +315,8 @@ class Ledger:
 
     def _rows(self, query: str, *values: object) -> Iterator[tuple[Any, ...]]:
         with self._database_errors():
-            yield from self._database.execute(query, values)
+            for row in self._database.execute(query, values):  # not `yield from`, which closes the cursor, perhaps late
+                yield row
 
     def _write(self, statement: str, rows: Iterable[tuple[object, ...]]) -> None:
         with self._transaction() as database:
