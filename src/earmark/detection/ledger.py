@@ -315,8 +315,8 @@ class Ledger:
 
     def _rows(self, query: str, *values: object) -> Iterator[tuple[Any, ...]]:
         with self._database_errors():
-            for row in self._database.execute(query, values):  # not `yield from`, which closes the cursor, perhaps late
-                yield row
+            # through `map`, since closing this generator would close a cursor, perhaps of a closed database
+            yield from map(tuple, self._database.execute(query, values))
 
     def _write(self, statement: str, rows: Iterable[tuple[object, ...]]) -> None:
         with self._transaction() as database:

@@ -23,7 +23,7 @@ from earmark.datasets import Collection
 from earmark.datasets.base import FOLDER_NAMES
 from earmark.datasets.checks import check_examples, check_labels, check_times, refuse_without_negatives
 from earmark.errors import DataError
-from earmark.files import locked, make_folder
+from earmark.files import locked, make_folder, remove_drafts
 from earmark.ownership import owned
 from earmark.progress import OnProgress
 from earmark.settings import Augmentation, Settings
@@ -131,6 +131,7 @@ def _writing(out: Path, fabric: Fabric, resume: bool) -> Iterator[None]:
         return
     with locked(make_folder(out)):
         is_resumed = check_folder(out, resume=resume)
+        remove_drafts(out / name for name in (*FILES, "last.ckpt"))  # of a process that was killed
         with owned(out, files=() if is_resumed else [out / name for name in FILES]):
             yield
 
