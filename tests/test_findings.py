@@ -1,0 +1,184 @@
+"""Seventeen ways in which version 0.1.0 lost files, hung or printed tracebacks; each of these tests fails there."""
+
+import gzip
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+
+from earmark import audio
+from earmark.checkpoint import save_detector
+from earmark.cli import main
+from earmark.settings import load_recipe
+from earmark.training import create_detector
+
+RATE = 22050
+ESCAPE = "\x1b]0;taken\x07dog"
+
+
+@pytest.fixture
+def earmark(monkeypatch, capsys, tmp_path):
+    """Runs a command in this process: exit code, output, errors. A traceback is an exception."""
+    monkeypatch.setenv("EARMARK_CACHE", str(tmp_path / "cache"))
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["earmark", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capsys.readouterr()
+        return ended.value.code, out, err
+
+    return call
+
+
+@pytest.fixture
+def refused(earmark):
+    """Runs a command that must end with one line and exit code 2; returns the line."""
+
+    def call(*words):
+        code, _, err = earmark(*words)
+        assert (code, err.count("\n")) == (2, 1), err
+        return err
+
+    return call
+
+
+def make_model(path, classes=("dog", "owl"), change=None):
+    settings = load_recipe("quick").changed({"width": "0.25", "scaling": "fixed", "pool": "auto"})
+    detector = create_detector(settings, classes)
+    if change is not None:
+        with torch.no_grad():
+            change(detector)
+    path.parent.mkdir(exist_ok=True)
+    save_detector(path, detector, network=settings.network, pool=settings.pool)
+    (path.parent / "config.toml").write_text(settings.to_toml())
+    return path
+
+
+@pytest.fixture
+def model(tmp_path):
+    return make_model(tmp_path / "run" / "model.safetensors")
+
+
+@pytest.fixture
+def sounds(tmp_path):
+    """A folder of labelled clips."""
+    folder = tmp_path / "sounds"
+    folder.mkdir()
+    rows = ["filename,onset,offset,label,split"]
+    rng = np.random.default_rng(0)
+    for k in range(12):
+        split = ("train", "train", "validate", "test")[k % 4]
+        audio.write(folder / f"{k}.wav", 0.1 * rng.standard_normal(2 * RATE), RATE)
+        rows.append(f"{k}.wav,0.5,1.5,{'dog' if k % 3 else 'owl'},{split}")
+    (folder / "labels.csv").write_text("\n".join(rows) + "\n")
+    return folder
+
+
+def test_1_detect_deletes_no_file_of_the_user(earmark, model, sounds, tmp_path):
+    out, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "mine.png").write_text("mine")
+    earmark("detect", model, sounds, "--out", out)
+    (out / "report.html").write_text("mine")
+    (out / "figures").symlink_to(elsewhere)
+    earmark("detect", model, sounds, "--out", out, "--threshold", "0.1")
+    assert (out / "report.html").read_text() == "mine"
+    assert (elsewhere / "mine.png").exists()
+
+
+def change_ledger(out, changes, *values):
+    """Change recordings; their table was called files in 0.1.0."""
+    with sqlite3.connect(out / "ledger.sqlite") as ledger:
+        tables = {name for (name,) in ledger.execute("SELECT name FROM sqlite_master")}
+        ledger.execute(next(change for table, change in changes.items() if table in tables), values)
+    ledger.close()
+
+
+def test_3_a_recording_that_was_read_when_the_machine_died_twice_is_read_again(earmark, model, sounds, tmp_path):
+    out = tmp_path / "out"
+    earmark("detect", model, sounds, "--out", out)
+    changes = {
+        "recordings": "UPDATE recordings SET decoder = NULL, attempts = 2 WHERE name = '3.wav'",
+        "files": "UPDATE files SET state = 'running', attempts = 2 WHERE name = '3.wav'",
+    }
+    change_ledger(out, changes)
+    code, told, _ = earmark("detect", model, sounds, "--out", out)
+    assert code == 0
+    assert told.startswith("12 of 12 recordings done, 11 of them before")
+
+
+def test_4_a_file_from_the_year_2264_stops_nothing(earmark, model, sounds, tmp_path):
+    os.utime(sounds / "3.wav", (9_290_000_000, 9_290_000_000))
+    assert earmark("detect", model, sounds, "--out", tmp_path / "out")[0] == 0
+
+
+TRAIN = [sys.executable, "-m", "earmark.cli", "train"]
+SHORT = ["--recipe", "quick", "--set", "steps=5", "--set", "batch_size=2", "--set", "width=0.25"]
+
+
+@pytest.fixture
+def training(sounds, tmp_path):
+    """A training that runs, and has written its first state."""
+    words = [*TRAIN, str(sounds), "--out", str(tmp_path / "trained"), *SHORT, "--set", "epochs=9999"]
+    environment = {**os.environ, "EARMARK_CACHE": str(tmp_path / "cache")}
+    process = subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while not (tmp_path / "trained" / "last.ckpt").exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_5_and_6_a_training_is_alone_in_its_folder_and_saves_its_state_when_asked_to_stop(
+    training, refused, sounds, tmp_path
+):
+    out = tmp_path / "trained"
+    err = refused("train", sounds, "--out", out, *SHORT, "--set", "epochs=9999", "--resume")
+    assert f"process {training.pid} on " in err
+    time.sleep(0.5)
+    before = (out / "last.ckpt").read_bytes()
+    training.send_signal(signal.SIGTERM)
+    told, _ = training.communicate(timeout=120)
+    assert training.returncode == 143
+    assert "continue with: earmark train" in told
+    assert (out / "last.ckpt").read_bytes() != before
+
+
+def test_7_no_file_of_the_user_is_replaced(refused, earmark, model, sounds, tmp_path):
+    mine = "mine\n"
+    new = tmp_path / "new"
+    new.mkdir()
+    (new / "config.toml").write_text(mine)
+    assert "config.toml exists" in refused("train", sounds, "--out", new, *SHORT)
+    code, _, err = earmark("evaluate", model, sounds)
+    assert code == 0, err
+    (model.parent / "events.tsv").write_text(mine)
+    assert "events.tsv exists" in refused("evaluate", model, sounds)
+    (tmp_path / "paper.tex").write_text(mine)
+    assert "paper.tex exists" in refused("report", model.parent, "--out", tmp_path / "paper.html")
+    (tmp_path / "other.onnx").write_text(mine)
+    assert "other.onnx exists" in refused("export", model, "--out", tmp_path / "other.onnx")
+    for path in (new / "config.toml", model.parent / "events.tsv", tmp_path / "paper.tex", tmp_path / "other.onnx"):
+        assert path.read_text() == mine
+    assert earmark("evaluate", model, sounds, "--force")[0] == 0
+    assert (model.parent / "events.tsv").read_text() != mine
+
+
+@pytest.mark.parametrize("name", ["../../theirs.wav", "{tmp_path}/theirs.wav"])
+def test_8_a_crafted_ledger_names_no_file_elsewhere(name, refused, earmark, model, sounds, tmp_path):
+    out = tmp_path / "out"
+    earmark("detect", model, sounds, "--out", out)
+    changes = {table: f"UPDATE {table} SET name = ? WHERE id = 1" for table in ("recordings", "files")}
+    change_ledger(out, changes, name.format(tmp_path=tmp_path))
+    assert "name: expected a relative path" in refused("detect", model, sounds, "--out", out, "--threshold", "0.1")
