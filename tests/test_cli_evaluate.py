@@ -203,7 +203,7 @@ def test_runs_are_compared_in_words_and_tables(world, run, tmp_path):
     assert "4 clips, segments of 1 s" in said
     assert "cap: 2 seeds" in said
     assert "Note: trained once: max" in said
-    assert {path.name for path in tmp_path.iterdir()} == {"comparison.json", "table.md", "table.tex"}
+    assert {path.name for path in tmp_path.glob("[!.]*")} == {"comparison.json", "table.md", "table.tex"}
     told = json.loads((tmp_path / "comparison.json").read_text())
     assert told["entries"] == {"cap": [str(world / "a"), str(world / "b")], "max": [str(world / "c")]}
     assert json.loads(run("compare", "@a", "@c", "--json"))["best"] in ("cap", "max")

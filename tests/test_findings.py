@@ -1,18 +1,14 @@
 """Seventeen ways in which version 0.1.0 lost files, hung or printed tracebacks; each of these tests fails there."""
 
-import gzip
-import json
 import os
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
-import soundfile
 import torch
 
 from earmark import audio

@@ -57,7 +57,7 @@ def page(written):
 
 def test_the_page_and_its_tables_are_written(written):
     assert [path.name for path in written] == ["page.html", "page.md", "page.tex"]
-    assert sorted(path.name for path in written[0].parent.iterdir()) == ["page.html", "page.md", "page.tex"]
+    assert sorted(path.name for path in written[0].parent.glob("[!.]*")) == ["page.html", "page.md", "page.tex"]
     assert r"| dog\_bark |" in written[1].read_text(encoding="utf-8")
     assert written[2].read_text(encoding="utf-8").count(r"\begin{tabular}") == 3
 

@@ -15,6 +15,7 @@ stored as the bytes of the file system.
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,6 +35,7 @@ from earmark.schema import parse, record
 
 _VERSION = 2
 _LARGEST = 2**63 - 1  # integer in SQLite
+_UNSAFE = re.compile(r"[\\\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # see `earmark.detection.inputs`
 _SCHEMA = f"""
 BEGIN;
 CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -63,7 +65,7 @@ COMMIT;
 def _check_name(name: str) -> str:
     """Names become paths of output files, which must be below the folder of the job."""
     parts = name.split("/")
-    if not name.isprintable() or "\\" in name or not all(parts) or {".", ".."} & set(parts):
+    if _UNSAFE.search(name) or not all(parts) or {".", ".."} & set(parts):
         raise ValueError(f"expected a relative path, got {name!r}")
     return name
 
