@@ -124,12 +124,14 @@ def make_folder(path: Path) -> Path:
 
 
 def json_text(value: Any, **style: Any) -> str:
-    """Strict JSON: NaN and infinities become null. `style` is passed to `json.dumps`.
+    """Strict JSON: NaN and infinities become null; DEL is escaped as other control characters are.
+
+    `style` is passed to `json.dumps`.
 
     >>> json_text({"f1": float("nan"), "interval": (0.25, float("inf"))})
     '{"f1": null, "interval": [0.25, null]}'
     """
-    return json.dumps(_with_null(value), allow_nan=False, **style)
+    return json.dumps(_with_null(value), allow_nan=False, **style).replace("\x7f", r"\u007f")
 
 
 def _with_null(value: Any) -> Any:

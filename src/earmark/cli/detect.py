@@ -17,7 +17,7 @@ from earmark.cli.app import Json, app, parse_seconds
 from earmark.cli.display import live_display
 from earmark.errors import ArgumentError, DataError
 from earmark.files import json_text
-from earmark.text import counted
+from earmark.text import counted, printable
 
 if TYPE_CHECKING:
     from earmark.annotations import Label
@@ -194,11 +194,12 @@ def _print_events(
 
 
 def _print_table(events: list[Label], *, with_names: bool) -> None:
-    width = max((len(event.label) for event in events), default=5)
+    labels = {event.label: printable(event.label) for event in events}
+    width = max(map(len, labels.values()), default=5)
     print(f"{'onset':>10}{'offset':>11}  {'label':<{width}}  confidence" + "  filename" * with_names)
     for event in events:
-        line = f"{event.onset:10.3f}{event.offset:11.3f}  {event.label:<{width}}  {event.confidence:10.3f}"
-        print(line + f"  {event.filename}" * with_names)
+        line = f"{event.onset:10.3f}{event.offset:11.3f}  {labels[event.label]:<{width}}  {event.confidence:10.3f}"
+        print(line + f"  {printable(event.filename)}" * with_names)
 
 
 def _executor(cluster: str | None, model: Path, workers: int | None) -> AbstractContextManager[Executor | None]:

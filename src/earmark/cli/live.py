@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from earmark.errors import ArgumentError
 from earmark.files import json_text
 from earmark.interrupt import Interruption, interruptible
+from earmark.text import printable
 
 if TYPE_CHECKING:
     from earmark.annotations import Label
@@ -94,7 +95,7 @@ def _line(event: Label, as_json: bool) -> str:
     onset, offset, confidence = (round(float(x or 0), 3) for x in (event.onset, event.offset, event.confidence))
     if as_json:
         return json_text({"onset": onset, "offset": offset, "label": event.label, "confidence": confidence})
-    return f"{onset:.3f}\t{offset:.3f}\t{event.label}\t{confidence:.3f}"
+    return f"{onset:.3f}\t{offset:.3f}\t{printable(event.label)}\t{confidence:.3f}"
 
 
 def _open(
