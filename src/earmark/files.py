@@ -43,6 +43,7 @@ def written_whole(path: Path, *, admit: Callable[[Path, Path], object] = ownersh
     draft = path.with_name(f".{path.stem}-{secrets.token_hex(4)}{path.suffix}")
     try:
         os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        ownership.DRAFTS.add(draft)
         mode = draft.stat().st_mode
         yield draft
         draft.chmod(mode)  # some libraries replace the file
@@ -55,6 +56,7 @@ def written_whole(path: Path, *, admit: Callable[[Path, Path], object] = ownersh
             error.filename = str(path)  # a full disk is reported with the name that the user knows
         raise
     finally:
+        ownership.DRAFTS.discard(draft)
         draft.unlink(missing_ok=True)
 
 

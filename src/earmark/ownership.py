@@ -29,6 +29,7 @@ MANIFEST = ".earmark.jsonl"
 
 _owners: list[Owner] = []  # of the folders that this process is writing to, the innermost last
 _replaces_nothing = False
+DRAFTS: set[Path] = set()  # temporary files of this process, which it may replace
 
 
 class Record(Protocol):
@@ -92,7 +93,7 @@ class Owner:
 
     def has_link(self, path: Path) -> bool:
         """Whether the path, or a folder on the way to it, is a symbolic link."""
-        return os.path.realpath(path) != os.path.join(self._real_root, *self.key(path).split("/"))
+        return Path(os.path.realpath(path)) != self._real_root / self.key(path)
 
     def check_links(self, path: Path) -> None:
         """Refuse to write through a symbolic link."""
@@ -167,6 +168,8 @@ def replacing_nothing() -> Iterator[None]:
 def admit(path: Path, draft: Path) -> None:
     """Called before a finished draft replaces a file; raises an error if it must not."""
     owners = [owner for owner in _owners if owner.contains(path)]
+    if path in DRAFTS:
+        return
     if owners:
         max(owners, key=lambda owner: len(owner.root.absolute().parts)).admit(path, draft)
     elif _replaces_nothing and os.path.lexists(path) and sha256(path) != sha256(draft):

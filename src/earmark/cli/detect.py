@@ -46,6 +46,10 @@ def detect(
     min_duration: Annotated[float | None, typer.Option(help="Shortest event, in seconds.")] = None,
     min_gap: Annotated[float | None, typer.Option(help="Shortest gap between events, in seconds.")] = None,
     keep_scores: Annotated[bool, typer.Option("--keep-scores", help="Keep them, to change thresholds later.")] = False,
+    safe_csv: Annotated[
+        bool,
+        typer.Option("--safe-csv/--no-safe-csv", help="Protect names in CSV files that a spreadsheet would run."),
+    ] = True,
     presence: Annotated[
         str | None, typer.Option(help="Also a probability per class and minute, hour, recording, or SECONDS.")
     ] = None,
@@ -107,7 +111,8 @@ def detect(
     changes: dict[str, Any] = {name: value for name, value in decoding.items() if value is not None}
     decoder = replace(decoder, **changes)
     if live:
-        detect_live(detector, str(audio[0]), decoder, out=out, formats=formats, as_json=as_json, **for_live)
+        for_live |= {"formats": formats, "safe_csv": safe_csv}
+        detect_live(detector, str(audio[0]), decoder, out=out, as_json=as_json, **for_live)
         return
     if out is None:
         _print_events(detector, audio, decoder, workers, as_json)
@@ -119,6 +124,7 @@ def detect(
         formats=formats,
         decoder=decoder,
         keep_scores=keep_scores,
+        safe_csv=safe_csv,
         presence=horizon,
         span=3600.0 if cluster else SPAN,  # fewer, larger pieces travel better
         retry=retry,

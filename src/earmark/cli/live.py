@@ -46,6 +46,7 @@ def detect_live(
     idle: float | None = None,
     out: Path | None = None,
     formats: Iterable[str] = (),
+    safe_csv: bool = True,
     as_json: bool = False,
 ) -> None:
     """Print events of standard input (`-`) or of a growing file as they end, one per line.
@@ -69,7 +70,7 @@ def detect_live(
     with interruptible() as interruption, ExitStack() as files:
         sound = _open(source, rate, channels, encoding, idle, interruption)
         name = table_name(sound.name)
-        add = None if folder is None else files.enter_context(growing_table(folder / "events.csv"))
+        add = None if folder is None else files.enter_context(growing_table(folder / "events.csv", safe=safe_csv))
         bound = latency_bound(scorer, decoder, block=block, resampling=sound.delay(scorer.rate))
         spent = ", ".join(f"{name} {seconds:.2f}" for name, seconds in bound.items() if seconds)
         what = f"{sound.format.rate} Hz, {sound.format.channels} x {sound.format.encoding}"
@@ -88,7 +89,8 @@ def detect_live(
         table = LabelTable(sorted(kept, key=lambda event: event[1:]), filenames=[name], classes=scorer.classes)
         for format in names:
             chosen = FORMATS[format].cls
-            chosen().write(table, folder / f"events{chosen.suffix}")
+            options = {"safe": safe_csv} if "safe" in FORMATS[format].options() else {}
+            chosen(**options).write(table, folder / f"events{chosen.suffix}")
 
 
 def _line(event: Label, as_json: bool) -> str:
