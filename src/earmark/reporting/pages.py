@@ -1,12 +1,15 @@
 """HTML pages that are a single file: templates, and figures and audio as parts of the page.
 
 Style and script are in the page; images and audio are `data:` URLs, so that a page opens from disk without a network.
-Templates escape everything that is not `Markup`: class and file names may contain anything.
+Templates escape everything that is not `Markup`: class and file names may contain anything. A content security policy
+allows the scripts and the styles of the templates, by their hashes, and nothing from the network. Style attributes are
+allowed too, since figures and cells have them.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import io
 import re
 import warnings
@@ -53,10 +56,31 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.globals["policy"] = _policy
     environment.globals |= {"counted": counted, "first_few": first_few, "listed": listed, "plural": plural}
     for function in (compact, duration_text, percent, printable, short_number):
         environment.filters[function.__name__] = function
     return environment
+
+
+def _policy(*, script: str, style: str) -> str:
+    """The content security policy of a page with this script and these styles."""
+    return "; ".join(
+        (
+            "default-src 'none'",
+            f"script-src '{_hash(script)}'",
+            "style-src 'unsafe-inline'",  # style attributes; and style elements in browsers without the next directive
+            f"style-src-elem '{_hash(style)}'",
+            "img-src data:",
+            "media-src data:",
+            "base-uri 'none'",
+            "form-action 'none'",
+        )
+    )
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
 def write_text(path: Path, text: str) -> Path:
