@@ -463,7 +463,8 @@ def _disk_errors(folder: JobFolder) -> Iterator[None]:
     except OSError as error:
         if isinstance(error.__context__, KeyboardInterrupt):  # raised while something was being cleaned up
             raise KeyboardInterrupt from error
+        problem = (error.strerror or str(error)).removeprefix("cannot be written: ")
         raise DataError(
-            f"{folder.root}: cannot be written to: {error.strerror or error}; what is done is kept, and the same "
+            f"{error.filename or folder.root}: cannot be written: {problem}; what is done is kept, and the same "
             "command continues with the rest"
         ) from error

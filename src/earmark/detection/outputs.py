@@ -28,7 +28,7 @@ from earmark.annotations import Label
 from earmark.detection.inputs import choose_names, find_recordings
 from earmark.detection.ledger import Entry, Ledger
 from earmark.errors import ArgumentError
-from earmark.files import locked, make_folder, remove_drafts, written_whole
+from earmark.files import locked, make_folder, named_errors, remove_drafts, written_whole
 from earmark.formats import FORMATS
 from earmark.formats.spreadsheets import write_rows
 from earmark.ownership import Owner, owned, sha256
@@ -209,7 +209,7 @@ def growing_table(path: Path, *, safe: bool = True) -> Iterator[Callable[[Label]
         file = path.open("x", newline="", encoding="utf-8")
     except FileExistsError as error:
         raise ArgumentError(f"{path.parent} holds {path.name} already; choose another folder") from error
-    with file:
+    with named_errors(path), file:
 
         def add(row: Sequence[object]) -> None:
             write_rows(file, [row], safe=safe)
