@@ -12,14 +12,13 @@ import base64
 import hashlib
 import io
 import re
-import warnings
 from collections.abc import Iterable
 from datetime import date
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import jinja2
 import numpy.typing as npt
@@ -113,8 +112,10 @@ def inline_svg(figure: Figure, description: str) -> Markup:
     Text stays text. Identifiers within the drawing are derived from the description, which must therefore be unique on
     the page.
     """
+    from earmark import plots  # here, because a page without figures does not need Matplotlib
+
     file = io.StringIO()
-    _draw(figure, file, {"svg.hashsalt": description}, format="svg", metadata=_NO_METADATA)
+    plots.draw(figure, file, format="svg", style={"svg.hashsalt": description}, metadata=_NO_METADATA)
     head, _, body = file.getvalue().partition("<svg")[2].partition(">")
     box = re.search(r'viewBox="([^"]*)"', head)
     used = set(re.findall(r'(?:url\(|href=")#([\w-]+)', body))
@@ -127,8 +128,10 @@ def inline_svg(figure: Figure, description: str) -> Markup:
 
 def inline_png(figure: Figure) -> Markup:
     """A figure as the `data:` URL of a PNG image."""
+    from earmark import plots
+
     file = io.BytesIO()
-    _draw(figure, file, {}, format="png", dpi=130)
+    plots.draw(figure, file, format="png", dpi=130)
     return _data_url("image/png", file.getvalue())
 
 
@@ -138,16 +141,6 @@ def inline_audio(samples: npt.ArrayLike, rate: int) -> Markup:
         path = Path(folder) / "sound.mp3"
         audio.write(path, audio.resample(samples, rate, _AUDIO_RATE), _AUDIO_RATE)
         return _data_url("audio/mpeg", path.read_bytes())
-
-
-def _draw(figure: Figure, file: IO[Any], style: dict[Any, Any], **options: Any) -> None:
-    import matplotlib as mpl  # here, because a page without figures does not need it
-
-    from earmark.plots import STYLE
-
-    with mpl.rc_context({**STYLE, **style}), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing")  # browsers have more fonts
-        figure.savefig(file, **options)
 
 
 def _data_url(kind: str, content: bytes) -> Markup:
