@@ -22,6 +22,7 @@ from typing import Any
 
 os.environ["RAY_DEDUP_LOGS_SKIP_REGEX"] = "."  # the news of the killed worker, which Ray would print
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # on every system: listen on the loopback interface only
 
 import numpy as np
 import ray

@@ -1,9 +1,11 @@
-"""The same job on a Ray cluster of two nodes, with a worker killed and a node lost in the middle."""
+"""The same job on a Ray cluster of two nodes, with a worker killed and a node lost in the middle; what Ray exposes."""
 
 import csv
+import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
 import warnings
@@ -27,6 +29,8 @@ from earmark.features import FeatureConfig, LogMel
 from earmark.inference.scores import read_scores
 from earmark.networks import create_network
 from earmark.pooling import create_pool
+
+os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # before Ray is imported: these tests listen on loopback only
 
 
 @pytest.fixture(scope="module")
@@ -228,3 +232,102 @@ def test_as_much_is_under_way_as_there_is_room_for(there, share, room):
     executor = fake(lambda *_: None, there)
     assert executor._share == share
     assert executor._current_limit() == room
+
+
+LISTENING = """
+import json, sys
+from earmark.cluster import RayExecutor
+from earmark.detection.spans import Span
+from pathlib import Path
+
+def listening():
+    import psutil  # Ray brings its own
+
+    for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
+        for connection in process.net_connections("inet"):
+            if connection.status == "LISTEN":
+                yield connection.laddr.ip
+
+with RayExecutor("local", sys.argv[1], workers=1) as executor:
+    ((_, result),) = executor.map_spans([Span(Path(sys.argv[2]), 0, 5)])
+    print(json.dumps([sorted(set(listening())), list(result.shape)]))
+"""
+
+
+def test_a_local_ray_listens_on_loopback_only(model, sounds, tmp_path):
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'earmark[cluster]'")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    done = subprocess.run(
+        [sys.executable, "-c", LISTENING, str(model), str(sounds / "a.wav")],
+        env={**environment, "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    addresses, shape = json.loads(done.stdout)
+    assert addresses
+    assert set(addresses) <= {"127.0.0.1", "::ffff:127.0.0.1", "::1"}
+    assert shape == [5, 2]
+    token = tmp_path / ".ray" / "auth_token"
+    assert len(token.read_text()) == 64
+    assert token.stat().st_mode & 0o777 == 0o600
+    assert token.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_ray_that_would_listen_everywhere_is_not_started(model, monkeypatch, tmp_path):
+    started = []
+    ray = SimpleNamespace(
+        util=SimpleNamespace(get_node_ip_address=lambda: "192.0.2.1"),
+        init=lambda **options: started.append(options),
+        is_initialized=lambda: False,
+    )
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    with pytest.raises(ArgumentError, match="Ray would listen on all interfaces, since it was imported before"):
+        RayExecutor("local", model)
+    assert started == []
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / ".ray").mkdir()
+    return tmp_path
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such permissions")
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o660])
+def test_a_token_that_others_can_read_is_refused(home, monkeypatch, mode):
+    for path, variable in ((home / ".ray" / "auth_token", None), (home / "my token", "RAY_AUTH_TOKEN_PATH")):
+        path.write_text("0" * 64)
+        path.chmod(mode)
+        if variable:
+            monkeypatch.setenv(variable, str(path))
+        with pytest.raises(ArgumentError, match="other users can read this token") as refused:
+            cluster._check_token(is_new=False)
+        assert str(refused.value).startswith(f"{path}: ")
+        assert "chmod 600" in str(refused.value)
+        path.chmod(0o600)
+        cluster._check_token(is_new=False)
+
+
+def test_a_token_is_written_for_a_new_cluster_only_if_there_is_none(home, monkeypatch):
+    token = home / ".ray" / "auth_token"
+    cluster._check_token(is_new=False)
+    assert not token.exists()
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    cluster._check_token(is_new=True)
+    assert not token.exists()
+    monkeypatch.delenv("RAY_AUTH_MODE")
+    cluster._check_token(is_new=True)
+    first = token.read_text()
+    cluster._check_token(is_new=True)
+    assert token.read_text() == first
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(home / "none"))
+    with pytest.raises(ArgumentError, match=r"RAY_AUTH_TOKEN_PATH=.*none: there is no such file"):
+        cluster._check_token(is_new=True)

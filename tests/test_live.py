@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import tracemalloc
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -503,3 +504,11 @@ def test_what_cannot_be_listened_to_is_refused(monkeypatch, model, source, optio
 def test_options_that_mean_nothing_together_are_refused(given, told):
     with pytest.raises(ArgumentError, match=told):
         check_options(*given)
+
+
+@pytest.mark.parametrize("encoding", ["f32", "f64"])
+def test_garbage_is_one_error_and_no_warning(encoding, rng):
+    data = rng.bytes(80_000)
+    sound = from_pipe(io.BytesIO(data), "standard input", PcmFormat(8000, encoding=encoding))
+    with warnings.catch_warnings(action="error"), pytest.raises(DataError, match="standard input: sample"):
+        list(sound.blocks(8000, 0.5))

@@ -2,9 +2,12 @@
 
 import itertools
 import json
+import warnings
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from earmark import plots
 from earmark.annotations import Label, LabelTable
@@ -12,6 +15,7 @@ from earmark.errors import ArgumentError, DataError
 from earmark.evaluation import curves
 from earmark.features import FeatureConfig, mel_matrix
 from earmark.formats import read_labels
+from earmark.plots import style
 from earmark.plots.style import looks
 from earmark.pooling import weight_bounds
 
@@ -361,3 +365,40 @@ def test_learning_curves_have_gaps_where_the_log_has_no_number(tmp_path):
     loss, scores, *_ = plots.learning_curves(log, ["dog", "cat"]).axes
     assert np.isnan(marks(loss)["validation"][:, 1]).tolist() == [True, False]
     assert np.isnan(marks(scores)["f1"][:, 1]).all()
+
+
+FOREIGN = ["\N{CJK UNIFIED IDEOGRAPH-9E1F} bird", "\N{OWL} owl", "\x1b]0;title\x07", "plain"]
+
+
+def test_names_in_any_script_are_drawn_without_warnings(tmp_path, monkeypatch):
+    monkeypatch.setattr(style, "_has_glyph", lambda char: char.isascii())  # as on a machine with few fonts
+    figure = plots.f1_by_class({FOREIGN[0]: dict.fromkeys(FOREIGN, 0.5)})
+    seen = []
+    monkeypatch.setattr(Figure, "savefig", lambda self, *_, **options: seen.append((options["format"], names_in(self))))
+    with warnings.catch_warnings(action="error"):
+        plots.save(figure, tmp_path / "figure")
+    (_, png), (_, svg) = seen
+    assert png == {r"\u9e1f bird", r"\U0001f989 owl", r"\x1b]0;title\x07", "plain"}
+    assert svg == {FOREIGN[0], FOREIGN[1], r"\x1b]0;title\x07", "plain"}
+
+
+def names_in(figure):
+    """Names of rows and of the legend."""
+    rows = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    return {*rows, *(text.get_text() for text in figure.legends[0].get_texts())}
+
+
+def test_missing_glyphs_are_silent_and_svg_is_xml(tmp_path):
+    with warnings.catch_warnings(action="error"):
+        for path in plots.save(plots.f1_by_class({"model": dict.fromkeys(FOREIGN, 0.5)}), tmp_path / "figure"):
+            assert path.stat().st_size > 1000
+    content = (tmp_path / "figure.svg").read_bytes()
+    ElementTree.fromstring(content)
+    assert FOREIGN[0] in content.decode()
+
+
+def test_a_class_without_clips_is_marked():
+    figure = plots.f1_by_class({"a": {"dog": 0.5, "cat": np.nan}, "b": {"dog": 0.7, "cat": np.nan, "owl": 0.2}})
+    marks = [(text.get_text(), text.xy[1]) for text in figure.axes[0].texts]
+    assert marks == [("no clips", 0)]
+    assert figure.axes[0].get_yticklabels()[0].get_text() == "cat"

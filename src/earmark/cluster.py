@@ -5,24 +5,29 @@ Ray task; if its process or machine is lost, it is retried elsewhere. Two tasks 
 one waiting. Machines may join and leave.
 
 All machines need the same version of earmark, and the sound files at the same paths. The model is sent to them; every
-process loads it once. Each task uses one core, and a share of a GPU if the cluster has GPUs. To join a cluster that
-requires a token, set RAY_AUTH_MODE=token. A Ray started by `local` is protected by such a token, which Ray keeps in the
-home folder.
+process loads it once. Each task uses one core, and a share of a GPU if the cluster has GPUs.
+
+Whoever reaches a Ray cluster can run programs on it. A Ray started by `local` listens on the loopback interface only
+and requires a token. To join a cluster that requires one, set RAY_AUTH_MODE=token. A token file that other users can
+read is refused. See docs/cluster.md.
 """
 
 from __future__ import annotations
 
 import hashlib
+import ipaddress
 import logging
 import os
 import platform
 import re
+import secrets
+import shlex
 import socket
 import sys
 import tempfile
 import time
 from collections.abc import Collection, Iterable
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -69,7 +74,7 @@ class RayExecutor:
 
             path = model_file(path)
         data = path.read_bytes()
-        self._ray = _ray()
+        self._ray = _ray(address)
         self._is_ours = not self._ray.is_initialized()
         if self._is_ours:
             _connect(self._ray, address, n_workers)
@@ -185,10 +190,15 @@ def _loaded(data: Any, model: _Model, on_gpu: bool) -> Scorer:
     return _scorers[model.digest]
 
 
-def _ray() -> Any:
+def _ray(address: str) -> Any:
     # Ray logs to standard output, where results go, and reads these settings when it is imported.
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if address == "local":
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+        # On every system, despite its name, this decides whether Ray may have other nodes. If not, it uses 127.0.0.1.
+        # The argument _node_ip_address of ray.init does not: Ray replaces 127.0.0.1 there by the machine's address.
+        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     try:
         import ray
     except ImportError as error:
@@ -201,6 +211,11 @@ def _connect(ray: Any, address: str, workers: int) -> None:
     place = re.fullmatch(r"(?:ray://)?\[?([^/\s]+?)\]?:(\d{1,5})", address)
     if address == "local":
         options |= {"num_cpus": workers, "include_dashboard": False, "object_store_memory": _STORE}
+        if not ipaddress.ip_address(ray.util.get_node_ip_address()).is_loopback:
+            raise ArgumentError(
+                "cluster='local': Ray would listen on all interfaces, since it was imported before; set "
+                "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 before importing it"
+            )
     elif place is not None:
         try:  # Ray would retry for minutes
             socket.create_connection((place[1], int(place[2])), timeout=_CONNECT_TIMEOUT).close()
@@ -208,10 +223,33 @@ def _connect(ray: Any, address: str, workers: int) -> None:
             raise ArgumentError(f"cluster={address!r}: cannot connect: {error}") from error
     elif address != "auto":
         raise ArgumentError(f"cluster={address!r}: expected ray://HOST:PORT, HOST:PORT, auto or local")
+    _check_token(is_new=address == "local")
     try:
         ray.init(address=address, **options)
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
         raise ArgumentError(f"cluster={address!r}: cannot join: {_last_line(error)}") from error
+
+
+def _check_token(*, is_new: bool) -> None:
+    """Refuse a token file that other users can read; write one for a new cluster, since Ray's would be readable."""
+    mode, given = os.environ.get("RAY_AUTH_MODE", ""), os.environ.get("RAY_AUTH_TOKEN_PATH")
+    if mode.lower() == "disabled" or os.environ.get("RAY_AUTH_TOKEN"):
+        return
+    path = Path(given) if given else Path.home() / ".ray" / "auth_token"
+    if is_new and not given and not path.exists():
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with (
+            suppress(FileExistsError),  # another process was faster
+            open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="ascii") as file,
+        ):
+            file.write(secrets.token_hex(32))
+    if given and not path.is_file():
+        raise ArgumentError(f"RAY_AUTH_TOKEN_PATH={given}: there is no such file")
+    if os.name != "nt" and path.is_file() and path.stat().st_mode & 0o077:
+        raise ArgumentError(
+            f"{path}: other users can read this token, and with it run programs as you; make it private with: "
+            f"chmod 600 {shlex.quote(str(path))}"
+        )
 
 
 def _gpu_share(resources: dict[str, float]) -> float:

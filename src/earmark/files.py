@@ -19,8 +19,10 @@ from filelock import FileLock, Timeout
 from earmark import ownership
 from earmark.errors import ArgumentError
 
-__all__ = ["flush", "json_text", "locked", "make_folder", "remove_drafts", "written_whole"]
+__all__ = ["flush", "json_text", "locked", "make_folder", "named_errors", "remove_drafts", "written_whole"]
 
+_PROBE = 1 << 16  # bytes
+_PROBLEM = "cannot be written: "
 _DRAFT = re.compile(r"\.(.+)-[a-z0-9_]{8}", re.DOTALL)  # stem of the temporary files of `written_whole`
 
 
@@ -29,8 +31,8 @@ def written_whole(path: Path, *, admit: Callable[[Path, Path], object] = ownersh
     """Write a file atomically: yields a temporary path that replaces `path`, or is removed if the block raises.
 
     Its content is on the disk before it replaces anything, and the change of name when the block ends, so that not even
-    a power cut leaves half a file. `admit` is called with both paths first; by default it protects files that are not
-    earmark's (`earmark.ownership`).
+    a power cut leaves half a file. A full disk is an OSError with the name of the file, whatever library wrote it.
+    `admit` is called with both paths first; by default it protects files that are not earmark's (`earmark.ownership`).
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -51,13 +53,41 @@ def written_whole(path: Path, *, admit: Callable[[Path, Path], object] = ownersh
         admit(path, draft)
         os.replace(draft, path)
         flush(path.parent)
-    except OSError as error:
-        if error.errno is not None and error.filename in (None, str(draft)):
-            error.filename = str(path)  # a full disk is reported with the name that the user knows
-        raise
+    except Exception as error:
+        reason = error if isinstance(error, OSError) and error.errno else _write_error(draft)
+        if reason is None or (reason.filename and str(draft) not in (str(reason.filename), str(reason.filename2))):
+            raise
+        raise _named(reason, path) from error
     finally:
         ownership.DRAFTS.discard(draft)
         draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def named_errors(path: Path) -> Iterator[None]:
+    """Add the name of a file that grows in place to system errors without one, such as that of a full disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno and error.filename is None:
+            raise _named(error, path) from error
+        raise
+
+
+def _named(error: OSError, path: Path) -> OSError:
+    problem = (error.strerror or str(error)).removeprefix(_PROBLEM)
+    return OSError(error.errno, _PROBLEM + problem, str(path))
+
+
+def _write_error(path: Path) -> OSError | None:
+    """The system's reason why a file cannot grow, which many libraries hide: a full disk, a limit."""
+    try:
+        with path.open("ab") as file:
+            file.write(bytes(_PROBE))
+        flush(path)
+    except OSError as error:
+        return error
+    return None
 
 
 def flush(path: Path) -> None:
@@ -101,8 +131,9 @@ def locked(folder: Path, *, wait: bool = False, name: str = ".lock") -> Iterator
         with FileLock(folder / name, blocking=wait):
             command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
             about = {"process": os.getpid(), "host": platform.node(), "command": command}
-            holder.write_text(json.dumps(about), encoding="utf-8")
             try:
+                with suppress(OSError):  # of a full disk: what the lock is for will say it
+                    holder.write_text(json.dumps(about), encoding="utf-8")
                 yield
             finally:
                 holder.unlink(missing_ok=True)
@@ -126,12 +157,14 @@ def make_folder(path: Path) -> Path:
 
 
 def json_text(value: Any, **style: Any) -> str:
-    """Strict JSON: NaN and infinities become null. `style` is passed to `json.dumps`.
+    """Strict JSON: NaN and infinities become null; DEL is escaped as other control characters are.
+
+    `style` is passed to `json.dumps`.
 
     >>> json_text({"f1": float("nan"), "interval": (0.25, float("inf"))})
     '{"f1": null, "interval": [0.25, null]}'
     """
-    return json.dumps(_with_null(value), allow_nan=False, **style)
+    return json.dumps(_with_null(value), allow_nan=False, **style).replace("\x7f", r"\u007f")
 
 
 def _with_null(value: Any) -> Any:

@@ -18,6 +18,7 @@ import jinja2
 from markupsafe import Markup
 
 from earmark.errors import ArgumentError
+from earmark.text import visible
 
 if TYPE_CHECKING:
     import rich.table
@@ -148,7 +149,8 @@ class Table:
         from rich.text import Text
 
         texts = [
-            [*column.heading.split("\n"), *(row[i].text for row in self.rows)] for i, column in enumerate(self.columns)
+            [*visible(column.heading).split("\n"), *(visible(row[i].text) for row in self.rows)]
+            for i, column in enumerate(self.columns)
         ]
         widths = [max(map(len, column)) for column in texts]
         above, first = "", 0
@@ -160,10 +162,13 @@ class Table:
         table = rich.table.Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
         for column, width in zip(self.columns, widths, strict=True):
             table.add_column(
-                Text(column.heading), justify="left" if column.is_text else "right", no_wrap=True, min_width=width
+                Text(visible(column.heading)),
+                justify="left" if column.is_text else "right",
+                no_wrap=True,
+                min_width=width,
             )
         for row in self.rows:
-            table.add_row(*(Text().append(cell.text, style=_marked(cell, "bold", "underline", "")) for cell in row))
+            table.add_row(*(Text(visible(cell.text), style=_marked(cell, "bold", "underline", "")) for cell in row))
         lines = [
             Text(line, style="bold", no_wrap=True, overflow="ignore") for line in (self.caption, above.rstrip()) if line
         ]

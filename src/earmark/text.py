@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Iterable
+from unicodedata import category
 
-__all__ = ["compact", "counted", "duration_text", "first_few", "listed", "percent", "plural", "printable"]
+__all__ = ["compact", "counted", "duration_text", "first_few", "listed", "percent", "plural", "printable", "visible"]
 
 
 def plural(n: int, noun: str, many: str | None = None) -> str:
@@ -86,12 +87,30 @@ def duration_text(seconds: float) -> str:
     return "{:,} h {} min".format(*divmod(round(seconds / 60), 60))
 
 
+def visible(text: str) -> str:
+    """Text in which control characters and other invisible characters are escaped; line feeds and tabs stay.
+
+    Escaped are terminal controls (C0, C1), marks that change the direction of text, characters without width, and
+    undecodable bytes of file names. Joiners stay after letters that are not ASCII: emoji and some scripts need them.
+
+    >>> print(visible("title \\x1b]0;x\\x07, direction \\u202e, width a\\u200bb"))
+    title \\x1b]0;x\\x07, direction \\u202e, width a\\u200bb
+    """
+    if text.isprintable():
+        return text
+    shown = []
+    for before, char in zip(" " + text, text, strict=False):
+        is_safe = char.isprintable() or char in "\n\t" or category(char) == "Zs"
+        is_joiner = char in "\u200c\u200d" and not before.isascii()
+        shown.append(char if is_safe or is_joiner else char.encode("unicode_escape").decode())
+    return "".join(shown)
+
+
 def printable(text: str) -> str:
-    """Text on one line: undecodable bytes are replaced, control characters escaped.
+    """The same on one line: undecodable bytes are replaced, line feeds and tabs escaped too.
 
     >>> printable("two\\nlines")
     'two\\\\nlines'
     """
     text = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    # the zero-width joiner combines emoji
-    return "".join(c if c.isprintable() or c == "\u200d" else c.encode("unicode_escape").decode() for c in text)
+    return visible(text).replace("\n", r"\n").replace("\t", r"\t")

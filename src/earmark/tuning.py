@@ -18,7 +18,6 @@ may be killed at any moment: called again, it resumes the run that it was in, wi
 The last four are written when the search is finished.
 """
 
-import csv
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -38,6 +37,7 @@ from earmark.evaluation.scoring import THRESHOLDS, EvaluationOptions, evaluate_s
 from earmark.evaluation.statistics import compare_systems
 from earmark.events import Decoder
 from earmark.files import json_text, locked, make_folder, written_whole
+from earmark.formats.spreadsheets import write_rows
 from earmark.formats.text import write_text
 from earmark.ownership import owned
 from earmark.pooling import POOLS
@@ -434,9 +434,9 @@ def _conclude(record: _Record, settings: Settings) -> Tuned:
 
 def _write_table(trials: Sequence[Trial], best: Trial, tied: Sequence[Trial], path: Path) -> None:
     with written_whole(path) as draft, draft.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["trial", *best.values, "f1", "low", "high", "verdict", "folder"])
+        write_rows(file, [["trial", *best.values, "f1", "low", "high", "verdict", "folder"]])
         for trial in trials:
             verdict = "best" if trial is best else "tied" if trial in tied else "worse"
             numbers = (f"{number:.6f}" for number in (trial.f1, *trial.interval))
-            writer.writerow([trial.number, *trial.values.values(), *numbers, verdict, f"trials/{trial.folder.name}"])
+            cells = [trial.number, *trial.values.values(), *numbers, verdict, f"trials/{trial.folder.name}"]
+            write_rows(file, [cells])

@@ -149,7 +149,7 @@ def write(path: AnyPath, samples: npt.ArrayLike, rate: int, *, subtype: str | No
     except soundfile.SoundFileError as error:
         raise ArgumentError(f"{plain_name(path)}: cannot be written at {rate} Hz: {_reason(error)}") from error
     except OSError as error:
-        raise ArgumentError(f"{plain_name(path)}: cannot be written: {error.strerror}") from error
+        raise ArgumentError(f"{plain_name(path)}: {error.strerror}") from error
 
 
 def find(

@@ -32,7 +32,7 @@ from earmark.datasets import Clip
 from earmark.effects import compress
 from earmark.errors import ArgumentError, DataError, unknown_name
 from earmark.features import FeatureConfig, LogMel
-from earmark.files import json_text, locked, make_folder, written_whole
+from earmark.files import json_text, locked, make_folder, named_errors, written_whole
 from earmark.ownership import owned
 from earmark.parallel import WeightedSemaphore, parallel_map, worker_count
 from earmark.progress import OnProgress, Progress, ignore_progress
@@ -229,7 +229,11 @@ def _variants(log_mel: LogMel, samples: npt.NDArray[np.float32], settings: dict[
 def _appending(folder: Path, end: int) -> Iterator[Callable[[Array, dict[str, Any]], None]]:
     """Yields a function that appends frames and their index line; frames reach the disk before their lines."""
     lines: list[str] = []
-    with open(folder / "features.bin", "ab") as data, open(folder / "index.jsonl", "ab") as index:
+    with (
+        named_errors(folder / "features.bin"),
+        open(folder / "features.bin", "ab") as data,
+        open(folder / "index.jsonl", "ab") as index,
+    ):
         data.truncate(end)
         index.truncate((folder / "index.jsonl").read_bytes().rfind(b"\n") + 1)  # without an incomplete last line
 

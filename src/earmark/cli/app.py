@@ -12,12 +12,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.measure import Measurement
-from rich.table import Table
 from typer.core import TyperGroup
 
 from earmark import __version__
+from earmark.cli.terminal import escaped_output
 from earmark.errors import ArgumentError, EarmarkError
 from earmark.interrupt import exit_code, raising_signals
 from earmark.ownership import replacing_nothing
@@ -55,6 +53,12 @@ Changes = Annotated[
 
 def main() -> None:
     """Run the command line; expected errors are one line on standard error and exit code 2."""
+    with escaped_output():
+        code = _run()
+    sys.exit(code)
+
+
+def _run() -> int:
     warnings.showwarning = partial(_show_warning, warnings.showwarning)
     atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not look like a crash
     code: Any = 2
@@ -73,7 +77,7 @@ def main() -> None:
         code = 0
     except OSError as error:  # a full disk, a folder that may not be written to
         print_error(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
-    sys.exit(code if isinstance(code, int) else 0)
+    return code if isinstance(code, int) else 0
 
 
 def parse_seconds(option: str, text: str, names: Mapping[str, float | None]) -> float | None:
@@ -126,18 +130,3 @@ def options(
     ] = False,
 ) -> None:
     """Learn when sounds happen from labels that only say that they happen."""
-
-
-class _Console(Console):
-    """Wraps tables that are wider than the window instead of cutting them off."""
-
-    def print(self, *objects: Any, **options: Any) -> None:
-        wide = self.options.update(max_width=10_000)
-        widths = [Measurement.get(self, wide, table).maximum for table in objects if isinstance(table, Table)]
-        self.width = max([self.width, *widths])
-        super().print(*objects, **options)
-
-
-def make_console(**options: Any) -> Console:
-    """A console without markup, since names of classes may contain brackets."""
-    return _Console(highlight=False, markup=False, soft_wrap=True, **options)

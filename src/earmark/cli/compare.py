@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from earmark.cli.app import Force, Json, app, make_console
+from earmark.cli.app import Force, Json, app
+from earmark.cli.terminal import make_console
 from earmark.files import json_text
 
 

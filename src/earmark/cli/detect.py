@@ -17,7 +17,7 @@ from earmark.cli.app import Json, app, parse_seconds, print_error
 from earmark.cli.display import live_display
 from earmark.errors import ArgumentError, DataError
 from earmark.files import json_text
-from earmark.text import counted
+from earmark.text import counted, printable
 
 if TYPE_CHECKING:
     from earmark.annotations import Label
@@ -46,6 +46,10 @@ def detect(
     min_duration: Annotated[float | None, typer.Option(help="Shortest event, in seconds.")] = None,
     min_gap: Annotated[float | None, typer.Option(help="Shortest gap between events, in seconds.")] = None,
     keep_scores: Annotated[bool, typer.Option("--keep-scores", help="Keep them, to change thresholds later.")] = False,
+    safe_csv: Annotated[
+        bool,
+        typer.Option("--safe-csv/--no-safe-csv", help="Protect names in CSV files that a spreadsheet would run."),
+    ] = True,
     presence: Annotated[
         str | None, typer.Option(help="Also a probability per class and minute, hour, recording, or SECONDS.")
     ] = None,
@@ -104,7 +108,8 @@ def detect(
     changes: dict[str, Any] = {name: value for name, value in decoding.items() if value is not None}
     decoder = replace(decoder, **changes)
     if live:
-        detect_live(detector, str(audio[0]), decoder, out=out, formats=formats, as_json=as_json, **for_live)
+        for_live |= {"formats": formats, "safe_csv": safe_csv}
+        detect_live(detector, str(audio[0]), decoder, out=out, as_json=as_json, **for_live)
         return
     if out is None:
         _print_events(detector, audio, decoder, workers, as_json)
@@ -116,6 +121,7 @@ def detect(
         formats=formats,
         decoder=decoder,
         keep_scores=keep_scores,
+        safe_csv=safe_csv,
         presence=horizon,
         span=3600.0 if cluster else SPAN,  # fewer, larger pieces travel better
         command=shlex.join(["earmark", *sys.argv[1:]]),
@@ -194,11 +200,12 @@ def _print_events(
 
 
 def _print_table(events: list[Label], *, with_names: bool) -> None:
-    width = max((len(event.label) for event in events), default=5)
+    labels = {event.label: printable(event.label) for event in events}
+    width = max(map(len, labels.values()), default=5)
     print(f"{'onset':>10}{'offset':>11}  {'label':<{width}}  confidence" + "  filename" * with_names)
     for event in events:
-        line = f"{event.onset:10.3f}{event.offset:11.3f}  {event.label:<{width}}  {event.confidence:10.3f}"
-        print(line + f"  {event.filename}" * with_names)
+        line = f"{event.onset:10.3f}{event.offset:11.3f}  {labels[event.label]:<{width}}  {event.confidence:10.3f}"
+        print(line + f"  {printable(event.filename)}" * with_names)
 
 
 def _executor(cluster: str | None, model: Path, workers: int | None) -> AbstractContextManager[Executor | None]:

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, ProgressColumn, Task, TextColumn
 from rich.progress import Progress as Bar
 from rich.text import Text
 
-from earmark.cli.app import make_console
+from earmark.cli.terminal import escaped_output, make_console
 from earmark.progress import Progress
 
 _FIRST_LINE = 10.0  # seconds until a stage is logged for the first time: short work is not
@@ -108,13 +108,15 @@ def live_display(*, quiet: bool = False) -> Iterator[Display]:
         log.finish(log._latest)
     else:
         columns = (
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=16),
-            TextColumn("{task.fields[text]}"),
+            TextColumn("{task.fields[text]}", markup=False),
             _TimeColumn(),
         )
-        # standard output is redirected to the display's console, so only where it is the same terminal
-        with Bar(*columns, console=console, transient=True, redirect_stdout=sys.stdout.isatty()) as bar:
+        # Standard output is redirected to the display's console, so only where it is the same terminal. Rich interprets
+        # escape sequences in redirected output, so they are escaped before that.
+        bar = Bar(*columns, console=console, transient=True, redirect_stdout=sys.stdout.isatty())
+        with bar, escaped_output():
             yield _BarDisplay(console, bar)
 
 

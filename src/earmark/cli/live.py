@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from earmark.errors import ArgumentError
 from earmark.files import json_text
 from earmark.interrupt import Interruption, interruptible
+from earmark.text import printable
 
 if TYPE_CHECKING:
     from earmark.annotations import Label
@@ -45,6 +46,7 @@ def detect_live(
     idle: float | None = None,
     out: Path | None = None,
     formats: Iterable[str] = (),
+    safe_csv: bool = True,
     as_json: bool = False,
 ) -> None:
     """Print events of standard input (`-`) or of a growing file as they end, one per line.
@@ -68,7 +70,7 @@ def detect_live(
     with interruptible() as interruption, ExitStack() as files:
         sound = _open(source, rate, channels, encoding, idle, interruption)
         name = table_name(sound.name)
-        add = None if folder is None else files.enter_context(growing_table(folder / "events.csv"))
+        add = None if folder is None else files.enter_context(growing_table(folder / "events.csv", safe=safe_csv))
         bound = latency_bound(scorer, decoder, block=block, resampling=sound.delay(scorer.rate))
         spent = ", ".join(f"{name} {seconds:.2f}" for name, seconds in bound.items() if seconds)
         what = f"{sound.format.rate} Hz, {sound.format.channels} x {sound.format.encoding}"
@@ -87,14 +89,15 @@ def detect_live(
         table = LabelTable(sorted(kept, key=lambda event: event[1:]), filenames=[name], classes=scorer.classes)
         for format in names:
             chosen = FORMATS[format].cls
-            chosen().write(table, folder / f"events{chosen.suffix}")
+            options = {"safe": safe_csv} if "safe" in FORMATS[format].options() else {}
+            chosen(**options).write(table, folder / f"events{chosen.suffix}")
 
 
 def _line(event: Label, as_json: bool) -> str:
     onset, offset, confidence = (round(float(x or 0), 3) for x in (event.onset, event.offset, event.confidence))
     if as_json:
         return json_text({"onset": onset, "offset": offset, "label": event.label, "confidence": confidence})
-    return f"{onset:.3f}\t{offset:.3f}\t{event.label}\t{confidence:.3f}"
+    return f"{onset:.3f}\t{offset:.3f}\t{printable(event.label)}\t{confidence:.3f}"
 
 
 def _open(

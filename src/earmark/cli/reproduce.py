@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from earmark.cli.app import Changes, Json, app, make_console
+from earmark.cli.app import Changes, Json, app
 from earmark.cli.display import live_display
+from earmark.cli.terminal import make_console
 from earmark.cli.train import parse_changes
 from earmark.errors import ArgumentError, TrainingError
 from earmark.files import json_text

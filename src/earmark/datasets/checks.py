@@ -68,6 +68,13 @@ def check_examples(data: Collection, filenames: Iterable[str]) -> list[str]:
     return notes
 
 
+def refuse_names(data: Collection) -> None:
+    """Refuse class names that tables of events cannot store."""
+    for name in data.classes:
+        if name != name.strip() or any(char in name for char in "\t\n\r"):
+            raise DataError(f"class {name!r}: expected a name without tabs, line breaks and white space at its ends")
+
+
 def refuse_without_negatives(data: Collection) -> None:
     """Refuse labels without any negative; with times, clips are negative outside of events."""
     targets = data.labels.bag_targets()

@@ -55,6 +55,7 @@ class JobOptions:
     """Seconds over which probabilities are pooled for presence.csv; infinity for whole recordings. With None an
     existing file stays, with the recordings for which it is still valid."""
     span: float = SPAN  # seconds of audio, roughly, that are scored at once
+    safe_csv: bool = True  # whether names that a spreadsheet would run as formulas are protected by an apostrophe
     command: str | None = None  # the command line, for job.json
 
 
@@ -149,7 +150,7 @@ class _Job:
         executor: Executor,
         on_progress: OnProgress,
     ) -> None:
-        self.folder, self.ledger, self.files = folder, ledger, OutputFiles(folder, ledger)
+        self.folder, self.ledger, self.files = folder, ledger, OutputFiles(folder, ledger, safe_csv=options.safe_csv)
         self.detector, self.scorer, self.executor = detector, detector.scorer, executor
         self.options, self.formats, self.decoder = options, check_formats(options.formats), options.decoder or Decoder()
         self.on_progress = on_progress
@@ -394,7 +395,8 @@ class _Job:
     ) -> None:
         table = LabelTable(events, filenames=[name], classes=self.detector.classes)
         for path, format in files.items():
-            options = {"duration": duration} if "duration" in FORMATS[format].options() else {}
+            known = {"duration": duration, "safe": self.options.safe_csv}
+            options = {name: value for name, value in known.items() if name in FORMATS[format].options()}
             FORMATS[format].cls(**options).write(table, drafts[path])
 
     def _write_tables(self) -> None:
@@ -449,6 +451,7 @@ class _Job:
             "formats": list(self.formats),
             "presence": "recording" if horizon == math.inf else horizon,  # JSON has no infinity
             "keep_scores": self.options.keep_scores,
+            "safe_csv": self.options.safe_csv,
             "versions": {name: version(name) for name in ("earmark", "numpy", "soundfile", "soxr")},
             "command": self.options.command,
         }
@@ -476,7 +479,8 @@ def _disk_errors(folder: JobFolder) -> Iterator[None]:
     except OSError as error:
         if isinstance(error.__context__, KeyboardInterrupt):  # raised while something was being cleaned up
             raise KeyboardInterrupt from error
+        problem = (error.strerror or str(error)).removeprefix("cannot be written: ")
         raise DataError(
-            f"{folder.root}: cannot be written to: {error.strerror or error}; what is done is kept, and the same "
+            f"{error.filename or folder.root}: cannot be written: {problem}; what is done is kept, and the same "
             "command continues with the rest"
         ) from error

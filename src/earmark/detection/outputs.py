@@ -9,27 +9,28 @@
     OUT/ledger.sqlite            state of every recording: `earmark.detection.ledger`
     OUT/job.json                 model, settings, versions
 
-In events.csv a recording without events has one row with its name alone. `read_labels` reads it so.
+In events.csv a recording without events has one row with its name alone. `read_labels` reads it so. Names that look
+like formulas to a spreadsheet are protected (`earmark.formats.spreadsheets`).
 
 The job replaces and deletes only what it wrote itself: the ledger has the SHA-256 of each of its files. A file in the
 way that somebody edited or put there is renamed to NAME.edited.SUFFIX. Files are written completely or not at all.
 `earmark.detection.inputs` explains NAME.
 """
 
-import csv
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 
 from earmark.annotations import Label
 from earmark.detection.inputs import choose_names, find_recordings
 from earmark.detection.ledger import Entry, Ledger
 from earmark.errors import ArgumentError
-from earmark.files import locked, make_folder, remove_drafts, written_whole
+from earmark.files import locked, make_folder, named_errors, remove_drafts, written_whole
 from earmark.formats import FORMATS
+from earmark.formats.spreadsheets import write_rows
 from earmark.ownership import Owner, owned, sha256
 
 EVENT_COLUMNS = ("filename", "onset", "offset", "label", "confidence")
@@ -71,8 +72,8 @@ class JobFolder:
 class OutputFiles:
     """Writes and deletes the files of a job, and nobody else's: the ledger is the manifest of `earmark.ownership`."""
 
-    def __init__(self, folder: JobFolder, ledger: Ledger) -> None:
-        self.folder, self.root, self.ledger = folder, folder.root, ledger
+    def __init__(self, folder: JobFolder, ledger: Ledger, *, safe_csv: bool = True) -> None:
+        self.folder, self.root, self.ledger, self.safe_csv = folder, folder.root, ledger, safe_csv
         self.owner = Owner(folder.root, _Recorded(ledger))
         self.edited = 0  # files that were renamed because somebody had edited them or put them there
 
@@ -103,9 +104,7 @@ class OutputFiles:
         """Write a table. If figures and reports show its content (`is_viewed`), they are deleted when it changes."""
         with self.writing({path: "table"}) as drafts:
             with drafts[path].open("w", newline="", encoding="utf-8") as file:
-                writer = csv.writer(file, lineterminator="\n")
-                writer.writerow(heading)
-                writer.writerows(rows)
+                write_rows(file, chain([heading], rows), safe=self.safe_csv)
             if is_viewed and sha256(drafts[path]) != sha256(path):
                 self.remove_views()
 
@@ -204,17 +203,16 @@ def check_formats(names: Iterable[str]) -> tuple[str, ...]:
 
 
 @contextmanager
-def growing_table(path: Path) -> Iterator[Callable[[Label], None]]:
+def growing_table(path: Path, *, safe: bool = True) -> Iterator[Callable[[Label], None]]:
     """A new table like events.csv, to which events are added one by one; each is on disk as soon as it is added."""
     try:
         file = path.open("x", newline="", encoding="utf-8")
     except FileExistsError as error:
         raise ArgumentError(f"{path.parent} holds {path.name} already; choose another folder") from error
-    with file:
-        writer = csv.writer(file, lineterminator="\n")
+    with named_errors(path), file:
 
         def add(row: Sequence[object]) -> None:
-            writer.writerow(row)
+            write_rows(file, [row], safe=safe)
             file.flush()
 
         add(EVENT_COLUMNS)

@@ -4,7 +4,6 @@
 folders. Neither needs the weights. `data.json` describes the data, for when they are no longer available.
 """
 
-import csv
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from earmark.evaluation.statistics import Friedman, friedman
 from earmark.experiment.cells import data_of, is_done
 from earmark.experiment.grid import Cell, Grid
 from earmark.files import json_text, written_whole
+from earmark.formats.spreadsheets import write_rows
 from earmark.formats.text import write_text
 from earmark.ownership import owned
 
@@ -73,13 +73,12 @@ def write_results(rows: Iterable[Row], path: Path) -> None:
     columns = ["data", "system", "network", "fold", "seed", "evaluation", "epochs", "best_epoch", *COLUMNS]
     first = 0 if any(row.cell.dataset for row in rows) else 1
     with owned(path.parent), written_whole(path) as draft, draft.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns[first:])
+        write_rows(file, [columns[first:]])
         for row in rows:
             cell = row.cell
             values = [cell.dataset, cell.system, cell.network, cell.fold, cell.seed]
             values += [row.evaluation, row.epochs, row.best_epoch]
-            writer.writerow([*values[first:], *(f"{row.scores[name]:.6f}" for name in COLUMNS)])
+            write_rows(file, [[*values[first:], *(f"{row.scores[name]:.6f}" for name in COLUMNS)]])
 
 
 def by_system(rows: Iterable[Row]) -> dict[str, list[Row]]:

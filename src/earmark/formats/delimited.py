@@ -10,6 +10,7 @@ from earmark.annotations import LabelTable
 from earmark.errors import DataError
 from earmark.formats.base import FORMATS, Format, Rows, check_width
 from earmark.formats.columns import add_cells, find_columns, lay_out, presence, refuse_unknown_times
+from earmark.formats.spreadsheets import unprotected, write_rows
 from earmark.formats.text import (
     check_name,
     check_text,
@@ -41,10 +42,14 @@ class CSV(Format):
     Long: columns for filename, onset, offset and label under their usual names, in any order; a column `labels` holds
     several, separated by `;`, `|` or `,`; other columns are ignored. Wide: a column with the filename and one per
     class, with 1, 0 or an empty cell (unknown; one empty cell makes the whole table incomplete). A line `sep=;` above
-    the heading names the delimiter.
+    the heading names the delimiter. Names that look like formulas are written with an apostrophe, unless `safe` is
+    False, and read without it; see `earmark.formats.spreadsheets`.
     """
 
     suffix = ".csv"
+
+    def __init__(self, *, safe: bool = True) -> None:
+        self.safe = safe
 
     def _read(self, text: str, rows: Rows) -> None:
         lines = _csv_cells(text, rows)
@@ -80,7 +85,7 @@ class CSV(Format):
     def write(self, table: LabelTable, path: Path) -> None:
         _check_names(table, self.name, forbidden="\r")
         text = io.StringIO(newline="")
-        csv.writer(text, lineterminator="\n").writerows(lay_out(table))
+        write_rows(text, lay_out(table), safe=self.safe)
         write_text(path, text.getvalue())
 
     def recognises(self, path: Path, head: str) -> bool:
@@ -144,10 +149,11 @@ class TSV(Format):
 
 def _csv_cells(text: str, rows: Rows) -> Iterator[tuple[int, list[str]]]:
     """Non-blank lines of a table with quotes, as stripped cells."""
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=_sniff_delimiter(first_line(text)), strict=True)
+    delimiter = _sniff_delimiter(first_line(text))
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
         for row in reader:
-            cells = [cell.strip() for cell in row]
+            cells = [cell.strip() if delimiter == "\t" else unprotected(cell.strip()) for cell in row]
             if any(cells):
                 yield reader.line_num, cells
     except csv.Error as error:

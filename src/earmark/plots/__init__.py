@@ -15,7 +15,7 @@ from earmark.plots.scores import (
     learned_alpha,
     precision_recall,
 )
-from earmark.plots.style import COLOURS, STYLE, save
+from earmark.plots.style import COLOURS, STYLE, draw, save
 from earmark.plots.training import learning_curves, tuning_figure
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "STYLE",
     "alpha_against_share",
     "clip_figure",
+    "draw",
     "evaluation_figures",
     "event_durations",
     "f1_by_class",

@@ -20,6 +20,7 @@ from earmark.errors import ArgumentError, DataError
 from earmark.evaluation.base import Labels, as_table
 from earmark.features import FeatureConfig, LogMel, mel_matrix
 from earmark.plots.style import COLOURS, PAGE, STYLE, check_names, name_rows, readable
+from earmark.text import printable
 
 Floats = npt.NDArray[np.floating[Any]]
 
@@ -287,5 +288,5 @@ def _name_times(figure: Figure, onset: float, duration: float, title: str) -> No
     axes.set_xticks((times - onset) / scale, names)
     if len(title) > _LINES * _WIDTH:  # deep paths: the end is the most informative part
         title = title[: _WIDTH - 1] + "…" + title[-(_LINES - 1) * _WIDTH :]
-    axes.set_title(textwrap.fill(title, _WIDTH, break_on_hyphens=False), loc="left")
+    axes.set_title(textwrap.fill(printable(title), _WIDTH, break_on_hyphens=False), loc="left")
     axes.set_xlabel(f"time ({'h:mm:ss' if has_hours else 'm:ss'})")

@@ -35,7 +35,8 @@ _MANY = 2000  # points drawn as vectors; more are rasterised
 def f1_by_class(f1: Values, intervals: Intervals | None = None, *, label: str = "$F_1$") -> Figure:
     """F1 by class and model, as in Fig. 7, Fig. 10 and Fig. 12, with intervals as bars; classes are sorted by mean.
 
-    NaN and missing values are not drawn. `label`, of the axis, describes score and bars in a figure without a caption.
+    NaN and missing values are not drawn; a class without any is marked. `label`, of the axis, describes score and bars
+    in a figure without a caption.
     """
     classes = _order(f1)
     figure, axes = _rows(f1, classes, PAGE)
@@ -46,6 +47,10 @@ def f1_by_class(f1: Values, intervals: Intervals | None = None, *, label: str = 
     shown += [v for own in (intervals or {}).values() for pair in own.values() for v in pair]
     low, high = np.floor(20 * np.nanmin(shown) - 0.2) / 20, np.ceil(20 * np.nanmax(shown) + 0.2) / 20
     axes.set_xlim(max(low, -0.01), min(high, 1.01))  # dots at 0 and 1 are not cut
+    for row, name in enumerate(classes):
+        if not any(np.isfinite(own.get(name, np.nan)) for own in f1.values()):
+            place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "center"}
+            axes.annotate("no clips", (0.01, row), fontsize=7, color="#777777", **place)
     return figure
 
 

@@ -1,17 +1,25 @@
-"""Shared by all figures: colours, sizes, markers of models, rows of classes, legends, and `save`."""
+"""Shared by all figures: colours, sizes, fonts, markers of models, rows of classes, legends, and `save`."""
 
 import math
 import textwrap
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties, findfont, fontManager, get_font
+from matplotlib.text import Text
+from matplotlib.ticker import FuncFormatter
 
 from earmark.errors import unknown_name
 from earmark.files import make_folder, written_whole
+from earmark.text import printable
 
 COLUMN, PAGE = 3.5, 7.2  # inches: widths of one column and of both
 
@@ -25,6 +33,14 @@ COLOURS = {
     "grey": "#6B6B6B",
     "black": "#000000",
 }
+_FONTS = {  # for scripts that the default font lacks: those of Linux, macOS and Windows, used where they are installed
+    *("Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans CJK KR", "Noto Sans SC", "Noto Sans JP", "Noto Sans KR"),
+    *("WenQuanYi Micro Hei", "Droid Sans Fallback", "IPAexGothic", "NanumGothic"),
+    *("Noto Sans Arabic", "Noto Sans Hebrew", "Noto Sans Devanagari", "Noto Sans Bengali", "Noto Sans Tamil"),
+    *("Noto Sans Thai", "Noto Sans Symbols", "Noto Sans Symbols 2", "Noto Emoji", "Symbola", "Unifont"),
+    *("Hiragino Sans GB", "Hiragino Sans", "Apple SD Gothic Neo", "Arial Unicode MS", "Geeza Pro"),
+    *("Microsoft YaHei", "Yu Gothic", "Malgun Gothic", "Nirmala UI", "Segoe UI", "Segoe UI Emoji", "Segoe UI Symbol"),
+}
 STYLE: dict[Any, Any] = {
     "axes.axisbelow": True,
     "axes.edgecolor": "#444444",
@@ -36,6 +52,7 @@ STYLE: dict[Any, Any] = {
     "axes.titlesize": 9,
     "figure.constrained_layout.use": True,
     "figure.dpi": 160,
+    "font.family": ["sans-serif", *sorted(_FONTS.intersection(fontManager.get_font_names()))],
     "font.size": 9,
     "grid.color": "#E4E4E4",
     "grid.linewidth": 0.6,
@@ -96,12 +113,12 @@ def looks(names: Iterable[str]) -> dict[str, Look]:
 
 
 def readable(label: str, width: int = 20) -> str:
-    """A class name for an axis: spaces for underscores, wrapped, with dollar signs escaped.
+    """A class name for an axis: spaces for underscores, wrapped, with dollar signs and control characters escaped.
 
     >>> readable("children_playing"), readable("Fire engine, fire truck (siren)")
     ('children playing', 'Fire engine, fire\\ntruck (siren)')
     """
-    return textwrap.fill(label.replace("_", " "), width).replace("$", r"\$")
+    return textwrap.fill(printable(label.replace("_", " ")), width).replace("$", r"\$")
 
 
 def check_names(kind: str, names: Iterable[str], known: Iterable[str]) -> None:
@@ -131,7 +148,60 @@ def save(figure: Figure, path: Path) -> list[Path]:
     written = []
     for suffix in (".png", ".svg"):
         target = path.with_suffix(suffix)
-        with mpl.rc_context(STYLE), written_whole(target) as draft:
-            figure.savefig(draft, metadata={"Date": None} if suffix == ".svg" else None)
+        with written_whole(target) as draft:
+            draw(figure, draft, format=suffix[1:], metadata={"Date": None} if suffix == ".svg" else None)
         written.append(target)
     return written
+
+
+def draw(
+    figure: Figure, file: Path | IO[Any], *, format: str, style: dict[Any, Any] | None = None, **options: Any
+) -> None:
+    """Draw a figure in the style of this package; `options` are those of `savefig`.
+
+    In a PNG, characters that no installed font has are escaped. In an SVG they stay: its viewer may have a font.
+    """
+    with mpl.rc_context({**STYLE, **(style or {})}), warnings.catch_warnings(), ExitStack() as stack:
+        warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)
+        if format == "png":
+            stack.enter_context(_escaped(figure))
+        figure.savefig(file, format=format, **options)
+
+
+@contextmanager
+def _escaped(figure: Figure) -> Iterator[None]:
+    """Escape characters of a figure that cannot be drawn, within this block."""
+    axes = [axis for each in figure.axes for axis in (each.xaxis, each.yaxis)]
+    formatters = [(axis, axis.get_major_formatter()) for axis in axes if _has_missing(axis)]
+    texts = [(text, text.get_text()) for text in figure.findobj(Text) if isinstance(text, Text)]
+    for axis, formatter in formatters:
+        axis.set_major_formatter(FuncFormatter(lambda x, at, formatter=formatter: drawable(formatter(x, at))))
+    for text, content in texts:
+        text.set_text(drawable(content))
+    try:
+        yield
+    finally:
+        for axis, formatter in formatters:
+            axis.set_major_formatter(formatter)
+        for text, content in texts:
+            text.set_text(content)
+
+
+def _has_missing(axis: Axis) -> bool:
+    labels = (label.get_text() for label in axis.get_majorticklabels())
+    return any(drawable(label) != label for label in labels)
+
+
+def drawable(text: str) -> str:
+    """Text with escapes for characters that no installed font has.
+
+    >>> drawable("owl \ue000")
+    'owl \\\\ue000'
+    """
+    return "".join(char if _has_glyph(char) else char.encode("unicode_escape").decode() for char in text)
+
+
+@cache
+def _has_glyph(char: str) -> bool:
+    paths = {findfont(FontProperties(family=[family])) for family in STYLE["font.family"]}
+    return char.isspace() or any(get_font(path).get_char_index(ord(char)) for path in paths)

@@ -1,22 +1,24 @@
 """HTML pages that are a single file: templates, and figures and audio as parts of the page.
 
 Style and script are in the page; images and audio are `data:` URLs, so that a page opens from disk without a network.
-Templates escape everything that is not `Markup`: class and file names may contain anything.
+Templates escape everything that is not `Markup`: class and file names may contain anything. A content security policy
+allows the scripts and the styles of the templates, by their hashes, and nothing from the network. Style attributes are
+allowed too, since figures and cells have them.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import io
 import re
-import warnings
 from collections.abc import Iterable
 from datetime import date
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import jinja2
 import numpy.typing as npt
@@ -53,10 +55,31 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.globals["policy"] = _policy
     environment.globals |= {"counted": counted, "first_few": first_few, "listed": listed, "plural": plural}
     for function in (compact, duration_text, percent, printable, short_number):
         environment.filters[function.__name__] = function
     return environment
+
+
+def _policy(*, script: str, style: str) -> str:
+    """The content security policy of a page with this script and these styles."""
+    return "; ".join(
+        (
+            "default-src 'none'",
+            f"script-src '{_hash(script)}'",
+            "style-src 'unsafe-inline'",  # style attributes; and style elements in browsers without the next directive
+            f"style-src-elem '{_hash(style)}'",
+            "img-src data:",
+            "media-src data:",
+            "base-uri 'none'",
+            "form-action 'none'",
+        )
+    )
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
 def write_text(path: Path, text: str) -> Path:
@@ -89,8 +112,10 @@ def inline_svg(figure: Figure, description: str) -> Markup:
     Text stays text. Identifiers within the drawing are derived from the description, which must therefore be unique on
     the page.
     """
+    from earmark import plots  # here, because a page without figures does not need Matplotlib
+
     file = io.StringIO()
-    _draw(figure, file, {"svg.hashsalt": description}, format="svg", metadata=_NO_METADATA)
+    plots.draw(figure, file, format="svg", style={"svg.hashsalt": description}, metadata=_NO_METADATA)
     head, _, body = file.getvalue().partition("<svg")[2].partition(">")
     box = re.search(r'viewBox="([^"]*)"', head)
     used = set(re.findall(r'(?:url\(|href=")#([\w-]+)', body))
@@ -103,8 +128,10 @@ def inline_svg(figure: Figure, description: str) -> Markup:
 
 def inline_png(figure: Figure) -> Markup:
     """A figure as the `data:` URL of a PNG image."""
+    from earmark import plots
+
     file = io.BytesIO()
-    _draw(figure, file, {}, format="png", dpi=130)
+    plots.draw(figure, file, format="png", dpi=130)
     return _data_url("image/png", file.getvalue())
 
 
@@ -114,16 +141,6 @@ def inline_audio(samples: npt.ArrayLike, rate: int) -> Markup:
         path = Path(folder) / "sound.mp3"
         audio.write(path, audio.resample(samples, rate, _AUDIO_RATE), _AUDIO_RATE)
         return _data_url("audio/mpeg", path.read_bytes())
-
-
-def _draw(figure: Figure, file: IO[Any], style: dict[Any, Any], **options: Any) -> None:
-    import matplotlib as mpl  # here, because a page without figures does not need it
-
-    from earmark.plots import STYLE
-
-    with mpl.rc_context({**STYLE, **style}), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing")  # browsers have more fonts
-        figure.savefig(file, **options)
 
 
 def _data_url(kind: str, content: bytes) -> Markup:

@@ -2,7 +2,6 @@
 
 import math
 import re
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import reduce
@@ -132,9 +131,7 @@ def draw_stretches(folder: Path, scorer: Scorer, stretches: Sequence[Stretch]) -
         samples = audio.read(stretch.entry.path, rate=scorer.rate, onset=onset, offset=stretch.offset)
         title = f"{stretch.entry.name}, {clock_time(stretch.onset)} to {clock_time(stretch.offset)}"
         figure = recording_figure(samples, scorer.rate, p, scorer.classes, events, p_hop=hop, onset=onset, title=title)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)  # emoji in file names
-            drawn.append(save(figure, figure_path(folder, stretch))[0])
+        drawn.append(save(figure, figure_path(folder, stretch))[0])
     return drawn
 
 

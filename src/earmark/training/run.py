@@ -21,7 +21,7 @@ import torch
 from earmark.bags import SLACK, Bags, FeatureStore, build_store
 from earmark.datasets import Collection
 from earmark.datasets.base import FOLDER_NAMES
-from earmark.datasets.checks import check_examples, check_labels, check_times, refuse_without_negatives
+from earmark.datasets.checks import check_examples, check_labels, check_times, refuse_names, refuse_without_negatives
 from earmark.errors import DataError
 from earmark.files import locked, make_folder, remove_drafts
 from earmark.ownership import owned
@@ -94,6 +94,7 @@ def run(
     with _writing(out, fabric, resume):
         training, validation, notes = split_for_training(data)
         notes = [*_summary(data, training, validation), *notes, *check_labels(data)]
+        refuse_names(data)
         refuse_without_negatives(training)
         with fabric.rank_zero_first():
             stores = [
