@@ -16,7 +16,7 @@ missing end of an mp3 that is cut between two frames and has no header with thei
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +26,8 @@ import numpy.typing as npt
 import soundfile
 
 from earmark.audio.containers import FOREIGN, KINDS, bad_file, native_name, plain_name
-from earmark.audio.examine import examine, reason_of
-from earmark.audio.pieces import Contents, Gap, Piece, PieceFile
+from earmark.audio.intact import examine, reason_of
+from earmark.audio.pieces import Contents, ForwardFile, Gap, Piece, PieceFile
 from earmark.audio.resampling import Grid, Samples, resampled, resampled_length
 from earmark.errors import ArgumentError, DataError, unknown_name
 from earmark.files import written_whole
@@ -41,6 +41,11 @@ __all__ = [
     "AudioInfo",
     "Gap",
     "Samples",
+    "averaged",
+    "check_damaged",
+    "check_values",
+    "checked_rate",
+    "describe_gaps",
     "find",
     "info",
     "read",
@@ -271,7 +276,7 @@ class _Sound:
                 entry = piece.entry(at)
                 with (
                     PieceFile(self.about.path, entry.head, entry.begin, piece.end) as raw,
-                    soundfile.SoundFile(raw) as file,
+                    ForwardFile(raw) as file,
                 ):
                     span = range(entry.first, piece.last)
                     yield from _decoded(file, self.about, span, at, end, can_seek=piece.can_seek)
@@ -336,7 +341,7 @@ def _opened(path: AnyPath, damaged: str) -> Iterator[_Sound]:
             if contents.gaps:
                 entry = contents.pieces[0].entries[0]
                 name = stack.enter_context(PieceFile(path, entry.head, entry.begin, contents.pieces[0].end))
-            file = stack.enter_context(soundfile.SoundFile(name))
+            file = stack.enter_context(ForwardFile(name))
             yield _Sound(file, _about(path, file, contents), contents.pieces)
     except soundfile.SoundFileError as error:
         found = examine(path, with_flac=True)
@@ -358,14 +363,18 @@ def _about(path: Path, file: soundfile.SoundFile, contents: Contents) -> AudioIn
 
 
 def _damage(path: Path, contents: Contents) -> DataError:
-    """The error for a file with gaps."""
-    onset, offset, _ = contents.gaps[0]
+    return bad_file(path, f"damaged: {describe_gaps(contents.gaps)}; process what is there with --damaged keep")
+
+
+def describe_gaps(gaps: Sequence[Gap]) -> str:
+    """The first gap, and how many there are.
+
+    >>> describe_gaps([Gap(19, 20.02, "truncated"), Gap(25, None, "truncated")])
+    'sound is missing from 19.00 s to 20.02 s (2 gaps in all)'
+    """
+    onset, offset, _ = gaps[0]
     until = "its end" if offset is None else f"{offset:.2f} s"
-    count = f" ({len(contents.gaps)} gaps in all)" if len(contents.gaps) > 1 else ""
-    return bad_file(
-        path,
-        f"damaged: sound is missing from {onset:.2f} s to {until}{count}; process what is there with --damaged keep",
-    )
+    return f"sound is missing from {onset:.2f} s to {until}" + (f" ({len(gaps)} gaps in all)" if len(gaps) > 1 else "")
 
 
 def check_damaged(damaged: str) -> str:

@@ -65,9 +65,7 @@ def walk(path: Path, data: Bytes, start: int) -> Contents:
             raise bad_file(path, "contains several streams, of which only the first can be read; split or convert it")
         is_next = page.begin == last.end and page.number == last.number + 1
         if not runs and page.granule in (0, -1) and not page.flags & _LAST:
-            if not is_next:
-                raise bad_file(path, "damaged: the headers of the ogg stream are not intact")
-            head_end = page.end
+            head_end = page.end if is_next else head_end
         elif runs and is_next:
             runs[-1] = _Run(runs[-1].begin, page.end, max(page.granule, runs[-1].granule))
         else:
@@ -80,6 +78,8 @@ def walk(path: Path, data: Bytes, start: int) -> Contents:
     if len(runs) == 1 and is_whole_start and is_whole_end:
         return Contents()
     stream = _Stream(bytes(data[start:first_end]), bytes(data[first_end:head_end]), is_whole_start)
+    if (b"OpusTags" if stream.is_opus else b"\x05vorbis") not in stream.head:
+        raise bad_file(path, "damaged: the headers of the ogg stream are not intact")
     return _place(path, runs, stream, last.granule if is_whole_end else _stated_end(data, last))
 
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, NamedTuple
 
+import soundfile
+
 
 class Gap(NamedTuple):
     """Missing sound: an interval of a file in seconds, and why."""
@@ -66,6 +68,17 @@ def gaps_between(pieces: Sequence[Piece], rate: int, reason: str, *, start: int 
         for end, piece in zip(ends[:-1], pieces, strict=True)
         if piece.first > end
     ]
+
+
+class ForwardFile(soundfile.SoundFile):  # type: ignore[misc]
+    """A sound file without the seek with which soundfile confirms its position after each read.
+
+    It would fail in a piece of a flac file, and libmpg123 prints complaints.
+    """
+
+    def seekable(self) -> bool:
+        """False, also if `seek` works."""
+        return False
 
 
 class PieceFile(io.RawIOBase):
