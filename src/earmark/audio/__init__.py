@@ -321,6 +321,9 @@ def _decoded(
         count = min(last - at, max(1, _BLOCK // about.channels))
         block = file.read(count, dtype="float32", always_2d=True)
         if not len(block):
+            found = examine(about.path, with_flac=True)
+            if found.gaps and not about.gaps:
+                raise _damage(about.path, found)
             raise bad_file(about.path, f"truncated: ends at {at / about.rate:.3f} s of {about.duration:.3f} s")
         check_values(about.path, block, at, about.rate)
         at += len(block)
