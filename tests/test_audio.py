@@ -8,6 +8,7 @@ import re
 import struct
 import tempfile
 import tracemalloc
+from mmap import mmap
 from pathlib import Path
 
 import librosa
@@ -18,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from earmark import audio
-from earmark.audio import containers
+from earmark.audio import containers, intact
 from earmark.errors import ArgumentError, DataError
 
 KINDS = [
@@ -165,12 +166,27 @@ def test_excerpts_keep_the_phase_at_rates_far_apart(make, rate, wanted, onset):
     np.testing.assert_allclose(got, whole[first : first + len(got)], atol=1e-6)
 
 
-@pytest.mark.parametrize("rate", [44056, 47999, 44101])
-def test_excerpts_agree_where_soxr_rounds_its_clock(make, rate):
-    path = make("a.wav", seconds=40, rate=rate)
-    whole = audio.read(path, rate=44100)
-    got = audio.read(path, rate=44100, onset=39, offset=39.5)
-    np.testing.assert_allclose(got, whole[39 * 44100 : 39 * 44100 + len(got)], atol=1e-6)
+@pytest.mark.parametrize(("rate", "wanted"), [(44056, 44100), (47999, 44100), (44101, 44100), (44100, 16001)])
+@pytest.mark.parametrize("suffix", [".wav", ".mp3"])
+def test_excerpts_and_streams_agree_where_soxr_rounds_its_clock(make, suffix, rate, wanted):
+    path = make(f"a{suffix}", seconds=70, rate=rate) if suffix == ".wav" else make("a.mp3", seconds=70)
+    whole = audio.read(path, rate=wanted)
+    assert len(whole) == audio.info(path).samples_at(wanted)
+    for onset in (0, 29.9, 30.5, 59.99, 69):
+        got = audio.read(path, rate=wanted, onset=onset, offset=onset + 0.5)
+        first = math.floor(onset * wanted + 0.5)
+        np.testing.assert_allclose(got, whole[first : first + len(got)], atol=1e-6)
+    np.testing.assert_array_equal(np.concatenate(list(audio.stream(path, rate=wanted, block=0.7))), whole)
+
+
+def test_segments_of_odd_rates_join_without_a_seam():
+    rate, wanted = 44056, 44100
+    tone = np.sin(2 * np.pi * 440 * np.arange(62 * rate) / rate)
+    got = audio.resample(tone, rate, wanted)
+    inside = slice(wanted // 2, -wanted // 2)
+    np.testing.assert_allclose(
+        got[inside], np.sin(2 * np.pi * 440 * np.arange(62 * wanted) / wanted)[inside], atol=1e-4
+    )
 
 
 def test_an_opus_of_few_bits_is_the_same_after_a_jump(tmp_path, rng):
@@ -388,7 +404,7 @@ def test_a_truncated_file_is_refused_wherever_it_is_cut(make, rng, suffix, rate,
 def test_a_truncated_wav_says_how_much_is_missing(make):
     path = make(seconds=1)
     path.write_bytes(path.read_bytes()[:1044])
-    refused(path, "truncated: expected 88200 bytes of samples, got 1000")
+    refused(path, r"damaged: sound is missing from 0\.01 s to 1\.00 s; process what is there with --damaged keep")
 
 
 def test_a_truncated_flac_says_so_even_between_two_frames(make):
@@ -396,7 +412,7 @@ def test_a_truncated_flac_says_so_even_between_two_frames(make):
     data = path.read_bytes()
     frames = [k for k in range(len(data)) if data[k : k + 4] == b"\xff\xf8" + data[data.index(b"\xff\xf8") + 2 :][:2]]
     path.write_bytes(data[: frames[5]])
-    with pytest.raises(DataError, match=r"a\.flac: (truncated|damaged, truncated or without samples)"):
+    with pytest.raises(DataError, match=r"a\.flac: damaged: sound is missing from 0\.46 s to 2\.00 s"):
         audio.read(path)
 
 
@@ -431,7 +447,7 @@ def test_headers_that_lie_cost_no_memory(make):
     tracemalloc.start()
     try:
         for path in (wav, flac):
-            with pytest.raises(DataError, match="truncated"):
+            with pytest.raises(DataError, match=r"damaged: sound is missing from 0\.01 s to 36000\.00 s"):
                 audio.read(path, rate=16000)
         _, peak = tracemalloc.get_traced_memory()
     finally:
@@ -479,42 +495,38 @@ def test_an_mp3_without_a_header_is_counted(make):
     path.write_bytes(data + b"TAG" + bytes(125))
     assert audio.info(path).samples == about.samples
     path.write_bytes(data[:-5])
-    refused(path, "truncated: the last mp3 frame is incomplete")
+    refused(path, "damaged: sound is missing from .* s to its end")
     path.write_bytes(data + b"junk")
-    refused(path, f"damaged: no mp3 frame at byte {len(data)}")
+    refused(path, "damaged: sound is missing from .* s to its end")
 
 
-def test_an_mp3_without_a_header_is_counted_once_while_it_stays_the_same(make, monkeypatch):
-    path = untagged(make("a.mp3", seconds=2, bitrate_mode="CONSTANT", compression_level=0.5))
-    looked = []
-
-    def look(data, at):
-        looked.append(at)
-        return mp3_frame(data, at)
-
-    mp3_frame = containers._mp3_frame
-    monkeypatch.setattr(containers, "_mp3_frame", look)
-    samples = audio.info(path).samples
-    frames = len(looked)
-    assert frames > 50
-    assert len(audio.read(path, onset=1)) == samples - 44100
-    assert len(looked) == frames + 1  # the first frame says that it is an mp3
+@pytest.mark.parametrize("suffix", [".mp3", ".ogg", ".opus"])
+def test_a_file_is_examined_once_while_it_stays_the_same(make, monkeypatch, suffix):
+    path = make("a" + suffix, rate=48000, seconds=5)
+    opened = []
+    monkeypatch.setattr(intact.mmap, "mmap", lambda *a, **k: opened.append(path) or mmap(*a, **k))
+    for _ in range(3):
+        assert len(audio.read(path, onset=1)) == audio.info(path).samples - 48000
+    assert len(opened) == 1
     data = path.read_bytes()
     path.write_bytes(data[: len(data) // 2])
-    refused(path, "truncated: the last mp3 frame is incomplete")
+    refused(path, "damaged: sound is missing from .* s to ")
     path.write_bytes(data)
     os.utime(path, ns=(0, 0))
-    looked.clear()
-    assert audio.info(path).samples == samples
-    assert len(looked) == frames
+    opened.clear()
+    assert audio.info(path).samples == 240000
+    assert len(opened) == 1
 
 
 def test_an_mp3_of_variable_bit_rate_without_a_header(tmp_path, rng):
     path = tmp_path / "a.mp3"
     with soundfile.SoundFile(path, "w", 44100, 1, bitrate_mode="VARIABLE", compression_level=0.5) as file:
         file.write(np.linspace(1, 0, 441000) * sound(rng, 441000))
-    assert audio.info(path).samples == 441000
-    refused(untagged(path), "an mp3 of variable bit rate without a stated length; convert it to flac")
+    whole = audio.read(path)
+    assert len(whole) == 441000
+    got = audio.read(untagged(path))
+    assert len(got) % 1152 == 0
+    np.testing.assert_allclose(got[1105:][:441000], whole, atol=1e-6)  # with the delay of encoder and decoder
 
 
 def test_an_mp3_with_tags_in_front(make):

@@ -527,8 +527,8 @@ def matrix(tmp_path, rng):
     (folder / "folder.wav").mkdir()
     return folder, {
         "empty.wav": "is empty: 0 bytes",
-        "cut.flac": "truncated",
-        "lying.wav": "truncated: expected 100000000 bytes of samples",
+        "cut.flac": "damaged: sound is missing from",
+        "lying.wav": "damaged: sound is missing from",
         "letter.wav": "holds text",
         "memo.m4a": "holds MP4",
     }

@@ -100,7 +100,7 @@ class RayExecutor:
         """See `earmark.detection.spans.Executor`."""
 
         def submit(span: Span) -> Any:
-            there = Span(Path(os.path.abspath(span.path)), span.first, span.last)
+            there = span._replace(path=Path(os.path.abspath(span.path)))
             return self._task.remote(self._data, self._model, there, self._share > 0)
 
         def wait(running: Collection[Any]) -> list[Any]:

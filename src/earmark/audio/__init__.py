@@ -7,39 +7,62 @@ ceil(duration * rate) samples. Whole files, excerpts and streams give the same s
 Resampling uses soxr at quality HQ, which is made for 16-bit audio: its errors are below the noise of most recordings,
 and what VHQ adds is lost in log-mel features.
 
-Incomplete files are refused with their name and the reason, never silently shortened: truncated files, NaN, headers
-that state more samples than there are, several streams in one ogg. No memory is allocated on the basis of a header
-alone. Two kinds of damage are not detected: errors that a codec decodes to noise, and the missing end of an mp3 that is
-cut between two frames and has no header with their number.
+Files whose sound is not intact are refused with their name, the reason and the time of the first gap, never silently
+shortened or shifted. With `damaged="keep"` what is there is read, and gaps are silence, so that everything else keeps
+its time; `AudioInfo.gaps` lists them. NaN, headers that are damaged, and several streams in one ogg are always refused.
+Two kinds of damage are not detected: errors that a codec without checksums (wav, aiff, mp3) decodes to noise, and the
+missing end of an mp3 that is cut between two frames and has no header with their number.
 """
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import soundfile
-import soxr
 
-from earmark.audio.containers import FOREIGN, KINDS, MP3_FRAME, bad_file, check_container, native_name, plain_name
-from earmark.errors import ArgumentError
+from earmark.audio.containers import FOREIGN, KINDS, bad_file, native_name, plain_name
+from earmark.audio.intact import examine, reason_of
+from earmark.audio.pieces import Contents, ForwardFile, Gap, Piece, PieceFile
+from earmark.audio.resampling import Grid, Samples, resampled, resampled_length
+from earmark.errors import ArgumentError, DataError, unknown_name
 from earmark.files import written_whole
 from earmark.timing import time_to_sample
 
-__all__ = ["FOREIGN", "SUFFIXES", "AudioInfo", "find", "info", "read", "resample", "stream", "write"]
+__all__ = [
+    "DAMAGED",
+    "FOREIGN",
+    "SUFFIXES",
+    "AnyPath",
+    "AudioInfo",
+    "Gap",
+    "Samples",
+    "averaged",
+    "check_damaged",
+    "check_values",
+    "checked_rate",
+    "describe_gaps",
+    "find",
+    "info",
+    "read",
+    "resample",
+    "stream",
+    "write",
+]
 
 AnyPath = str | os.PathLike[str]
-Samples = npt.NDArray[np.float32]
 
 SUFFIXES = tuple(KINDS)
 """Suffixes of audio files, in lower case."""
 
+DAMAGED = ("refuse", "keep")
+"""What to do with sound that is not intact: raise an error, or read what is there with silence in its gaps."""
+
 _LOWEST_RATE, _HIGHEST_RATE = 1000, 2_000_000  # Hz; a header outside this range is damaged
-_MARGIN = 512  # samples at the lower of two rates, more than half of soxr's filter
 _LOUDEST = 1e9  # full scale is 1; float files scaled like 16-bit or 24-bit integers still pass
 _BLOCK = 1 << 18  # values decoded at a time
 _OGG_PAGE = 255 * 4096  # samples of Vorbis, at most
@@ -55,26 +78,35 @@ class AudioInfo:
     duration: float
     samples: int
     format: str  # container and encoding as named by libsndfile, such as "WAV PCM_16"
+    gaps: tuple[Gap, ...] = ()  # missing sound, which is read as silence
 
     def samples_at(self, rate: int) -> int:
         """Number of samples at another rate."""
         return resampled_length(self.samples, self.rate, rate)
 
 
-def info(path: AnyPath) -> AudioInfo:
-    """Rate, channels, duration and format of a file, without decoding it."""
-    with _opened(path) as (_, about):
-        return about
+def info(path: AnyPath, *, damaged: str = "refuse") -> AudioInfo:
+    """Rate, channels, duration and format of a file, and with `damaged="keep"` its gaps; without decoding it."""
+    with _opened(path, damaged) as sound:
+        return sound.about
 
 
-def read(path: AnyPath, *, rate: int | None = None, onset: float = 0.0, offset: float | None = None) -> Samples:
+def read(
+    path: AnyPath,
+    *,
+    rate: int | None = None,
+    onset: float = 0.0,
+    offset: float | None = None,
+    damaged: str = "refuse",
+) -> Samples:
     """Read a file, or its part from `onset` to `offset` in seconds, as mono samples: (samples,), full scale 1.
 
-    The rate is that of the file by default. An offset past the end is the end; an onset past the end is an error.
+    The rate is that of the file by default. An offset past the end is the end; an onset past the end is an error. A
+    file whose sound is not intact is an error, or with `damaged="keep"` has silence in its gaps.
 
     An excerpt equals the same slice of the whole file: from the sample nearest to `onset` up to, not including, the one
-    nearest to `offset`. Its cost is that of its length, except for opus files and for pairs of rates with a large
-    period (44,056 to 44,100 Hz), which are decoded from their start.
+    nearest to `offset`. Its cost is that of its length, and at pairs of rates with a large period (44,056 to 44,100 Hz)
+    that of up to half a minute more. Opus files are always decoded from their start.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -83,25 +115,32 @@ def read(path: AnyPath, *, rate: int | None = None, onset: float = 0.0, offset: 
     (8000, 4410)
     """
     _check_span(onset, offset)
-    with _opened(path) as (file, about):
-        rate = about.rate if rate is None else checked_rate(rate)
-        parts = list(_excerpt(file, about, rate, *_bounds(about, rate, onset, offset)))
+    with _opened(path, damaged) as sound:
+        rate = sound.about.rate if rate is None else checked_rate(rate)
+        parts = list(_excerpt(sound, rate, *_bounds(sound.about, rate, onset, offset)))
         return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.float32), *parts])
 
 
 def stream(
-    path: AnyPath, *, rate: int | None = None, block: float = 10.0, onset: float = 0.0, offset: float | None = None
+    path: AnyPath,
+    *,
+    rate: int | None = None,
+    block: float = 10.0,
+    onset: float = 0.0,
+    offset: float | None = None,
+    damaged: str = "refuse",
 ) -> Iterator[Samples]:
     """The samples of `read` in blocks of `block` seconds (the last one shorter), in little memory.
 
-    A damaged file raises its error at the damage, after the blocks before it.
+    Damage that only the decoder finds, in flac files, raises its error after the blocks before it.
     """
     if not 0 < block < math.inf:
         raise ArgumentError(f"block must be a positive number of seconds, got {block}")
     _check_span(onset, offset)
+    check_damaged(damaged)
     if rate is not None:
         checked_rate(rate)
-    return _stream(path, rate, block, onset, offset)
+    return _stream(path, rate, block, onset, offset, damaged)
 
 
 def resample(samples: npt.ArrayLike, from_rate: int, to_rate: int) -> Samples:
@@ -147,7 +186,7 @@ def write(path: AnyPath, samples: npt.ArrayLike, rate: int, *, subtype: str | No
             for k in range(0, len(sound), _BLOCK):  # libsndfile's Vorbis overflows its stack on long ones
                 file.write(sound[k : k + _BLOCK])
     except soundfile.SoundFileError as error:
-        raise ArgumentError(f"{plain_name(path)}: cannot be written at {rate} Hz: {_reason(error)}") from error
+        raise ArgumentError(f"{plain_name(path)}: cannot be written at {rate} Hz: {reason_of(error)}") from error
     except OSError as error:
         raise ArgumentError(f"{plain_name(path)}: {error.strerror}") from error
 
@@ -194,13 +233,15 @@ def _bounds(about: AudioInfo, rate: int, onset: float, offset: float | None) -> 
     return time_to_sample(onset, rate), last
 
 
-def _stream(path: AnyPath, rate: int | None, block: float, onset: float, offset: float | None) -> Iterator[Samples]:
-    with _opened(path) as (file, about):
-        rate = about.rate if rate is None else rate
+def _stream(
+    path: AnyPath, rate: int | None, block: float, onset: float, offset: float | None, damaged: str
+) -> Iterator[Samples]:
+    with _opened(path, damaged) as sound:
+        rate = sound.about.rate if rate is None else rate
         size = max(1, math.floor(block * rate + 1e-6))
         kept: list[Samples] = []
         missing = size
-        for piece in _excerpt(file, about, rate, *_bounds(about, rate, onset, offset)):
+        for piece in _excerpt(sound, rate, *_bounds(sound.about, rate, onset, offset)):
             while len(piece) >= missing:
                 yield np.concatenate([*kept, piece[:missing]]) if kept else piece[:missing]
                 piece, kept, missing = piece[missing:], [], size
@@ -211,42 +252,79 @@ def _stream(path: AnyPath, rate: int | None, block: float, onset: float, offset:
             yield np.concatenate(kept)
 
 
-def _excerpt(file: soundfile.SoundFile, about: AudioInfo, rate: int, first: int, last: int) -> Iterator[Samples]:
+@dataclass(frozen=True)
+class _Sound:
+    """An open file: one that libsndfile reads as it is, or pieces that it reads one by one."""
+
+    file: soundfile.SoundFile
+    about: AudioInfo
+    pieces: tuple[Piece, ...]
+
+    def blocks(self, first: int, last: int) -> Iterator[Samples]:
+        """Samples of the file at its rate, with channels averaged; silence where no piece is."""
+        if not self.pieces:
+            yield from _decoded(self.file, self.about, range(self.about.samples), first, last)
+            return
+        at = first
+        for piece in self.pieces:
+            end = min(last, piece.last)
+            if end <= at:
+                continue
+            yield from _silence(min(piece.first, last) - at)
+            at = max(at, min(piece.first, last))
+            if at < end:
+                entry = piece.entry(at)
+                with (
+                    PieceFile(self.about.path, entry.head, entry.begin, piece.end) as raw,
+                    ForwardFile(raw) as file,
+                ):
+                    span = range(entry.first, piece.last)
+                    yield from _decoded(file, self.about, span, at, end, can_seek=piece.can_seek)
+                at = end
+        yield from _silence(last - at)
+
+
+def _silence(samples: int) -> Iterator[Samples]:
+    for k in range(0, samples, _BLOCK):
+        yield np.zeros(min(_BLOCK, samples - k), np.float32)
+
+
+def _excerpt(sound: _Sound, rate: int, first: int, last: int) -> Iterator[Samples]:
     """Samples `first` to `last`, counted at `rate`, in pieces."""
+    about = sound.about
     if rate == about.rate:
-        yield from _blocks(file, about, first, last)
+        yield from sound.blocks(first, last)
         return
-    common = math.gcd(about.rate, rate)
-    p, q = about.rate // common, rate // common  # p samples in are exactly q samples out
-    margin = math.ceil(_MARGIN * max(1.0, p / q))
-    # soxr starts at phase 0, so an excerpt must start at a whole number of periods. With long periods soxr rounds its
-    # clock and drifts by a hundredth of a sample in an hour, so such files are resampled from their start.
-    begin = max(0, (first * p // q - margin) // p * p) if p <= 5000 and q <= 640 else 0
-    end = min(about.samples, resampled_length(last, q, p) + margin)
-    skip = first - begin // p * q
-    for piece in resampled(_blocks(file, about, begin, end), about.rate, rate, last - begin // p * q):
+    grid = Grid(about.rate, rate)
+    start = grid.start(first)
+    lead = min(start, grid.lead)
+    end = min(about.samples, resampled_length(last, grid.q, grid.p) + grid.margin)
+    skip = first - grid.output(start)
+    blocks = sound.blocks(start - lead, end)
+    for piece in resampled(blocks, about.rate, rate, last - grid.output(start), lead=lead):
         yield piece[skip:]
         skip = max(0, skip - len(piece))
 
 
-def _blocks(file: soundfile.SoundFile, about: AudioInfo, first: int, last: int) -> Iterator[Samples]:
-    """Samples of the file at its rate, with channels averaged."""
-    at = first
-    if about.format.endswith("OPUS"):
-        at = 0  # Opus depends on what came before, for seconds after a seek
-    elif about.format.endswith("VORBIS"):
-        at = min(first, max(0, about.samples - _OGG_PAGE))  # libsndfile seeks wrongly in the last page
-    elif about.format.startswith("MP3"):
-        at = max(0, first - 64 * MP3_FRAME)  # a frame may need bits of many frames before it
-    if at:
-        file.seek(at)
+def _decoded(
+    file: soundfile.SoundFile, about: AudioInfo, held: range, first: int, last: int, *, can_seek: bool = True
+) -> Iterator[Samples]:
+    """Samples `first` to `last` of a recording, from a file that holds the samples `held` of it."""
+    at = held.start
+    if can_seek and about.format.endswith("VORBIS"):
+        at = max(at, min(first, held.stop - _OGG_PAGE))  # libsndfile seeks wrongly in the last page
+    elif can_seek and not about.format.endswith("OPUS"):  # which depends on what came before, for seconds after a seek
+        at = first
+    if at > held.start:
+        file.seek(at - held.start)
     while at < last:
         count = min(last - at, max(1, _BLOCK // about.channels))
         block = file.read(count, dtype="float32", always_2d=True)
         if not len(block):
-            if not about.format.startswith("MP3") or last - at > 2 * MP3_FRAME:
-                raise bad_file(about.path, f"truncated: ends at {at / about.rate:.3f} s of {about.duration:.3f} s")
-            block = np.zeros((last - at, 1), np.float32)  # some encoders count the header as a frame
+            found = examine(about.path, with_flac=True)
+            if found.gaps and not about.gaps:
+                raise _damage(about.path, found)
+            raise bad_file(about.path, f"truncated: ends at {at / about.rate:.3f} s of {about.duration:.3f} s")
         check_values(about.path, block, at, about.rate)
         at += len(block)
         if at > first:
@@ -254,25 +332,59 @@ def _blocks(file: soundfile.SoundFile, about: AudioInfo, first: int, last: int) 
 
 
 @contextmanager
-def _opened(path: AnyPath) -> Iterator[tuple[soundfile.SoundFile, AudioInfo]]:
-    """Open a file that is complete according to its headers; decoding errors become `DataError`."""
-    path = Path(path)
-    counted = check_container(path)
+def _opened(path: AnyPath, damaged: str) -> Iterator[_Sound]:
+    """Open a file whose sound is intact, or with "keep" what is intact; decoding errors become `DataError`."""
+    path, keep = Path(path), check_damaged(damaged) == "keep"
+    contents = examine(path, with_flac=keep)
+    if contents.gaps and not keep:
+        raise _damage(path, contents)
     try:
-        with soundfile.SoundFile(native_name(path)) as file:
-            samples = file.frames if counted is None else counted
-            if file.frames < samples:
-                raise bad_file(path, "an mp3 of variable bit rate without a stated length; convert it to flac")
-            if samples > 1 << 48:
-                raise bad_file(path, "its header does not state its length; encode it again, for example with flac")
-            if not samples:
-                raise bad_file(path, "contains no samples")
-            if not _LOWEST_RATE <= file.samplerate <= _HIGHEST_RATE:
-                raise bad_file(path, f"its header is damaged: it states a rate of {file.samplerate} Hz")
-            rate, kind = file.samplerate, f"{file.format} {file.subtype}"
-            yield file, AudioInfo(path, rate, file.channels, samples / rate, samples, kind)
+        with ExitStack() as stack:
+            name: str | bytes | PieceFile = native_name(path)
+            if contents.gaps:
+                entry = contents.pieces[0].entries[0]
+                name = stack.enter_context(PieceFile(path, entry.head, entry.begin, contents.pieces[0].end))
+            file = stack.enter_context(ForwardFile(name))
+            yield _Sound(file, _about(path, file, contents), contents.pieces)
     except soundfile.SoundFileError as error:
-        raise bad_file(path, f"damaged, truncated or without samples: {_reason(error)}") from error
+        found = examine(path, with_flac=True)
+        if found.gaps and not keep:
+            raise _damage(path, found) from error
+        raise bad_file(path, f"damaged, truncated or without samples: {reason_of(error)}") from error
+
+
+def _about(path: Path, file: soundfile.SoundFile, contents: Contents) -> AudioInfo:
+    samples, rate = file.frames if contents.samples is None else contents.samples, file.samplerate
+    if samples > 1 << 48:
+        raise bad_file(path, "its header does not state its length; encode it again, for example with flac")
+    if not samples:
+        raise bad_file(path, "contains no samples")
+    if not _LOWEST_RATE <= rate <= _HIGHEST_RATE:
+        raise bad_file(path, f"its header is damaged: it states a rate of {rate} Hz")
+    kind = f"{file.format} {file.subtype}"
+    return AudioInfo(path, rate, file.channels, samples / rate, samples, kind, contents.gaps)
+
+
+def _damage(path: Path, contents: Contents) -> DataError:
+    return bad_file(path, f"damaged: {describe_gaps(contents.gaps)}; process what is there with --damaged keep")
+
+
+def describe_gaps(gaps: Sequence[Gap]) -> str:
+    """The first gap, and how many there are.
+
+    >>> describe_gaps([Gap(19, 20.02, "truncated"), Gap(25, None, "truncated")])
+    'sound is missing from 19.00 s to 20.02 s (2 gaps in all)'
+    """
+    onset, offset, _ = gaps[0]
+    until = "its end" if offset is None else f"{offset:.2f} s"
+    return f"sound is missing from {onset:.2f} s to {until}" + (f" ({len(gaps)} gaps in all)" if len(gaps) > 1 else "")
+
+
+def check_damaged(damaged: str) -> str:
+    """Return what to do with damaged files if it is valid."""
+    if damaged not in DAMAGED:
+        raise unknown_name("damaged", damaged, DAMAGED)
+    return damaged
 
 
 def checked_rate(rate: int) -> int:
@@ -302,28 +414,6 @@ def averaged(block: Samples) -> Samples:
     return mono
 
 
-def resampled_length(samples: int, from_rate: int, to_rate: int) -> int:
-    """Number of samples after resampling."""
-    return -(-samples * to_rate // from_rate)
-
-
-def resampled(blocks: Iterable[Samples], from_rate: int, to_rate: int, limit: int | None = None) -> Iterator[Samples]:
-    """Blocks at another rate: `limit` samples, or as many as the blocks last."""
-    resampler = soxr.ResampleStream(from_rate, to_rate, 1, dtype="float32", quality="HQ")
-    received = given = 0
-    for block in blocks:
-        received += len(block)
-        piece = resampler.resample_chunk(block)
-        if limit is not None:
-            piece = piece[: limit - given]
-        given += len(piece)
-        yield piece
-    total = resampled_length(received, from_rate, to_rate) if limit is None else limit
-    # soxr rounds the number of samples in both directions; silence after the end completes it
-    silence = np.zeros(math.ceil(_MARGIN * max(1.0, from_rate / to_rate)), np.float32)
-    yield resampler.resample_chunk(silence, last=True)[: total - given]
-
-
 def _mono(samples: npt.ArrayLike) -> Samples:
     given = np.asarray(samples)
     if given.ndim != 1:
@@ -334,7 +424,3 @@ def _mono(samples: npt.ArrayLike) -> Samples:
             "samples / 32768 for int16"
         )
     return given.astype(np.float32, copy=False)
-
-
-def _reason(error: soundfile.SoundFileError) -> str:
-    return str(getattr(error, "error_string", error)).rstrip(".")

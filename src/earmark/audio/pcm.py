@@ -20,8 +20,9 @@ from typing import IO
 import numpy as np
 import numpy.typing as npt
 
-from earmark.audio import AnyPath, Samples, averaged, check_values, checked_rate, resampled
+from earmark.audio import AnyPath, averaged, check_values, checked_rate
 from earmark.audio.containers import bad_file, riff_chunks
+from earmark.audio.resampling import Samples, resampled
 from earmark.errors import ArgumentError, DataError, unknown_name
 from earmark.interrupt import Interruption
 

@@ -21,6 +21,7 @@ from earmark.text import counted, printable
 
 if TYPE_CHECKING:
     from earmark.annotations import Label
+    from earmark.audio import Gap
     from earmark.detection.detector import SoundDetector
     from earmark.detection.spans import Executor
     from earmark.events import Decoder
@@ -54,6 +55,9 @@ def detect(
         str | None, typer.Option(help="Also a probability per class and minute, hour, recording, or SECONDS.")
     ] = None,
     workers: Annotated[int | None, typer.Option(help="Threads; one per core if not given.")] = None,
+    damaged: Annotated[
+        str, typer.Option(metavar="refuse|keep", help="Recordings with missing sound: fail, or keep what is there.")
+    ] = "refuse",
     figure: Annotated[
         list[str] | None,
         typer.Option(
@@ -87,7 +91,8 @@ def detect(
     for_live: dict[str, Any] = {"rate": rate, "channels": channels, "encoding": encoding, "block": block, "idle": idle}
     for_jobs: dict[str, Any] = {"--keep-scores": keep_scores, "--presence": presence, "--figure": figure}
     for_jobs |= {"--report": report, "--cluster": cluster}
-    check_options(live, audio, for_live, {**for_jobs, "--workers": workers})
+    others = {**for_jobs, "--workers": workers, "--damaged": damaged != "refuse"}
+    check_options(live, audio, for_live, others)
     for option, value in {"--format": format, **for_jobs}.items():
         if value and out is None:
             raise ArgumentError(f"{option} needs a folder to write to: give --out too")
@@ -112,7 +117,7 @@ def detect(
         detect_live(detector, str(audio[0]), decoder, out=out, as_json=as_json, **for_live)
         return
     if out is None:
-        _print_events(detector, audio, decoder, workers, as_json)
+        _print_events(detector, audio, decoder, workers, damaged, as_json)
         return
     from earmark.detection.job import JobOptions, run_job
     from earmark.detection.spans import SPAN
@@ -124,6 +129,7 @@ def detect(
         safe_csv=safe_csv,
         presence=horizon,
         span=3600.0 if cluster else SPAN,  # fewer, larger pieces travel better
+        damaged=damaged,
         command=shlex.join(["earmark", *sys.argv[1:]]),
     )
     with _explaining(out), _executor(cluster, model, workers) as executor, live_display(quiet=as_json) as display:
@@ -161,8 +167,9 @@ def _write_views(out: Path, detector: SoundDetector, figures: list[str], report:
 
 
 def _print_events(
-    detector: SoundDetector, inputs: list[Path], decoder: Decoder, workers: int | None, as_json: bool
+    detector: SoundDetector, inputs: list[Path], decoder: Decoder, workers: int | None, damaged: str, as_json: bool
 ) -> None:
+    from earmark.audio import check_damaged, describe_gaps
     from earmark.audio.containers import plain_name
     from earmark.detection.inputs import choose_names, find_recordings, reason_of
     from earmark.detection.spans import LocalExecutor, score_files
@@ -174,6 +181,7 @@ def _print_events(
         raise DataError("there are no audio files in what was given")
     events: dict[Path, list[Label]] = {}
     failed: dict[Path, str] = {}
+    gaps: dict[Path, tuple[Gap, ...]] = {}
 
     def handle(path: Path, result: RecordingScores | Exception) -> None:
         if isinstance(result, Exception):
@@ -181,13 +189,21 @@ def _print_events(
         else:
             events[path] = decode_scores(result, decoder, names[path])
 
-    score_files(names, detector.scorer, LocalExecutor(detector.scorer, workers), on_result=handle)
+    executor = LocalExecutor(detector.scorer, workers)
+    score_files(
+        names, detector.scorer, executor, on_result=handle, on_gaps=gaps.__setitem__, damaged=check_damaged(damaged)
+    )
     found = [event for path in names for event in events.get(path, ())]
     if as_json:
         rows = [{k: getattr(e, k) for k in ("filename", "onset", "offset", "label", "confidence")} for e in found]
-        print(json_text({"events": rows, "failed": {names[path]: why for path, why in failed.items()}}))
+        missing = [{"filename": names[path], **gap._asdict()} for path in gaps for gap in gaps[path]]
+        reasons = {names[path]: why for path, why in failed.items()}
+        print(json_text({"events": rows, "failed": reasons, "damaged": missing}))
     elif events:
         _print_table(found, with_names=len(names) > 1)
+    for path in events:
+        if gaps.get(path):
+            print(f"earmark: {plain_name(path)}: {describe_gaps(gaps[path])}", file=sys.stderr)
     errors = [f"{plain_name(path)}: {why}" for path, why in failed.items()]
     if len(names) == 1 and errors:
         raise DataError(errors[0])

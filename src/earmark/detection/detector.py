@@ -118,6 +118,7 @@ class SoundDetector:
         *,
         rate: int | None = None,
         decoder: Decoder | None = None,
+        damaged: str = "refuse",
         workers: int | None = None,
         on_progress: OnProgress = ignore_progress,
     ) -> LabelTable:
@@ -134,6 +135,8 @@ class SoundDetector:
             Sample rate of samples, in Hz.
         decoder
             How probabilities become events; by default the paper's threshold of 0.5.
+        damaged
+            What to do with files whose sound is not intact: "refuse" raises an error, "keep" takes gaps for silence.
         workers
             Threads; None for one per core.
         """
@@ -144,12 +147,17 @@ class SoundDetector:
             if rate is not None:
                 raise ArgumentError("rate is only for samples; files have their own")
             given = [recordings] if isinstance(recordings, str | os.PathLike) else list(recordings)
-            scores = self.score_files(_files(given), workers=workers, on_progress=on_progress)
+            scores = self.score_files(_files(given), damaged=damaged, workers=workers, on_progress=on_progress)
         events = [event for one in scores for event in decode_scores(one, decoder, one.filename)]
         return LabelTable(events, filenames=[one.filename for one in scores], classes=self.classes)
 
     def score_files(
-        self, paths: Iterable[AnyPath], *, workers: int | None = None, on_progress: OnProgress = ignore_progress
+        self,
+        paths: Iterable[AnyPath],
+        *,
+        damaged: str = "refuse",
+        workers: int | None = None,
+        on_progress: OnProgress = ignore_progress,
     ) -> list[RecordingScores]:
         """Frame probabilities of files, in the order given, each once."""
         order = list(dict.fromkeys(Path(path) for path in paths))
@@ -161,7 +169,8 @@ class SoundDetector:
             results[path] = result
             on_progress(Progress("detecting", len(results), len(order), "files"))
 
-        score_files(order, self.scorer, LocalExecutor(self.scorer, workers), on_result=keep)
+        executor = LocalExecutor(self.scorer, workers)
+        score_files(order, self.scorer, executor, on_result=keep, damaged=damaged)
         return [results[path] for path in order]
 
     def score_clips(

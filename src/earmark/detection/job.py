@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from earmark.annotations import Label, LabelTable
-from earmark.audio import AnyPath
+from earmark.audio import AnyPath, check_damaged
 from earmark.detection.detector import SoundDetector, load
 from earmark.detection.inputs import check_exists, choose_names, find_missing, find_recordings, reason_of, status_of
 from earmark.detection.ledger import Entry, Ledger
@@ -56,6 +56,7 @@ class JobOptions:
     existing file stays, with the recordings for which it is still valid."""
     span: float = SPAN  # seconds of audio, roughly, that are scored at once
     safe_csv: bool = True  # whether names that a spreadsheet would run as formulas are protected by an apostrophe
+    damaged: str = "refuse"  # or "keep": recordings with gaps are done, with silence in the gaps
     command: str | None = None  # the command line, for job.json
 
 
@@ -70,6 +71,7 @@ class JobReport:
     kept: int = 0  # of these, done before and not touched
     failed: int = 0  # of these, not readable: see failed.csv
     first_failure: str | None = None  # one of these, with the reason
+    damaged: int = 0  # recordings that are done though sound is missing: see damaged.csv
     missing: int = 0  # recordings of earlier runs that were removed since: left out of the tables
     pending: int = 0  # recordings of earlier runs that are not done yet: not in the tables
     edited: int = 0  # files that somebody edited or added: kept under another name, with `.edited` in it
@@ -100,6 +102,7 @@ class JobReport:
         if self.failed:
             lines.append(f"{self.failed} failed: {out / 'failed.csv'} says which and why")
         for n, noun, what in (
+            (self.damaged, "recording", f"with missing sound: {out / 'damaged.csv'} says where"),
             (self.missing, "recording", "no longer there: left out of events.csv, files in events stay"),
             (self.pending, "recording", "of earlier runs still to do: not in events.csv until then"),
             (self.edited, "file", "edited or added by hand: kept with .edited in the name"),
@@ -234,11 +237,11 @@ class _Job:
             if self._must_score(entry):
                 (suspects if entry.attempts else batch).append(path)
         self._update_progress()
-        self._score(batch, self.executor, self.options.span)
+        self._score(batch, self.executor)
         for path in suspects:
-            self._score([path], *self._isolated())
+            self._score([path], self._isolated())
 
-    def _score(self, paths: list[Path], executor: Executor, span: float) -> None:
+    def _score(self, paths: list[Path], executor: Executor) -> None:
         score_files(
             paths,
             self.scorer,
@@ -246,18 +249,20 @@ class _Job:
             on_result=self._handle,
             on_start=self._begin,
             on_duration=self._set_duration,
+            on_gaps=self.ledger.set_gaps,
             on_scored=self._count_scored,
-            span=span,
+            span=self.options.span,
+            damaged=self.options.damaged,
         )
 
-    def _isolated(self) -> tuple[Executor, float]:
+    def _isolated(self) -> Executor:
         """What scores a recording that may have crashed a process: another process, if the model can be sent there."""
         source = self.detector if self.detector.path else self.scorer
         try:
             pickle.dumps(source)
         except Exception:
-            return self.executor, self.options.span
-        return IsolatedExecutor(self.scorer, source), math.inf
+            return self.executor
+        return IsolatedExecutor(self.scorer, source)
 
     def _must_score(self, entry: Entry) -> bool:
         """Whether a recording must be scored. If not, it is up to date now."""
@@ -270,6 +275,8 @@ class _Job:
 
     def _bring_up_to_date(self, entry: Entry, status: os.stat_result) -> bool:
         """Give a recording the results that are wanted now, from what is kept; False if it must be scored for that."""
+        if self.options.damaged == "refuse" and self.ledger.has_gaps(entry):
+            return False
         has_scores = entry.scores and self.folder.scores(entry.name).exists()
         if self.options.keep_scores and not has_scores:
             return False
@@ -400,13 +407,19 @@ class _Job:
             FORMATS[format].cls(**options).write(table, drafts[path])
 
     def _write_tables(self) -> None:
-        """Write events.csv, failed.csv and presence.csv from the ledger."""
+        """Write events.csv, failed.csv, damaged.csv and presence.csv from the ledger."""
         self._write_presence()
         failed = [(entry.name, entry.reason) for entry in self.ledger.entries("failed")]
         if failed:
             self.files.write_table(self.folder.failed, ("filename", "reason"), failed, is_viewed=True)
         elif self.files.remove(self.folder.failed):
             self.files.remove_views()
+        gaps = list(self.ledger.all_gaps())
+        self.report.damaged = len({name for name, *_ in gaps})
+        if gaps:
+            self.files.write_table(self.folder.damaged, ("filename", "onset", "offset", "reason"), gaps)
+        else:
+            self.files.remove(self.folder.damaged)
         events = self.ledger.all_events()
         rows = ((name, "", "", "", "") if event is None else event_cells(event) for name, event in events)
         self.files.write_table(self.folder.merged, EVENT_COLUMNS, rows, is_viewed=True)
@@ -452,6 +465,7 @@ class _Job:
             "presence": "recording" if horizon == math.inf else horizon,  # JSON has no infinity
             "keep_scores": self.options.keep_scores,
             "safe_csv": self.options.safe_csv,
+            "damaged": self.options.damaged,
             "versions": {name: version(name) for name in ("earmark", "numpy", "soundfile", "soxr")},
             "command": self.options.command,
         }
@@ -461,6 +475,7 @@ class _Job:
 
 def _check_options(detector: SoundDetector, options: JobOptions) -> None:
     check_formats(options.formats)
+    check_damaged(options.damaged)
     # settings per class must be for the classes of the model
     (options.decoder or Decoder()).stream(detector.scorer.hop, detector.classes, "check")
     if options.presence is None:

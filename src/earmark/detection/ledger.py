@@ -33,7 +33,7 @@ from earmark.annotations import Label
 from earmark.errors import ArgumentError, DataError
 from earmark.schema import parse, record
 
-_VERSION = 2
+_VERSION = 3
 _LARGEST = 2**63 - 1  # integer in SQLite
 _UNSAFE = re.compile(r"[\\\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # see `earmark.detection.inputs`
 _SCHEMA = f"""
@@ -52,6 +52,8 @@ CREATE TABLE events (
     recording INTEGER NOT NULL, onset REAL NOT NULL, offset REAL NOT NULL, label TEXT NOT NULL, confidence REAL
 );
 CREATE INDEX events_of ON events (recording);
+CREATE TABLE gaps (recording INTEGER NOT NULL, onset REAL NOT NULL, offset REAL, reason TEXT NOT NULL);
+CREATE INDEX gaps_of ON gaps (recording);
 CREATE TABLE outputs (
     path TEXT NOT NULL, sha256 TEXT NOT NULL, kind TEXT NOT NULL, recording INTEGER, PRIMARY KEY (path, sha256)
 );
@@ -197,6 +199,17 @@ class Ledger:
         ):
             yield name, None if row[2] is None else self._event(name, row)
 
+    def all_gaps(self) -> Iterator[tuple[str, float, float | None, str]]:
+        """Name, onset, offset and reason of missing sound in recordings that are done."""
+        return self._rows(
+            "SELECT name, onset, offset, gaps.reason FROM entries JOIN gaps ON recording = id "
+            "WHERE state = 'done' AND NOT missing ORDER BY name, gaps.rowid"
+        )
+
+    def has_gaps(self, entry: Entry) -> bool:
+        """Whether sound was missing in a recording."""
+        return any(self._rows("SELECT 1 FROM gaps WHERE recording = ? LIMIT 1", entry.id))
+
     def all_presence(self, horizon: float) -> Iterator[tuple[str, npt.NDArray[np.float64]]]:
         """Names of recordings, and what `set_presence` stored for them, flat; those pooled over a horizon."""
         query = "SELECT name, presence FROM recordings WHERE NOT missing AND horizon = ? ORDER BY name"
@@ -263,6 +276,13 @@ class Ledger:
                 (*_stamp(status), duration, len(events), scores, id),
             )
 
+    def set_gaps(self, path: Path, gaps: Sequence[tuple[float, float | None, str]]) -> None:
+        """Store onset, offset and reason of missing sound in a recording."""
+        with self._transaction() as database:
+            id = self.entry(path).id
+            database.execute("DELETE FROM gaps WHERE recording = ?", (id,))
+            database.executemany("INSERT INTO gaps VALUES (?, ?, ?, ?)", ((id, *gap) for gap in gaps))
+
     def set_presence(self, path: Path, horizon: float, intervals: npt.NDArray[np.floating]) -> None:
         """Store probabilities pooled over a horizon: (intervals, 2 + classes), with onset and offset in front."""
         values = (horizon, np.asarray(intervals, "<f8").tobytes(), os.fsencode(path))
@@ -296,6 +316,7 @@ class Ledger:
     def _clear(self, id: int) -> None:
         """Drop the results of a recording, within a transaction."""
         self._database.execute("DELETE FROM events WHERE recording = ?", (id,))
+        self._database.execute("DELETE FROM gaps WHERE recording = ?", (id,))
         self._database.execute(
             "UPDATE recordings SET attempts = 0, reason = NULL, decoder = NULL, duration = NULL, events = NULL, "
             "scores = 0, horizon = NULL, presence = NULL WHERE id = ?",

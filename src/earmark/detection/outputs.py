@@ -4,6 +4,7 @@
     OUT/events/NAME.SUFFIX       events of one recording, in each format
     OUT/presence.csv             probabilities of classes per interval, if requested
     OUT/failed.csv               recordings that could not be read, with the reason; absent if there are none
+    OUT/damaged.csv              gaps in the sound of recordings that are done; absent if there are none
     OUT/scores/NAME.npz          frame probabilities, if kept
     OUT/figures, OUT/report.html figures and the report, if requested
     OUT/ledger.sqlite            state of every recording: `earmark.detection.ledger`
@@ -45,6 +46,7 @@ class JobFolder:
         self.merged = root / "events.csv"
         self.presence = root / "presence.csv"
         self.failed = root / "failed.csv"
+        self.damaged = root / "damaged.csv"
         self.ledger = root / "ledger.sqlite"
         self.about = root / "job.json"
 
@@ -60,7 +62,8 @@ class JobFolder:
     def opened(self) -> Iterator[None]:
         """Create and lock the folder; one that holds files of something else is refused."""
         make_folder(self.root)
-        for path in (self.merged, self.presence, self.failed, self.about, self.root / "events", self.root / "scores"):
+        tables = (self.merged, self.presence, self.failed, self.damaged, self.about)
+        for path in (*tables, self.root / "events", self.root / "scores"):
             if os.path.lexists(path) and not self.ledger.exists():
                 raise ArgumentError(
                     f"{self.root} holds {path.name}, and is not the folder of a detection job; choose another"
@@ -127,7 +130,7 @@ class OutputFiles:
     def remove_unfinished(self) -> None:
         """Delete temporary files of a process that was killed."""
         folder = self.folder
-        files = [folder.merged, folder.presence, folder.failed, folder.about]
+        files = [folder.merged, folder.presence, folder.failed, folder.damaged, folder.about]
         for entry in self.ledger.entries(with_missing=True):
             files += [folder.scores(entry.name), *(folder.labels(entry.name, format.name) for format in FORMATS)]
         remove_drafts(files)

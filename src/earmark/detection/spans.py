@@ -34,6 +34,7 @@ class Span(NamedTuple):
     path: Path
     first: int
     last: int
+    damaged: str = "refuse"  # or "keep", as for `earmark.audio.read`
 
 
 class Plan(NamedTuple):
@@ -42,6 +43,7 @@ class Plan(NamedTuple):
     spans: tuple[Span, ...]
     frames: int  # feature frames of the recording
     duration: float  # seconds
+    gaps: tuple[audio.Gap, ...]  # missing sound, which is scored as silence
 
 
 class Executor(Protocol):
@@ -55,11 +57,11 @@ class Executor(Protocol):
         """
 
 
-def plan(path: Path, scorer: Scorer, *, span: float = SPAN) -> Plan:
-    """Cut a recording into spans of about `span` seconds each; reads its header only."""
+def plan(path: Path, scorer: Scorer, *, span: float = SPAN, damaged: str = "refuse") -> Plan:
+    """Cut a recording into spans of about `span` seconds each, without decoding it."""
     if not span > 0:
         raise ArgumentError(f"span: expected a positive number of seconds, got {span}")
-    about = audio.info(path)
+    about = audio.info(path, damaged=damaged)
     samples = about.samples_at(scorer.rate)
     frames = output_frames(scorer, samples)
     # Spans start where the scorer's blocks do, so that blocks are the same, and round the same, in any span.
@@ -67,8 +69,8 @@ def plan(path: Path, scorer: Scorer, *, span: float = SPAN) -> Plan:
     size = frames if math.isinf(span) else block * max(1, round(span / (block * scorer.hop * scorer.reduction)))
     if about.format.endswith("OPUS"):
         size = frames  # always decoded from the start of the file, so every span would decode all before it
-    spans = tuple(Span(path, first, last) for first, last in pairwise([*range(0, frames, size), frames]))
-    return Plan(spans, feature_frames(scorer, samples), about.duration)
+    spans = tuple(Span(path, first, last, damaged) for first, last in pairwise([*range(0, frames, size), frames]))
+    return Plan(spans, feature_frames(scorer, samples), about.duration, about.gaps)
 
 
 def score_span(scorer: Scorer, span: Span, *, is_stopped: Callable[[], bool] = lambda: False) -> Probabilities:
@@ -77,7 +79,7 @@ def score_span(scorer: Scorer, span: Span, *, is_stopped: Callable[[], bool] = l
     `is_stopped` is polled between blocks; once it is true, the work ends with an error that nobody waits for.
     """
     parts = []
-    for p in score_recording(scorer, span.path, first=span.first, last=span.last):
+    for p in score_recording(scorer, span.path, first=span.first, last=span.last, damaged=span.damaged):
         if is_stopped():
             raise DataError(f"{span.path}: stopped")
         parts.append(p)
@@ -113,6 +115,11 @@ class IsolatedExecutor:
     def __init__(self, scorer: Scorer, source: object) -> None:
         self.scorer, self.source = scorer, source
 
+    def plan(self, path: Path, damaged: str) -> Plan:
+        """The recording in one piece; `plan` in a process of its own, since reading a header can crash it too."""
+        make = partial(_plan_from, self.source, damaged)
+        return call_isolated(make, path, seconds=self.SECONDS, memory=self.MEMORY)
+
     def map_spans(self, spans: Iterable[Span]) -> Results:
         """See `Executor`."""
         for span in spans:
@@ -131,6 +138,10 @@ def _score_from(source: Any, span: Span) -> Probabilities:
     return score_span(getattr(source, "scorer", source), span)
 
 
+def _plan_from(source: Any, damaged: str, path: Path) -> Plan:
+    return plan(path, getattr(source, "scorer", source), span=math.inf, damaged=damaged)
+
+
 def score_files(
     paths: Iterable[Path],
     scorer: Scorer,
@@ -139,13 +150,17 @@ def score_files(
     on_result: Callable[[Path, RecordingScores | Exception], None],
     on_start: Callable[[Path], None] = lambda path: None,
     on_duration: Callable[[Path, float], None] = lambda path, seconds: None,
+    on_gaps: Callable[[Path, tuple[audio.Gap, ...]], None] = lambda path, gaps: None,
     on_scored: Callable[[float], None] = lambda seconds: None,
     span: float = SPAN,
+    damaged: str = "refuse",
 ) -> None:
     """Score files. `span` is the approximate length in seconds of what the executor gets at once.
 
+    Files whose sound is not intact are errors, or with `damaged="keep"` are scored with silence in their gaps.
     `on_result` is called once per file, in any order, with its scores or what is wrong with it; `on_start` before it is
-    opened; `on_duration` with its duration; `on_scored` with the seconds of audio in each span that was scored.
+    opened; `on_duration` with its duration; `on_gaps` with its gaps, also if there are none; `on_scored` with the
+    seconds of audio in each span that was scored.
     """
     waiting: dict[Path, tuple[Plan, dict[Span, Probabilities]]] = {}  # files that are neither complete nor failed
 
@@ -153,11 +168,15 @@ def score_files(
         for path in paths:
             on_start(path)
             try:
-                cut = plan(path, scorer, span=span)
+                if isinstance(executor, IsolatedExecutor):
+                    cut = executor.plan(path, damaged)
+                else:
+                    cut = plan(path, scorer, span=span, damaged=damaged)
             except Exception as error:
                 on_result(path, error)
                 continue
             on_duration(path, cut.duration)
+            on_gaps(path, cut.gaps)
             waiting[path] = cut, {}
             for part in cut.spans:
                 if path not in waiting:  # an earlier span has failed

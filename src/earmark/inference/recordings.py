@@ -53,14 +53,20 @@ def latency(scorer: Scorer) -> float:
 
 
 def score_recording(
-    scorer: Scorer, path: AnyPath, *, first: int = 0, last: int | None = None, block: float | None = None
+    scorer: Scorer,
+    path: AnyPath,
+    *,
+    first: int = 0,
+    last: int | None = None,
+    block: float | None = None,
+    damaged: str = "refuse",
 ) -> Iterator[Probabilities]:
     """Probabilities of output frames `first` up to, not including, `last` of a file, by default all, in blocks.
 
     They are the same as those of the whole file. `block` is the number of seconds scored at once, by default
-    `Scorer.block`; it bounds memory and changes no result.
+    `Scorer.block`; it bounds memory and changes no result. `damaged` is that of `earmark.audio.read`.
     """
-    about = audio.info(path)
+    about = audio.info(path, damaged=damaged)
     total = about.samples_at(scorer.rate)
     frames = output_frames(scorer, total)
     last = frames if last is None else min(last, frames)
@@ -70,7 +76,8 @@ def score_recording(
     needed = cutter.needed(last)
     offset = None if needed >= total else needed / scorer.rate
     seconds = scorer.block if block is None else block
-    blocks = audio.stream(path, rate=scorer.rate, block=seconds, onset=cutter.origin / scorer.rate, offset=offset)
+    onset = cutter.origin / scorer.rate
+    blocks = audio.stream(path, rate=scorer.rate, block=seconds, onset=onset, offset=offset, damaged=damaged)
     return _score_all(scorer, cutter.cuts(blocks))
 
 

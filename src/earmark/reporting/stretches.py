@@ -67,7 +67,7 @@ def check_stretches(wanted: Iterable[str], inputs: Sequence[Path], folder: Path)
     recordings = job_recordings(inputs, folder) if named else {}
     for text, (called, onset, _) in named if recordings else []:  # a job without recordings is refused elsewhere
         name = _named(called, recordings)
-        _check_onset(text, name, onset, audio.info(recordings[name]).duration)
+        _check_onset(text, name, onset, audio.info(recordings[name], damaged="keep").duration)
 
 
 def choose_stretches(folder: Path, wanted: str) -> list[Stretch]:
@@ -128,7 +128,7 @@ def draw_stretches(folder: Path, scorer: Scorer, stretches: Sequence[Stretch]) -
         onset, p = first * hop, _frame_probabilities(job, scorer, stretch, first)
         with Ledger(job.ledger, read_only=True) as ledger:
             events = ledger.events(stretch.entry)
-        samples = audio.read(stretch.entry.path, rate=scorer.rate, onset=onset, offset=stretch.offset)
+        samples = audio.read(stretch.entry.path, rate=scorer.rate, onset=onset, offset=stretch.offset, damaged="keep")
         title = f"{stretch.entry.name}, {clock_time(stretch.onset)} to {clock_time(stretch.offset)}"
         figure = recording_figure(samples, scorer.rate, p, scorer.classes, events, p_hop=hop, onset=onset, title=title)
         drawn.append(save(figure, figure_path(folder, stretch))[0])
@@ -136,7 +136,7 @@ def draw_stretches(folder: Path, scorer: Scorer, stretches: Sequence[Stretch]) -
 
 
 def _frame_probabilities(job: JobFolder, scorer: Scorer, stretch: Stretch, first: int) -> npt.NDArray[np.floating]:
-    frames = output_frames(scorer, audio.info(stretch.entry.path).samples_at(scorer.rate))
+    frames = output_frames(scorer, audio.info(stretch.entry.path, damaged="keep").samples_at(scorer.rate))
     first = min(first, frames - 1)
     last = max(first + 1, min(frames, math.ceil(stretch.offset / (scorer.hop * scorer.reduction))))
     kept = job.scores(stretch.entry.name)
@@ -144,7 +144,8 @@ def _frame_probabilities(job: JobFolder, scorer: Scorer, stretch: Stretch, first
         scores = read_scores(kept)
         if scores.fingerprint == scorer.fingerprint:
             return scores.p[first:last].astype(np.float32)
-    return np.concatenate(list(score_recording(scorer, stretch.entry.path, first=first, last=last)))
+    blocks = score_recording(scorer, stretch.entry.path, first=first, last=last, damaged="keep")
+    return np.concatenate(list(blocks))
 
 
 def _named(called: str | None, recordings: Mapping[str, Path]) -> str:

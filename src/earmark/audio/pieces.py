@@ -1,0 +1,123 @@
+"""What the walk through a file finds: gaps in its sound, and the intact pieces between them.
+
+A piece is a run of bytes that, behind a short head, is a complete file of the same kind. It is decoded on its own and
+placed by its first sample, so that sound after a gap keeps its time.
+"""
+
+import io
+import os
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, NamedTuple
+
+import soundfile
+
+
+class Gap(NamedTuple):
+    """Missing sound: an interval of a file in seconds, and why."""
+
+    onset: float
+    offset: float | None  # None if the end is missing and its time is not known
+    reason: str
+
+
+class Entry(NamedTuple):
+    """A file with the end of a piece: `head`, and the bytes from `begin` to the end of the piece."""
+
+    certain: int  # sample of the recording from which on its sound is right
+    first: int  # sample of the recording that is decoded first
+    head: bytes
+    begin: int
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Samples `first` to `last` of a recording, and where decoding can begin.
+
+    `first` may be negative, if a codec begins before the sound does.
+    """
+
+    first: int
+    last: int
+    end: int  # byte
+    entries: tuple[Entry, ...]
+    can_seek: bool = False  # whether the decoder may seek from there
+
+    def entry(self, sample: int) -> Entry:
+        """The last entry from which on `sample` is right."""
+        at = bisect_right(self.entries, sample, key=lambda entry: entry.certain)
+        return self.entries[max(0, at - 1)]
+
+
+@dataclass(frozen=True)
+class Contents:
+    """Result of the walk; without pieces, libsndfile reads the file as it is."""
+
+    samples: int | None = None  # per channel; None if libsndfile counts them
+    pieces: tuple[Piece, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+
+
+def gaps_between(pieces: Sequence[Piece], rate: int, reason: str, *, start: int = 0) -> list[Gap]:
+    """Gaps before and between pieces."""
+    ends = [start, *(piece.last for piece in pieces)]
+    return [
+        Gap(end / rate, piece.first / rate, reason)
+        for end, piece in zip(ends[:-1], pieces, strict=True)
+        if piece.first > end
+    ]
+
+
+class ForwardFile(soundfile.SoundFile):  # type: ignore[misc]
+    """A sound file without the seek with which soundfile confirms its position after each read.
+
+    It would fail in a piece of a flac file, and libmpg123 prints complaints.
+    """
+
+    def seekable(self) -> bool:
+        """False, also if `seek` works."""
+        return False
+
+
+class PieceFile(io.RawIOBase):
+    """A read-only file of `head` and the bytes `begin` to `end` of another file."""
+
+    def __init__(self, path: Path, head: bytes, begin: int, end: int) -> None:
+        self._file: IO[bytes] = path.open("rb")
+        self._head, self._begin, self._size = head, begin, len(head) + end - begin
+        self._at = 0
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def seekable(self) -> bool:
+        """Always."""
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """As for any file."""
+        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        return self._at
+
+    def tell(self) -> int:
+        """As for any file."""
+        return self._at
+
+    def readinto(self, buffer) -> int:  # type: ignore[no-untyped-def]
+        """As for any file."""
+        wanted = min(len(buffer), max(0, self._size - self._at))
+        data = self._head[self._at : self._at + wanted]
+        if len(data) < wanted:
+            self._file.seek(self._begin + max(0, self._at - len(self._head)))
+            data += self._file.read(wanted - len(data))
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+    def close(self) -> None:
+        """As for any file."""
+        self._file.close()
+        super().close()
