@@ -243,13 +243,12 @@ def tables(draw, text=kept):
 @given(data=st.data())
 def test_any_table_survives_flat_formats(name, data):
     plain = kept.filter(lambda s: not set(s) & set("\t\n\r"))
-    table = data.draw(
-        tables(
-            {"tsv": plain, "csv": kept.filter(lambda s: "\r" not in s), "json": words.filter(lambda s: not set(s) & set("\\\0"))}[
-                name
-            ]
-        )
-    )
+    names = {
+        "tsv": plain,
+        "csv": kept.filter(lambda s: "\r" not in s),
+        "json": words.filter(lambda s: not set(s) & set("\\\0")),
+    }
+    table = data.draw(tables(names[name]))
     with tempfile.TemporaryDirectory() as folder:
         assert_survives(name, table, Path(folder))
         path = Path(folder) / f"labels{FORMATS[name].cls.suffix}"

@@ -330,7 +330,7 @@ def _read_splits(files: Mapping[str, Path], fold: int) -> dict[str, str] | None:
         raise DataError(f"split {fold} is incomplete: {', '.join(absent)} is missing")
     splits: dict[str, str] = {}
     for split, name in names.items():
-        data: Any = read_json(Any, files[name])  # type: ignore[arg-type]
+        data: Any = read_json(Any, files[name])
         mixes = parse(list[str], data.get("id") if isinstance(data, dict) else data, where=f"{files[name]}: id")
         twice = [mix for mix in mixes if mix in splits]
         if twice:

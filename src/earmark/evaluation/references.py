@@ -145,7 +145,9 @@ def read_durations(path: Path) -> dict[str, float]:
         except DataError as error:
             raise DataError(f"{where}: {error}") from None
         if not name or seconds is None or not (0 <= seconds < math.inf):
-            raise DataError(f"{where}: expected a file name and a duration in seconds, got {', '.join(cells)}")
+            raise DataError(
+                f"{where}: expected a file name and a duration in seconds, got {one_line(', '.join(cells))}"
+            )
         if durations.setdefault(name, seconds) != seconds:
             raise DataError(f"{where}: {name} has two durations, {durations[name]:g} s and {seconds:g} s")
     if not durations:

@@ -19,7 +19,7 @@ from typing import ClassVar
 
 from earmark.annotations import Label, LabelTable, checked
 from earmark.errors import ArgumentError, DataError
-from earmark.formats.text import class_name, largest_table, one_line, read_text, stem_of, too_large
+from earmark.formats.text import class_name, file_name, largest_table, one_line, read_text, stem_of, too_large
 from earmark.registry import Registry
 
 _BYTES_PER_ROW = 32  # of the largest table; a row needs about six times as much memory
@@ -75,11 +75,7 @@ class Rows:
 
     def add_file(self, filename: str, split: str = "") -> str:
         """List a file, with or without labels; returns its name in the table."""
-        name = filename.replace("\\", "/")
-        if not name:
-            raise DataError("no file name")
-        if "\0" in name:
-            raise DataError(f"file name {name!r} has a NUL character")
+        name = file_name(filename)
         name = self._names.setdefault(name, name)
         if len(self._names) + len(self.labels) > self._most:
             raise too_large(f"{self._most:,} rows")

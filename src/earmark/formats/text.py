@@ -25,6 +25,7 @@ _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
 _CONTROL = re.compile("[\0-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # and what ends a line, or is not a character
 _LONGEST_LINE = 1 << 20
 _LONGEST_MESSAGE = 400
+_LONGEST_NAME = 4096
 _SIZE = re.compile(r"([1-9]\d{0,5})([KMG])", re.IGNORECASE)
 _LIMIT = "EARMARK_LARGEST_TABLE"
 _TAIL = re.compile(r"(\.table\.\d+|\.birdnet)?\.selections?(\.table)?\.txt$|\.(txt|tsv|csv|jams|jsonl|json)$", re.I)
@@ -175,7 +176,18 @@ def number(text: str, what: str) -> float | None:
         return float(plain)
     except ValueError:
         hint = "; write seconds, as in 1.5" if ":" in text else ""
-        raise DataError(f"{what} is not a number: {text!r}{hint}") from None
+        raise DataError(f"{what} is not a number: {text[:60]!r}{hint}") from None
+
+
+def file_name(text: str) -> str:
+    """The name of a file as it is in label tables: with slashes; what no file can be called is refused."""
+    if not text:
+        raise DataError("no file name")
+    if len(text) > _LONGEST_NAME:
+        raise DataError(f"expected a file name of at most {_LONGEST_NAME:,} characters, got {len(text):,}")
+    if "\0" in text:
+        raise DataError(f"file name {text!r} has a NUL character")
+    return text.replace("\\", "/")
 
 
 def class_name(text: str) -> str:
@@ -188,6 +200,8 @@ def class_name(text: str) -> str:
     earmark.errors.DataError: class name 'dog\x1b[2J' has control characters or undecodable bytes; rename the class
     """
     text = text.strip()
+    if len(text) > _LONGEST_NAME:
+        raise DataError(f"expected a class name of at most {_LONGEST_NAME:,} characters, got {len(text):,}")
     if _CONTROL.search(text):
         raise DataError(f"class name {text!r} has control characters or undecodable bytes; rename the class")
     return text
@@ -208,8 +222,7 @@ def check_name(text: str, format: str, forbidden: str | None = "\t\n\r") -> str:
     """
     if "\\" in text:
         raise DataError(f"{text!r} has a backslash, which would be read as a path separator; rename the file")
-    if "\0" in text:
-        raise DataError(f"{text!r} has a NUL character, which no file name can have")
+    file_name(text)
     if forbidden is None:
         return text
     if text != text.strip():

@@ -144,7 +144,7 @@ def _event_of(row: dict[str, str], path: Path, line: int) -> Event:
     try:
         numbers = {field: float(row[column]) for field, column in _NUMBERS.items() if row.get(column)}
     except ValueError as error:
-        raise DataError(f"{path}:{line}: {error}") from error
+        raise DataError(f"{path}:{line}: {one_line(str(error))}") from error
     return parse(Event, {"label": row["label"], "source_file": row["src"] or "", **numbers}, where=f"{path}:{line}")
 
 
