@@ -4,9 +4,10 @@
 
 1. Files to store: ten-second FLAC clips to stored log-mel features, against joblib with librosa on the same cores
    (where librosa is installed): `librosa.load`, `melspectrogram`, `power_to_db`, one `numpy.save` per clip.
-2. Store to batches: clips per second that can be drawn at batch 16, from a store mapped into memory and, where there is
-   a GPU, to it and from its own memory. Compare with what training takes (benchmarks/training.py): loading is the
-   bottleneck only if it is slower.
+2. Verification of a whole store by its checksums, as at the start of training.
+3. Store to batches: clips per second that can be drawn at batch 16, from a store on disk and, where there is a GPU, to
+   it and from its own memory. Compare with what training takes (benchmarks/training.py): loading is the bottleneck only
+   if it is slower.
 """
 
 from __future__ import annotations
@@ -88,10 +89,12 @@ def store_to_batches(store: FeatureStore, clips: list[Clip]) -> None:
     rng = np.random.default_rng(1)
     rows = [(c.filename, 1.0, 4.0, f"class {k}") for c in clips for k in rng.choice(10, 3, replace=False)]
     labels = LabelTable(rows)
+    taken = seconds(lambda: store.damaged(store.filenames, len(os.sched_getaffinity(0))))
+    print(f"verification: {store.nbytes / 1e6:.0f} MB at {store.nbytes / taken / 1e9:.2f} GB/s\n")
     print(f"store to batches of {BATCH}, clips per second")
-    report("mapped, to the CPU", Bags(store, labels))
+    report("disk, to the CPU", Bags(store, labels))
     if torch.cuda.is_available():
-        report("mapped, to the GPU", Bags(store, labels, device="cuda", resident=False))
+        report("disk, to the GPU", Bags(store, labels, device="cuda", resident=False))
         report("in the GPU's memory", Bags(store, labels, device="cuda", resident=True))
 
 

@@ -142,19 +142,14 @@ def test_what_is_not_a_store_is_refused(tmp_path):
     with pytest.raises(DataError, match="is not a feature store"):
         FeatureStore(tmp_path)
     (tmp_path / "store.json").write_text("{")
-    with pytest.raises(DataError, match="cannot read the settings of this feature store"):
+    with pytest.raises(
+        DataError, match=r"store.json: not valid JSON: .* delete .* to compute its features again, or choose another"
+    ):
         FeatureStore(tmp_path)
     (tmp_path / "store.json").write_text('{"version": 1}')
     for use in (FeatureStore, lambda folder: build_store(folder, [], CONFIG)):
-        with pytest.raises(DataError, match=r"expected version 2, got 1; delete .* or choose another folder"):
+        with pytest.raises(DataError, match=r"expected version 3, got 1; delete .* or choose another folder"):
             use(tmp_path)
-
-
-def test_a_damaged_index_is_refused(tmp_path, store):
-    index = tmp_path / "store" / "index.jsonl"
-    index.write_text("nonsense\n" + index.read_text())
-    with pytest.raises(DataError, match=r"index.jsonl:1: this entry is damaged; delete"):
-        FeatureStore(tmp_path / "store")
 
 
 def test_unfinished_tails_are_cut_off(tmp_path, store, clips):

@@ -375,7 +375,7 @@ def test_a_split_file_too_few_or_wrong_is_refused(example):
     with pytest.raises(DataError, match=r"index_test03\.json: id: \[0\]: expected text, got 1"):
         MedleyDB(fold=3).clips(example)
     (example / "index_test03.json").write_text('{\n"id": [}')
-    with pytest.raises(DataError, match=r"index_test03\.json:2: not JSON"):
+    with pytest.raises(DataError, match=r"index_test03\.json: not valid JSON: .* at line 2"):
         MedleyDB(fold=3).clips(example)
     (example / "index_test03.json").unlink()
     with pytest.raises(DataError, match=r"split 3 is incomplete: index_test03\.json is missing"):

@@ -189,9 +189,9 @@ def test_a_bad_table_names_file_and_line(tmp_path, text, message):
 def test_a_damaged_table_is_one_clear_line(tmp_path):
     path = tmp_path / "events.csv.gz"
     path.write_bytes(gzip.compress(b"split,clip\n" * 1000)[:30])
-    with pytest.raises(DataError, match="not a readable table of events"):
+    with pytest.raises(DataError, match="cannot be read: "):
         read_events(path)
-    with pytest.raises(DataError, match="not a readable table of events"):
+    with pytest.raises(DataError, match="cannot be read: "):
         read_events(tmp_path / "none.csv")
 
 

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Label", "LabelTable", "checked"]
 
+_LATEST = 1e9  # seconds, 32 years: later times are mistakes
+
 Targets = npt.NDArray[np.float32]
 
 
@@ -75,6 +77,8 @@ def checked(row: Label) -> Label:
             raise DataError(f"event begins before the file: onset {row.onset}")
         if row.offset < row.onset:
             raise DataError(f"event ends before it begins: onset {row.onset}, offset {row.offset}")
+        if row.offset > _LATEST:
+            raise DataError(f"expected times in seconds, at most {_LATEST:g}, got offset {row.offset:g}")
     if row.confidence is not None and not 0 <= row.confidence <= 1:
         raise DataError(f"confidence must be in [0, 1], got {row.confidence}")
     return row
@@ -84,7 +88,7 @@ def _are_plain(rows: Iterable[Label]) -> bool:
     """Whether all rows are positive, have times and pass `checked`: a fast path for large tables of events."""
     try:
         for name, onset, offset, label, present, confidence in rows:
-            if not (name and label and present is True and 0 <= onset <= offset < math.inf):  # type: ignore[operator]
+            if not (name and label and present is True and 0 <= onset <= offset <= _LATEST):  # type: ignore[operator]
                 return False
             if confidence is not None and not 0 <= confidence <= 1:
                 return False

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -87,13 +86,17 @@ class Bags:
         self._variants = store.variants
         if resident is None:
             on_gpu = self.device.type == "cuda"
-            resident = on_gpu and store.rows.nbytes < _RESIDENT_SHARE * torch.cuda.mem_get_info(self.device)[0]
+            resident = on_gpu and store.nbytes < _RESIDENT_SHARE * torch.cuda.mem_get_info(self.device)[0]
         self.is_resident = resident
-        self._rows: Any = store.rows
+        self._store = store
+        self._rows: Tensor | None = None  # (variants, frames of all clips, bands)
         self._lengths = np.array([entry.frames for entry in self._entries])
         self._longest = int(self._lengths.max())
         if resident:
-            own = np.concatenate([store[name] for name in self.filenames], axis=1)
+            own = np.empty((store.variants, int(self._lengths.sum()), store.config.n_bands), store.dtype)
+            ends = self._lengths.cumsum()
+            for name, n, end in zip(self.filenames, self._lengths, ends, strict=True):
+                own[:, end - n : end] = store[name]
             self._rows = torch.from_numpy(own).to(self.device)
         self._frames = torch.from_numpy(self._lengths).to(self.device)
         self._targets = torch.from_numpy(labels.bag_targets(self.filenames)).to(self.device)
@@ -221,7 +224,7 @@ class Bags:
         mask = steps < frames[:, None]
         inside = torch.minimum(steps, frames[:, None] - 1) + offsets[:, None]
         rows = inside + self._starts[clips, None]
-        x = self._rows[variants[:, None], rows] if isinstance(self._rows, Tensor) else self._from_disk(plan, length)
+        x = self._from_disk(plan, length) if self._rows is None else self._rows[variants[:, None], rows]
         x = x.transpose(1, 2).float()
         targets, frame_targets = self._targets[clips], None
         if with_frames or self._longest > length:
@@ -241,12 +244,11 @@ class Bags:
     def _from_disk(self, plan: Plan, length: int) -> Tensor:
         """Features of patches: (bags, length, bands); what lies beyond a clip's end is left as it comes."""
         on_gpu = self.device.type == "cuda"
-        kind = torch.float16 if self._rows.dtype == np.float16 else torch.float32
+        kind = torch.float16 if self._store.dtype == np.float16 else torch.float32
         buffer = torch.zeros((plan.shape[1], length, self.config.n_bands), dtype=kind, pin_memory=on_gpu)
         for patch, (clip, variant, offset) in zip(buffer.numpy(), plan.T, strict=True):
-            entry = self._entries[clip]
-            start, n = entry.start + variant * entry.frames + offset, min(entry.frames - offset, length)
-            patch[:n] = self._rows[start : start + n]
+            n = min(self._entries[clip].frames - offset, length)
+            self._store.read_frames(self.filenames[clip], int(variant), int(offset), patch[:n])
         return buffer.to(self.device, non_blocking=True)
 
     def _ahead(self, batches: Iterator[Batch]) -> Iterator[Batch]:

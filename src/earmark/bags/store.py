@@ -1,24 +1,20 @@
-"""Features of clips on disk, memory-mapped.
+"""Features of clips on disk. `earmark.bags.index` describes the files of a store.
 
-A store is a folder:
-
-    store.json      settings: features, variants, number type
-    features.bin    frames of all clips, appended one after another: (frames, bands)
-    index.jsonl     a line per clip: where its frames are and which files they were computed from
-    skipped.tsv     clips that could not be read, and why
-
-A clip's frames are written before its line, so a process killed at any moment leaves complete entries and at most an
-incomplete tail, which the next build removes. A build computes what is missing or whose files have changed, and refuses
-a store with other settings. float16 is within 0.03 dB for values down to -80 dB at half the size of float32.
+A clip's frames are on the disk before its line is written, so a process killed at any moment, or a power cut, leaves
+complete entries and at most an incomplete tail, which the next build removes. A build computes what is missing, what
+was damaged on the disk, and what has changed files, and refuses a store with other settings. float16 is within 0.03 dB
+for values down to -80 dB at half the size of float32.
 """
 
 import hashlib
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+import threading
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -28,67 +24,66 @@ import torch
 from platformdirs import user_cache_path
 
 from earmark import audio
+from earmark.bags.index import VERSION, Entry, Stamp, StoreSettings, read_index, read_settings, read_skipped
 from earmark.datasets import Clip
 from earmark.effects import compress
 from earmark.errors import ArgumentError, DataError, unknown_name
 from earmark.features import FeatureConfig, LogMel
-from earmark.files import json_text, locked, make_folder, named_errors, written_whole
+from earmark.files import flush, json_text, locked, make_folder, named_errors, written_whole
 from earmark.ownership import owned
 from earmark.parallel import WeightedSemaphore, parallel_map, worker_count
 from earmark.progress import OnProgress, Progress, ignore_progress
+from earmark.text import printable
 
-_VERSION = 2
 _FLUSH_EVERY = 64
 _SECONDS_IN_MEMORY = 3600  # of sound, over all threads
-_DTYPES = {"float16": np.float16, "float32": np.float32}
+_DTYPES = ("float16", "float32")
 
 Array = npt.NDArray[Any]
-Stamp = tuple[str, int, int]
-"""Name, size and modification time (ns) of a file."""
-
-
-@dataclass(frozen=True)
-class Entry:
-    """Location of a clip's frames: `variants` blocks of `frames` rows each, the first at row `start`."""
-
-    start: int
-    frames: int
-    samples: int  # at the features' sampling rate
-    sources: tuple[Stamp, ...]  # the clip's files as they were when the features were computed
 
 
 class FeatureStore:
     """Features of clips in a folder, read-only; created by `build_store`.
 
     Variants of a clip are `semitones`, of which the first is 0, the unchanged clip, then presets of `compression`.
-    `skipped` has the reasons, by file name, for clips that could not be read.
+    `skipped` has the reasons, by file name, for clips that could not be read; `repaired` the names of clips that the
+    build found damaged and computed again. Frames whose checksum is not that of what was written are a DataError.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        settings = _read_settings(self.path)
-        self.config = FeatureConfig.from_dict(settings["features"])
-        self.semitones: tuple[float, ...] = tuple(settings["semitones"])
-        self.compression: tuple[str, ...] = tuple(settings.get("compression", ()))
-        self.variants = len(self.semitones) + len(self.compression)
-        self.dtype = np.dtype(_DTYPES[settings["dtype"]])
-        self._entries = dict(_read_index(self.path, self.config.n_bands * self.dtype.itemsize, self.variants))
-        self.skipped = _read_skipped(self.path)
-        rows = max((e.start + e.frames * self.variants for e in self._entries.values()), default=0)
-        self.rows: Array = (
-            np.memmap(self.path / "features.bin", self.dtype, "r", shape=(rows, self.config.n_bands))
-            if rows
-            else np.empty((0, self.config.n_bands), self.dtype)
-        )
+        settings = read_settings(self.path)
+        self.config = settings.features
+        self.semitones = settings.semitones
+        self.compression = settings.compression
+        self.variants = settings.variants
+        self.dtype = np.dtype(settings.dtype)
+        self.skipped = read_skipped(self.path)
+        self.repaired: tuple[str, ...] = ()
+        self._entries = read_index(self.path, settings)
+        self._row_bytes = settings.row_bytes
+        self._verified: set[str] = set()
+        self._lock = threading.Lock()
+        # read from a file, not mapped into memory: a file that is truncated meanwhile would end the process
+        self._file = FileIO(self.path / "features.bin") if self._entries else None
 
     def __repr__(self) -> str:
-        return f"<FeatureStore: {len(self)} clips, {self.rows.nbytes / 2**20:.0f} MiB at {self.path}>"
+        return f"<FeatureStore: {len(self)} clips, {self.nbytes / 2**20:.0f} MiB at {self.path}>"
+
+    def __del__(self) -> None:
+        if (file := getattr(self, "_file", None)) is not None:
+            file.close()
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def __contains__(self, filename: object) -> bool:
         return filename in self._entries
+
+    @property
+    def nbytes(self) -> int:
+        """Size of all features."""
+        return sum(entry.frames for entry in self._entries.values()) * self.variants * self._row_bytes
 
     @property
     def filenames(self) -> tuple[str, ...]:
@@ -103,9 +98,62 @@ class FeatureStore:
         return self._entries[filename]
 
     def __getitem__(self, filename: str) -> Array:
-        """Features of a clip: (variants, frames, bands), memory-mapped."""
-        entry, variants = self.entry(filename), self.variants
-        return self.rows[entry.start : entry.start + variants * entry.frames].reshape(variants, entry.frames, -1)
+        """Features of a clip, compared with their checksum: (variants, frames, bands)."""
+        entry = self.entry(filename)
+        x = np.empty((self.variants, entry.frames, self.config.n_bands), self.dtype)
+        self._read_rows(filename, entry.start, x)
+        if zlib.crc32(x.data) != entry.crc32:
+            raise self._damaged(filename, "are not those that were written")
+        self._verified.add(filename)
+        return x
+
+    def read_frames(self, filename: str, variant: int, first: int, out: Array) -> None:
+        """Read consecutive frames of a variant of a clip into `out`: (frames, bands), contiguous.
+
+        The whole clip is compared with its checksum the first time.
+        """
+        if filename not in self._verified:
+            self[filename]
+        entry = self._entries[filename]
+        self._read_rows(filename, entry.start + variant * entry.frames + first, out)
+
+    def damaged(self, filenames: Iterable[str], workers: int) -> list[str]:
+        """Clips whose frames are not those that were written; `read_frames` does not check the others again."""
+        names = [name for name in filenames if name in self._entries]
+        found = []
+        with closing(parallel_map(self.__getitem__, names, workers=workers)) as results:
+            for name, result in results:
+                if isinstance(result, DataError):
+                    found.append(name)
+                elif isinstance(result, Exception):
+                    raise result
+        return found
+
+    def leave_out(self, filenames: Iterable[str]) -> None:
+        """Forget some clips, as if the store had been built without them."""
+        for name in list(filenames):
+            del self._entries[name]
+
+    def _read_rows(self, filename: str, start: int, out: Array) -> None:
+        assert self._file is not None
+        view = out.data.cast("B")
+        try:
+            with self._lock:
+                self._file.seek(start * self._row_bytes)
+                done = self._file.readinto(view)
+                while 0 < done < len(view):
+                    more = self._file.readinto(view[done:])
+                    done = done + more if more else 0
+        except OSError as error:
+            raise self._damaged(filename, f"cannot be read: {error.strerror}") from error
+        if done < len(view):
+            raise self._damaged(filename, "end too early")
+
+    def _damaged(self, filename: str, how: str) -> DataError:
+        return DataError(
+            f"{self.path}: features of {printable(filename)} {how}: the file was damaged or changed; train again to "
+            "compute them again"
+        )
 
 
 def default_cache(data: str) -> Path:
@@ -132,34 +180,42 @@ def build_store(
     """Compute missing features and open the store.
 
     A clip that cannot be read is skipped: the store's `skipped` has the reason, and the next call tries again. Clips
-    are read whole by threads, at most an hour of sound at a time, or a single longer clip.
+    are read whole by threads, at most an hour of sound at a time, or a single longer clip. Features that are already
+    there are verified; the store's `repaired` names the clips whose features were damaged and computed again.
 
     In addition to the unchanged clip, pitch variants are computed for `semitones`, (-2, -1, 1, 2) for the paper's
     five-fold set, and variants with compressed dynamic range for `compression`, presets in `earmark.effects.PRESETS`.
     """
     if dtype not in _DTYPES:
         raise unknown_name("dtype", dtype, _DTYPES)
-    folder = make_folder(Path(path))
-    settings = {
-        "version": _VERSION,
-        "features": config.to_dict(),
-        "semitones": [0.0, *(float(s) for s in semitones)],
-        "compression": list(compression),
-        "dtype": dtype,
-    }
-    with locked(folder, wait=True), owned(folder):
-        _check_settings(folder, settings)
-        _fill(folder, clips, config, settings, worker_count(workers), on_progress or ignore_progress)
-    return FeatureStore(folder)
+    folder, workers, tell = make_folder(Path(path)), worker_count(workers), on_progress or ignore_progress
+    pitches = (0.0, *(float(s) for s in semitones))
+    settings = StoreSettings(VERSION, config, dtype, pitches, tuple(compression))  # type: ignore[arg-type]
+
+    def filled(stale: Mapping[str, Entry]) -> FeatureStore:
+        with locked(folder, wait=True), owned(folder):
+            _check_settings(folder, settings)
+            _fill(folder, clips, settings, stale, workers, tell)
+        return FeatureStore(folder)
+
+    store = filled({})
+    damaged = store.damaged([clip.filename for clip in clips], workers)
+    if damaged:
+        stale = {name: store.entry(name) for name in damaged}
+        store = filled(stale)
+        store.leave_out(name for name in damaged if store.entry(name) == stale[name])  # without recordings
+        store.repaired = tuple(name for name in damaged if name in store)
+    return store
 
 
-def _check_settings(folder: Path, settings: dict[str, Any]) -> None:
+def _check_settings(folder: Path, settings: StoreSettings) -> None:
     """Write the settings of a new store; refuse a store with other settings."""
     if not (folder / "store.json").exists():
         with written_whole(folder / "store.json") as draft:
-            draft.write_text(json_text(settings, indent=1))
+            draft.write_text(json_text(settings.to_dict(), indent=1), encoding="utf-8")
         return
-    old, new = ({**each["features"], **each, "features": None} for each in (_read_settings(folder), settings))
+    both = (read_settings(folder).to_dict(), settings.to_dict())
+    old, new = ({**each["features"], **each, "features": None} for each in both)
     differing = [f"{key} {old.get(key)} (now {value})" for key, value in new.items() if old.get(key) != value]
     if differing:
         raise ArgumentError(
@@ -170,17 +226,20 @@ def _check_settings(folder: Path, settings: dict[str, Any]) -> None:
 def _fill(
     folder: Path,
     clips: Sequence[Clip],
-    config: FeatureConfig,
-    settings: dict[str, Any],
+    settings: StoreSettings,
+    stale: Mapping[str, Entry],
     workers: int,
     on_progress: OnProgress,
 ) -> None:
-    """Compute and append the features of clips that are missing or have changed."""
-    variants = len(settings["semitones"]) + len(settings["compression"])
-    dtype = np.dtype(_DTYPES[settings["dtype"]])
-    row_bytes = config.n_bands * dtype.itemsize
-    entries = dict(_read_index(folder, row_bytes, variants))
-    missing = [clip for clip in clips if clip.filename not in entries or _is_changed(clip, entries[clip.filename])]
+    """Compute and append the features of clips that are missing, have changed, or still are as in `stale`."""
+    config, variants, dtype = settings.features, settings.variants, np.dtype(settings.dtype)
+    entries = read_index(folder, settings)
+    known = {clip.filename: entries.get(clip.filename) for clip in clips}
+    missing = [
+        clip
+        for clip in clips
+        if (entry := known[clip.filename]) is None or entry == stale.get(clip.filename) or _is_changed(clip, entry)
+    ]
     skipped: dict[str, str] = {}
     log_mel = LogMel(config)
     memory = WeightedSemaphore(_SECONDS_IN_MEMORY)
@@ -191,14 +250,14 @@ def _fill(
         with memory.acquire(math.ceil(seconds)), torch.inference_mode():
             samples = clip.read(config.rate)
             x = _variants(log_mel, samples, settings)
-            rows = x.transpose(1, 2).numpy().astype(dtype).reshape(-1, config.n_bands)
+            rows = x.transpose(1, 2).numpy().astype(dtype, order="C").reshape(-1, config.n_bands)
             return rows, len(samples), stamps
 
     end = max((e.start + e.frames * variants for e in entries.values()), default=0)
     total, done = len(clips), len(clips) - len(missing)
     on_progress(Progress("features", done, total, "clips"))
     with (
-        _appending(folder, end * row_bytes) as append,
+        _appending(folder, end * settings.row_bytes) as append,
         closing(parallel_map(compute, missing, workers=workers, limit=4 * workers)) as results,
     ):
         for clip, result in results:
@@ -209,7 +268,7 @@ def _fill(
             else:
                 rows, samples, stamps = result
                 place = {"filename": clip.filename, "start": end, "frames": len(rows) // variants}
-                append(rows, {**place, "samples": samples, "sources": stamps})
+                append(rows, {**place, "samples": samples, "crc32": zlib.crc32(rows.data), "sources": stamps})
                 end += len(rows)
             done += 1
             on_progress(Progress("features", done, total, "clips"))
@@ -217,17 +276,17 @@ def _fill(
         draft.write_text("".join(f"{json.dumps(name)}\t{json.dumps(why)}\n" for name, why in skipped.items()))
 
 
-def _variants(log_mel: LogMel, samples: npt.NDArray[np.float32], settings: dict[str, Any]) -> torch.Tensor:
+def _variants(log_mel: LogMel, samples: npt.NDArray[np.float32], settings: StoreSettings) -> torch.Tensor:
     """Features of a clip at each pitch, then with each compression: (variants, bands, frames)."""
     sound = torch.from_numpy(samples)[None]
-    pitches = log_mel(sound, semitones=settings["semitones"])[0] if len(settings["semitones"]) > 1 else log_mel(sound)
-    compressed = [compress(samples, log_mel.config.rate, preset) for preset in settings["compression"]]
+    pitches = log_mel(sound, semitones=settings.semitones)[0] if len(settings.semitones) > 1 else log_mel(sound)
+    compressed = [compress(samples, log_mel.config.rate, preset) for preset in settings.compression]
     return torch.cat([pitches, *(log_mel(torch.from_numpy(x)[None]) for x in compressed)])
 
 
 @contextmanager
 def _appending(folder: Path, end: int) -> Iterator[Callable[[Array, dict[str, Any]], None]]:
-    """Yields a function that appends frames and their index line; frames reach the disk before their lines."""
+    """Yields a function that appends frames and their index line; frames are on the disk before their lines."""
     lines: list[str] = []
     with (
         named_errors(folder / "features.bin"),
@@ -237,23 +296,25 @@ def _appending(folder: Path, end: int) -> Iterator[Callable[[Array, dict[str, An
         data.truncate(end)
         index.truncate((folder / "index.jsonl").read_bytes().rfind(b"\n") + 1)  # without an incomplete last line
 
-        def flush() -> None:
+        def store_lines() -> None:
             data.flush()
             os.fsync(data.fileno())
             index.write("".join(lines).encode())
             index.flush()
+            os.fsync(index.fileno())
             lines.clear()
 
         def append(rows: Array, line: dict[str, Any]) -> None:
-            data.write(rows.tobytes())
+            data.write(rows.data)
             lines.append(json_text(line) + "\n")
             if len(lines) >= _FLUSH_EVERY:
-                flush()
+                store_lines()
 
+        flush(folder)  # the names of both files
         try:
             yield append
         finally:
-            flush()
+            store_lines()
 
 
 def _is_changed(clip: Clip, entry: Entry) -> bool:
@@ -270,45 +331,3 @@ def _stamps(clip: Clip) -> tuple[Stamp, ...]:
         return tuple((path.name, (status := path.stat()).st_size, status.st_mtime_ns) for path in paths)
     except OSError as error:
         raise DataError(f"{error.filename}: {error.strerror}") from error
-
-
-def _read_settings(folder: Path) -> dict[str, Any]:
-    path = folder / "store.json"
-    try:
-        settings = json.loads(path.read_text())
-        version = int(settings["version"])
-    except FileNotFoundError:
-        raise DataError(f"{folder} is not a feature store: it has no store.json") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path}: cannot read the settings of this feature store: {error}") from error
-    if version != _VERSION:
-        raise DataError(f"{path}: expected version {_VERSION}, got {version}; delete {folder} or choose another folder")
-    assert isinstance(settings, dict)
-    return settings
-
-
-def _read_index(folder: Path, row_bytes: int, variants: int) -> Iterator[tuple[str, Entry]]:
-    """Clip names and entries whose frames are complete; of several entries for a clip the last one counts."""
-    path = folder / "index.jsonl"
-    if not path.exists():
-        return
-    size = (folder / "features.bin").stat().st_size
-    whole = path.read_bytes()
-    for number, text in enumerate(whole[: whole.rfind(b"\n") + 1].splitlines(), 1):
-        try:
-            line = json.loads(text)
-            sources = tuple((str(p), int(s), int(t)) for p, s, t in line["sources"])
-            entry = Entry(int(line["start"]), int(line["frames"]), int(line["samples"]), sources)
-            name = str(line["filename"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{path}:{number}: this entry is damaged; delete {folder} to build it again") from error
-        if (entry.start + entry.frames * variants) * row_bytes <= size:
-            yield name, entry
-
-
-def _read_skipped(folder: Path) -> dict[str, str]:
-    path = folder / "skipped.tsv"
-    if not path.exists():
-        return {}
-    pairs = (line.split("\t") for line in path.read_text().splitlines())
-    return {json.loads(name): json.loads(why) for name, why in pairs}

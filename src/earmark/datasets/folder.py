@@ -5,7 +5,8 @@ Labels are taken from the first of these that exists:
 1. a label table in any format of `earmark.formats`: the file itself if a file was given; else `labels.*`, `tags.*` or
    `annotations.*` in the folder, or the only table there;
 2. label files per recording (Audacity, Raven, JAMS), anywhere below, named after the recording;
-3. names of sub-folders as classes: `wolf/a.wav`, `owl/b.wav`. Each recording then has its class and no other.
+3. names of sub-folders as classes, without white space around them: `wolf/a.wav`, `owl/b.wav`. Each recording then
+   has its class and no other.
 
 A spreadsheet in place of a table is an error: its labels cannot be read, and folders would be taken for classes.
 
@@ -36,7 +37,7 @@ from earmark.datasets.matching import (
 )
 from earmark.errors import DataError
 from earmark.formats import FORMATS, Audacity, Format, guess_format, read_labels
-from earmark.formats.text import SPREADSHEETS, read_text, refuse_spreadsheet, stem_of
+from earmark.formats.text import SPREADSHEETS, class_name, read_text, refuse_spreadsheet, stem_of, whole_lines
 from earmark.text import first_few
 
 _TABLE_NAMES = ("labels", "tags", "annotations")
@@ -198,7 +199,10 @@ def _folders_as_classes(folder: Path, recordings: Sequence[Path]) -> LabelTable 
         if above and above[0].lower() in SPLIT_NAMES:
             above = above[1:]
         if above:
-            rows.append(Label(name, None, None, above[0]))
+            try:
+                rows.append(Label(name, None, None, class_name(above[0])))
+            except DataError as error:
+                raise DataError(f"{folder}: {error}, which is the name of a folder") from error
     # with one folder there would be no recording without the class
     return LabelTable(rows) if len({row.label for row in rows}) > 1 else None
 
@@ -236,12 +240,15 @@ def _read_splits(folder: Path, origin: Path, table: LabelTable, matched: Mapping
 def _read_split_file(path: Path, folder: Path, recordings: Iterable[Path]) -> dict[Path, str]:
     """Splits by recording, from a file with columns filename and split, with a heading or without."""
     text = read_text(path)
-    lines = csv.reader(text.splitlines(), delimiter="\t" if "\t" in text else ",")
+    lines = csv.reader(whole_lines(text), delimiter="\t" if "\t" in text else ",")
     splits: dict[str, str] = {}
-    for number, cells in enumerate(lines, 1):
-        if not any(cells) or (number == 1 and cells[-1].strip().lower() == "split"):
-            continue
-        if len(cells) != 2:
-            raise DataError(f"{path}:{number}: expected 2 columns (filename, split), got {len(cells)}")
-        splits[cells[0].strip()] = normal_split(cells[1], f"{path}:{number}")
+    try:
+        for number, cells in enumerate(lines, 1):
+            if not any(cells) or (number == 1 and cells[-1].strip().lower() == "split"):
+                continue
+            if len(cells) != 2:
+                raise DataError(f"{path}:{number}: expected 2 columns (filename, split), got {len(cells)}")
+            splits[cells[0].strip()] = normal_split(cells[1], f"{path}:{number}")
+    except csv.Error as error:
+        raise DataError(f"{path}:{lines.line_num}: not a table: {error}") from error
     return {recording: splits[name] for name, recording in match_names(splits, recordings, folder).items()}

@@ -17,7 +17,6 @@ AmarLal_SpringDay1, which has one instrument, by accident, and with their split 
 stem remains, they used it unscaled; here it has its coefficient.
 """
 
-import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,7 +35,7 @@ from earmark.annotations import Label, LabelTable
 from earmark.datasets.base import DATASETS, Clip, Collection, Dataset, Source
 from earmark.datasets.matching import report_missing
 from earmark.errors import ArgumentError, DataError
-from earmark.schema import parse
+from earmark.schema import parse, read_json
 from earmark.text import first_few
 
 Array = npt.NDArray[np.float64]
@@ -106,7 +105,7 @@ def read_track(path: Path) -> Track:
             raise DataError(f"{path}: expected stems named S01, S02, ..., got {str(key)!r}")
         entry = described[key] if isinstance(described[key], dict) else {}
         filename, instrument = entry.get("filename"), entry.get("instrument")
-        if not filename or not instrument:
+        if not (isinstance(filename, str) and filename and isinstance(instrument, str | list) and instrument):
             raise DataError(
                 f"{path}: stem {key} needs 'filename' and 'instrument', got {filename!r} and {instrument!r}"
             )
@@ -240,7 +239,7 @@ MedleyDB/
         """Mixes below `root` and the events of their instruments."""
         wanted = self.wanted(root, split)
         files = _files_by_name(root)
-        artists = parse(dict[str, str], _load_json(files[_ARTISTS]), where=files[_ARTISTS]) if _ARTISTS in files else {}
+        artists = read_json(dict[str, str], files[_ARTISTS]) if _ARTISTS in files else {}
         tracks = _find_tracks(root, files, artists)
         artist_of = {mix: artists.get(track.name, track.artist) for track in tracks for mix in track.mixes()}
         splits = _read_splits(files, self.fold) or _draw_splits(root, artist_of, self.fold)
@@ -331,7 +330,7 @@ def _read_splits(files: Mapping[str, Path], fold: int) -> dict[str, str] | None:
         raise DataError(f"split {fold} is incomplete: {', '.join(absent)} is missing")
     splits: dict[str, str] = {}
     for split, name in names.items():
-        data = _load_json(files[name])
+        data: Any = read_json(Any, files[name])
         mixes = parse(list[str], data.get("id") if isinstance(data, dict) else data, where=f"{files[name]}: id")
         twice = [mix for mix in mixes if mix in splits]
         if twice:
@@ -363,16 +362,15 @@ def _text(path: Path) -> str:
 
 
 def _load_yaml(path: Path) -> Any:
+    text = _text(path)
     try:
-        return yaml.load(_text(path), Loader=_YAML)
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=_YAML)):
+            raise DataError(f"{path}: expected YAML without aliases")  # a few lines of them can stand for gigabytes
+        return yaml.load(text, Loader=_YAML)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{path}:{mark.line + 1}" if mark else f"{path}"
-        raise DataError(f"{where}: not YAML: {getattr(error, 'problem', None) or error}") from error
-
-
-def _load_json(path: Path) -> Any:
-    try:
-        return json.loads(_text(path))
-    except json.JSONDecodeError as error:
-        raise DataError(f"{path}:{error.lineno}: not JSON: {error.msg}") from error
+        problem = " ".join(str(getattr(error, "problem", None) or error).split())
+        raise DataError(f"{where}: not YAML: {problem}") from error
+    except RecursionError:
+        raise DataError(f"{path}: not YAML of MedleyDB: nested too deeply") from None

@@ -19,7 +19,7 @@ from earmark.annotations import LabelTable
 from earmark.counts import Counts
 from earmark.datasets.matching import match_names
 from earmark.errors import DataError
-from earmark.formats.text import first_line, number, read_text
+from earmark.formats.text import first_line, number, one_line, read_text, whole_lines
 from earmark.text import counted, first_few, plural
 
 FEW_CLIPS = 30
@@ -124,11 +124,15 @@ def match_clips(names: Iterable[str], clips: Iterable[str]) -> dict[str, str]:
 def read_durations(path: Path) -> dict[str, float]:
     """Seconds by file name, from a table with columns `filename` and `duration` (DCASE; tab or comma)."""
     text = read_text(path)
-    reader = csv.reader(text.splitlines(), delimiter="\t" if "\t" in first_line(text) else ",")
-    rows = [(reader.line_num, cells) for cells in reader if any(cell.strip() for cell in cells)]
+    reader = csv.reader(whole_lines(text), delimiter="\t" if "\t" in first_line(text) else ",")
+    try:
+        rows = [(reader.line_num, cells) for cells in reader if any(cell.strip() for cell in cells)]
+    except csv.Error as error:
+        raise DataError(f"{path}:{reader.line_num}: not a table: {error}") from error
     columns = [cell.strip().lower() for cell in rows[0][1]] if rows else []
     if not {"filename", "duration"} <= set(columns):
-        raise DataError(f"{path}: expected columns filename and duration, got {', '.join(columns) or 'an empty file'}")
+        got = one_line(", ".join(columns)) or "an empty file"
+        raise DataError(f"{path}: expected columns filename and duration, got {got}")
     durations: dict[str, float] = {}
     for line, cells in rows[1:]:
         where = f"{path}:{line}"
@@ -141,7 +145,9 @@ def read_durations(path: Path) -> dict[str, float]:
         except DataError as error:
             raise DataError(f"{where}: {error}") from None
         if not name or seconds is None or not (0 <= seconds < math.inf):
-            raise DataError(f"{where}: expected a file name and a duration in seconds, got {', '.join(cells)}")
+            raise DataError(
+                f"{where}: expected a file name and a duration in seconds, got {one_line(', '.join(cells))}"
+            )
         if durations.setdefault(name, seconds) != seconds:
             raise DataError(f"{where}: {name} has two durations, {durations[name]:g} s and {seconds:g} s")
     if not durations:

@@ -10,6 +10,7 @@ representable:
 
 from __future__ import annotations
 
+import csv
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,8 +19,10 @@ from typing import ClassVar
 
 from earmark.annotations import Label, LabelTable, checked
 from earmark.errors import ArgumentError, DataError
-from earmark.formats.text import read_text, stem_of
+from earmark.formats.text import class_name, file_name, largest_table, one_line, read_text, stem_of, too_large
 from earmark.registry import Registry
+
+_BYTES_PER_ROW = 32  # of the largest table; a row needs about six times as much memory
 
 
 class Format(ABC):
@@ -66,14 +69,16 @@ class Rows:
         self.splits: dict[str, str] = {}
         self.classes: tuple[str, ...] | None = None
         self.complete = True
-        self._names: dict[str, None] = {}
+        self._names: dict[str, str] = {}
+        self._classes: dict[str, str] = {}  # as read, and as kept
+        self._most = largest_table() // _BYTES_PER_ROW
 
     def add_file(self, filename: str, split: str = "") -> str:
         """List a file, with or without labels; returns its name in the table."""
-        name = filename.replace("\\", "/")
-        if not name:
-            raise DataError("no file name")
-        self._names.setdefault(name)
+        name = file_name(filename)
+        name = self._names.setdefault(name, name)
+        if len(self._names) + len(self.labels) > self._most:
+            raise too_large(f"{self._most:,} rows")
         if split and self.splits.setdefault(name, split) != split:
             raise DataError(f"{name} is in two splits, {self.splits[name]!r} and {split!r}")
         return name
@@ -94,6 +99,9 @@ class Rows:
         name = self.add_file(filename, split)
         if onset is not None and offset is None and duration is not None:
             offset = onset + duration
+        if label and label not in self._classes:
+            self._classes[label] = class_name(label)
+        label = self._classes.get(label, "")
         if label:
             self.labels.append(checked(Label(name, onset, offset, label, present, confidence)))
         elif onset is not None or offset is not None or confidence is not None or present is False:
@@ -111,12 +119,13 @@ class Rows:
 
     @contextmanager
     def located_errors(self) -> Iterator[None]:
-        """Prefix data errors raised inside the block with file and line."""
+        """Prefix errors raised inside the block with file and line, and keep them to one line."""
         try:
             yield
-        except DataError as error:
+        except (DataError, csv.Error) as error:
             where = self.path if self.line is None else f"{self.path}:{self.line}"
-            raise DataError(f"{where}: {error}") from error
+            what = "" if isinstance(error, DataError) else "not a table: "
+            raise DataError(f"{where}: {what}{one_line(str(error))}") from error
 
 
 def check_width(cells: Sequence[str], width: int, columns: str = "", hint: str = "") -> None:

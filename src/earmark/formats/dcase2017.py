@@ -11,6 +11,7 @@
 
 import csv
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from earmark.annotations import LabelTable
@@ -64,10 +65,9 @@ class DCASE2017(Format):
             for rows.line, line in numbered_lines(text):
                 _add_testing_set(rows, line)
             return
-        lines = [(number, line.split("\t")) for number, line in numbered_lines(text)]
-        names = [(_NAME.fullmatch(cells[0]), tuple(cells[1:3])) for _, cells in lines]
-        is_weak = all(match is not None and match.groups() == times for match, times in names)
-        for rows.line, cells in lines:
+        is_weak = all(_has_excerpt(line.split("\t")) for _, line in numbered_lines(text))
+        for rows.line, line in numbered_lines(text):
+            cells = line.split("\t")
             check_width(cells, 4)
             onset, offset = number(cells[1], "onset"), number(cells[2], "offset")
             if is_weak or onset == offset == 0:
@@ -90,11 +90,14 @@ class DCASE2017(Format):
         return (match is not None and match[1].strip() in CLASSES) or _TESTING_SET.fullmatch(first) is not None
 
 
+def _has_excerpt(cells: Sequence[str]) -> bool:
+    """Whether a row has the position of the clip in its video in place of times."""
+    match = _NAME.fullmatch(cells[0])
+    return match is not None and match.groups() == tuple(cells[1:3])
+
+
 def _add_testing_set(rows: Rows, text: str) -> None:
-    try:
-        cells = next(csv.reader([text]))
-    except csv.Error as error:
-        raise DataError(f"not a table: {error}") from error
+    cells = next(csv.reader([text]))
     check_width(cells, 5, " (id, start, end, labels, ids)")
     video, start, end, _, ids = cells
     for class_id in ids.split(","):

@@ -12,11 +12,13 @@ from earmark.formats.base import FORMATS, Format, Rows, check_width
 from earmark.formats.columns import add_cells, find_columns, lay_out, presence, refuse_unknown_times
 from earmark.formats.spreadsheets import unprotected, write_rows
 from earmark.formats.text import (
+    check_class,
     check_name,
-    check_text,
+    class_name,
     first_line,
     has_suffix,
     tab_cells,
+    whole_lines,
     without_sound_suffix,
     write_text,
 )
@@ -113,16 +115,14 @@ class TSV(Format):
     suffix = ".tsv"
 
     def _read(self, text: str, rows: Rows) -> None:
-        lines = list(tab_cells(text))
-        if not lines:
-            return
-        rows.line, header = lines[0]
+        lines = tab_cells(text)
+        rows.line, header = next(lines, (None, []))
         columns, width = find_columns(header), len(header)
         if _is_heading(header, columns):
             _check_heading(header, columns)
-            del lines[0]
-        else:
-            rows.line, cells = next((line for line in lines if len(line[1]) > 1), lines[0])
+        elif header:
+            first = (rows.line, header)
+            rows.line, cells = next((line for line in tab_cells(text) if len(line[1]) > 1), first)
             width = len(cells)
             if width not in _LAYOUTS:
                 raise DataError(
@@ -130,6 +130,7 @@ class TSV(Format):
                     f"first) or 5 (filename, scene, ...), got {width}: {' | '.join(cells)}"
                 )
             columns = {column: index for index, column in enumerate(_LAYOUTS[width])}
+            lines = tab_cells(text)
         for rows.line, cells in lines:
             add_cells(rows, {"filename": rows.recording, **_by_column(cells, columns, width)}, separators=",")
 
@@ -150,15 +151,15 @@ class TSV(Format):
 def _csv_cells(text: str, rows: Rows) -> Iterator[tuple[int, list[str]]]:
     """Non-blank lines of a table with quotes, as stripped cells."""
     delimiter = _sniff_delimiter(first_line(text))
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    reader = csv.reader(whole_lines(text), delimiter=delimiter, strict=True)
     try:
         for row in reader:
             cells = [cell.strip() if delimiter == "\t" else unprotected(cell.strip()) for cell in row]
             if any(cells):
                 yield reader.line_num, cells
-    except csv.Error as error:
+    except csv.Error:
         rows.line = reader.line_num
-        raise DataError(f"not a table: {error}") from error
+        raise
 
 
 def _sniff_delimiter(first: str) -> str:
@@ -171,7 +172,7 @@ def _check_names(table: LabelTable, format: str, forbidden: str) -> None:
     for name in (*table.filenames, *table.splits.values()):
         check_name(name, format, forbidden)
     for label in {row.label for row in table}:
-        check_text(label, format, forbidden)
+        check_class(label, format)
 
 
 def _is_heading(cells: Sequence[str], columns: dict[str, int]) -> bool:
@@ -203,7 +204,7 @@ def _by_column(cells: list[str], columns: dict[str, int], width: int) -> dict[st
 def _class_columns(header: Sequence[str], columns: dict[str, int]) -> dict[str, int]:
     """Columns of a wide table that are classes."""
     taken = {columns[column] for column in ("filename", "split") if column in columns}
-    classes = [(h, i) for i, h in enumerate(header) if i not in taken and h.lower() not in _INDEX]
+    classes = [(class_name(h), i) for i, h in enumerate(header) if i not in taken and h.lower() not in _INDEX]
     if len(dict(classes)) != len(classes):
         raise DataError(f"two columns have the same name: {', '.join(header)}")
     if "onset" in columns:

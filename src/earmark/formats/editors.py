@@ -8,7 +8,7 @@ from earmark.annotations import LabelTable
 from earmark.errors import DataError
 from earmark.formats.base import FORMATS, LOST_TIMED, Format, Rows, check_width, only_recording, timed
 from earmark.formats.columns import canonical
-from earmark.formats.text import check_name, check_text, first_line, number, tab_cells, write_text
+from earmark.formats.text import check_class, check_name, first_line, number, tab_cells, write_text
 
 _NUMBER = r"\s*\d+(?:[.,]\d*)?(?:[eE][-+]?\d+)?\s*"
 _AUDACITY_LINE = re.compile(rf"{_NUMBER}\t{_NUMBER}\t[^\t]+$")
@@ -46,7 +46,7 @@ class Audacity(Format):
     def write(self, table: LabelTable, path: Path) -> None:
         only_recording(table)
         lines = [
-            f"{onset!r}\t{offset!r}\t{check_text(row.label, self.name)}\n"
+            f"{onset!r}\t{offset!r}\t{check_class(row.label, self.name)}\n"
             for row, onset, offset in timed(table, self.name)
         ]
         write_text(path, "".join(lines))
@@ -124,7 +124,7 @@ class Raven(Format):
         lines = [[*header, "Annotation", *["Confidence"] * with_confidence]]
         for selection, (row, onset, offset) in enumerate(timed(table, self.name), 1):
             cells = [str(selection), "Waveform 1", "1", repr(onset), repr(offset), begin_file, repr(onset)]
-            cells.append(check_text(row.label, self.name))
+            cells.append(check_class(row.label, self.name))
             if with_confidence:
                 cells.append("" if row.confidence is None else repr(float(row.confidence)))
             lines.append(cells)

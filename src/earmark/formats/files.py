@@ -55,7 +55,7 @@ def write_labels(table: LabelTable, path: str | os.PathLike[str], format: str | 
     targets: dict[str, str] = {}
     for name in table.filenames:
         parts = name.split("/")
-        if not parts[-1] or ".." in parts or name.startswith("/"):
+        if not parts[-1] or ".." in parts or name.startswith("/") or "\0" in name:
             raise DataError(f"{name!r} is not a path below a folder, so its label file cannot be placed")
         target = without_sound_suffix(name) + chosen.suffix
         if target in targets:

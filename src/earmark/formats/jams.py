@@ -4,38 +4,44 @@
 for specifications of soundscapes.
 """
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic_core import from_json
+
 from earmark.annotations import LabelTable
 from earmark.errors import DataError
 from earmark.files import json_text
 from earmark.formats.base import FORMATS, LOST_PER_RECORDING, Format, Rows, only_recording
-from earmark.formats.text import has_suffix, write_text
+from earmark.formats.text import check_class, has_suffix, largest_table, too_large, write_text
 
 SCAPER = ("scaper", "sound_event")
 """Namespaces of Scaper's annotations: those of URBAN-SED 2.0 and 1.0."""
 
+_JSON_SHARE = 8  # of the largest table that a document may have: JSON takes more memory than a table
 _OPEN = ("tag_open", "segment_open")
 _KEY = re.compile(r'"(annotations|file_metadata)"\s*:')
 
 Annotation = Mapping[str, Any]
 
 
-def load_document(text: str) -> tuple[list[Annotation], Any]:
-    """Annotations of a JAMS document, each with a namespace, and the duration it states."""
+def load_document(text: str) -> tuple[list[Annotation], float | None]:
+    """Annotations of a JAMS document, each with a namespace, and the duration it states, if that is a number."""
+    most = largest_table() // _JSON_SHARE
+    if len(text) > most:
+        raise too_large(f"{most / 2**20:g} MiB of JSON")
     try:
-        document = json.loads(text)
+        document = from_json(text)
         annotations = list(document["annotations"])
         if not all(isinstance(annotation["namespace"], str) for annotation in annotations):
             raise TypeError
-        return annotations, (document.get("file_metadata") or {}).get("duration")
+        duration = (document.get("file_metadata") or {}).get("duration")
+        return annotations, float(duration) if isinstance(duration, int | float) else None
     except (KeyError, TypeError, AttributeError) as error:
         raise DataError("not a JAMS document: no annotations with a namespace") from error
-    except (ValueError, RecursionError) as error:
+    except (ValueError, OverflowError) as error:
         raise DataError(f"not a JAMS document: {error}") from error
 
 
@@ -108,7 +114,7 @@ class JAMS(Format):
             for o, entry in enumerate(observations(annotation), 1):
                 try:
                     _add(rows, name, entry, annotation["namespace"], duration)
-                except (KeyError, TypeError, AttributeError, ValueError) as error:
+                except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
                     reason = error if isinstance(error, DataError) else f"not an observation: {entry!r:.80}"
                     raise DataError(f"annotation {a}, observation {o}: {reason}") from error
 
@@ -119,9 +125,10 @@ class JAMS(Format):
         groups: dict[str, list[dict[str, Any]]] = {"segment_open": [], "tag_open": []}
         for row in table:
             if row.present:
+                label = check_class(row.label, self.name)
                 onset, offset = float(row.onset or 0), duration if row.offset is None else float(row.offset)
                 confidence = None if row.confidence is None else float(row.confidence)
-                observation = {"time": onset, "duration": offset - onset, "value": row.label, "confidence": confidence}
+                observation = {"time": onset, "duration": offset - onset, "value": label, "confidence": confidence}
                 groups["segment_open" if row.has_times else "tag_open"].append(observation)
         annotations = [{"namespace": namespace, "data": data} for namespace, data in groups.items() if data]
         save_document(path, title, duration, annotations)
@@ -130,7 +137,7 @@ class JAMS(Format):
         return has_suffix(path, self.suffix) or (head.lstrip().startswith("{") and _KEY.search(head) is not None)
 
 
-def _add(rows: Rows, name: str, observation: Mapping[str, Any], namespace: str, duration: object) -> None:
+def _add(rows: Rows, name: str, observation: Mapping[str, Any], namespace: str, duration: float | None) -> None:
     value = observation["value"]
     is_scaper = namespace in SCAPER and isinstance(value, Mapping)
     if is_scaper and value.get("role") == "background":
@@ -141,7 +148,7 @@ def _add(rows: Rows, name: str, observation: Mapping[str, Any], namespace: str, 
     onset, length = float(observation["time"]), float(observation["duration"])
     # Scaper writes 1 for every event, which carries no information.
     confidence = None if is_scaper else observation.get("confidence")
-    covers_file = not isinstance(duration, (int, float)) or (onset <= 0 and onset + length >= duration - 1e-6)
+    covers_file = duration is None or (onset <= 0 and onset + length >= duration - 1e-6)
     if namespace == "tag_open" and (covers_file or not length):
         rows.add(name, None, None, label, True, confidence)
     else:

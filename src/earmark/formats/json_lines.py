@@ -4,11 +4,13 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
+from pydantic_core import from_json
+
 from earmark.annotations import LabelTable
 from earmark.errors import DataError
 from earmark.formats.base import FORMATS, Format, Rows
 from earmark.formats.columns import find_columns, records, refuse_unknown_times
-from earmark.formats.text import check_name, first_line, has_suffix, numbered_lines, write_text
+from earmark.formats.text import check_class, check_name, first_line, has_suffix, numbered_lines, write_text
 from earmark.schema import parse, record
 
 
@@ -38,8 +40,8 @@ class JSONLines(Format):
     def _read(self, text: str, rows: Rows) -> None:
         for rows.line, line in numbered_lines(text):
             try:
-                entry = json.loads(line)
-            except (ValueError, RecursionError) as error:
+                entry = from_json(line)
+            except ValueError as error:
                 raise DataError(f"expected one JSON object per line: {error}") from error
             if not isinstance(entry, dict):
                 raise DataError(f"expected one JSON object per line, got {line[:40]!r}")
@@ -52,6 +54,8 @@ class JSONLines(Format):
     def write(self, table: LabelTable, path: Path) -> None:
         for name in table.filenames:
             check_name(name, self.name, forbidden=None)
+        for label in {row.label for row in table}:
+            check_class(label, self.name)
         lines = [json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n" for record in records(table)]
         write_text(path, "".join(lines))
 
@@ -59,7 +63,7 @@ class JSONLines(Format):
         if has_suffix(path, self.suffix):
             return True
         try:
-            entry = json.loads(first_line(head))
-        except (ValueError, RecursionError):
+            entry = from_json(first_line(head))
+        except ValueError:
             return False
         return isinstance(entry, dict) and "filename" in find_columns(list(entry))

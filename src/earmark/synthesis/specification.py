@@ -10,10 +10,8 @@ columns split, clip, label, src, time, snr, edur, and optionally pitch and stret
 """
 
 import csv
-import gzip
 import hashlib
 import json
-import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal
@@ -23,12 +21,14 @@ from pydantic import Field
 
 from earmark.annotations import Label
 from earmark.errors import DataError
+from earmark.formats.text import largest_table, one_line, read_text, too_large, whole_lines
 from earmark.schema import parse, record
 
 Split = Literal["train", "validate", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validate", "test")
 
 _COLUMNS = ("split", "clip", "label", "src", "time", "snr", "edur")
+_BYTES_PER_EVENT = 256  # of the largest table
 _NUMBERS = {
     "event_time": "time",
     "event_duration": "edur",
@@ -119,16 +119,18 @@ def read_events(path: Path, *, seed: int = 0) -> list[Soundscape]:
     There is no reverberation, since the table does not mention it.
     """
     clips: dict[tuple[str, str], list[Event]] = {}
+    most = largest_table() // _BYTES_PER_EVENT
+    reader = csv.DictReader(whole_lines(read_text(path)))
     try:
-        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8", newline="") as file:
-            reader = csv.DictReader(file)
-            columns = list(reader.fieldnames or ())
-            if not set(_COLUMNS) <= set(columns):
-                raise DataError(f"{path}:1: expected columns {', '.join(_COLUMNS)}, got {', '.join(columns)}")
-            for row in reader:
-                clips.setdefault((row["split"], row["clip"]), []).append(_event_of(row, path, reader.line_num))
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path}: not a readable table of events: {error}") from error
+        columns = list(reader.fieldnames or ())
+        if not set(_COLUMNS) <= set(columns):
+            raise DataError(f"{path}:1: expected columns {', '.join(_COLUMNS)}, got {one_line(', '.join(columns))}")
+        for count, row in enumerate(reader, 1):
+            if count > most:
+                raise DataError(f"{path}: {too_large(f'{most:,} events')}")
+            clips.setdefault((row["split"], row["clip"]), []).append(_event_of(row, path, reader.line_num))
+    except csv.Error as error:
+        raise DataError(f"{path}:{reader.line_num}: not a table: {error}") from error
     if not clips:
         raise DataError(f"{path}: expected at least one event, got none")
     shared = {"background": noise("brownian", 10.0), "seed": seed}
@@ -142,7 +144,7 @@ def _event_of(row: dict[str, str], path: Path, line: int) -> Event:
     try:
         numbers = {field: float(row[column]) for field, column in _NUMBERS.items() if row.get(column)}
     except ValueError as error:
-        raise DataError(f"{path}:{line}: {error}") from error
+        raise DataError(f"{path}:{line}: {one_line(str(error))}") from error
     return parse(Event, {"label": row["label"], "source_file": row["src"] or "", **numbers}, where=f"{path}:{line}")
 
 

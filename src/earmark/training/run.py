@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from earmark.bags import SLACK, Bags, FeatureStore, build_store
+from earmark.bags import SLACK, STORE_VERSION, Bags, FeatureStore, build_store
 from earmark.datasets import Collection
 from earmark.datasets.base import FOLDER_NAMES
 from earmark.datasets.checks import check_examples, check_labels, check_times, refuse_names, refuse_without_negatives
@@ -101,7 +101,7 @@ def run(
                 feature_store(part, settings, cache, to_learn=part is training, on_progress=on_progress)
                 for part in (training, validation)
             ]
-        notes += [note for store in stores for note in _skipped(store)]
+        notes += [note for store in stores for note in (*_repaired(store), *_skipped(store))]
         learn = Bags(stores[0], training.labels, device=fabric.device)
         decide = Bags(stores[1], validation.labels, device=fabric.device)
         notes += check_times(data, learn.durations | decide.durations)
@@ -143,7 +143,8 @@ def feature_store(
     """Features of training clips, with variants of pitch and compression, or of validation clips."""
     name, augment = ("train", settings.augment) if to_learn else ("validate", Augmentation())
     variants = f"{augment.semitones} {augment.compression}" if augment.compression else f"{augment.semitones}"
-    key = hashlib.sha256(f"{settings.features.fingerprint()} {variants}".encode()).hexdigest()[:12]
+    text = f"{STORE_VERSION} {settings.features.fingerprint()} {variants}"  # stores of other versions are left alone
+    key = hashlib.sha256(text.encode()).hexdigest()[:12]
     return build_store(
         cache / f"{name}-{key}",
         part.clips,
@@ -193,6 +194,13 @@ def _summary(data: Collection, training: Collection, validation: Collection) -> 
     if data.origin == FOLDER_NAMES:
         notes.append(f"labels are the names of folders: {classes} ({first_few(data.classes)})")
     return notes
+
+
+def _repaired(store: FeatureStore) -> list[str]:
+    if not store.repaired:
+        return []
+    what = f"features of {counted(len(store.repaired), 'clip')} in {store.path} were damaged, and computed again"
+    return [f"{what}: {first_few(store.repaired)}"]
 
 
 def _skipped(store: FeatureStore) -> list[str]:
