@@ -51,7 +51,7 @@ def written_whole(path: Path, *, admit: Callable[[Path, Path], object] = ownersh
         os.replace(draft, path)
         flush(path.parent)
     except OSError as error:
-        if error.filename in (None, str(draft)):
+        if error.errno is not None and error.filename in (None, str(draft)):
             error.filename = str(path)  # a full disk is reported with the name that the user knows
         raise
     finally:
