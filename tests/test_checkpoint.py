@@ -374,8 +374,16 @@ ABOUT = [
     ("no network", put(network={}), "network.name: expected text, got nothing"),
     ("a network that is none", put(network="cnn"), "network: expected a table, got 'cnn'"),
     ("a list for a name", put(network={"name": []}), r"network.name: expected text, got \[\]"),
-    ("a network beyond all memory", put(network={"name": "cnn", "width": 64}), "expected layers of at most 268435456 weights"),
-    ("a network beyond all numbers", put(network={"name": "cnn", "width": 1e300}), "width: expected a number above 0 and at most 64"),
+    (
+        "a network beyond all memory",
+        put(network={"name": "cnn", "width": 64}),
+        "expected layers of at most 268435456 weights",
+    ),
+    (
+        "a network beyond all numbers",
+        put(network={"name": "cnn", "width": 1e300}),
+        "width: expected a number above 0 and at most 64",
+    ),
     ("an impossible network", put(network={"name": "crnn", "hidden": -1}), "hidden: expected a whole number"),
     ("another network", put(network={"name": "crnn", "width": 0.05}), "cnn.norm0.weight is missing"),
     ("another pool", put(pool={"name": "max"}), "unexpected tensor 'pool.alpha'"),
@@ -387,7 +395,9 @@ ABOUT = [
 def test_descriptions_that_do_not_fit(change, message, tmp_path):
     write(tmp_path / "m.safetensors")
     rewrite(tmp_path / "m.safetensors", change)
-    with pytest.raises(ModelFileError, match=rf"m\.safetensors: (its parts do not fit together: )?.*{message}") as caught:
+    with pytest.raises(
+        ModelFileError, match=rf"m\.safetensors: (its parts do not fit together: )?.*{message}"
+    ) as caught:
         load_detector(tmp_path / "m.safetensors")
     assert "\n" not in str(caught.value)
 

@@ -31,7 +31,7 @@ _LONGEST_HEADER = 10_000  # characters; NumPy's own limit
 def write_arrays(path: Path, arrays: Mapping[str, npt.ArrayLike]) -> None:
     """Write an .npz file, compressed, atomically."""
     with written_whole(path) as draft, draft.open("wb") as file:
-        np.savez_compressed(file, allow_pickle=False, **arrays)  # type: ignore[arg-type]
+        np.savez_compressed(file, allow_pickle=False, **arrays)
 
 
 def read_arrays(path: Path, shapes: Shapes, *, optional: Shapes | None = None) -> dict[str, npt.NDArray[Any]]:
@@ -74,8 +74,9 @@ def _read(
     member: IO[bytes], size: int, name: str, types: str, shape: tuple[str | int, ...], sizes: dict[str, int]
 ) -> npt.NDArray[Any]:
     """One array of the file, of `size` bytes with its header; `sizes` are those of named dimensions so far."""
-    version = np.lib.format.read_magic(member)
-    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    format_: Any = np.lib.format  # not typed
+    version = format_.read_magic(member)
+    read_header = format_.read_array_header_1_0 if version == (1, 0) else format_.read_array_header_2_0
     found, is_fortran, dtype = read_header(member, max_header_size=_LONGEST_HEADER)
     is_text = dtype.kind == "U" and types == "U"
     if not is_text and dtype.str[1:] not in types.split():

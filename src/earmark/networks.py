@@ -124,7 +124,9 @@ class CNN(Network):
         channels = [max(1, round(width * c)) for c in (16, 32, 64, 128, 256)]
         largest = channels[3] * max(9 * channels[3], channels[4] * (n_bands // 16))
         if largest > _MOST_WEIGHTS:
-            raise ArgumentError(f"width: expected layers of at most {_MOST_WEIGHTS} weights, got {largest} at {width:g}")
+            raise ArgumentError(
+                f"width: expected layers of at most {_MOST_WEIGHTS} weights, got {largest} at {width:g}"
+            )
         halvings = int(math.log2(reduction))
         self.norm0 = _norm(1, norm_momentum)
         self.blocks = nn.ModuleList(

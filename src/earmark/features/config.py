@@ -51,9 +51,7 @@ class FeatureConfig:
     """
 
     rate: int = Field(default=44100, ge=1, le=10_000_000, description="Samples per second.")
-    n_fft: int = Field(
-        default=2048, ge=2, le=_LONGEST_FFT, description="Length of the Fourier transform, in samples."
-    )
+    n_fft: int = Field(default=2048, ge=2, le=_LONGEST_FFT, description="Length of the Fourier transform, in samples.")
     hop_samples: int = Field(default=1024, ge=1, le=1 << 20, description="Samples from one frame to the next.")
     win_samples: int | None = Field(default=None, ge=1, description="Length of the window; None is n_fft.")
     window: Window = Field(default="hann", description="Shape of the window.")

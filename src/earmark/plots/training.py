@@ -16,15 +16,17 @@ from matplotlib.ticker import MaxNLocator, NullFormatter, NullLocator
 
 from earmark.errors import DataError
 from earmark.plots.style import COLOURS, COLUMN, STYLE, readable
-from earmark.training.memory import LogLine, read_log
 
 if TYPE_CHECKING:
+    from earmark.training.memory import LogLine
     from earmark.tuning import Trial
 
 
 @mpl.rc_context(STYLE)
 def learning_curves(log: Path, classes: Sequence[str]) -> Figure:
     """Loss, validation scores, and alpha of each class if the operator has one, by epoch; from a run's `log.jsonl`."""
+    from earmark.training.memory import read_log  # which imports PyTorch
+
     lines = read_log(log)
     epochs = [line.epoch for line in lines]
     alphas = _alphas(log, lines, len(classes))

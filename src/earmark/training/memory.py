@@ -136,8 +136,8 @@ class LogLine:
     epoch: Annotated[int, Field(ge=1)]
     loss: Number
     validation: dict[str, Number]
+    learning_rate: Number
     best: bool
-    learning_rate: Number = None
     alpha: list[Number] | None = None
     clips_per_second: Number = None
 
@@ -228,9 +228,7 @@ def _memory(path: Path, about: dict[str, Any]) -> Memory:
     except EarmarkError as error:
         raise ModelFileError(f"{path}: {error}") from None
     scores = {name: math.nan if value is None else value for name, value in saved.best_scores.items()}
-    return Memory(
-        Schedule(**vars(saved.schedule)), saved.epoch, saved.step, saved.loss, saved.best_epoch, scores
-    )
+    return Memory(Schedule(**vars(saved.schedule)), saved.epoch, saved.step, saved.loss, saved.best_epoch, scores)
 
 
 def _divided(tensors: dict[str, Tensor], detector: Detector) -> tuple[dict[str, Tensor], dict[int, dict[str, Tensor]]]:
