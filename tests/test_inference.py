@@ -265,9 +265,7 @@ def test_what_a_scorer_cannot_be_asked(tmp_path):
     with pytest.raises(ArgumentError, match="block: expected a positive number of seconds, got 0"):
         score_recording(scorer, path, block=0)
     save(tmp_path / "bad.safetensors", make_detector(), patch="long")
-    with pytest.raises(
-        ModelFileError, match=r"provenance\.patch: expected a number above 0 and at most 86400"
-    ):
+    with pytest.raises(ModelFileError, match=r"provenance\.patch: expected a number above 0 and at most 86400"):
         load_scorer(tmp_path / "bad.safetensors")
 
 

@@ -190,6 +190,15 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind) if has_config else TypeAdapter(kind, config=_CONFIG)
 
 
+@cache
+def _schema(kind: Any) -> dict[str, Any]:
+    """The JSON schema of a type; empty if it has none."""
+    try:
+        return _adapter(kind).json_schema()
+    except PydanticInvalidForJsonSchema:
+        return {}
+
+
 def _plain(value: object) -> object:
     return value.item() if isinstance(value, np.generic) else value
 
@@ -208,10 +217,7 @@ def _message(kind: Any, invalid: ValidationError) -> str:
     mistakes = invalid.errors(include_url=False)
     mistake = next((m for m in mistakes if m["type"] in _UNKNOWN), mistakes[0])
     path, got = mistake["loc"], _short(mistake["input"])
-    try:
-        root = _adapter(kind).json_schema()
-    except PydanticInvalidForJsonSchema:
-        root = {}
+    root = _schema(kind)
     if mistake["type"] in _UNKNOWN:
         known = _at(root, path[:-1]).get("properties", {})
         return _located(path[:-1], str(unknown_name("key", path[-1], known)))
