@@ -210,7 +210,7 @@ def _empty_bands(
 
 
 def _most_bands(config: FeatureConfig) -> int:
-    """The most bands of which none is empty, by bisection; 0 if a single one is."""
+    """About the most bands of which none is empty, by bisection; 0 if a single one is."""
     full, some_empty = 0, config.n_bands
     while some_empty - full > 1:
         middle = (full + some_empty) // 2
