@@ -62,7 +62,7 @@ def write_run(folder, data, pool, seed, noise, *, alpha=None):
     write_tensors(folder / "model.safetensors", "model", {"none": torch.zeros(1)}, about)
     if alpha:
         line = {"epoch": 1, "loss": 0.5, "validation": {"loss": 0.5, "accuracy": 0.9, "f1": 0.5}, "best": True}
-        (folder / "log.jsonl").write_text(json.dumps({**line, "alpha": alpha}) + "\n")
+        (folder / "log.jsonl").write_text(json.dumps({**line, "learning_rate": 1e-3, "alpha": alpha}) + "\n")
     known = {"model": str(folder / "model.safetensors"), "data": str(data), "split": "test", "alpha": alpha}
     evaluate_scores(clips, labels, about={**known, "align": "middle"}).save(folder)
     return folder

@@ -152,7 +152,7 @@ def test_a_network_of_ones_own(tmp_path):
     assert_same(detector, load_detector(path, network=Own()))
     with pytest.raises(ModelFileError, match=r"its parts do not fit together: network='own' is not known"):
         load_detector(path)
-    with pytest.raises(ModelFileError, match=r"its parts do not fit together: .*Missing key\(s\)"):
+    with pytest.raises(ModelFileError, match=r"its parts do not fit together: network.norm0.weight is missing"):
         load_detector(path, network=create_network("cnn", 32, width=0.05))
 
 
@@ -339,16 +339,16 @@ def put(**values):
 
 
 TENSORS = [
-    ("missing", without("head.bias"), r"Missing key\(s\) in state_dict: \"head.bias\""),
-    ("missing in the network", without("network.squeeze.bias"), "'network.squeeze.bias' is missing"),
-    ("extra", put(extra=torch.zeros(3)), r"Unexpected key\(s\) in state_dict: \"extra\""),
-    ("of another shape", put(**{"head.bias": torch.zeros(4)}), r"size mismatch for head\.bias"),
+    ("missing", without("head.bias"), "head.bias is missing"),
+    ("missing in the network", without("network.squeeze.bias"), "squeeze.bias is missing"),
+    ("extra", put(extra=torch.zeros(3)), "unexpected tensor 'extra'"),
+    ("of another shape", put(**{"head.bias": torch.zeros(4)}), r"head\.bias: expected shape \(3,\), got \(4,\)"),
     (
         "of another shape in the network",
         put(**{"network.squeeze.bias": torch.zeros(4)}),
         r"squeeze\.bias: expected .* got \(4,\)",
     ),
-    ("of another pool", put(**{"pool.alpha": torch.zeros(2)}), r"size mismatch for pool\.alpha"),
+    ("of another pool", put(**{"pool.alpha": torch.zeros(2)}), r"pool\.alpha: expected shape \(3,\), got \(2,\)"),
 ]
 
 
@@ -362,23 +362,31 @@ def test_tensors_that_do_not_fit(change, message, tmp_path):
 
 
 ABOUT = [
-    ("one class fewer", put(classes=["a", "b"]), r"size mismatch for head\.weight"),
-    ("one class twice", put(classes=["a", "b", "a"]), "classes: expected one or more names, each once"),
-    ("no classes", put(classes=[]), "n_classes: expected a whole number of at least 1"),
-    ("classes that are none", put(classes=3), "object of type 'int' has no len"),
-    ("no features", without("features"), "'features' is missing"),
+    ("one class fewer", put(classes=["a", "b"]), r"head\.weight: expected shape"),
+    ("one class twice", put(classes=["a", "b", "a"]), "classes: expected one or more names, each once and not empty"),
+    ("no classes", put(classes=[]), "classes: expected one or more names, each once and not empty"),
+    ("classes that are none", put(classes=3), "classes: expected a list of texts, got 3"),
+    ("no features", without("features"), "features: expected a table, got nothing"),
     ("unknown features", put(features={"n_bins": 3}), "features: key='n_bins' is not known"),
-    ("features that are none", put(features=None), "'NoneType'"),
-    ("other bands", put(features={"n_bands": 64}), r"network\.squeeze\.weight: expected shape .*, got"),
+    ("features that are none", put(features=None), "features: expected a table, got None"),
+    ("other bands", put(features={"n_bands": 64}), r"squeeze\.weight: expected shape .*, got"),
     ("unknown network", put(network={"name": "cnnn"}), "network='cnnn' is not known; did you mean 'cnn'"),
-    ("no network", put(network={}), "'name' is missing"),
-    ("a network that is none", put(network="cnn"), "dictionary update sequence"),
-    ("a list for a name", put(network={"name": []}), "unhashable"),
-    ("a network beyond all memory", put(network={"name": "cnn", "width": 1e4}), "expected shape .*, got"),
-    ("a network beyond all numbers", put(network={"name": "cnn", "width": 1e300}), "Overflow"),
+    ("no network", put(network={}), "network.name: expected text, got nothing"),
+    ("a network that is none", put(network="cnn"), "network: expected a table, got 'cnn'"),
+    ("a list for a name", put(network={"name": []}), r"network.name: expected text, got \[\]"),
+    (
+        "a network beyond all memory",
+        put(network={"name": "cnn", "width": 64}),
+        "expected layers of at most 268435456 weights",
+    ),
+    (
+        "a network beyond all numbers",
+        put(network={"name": "cnn", "width": 1e300}),
+        "width: expected a number above 0 and at most 64",
+    ),
     ("an impossible network", put(network={"name": "crnn", "hidden": -1}), "hidden: expected a whole number"),
-    ("another network", put(network={"name": "crnn", "width": 0.05}), "'network.cnn.norm0.weight' is missing"),
-    ("another pool", put(pool={"name": "max"}), r"Unexpected key\(s\) in state_dict: \"pool.alpha\""),
+    ("another network", put(network={"name": "crnn", "width": 0.05}), "cnn.norm0.weight is missing"),
+    ("another pool", put(pool={"name": "max"}), "unexpected tensor 'pool.alpha'"),
     ("unknown option", put(pool={"name": "rap", "penalt": 1}), "option='penalt' is not known; did you mean"),
 ]
 
@@ -387,7 +395,9 @@ ABOUT = [
 def test_descriptions_that_do_not_fit(change, message, tmp_path):
     write(tmp_path / "m.safetensors")
     rewrite(tmp_path / "m.safetensors", change)
-    with pytest.raises(ModelFileError, match=rf"m\.safetensors: its parts do not fit together: .*{message}") as caught:
+    with pytest.raises(
+        ModelFileError, match=rf"m\.safetensors: (its parts do not fit together: )?.*{message}"
+    ) as caught:
         load_detector(tmp_path / "m.safetensors")
     assert "\n" not in str(caught.value)
 
@@ -396,7 +406,7 @@ def test_descriptions_that_do_not_fit(change, message, tmp_path):
 def test_descriptions_that_are_none(about, tmp_path):
     write(tmp_path / "m.safetensors")
     rewrite(tmp_path / "m.safetensors", lambda _: about)
-    with pytest.raises(ModelFileError, match=r"not a model file at all|its weights are not those"):
+    with pytest.raises(ModelFileError, match=r"m\.safetensors: .*expected .*, got (nothing|3|'1'|\[\])$"):
         load_detector(tmp_path / "m.safetensors")
 
 

@@ -109,8 +109,8 @@ def test_killed_between_two_files_no_scores_stand_beside_counts_of_another_evalu
         raise KeyboardInterrupt
 
     evaluated(rng).save(tmp_path)
-    write_arrays = result._write_arrays
-    monkeypatch.setattr(result, "_write_arrays", die)
+    write_arrays = result.write_arrays
+    monkeypatch.setattr(result, "write_arrays", die)
     with pytest.raises(KeyboardInterrupt):
         evaluated(rng, clips=7).save(tmp_path)
     with pytest.raises(DataError, match="not evaluated yet; run: earmark evaluate"):
@@ -125,13 +125,13 @@ def test_a_folder_without_evaluation_says_what_to_do(rng, tmp_path):
     evaluated(rng).save(tmp_path)
     whole = (tmp_path / "counts.npz").read_bytes()
     (tmp_path / "counts.npz").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(DataError, match=r"counts.npz: damaged, or not written by evaluate"):
+    with pytest.raises(DataError, match=r"counts.npz: damaged, truncated, or not an .npz file"):
         Evaluation.load(tmp_path)
     np.savez(tmp_path / "counts.npz", filenames=np.array(["a"]))
     with pytest.raises(DataError, match="classes is missing"):
         Evaluation.load(tmp_path)
     (tmp_path / "scores.json").write_text("[]")
-    with pytest.raises(DataError, match=r"scores.json: damaged: expected an object, got list"):
+    with pytest.raises(DataError, match=r"scores.json: expected a table, got \[\]"):
         Evaluation.load(tmp_path)
 
 

@@ -238,7 +238,7 @@ def test_a_file_that_is_no_onnx(tmp_path, exported):
     path = tmp_path / "model.onnx"
     for content in (b"", b"hello", exported[0].read_bytes(), exported[1].read_bytes()[:2000]):
         path.write_bytes(content)
-        with pytest.raises(ModelFileError, match=r"model\.onnx: (damaged, truncated, or not an ONNX file|an ONNX)"):
+        with pytest.raises(ModelFileError, match=r"model\.onnx: truncated, or not an ONNX file that earmark exported"):
             OnnxScorer(path)
     with pytest.raises(ModelFileError, match=r"absent\.onnx: no such file or directory"):
         OnnxScorer(tmp_path / "absent.onnx")
@@ -252,7 +252,7 @@ def test_somebody_elses_onnx(tmp_path):
     graph = onnx.helper.make_graph([onnx.helper.make_node("Abs", ["x"], ["y"])], "g", [value], [out])
     model = onnx.helper.make_model(graph, ir_version=8, opset_imports=[onnx.helper.make_opsetid("", 17)])
     onnx.save(model, tmp_path / "other.onnx")
-    with pytest.raises(ModelFileError, match=r"other\.onnx: an ONNX file that earmark did not export"):
+    with pytest.raises(ModelFileError, match=r"other\.onnx: truncated, or not an ONNX file that earmark exported"):
         OnnxScorer(tmp_path / "other.onnx")
 
 
@@ -264,7 +264,7 @@ def test_a_wrong_bit_and_a_missing_end_are_noticed(exported, tmp_path):
     with pytest.raises(ModelFileError, match="damaged"):
         OnnxScorer(path)
     path.write_bytes(content[:-76])
-    with pytest.raises(ModelFileError, match=r"model\.onnx: damaged, or changed since it was exported"):
+    with pytest.raises(ModelFileError, match=r"model\.onnx: truncated, or not an ONNX file that earmark exported"):
         OnnxScorer(path)
 
 
@@ -276,7 +276,9 @@ def test_a_file_from_the_future(exported, tmp_path):
 
 def test_metadata_that_lack_something(exported, tmp_path):
     path = rewritten(exported, tmp_path, lambda about: about.pop("rate"))
-    with pytest.raises(ModelFileError, match="its metadata cannot be read: 'rate'"):
+    with pytest.raises(
+        ModelFileError, match=r"changed\.onnx: rate: expected a whole number from 1 to 10000000, got nothing"
+    ):
         OnnxScorer(path)
 
 

@@ -265,7 +265,7 @@ def test_what_a_scorer_cannot_be_asked(tmp_path):
     with pytest.raises(ArgumentError, match="block: expected a positive number of seconds, got 0"):
         score_recording(scorer, path, block=0)
     save(tmp_path / "bad.safetensors", make_detector(), patch="long")
-    with pytest.raises(ModelFileError, match="patch: expected a positive number of seconds, got 'long'"):
+    with pytest.raises(ModelFileError, match=r"provenance\.patch: expected a number above 0 and at most 86400"):
         load_scorer(tmp_path / "bad.safetensors")
 
 
@@ -292,15 +292,18 @@ def test_damaged_scores_are_refused(tmp_path, rng):
     whole = path.read_bytes()
     for damaged in (b"", whole[:-40], whole[: len(whole) // 2], b"PK" + whole[4:], b"something else"):
         path.write_bytes(damaged)
-        with pytest.raises(DataError, match="damaged, truncated, or not a file of scores"):
+        with pytest.raises(DataError, match=r"a\.npz: damaged, truncated, or not an \.npz file"):
             read_scores(path)
     for about in ("{}", "[]", "not json"):
         np.savez(path, about=about, p=np.zeros((3, 2), np.float32))
-        with pytest.raises(DataError, match="damaged, truncated, or not a file of scores"):
+        with pytest.raises(
+            DataError,
+            match=r"a\.npz: (version: expected|expected a table|not valid JSON)",
+        ):
             read_scores(path)
     scores = make_scores(rng)
     write_scores(path, RecordingScores(**{**scores.__dict__, "classes": ("one",)}))
-    with pytest.raises(DataError, match=r"damaged: expected float32 of shape .*, got float32 of \(700, 2\)"):
+    with pytest.raises(DataError, match=r"a\.npz: p: expected shape \(frames, 1\), got \(700, 2\)"):
         read_scores(path)
 
 

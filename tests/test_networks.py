@@ -259,9 +259,9 @@ def test_width_is_a_factor():
         ({"reduction": 3}, "reduction: expected 1, 2, 4, 8 or 16, got 3"),
         ({"reduction": 16.0}, "reduction: expected 1, 2, 4, 8 or 16, got 16.0"),
         ({"n_bands": 15}, "n_bands: expected at least 16, .* got 15"),
-        ({"width": 0}, "width: expected a positive number, got 0"),
-        ({"width": "half"}, "width: expected a positive number, got 'half'"),
-        ({"width": math.inf}, "width: expected a positive number, got inf"),
+        ({"width": 0}, "width: expected a number above 0 and at most 64, got 0"),
+        ({"width": "half"}, "width: expected a number above 0 and at most 64, got 'half'"),
+        ({"width": math.inf}, "width: expected a number above 0 and at most 64, got inf"),
         ({"norm_momentum": 0.0}, "norm_momentum: expected a number above 0 and at most 1, got 0.0"),
         ({"norm_momentum": True}, "norm_momentum: expected a number above 0 and at most 1, got True"),
         ({"reductoin": 4}, "option='reductoin' is not known; did you mean 'reduction'"),
@@ -274,7 +274,7 @@ def test_impossible_options_are_refused(name, options, message):
 
 @pytest.mark.parametrize("options", [{"hidden": 0}, {"layers": 0}, {"layers": 1.5}, {"hidden": "many"}])
 def test_impossible_layers_are_refused(options):
-    with pytest.raises(ArgumentError, match=r"(hidden|layers): expected a whole number of at least 1, got"):
+    with pytest.raises(ArgumentError, match=r"(hidden|layers): expected a whole number from 1 to (4096|64), got"):
         create_network("crnn", 32, **options)
 
 

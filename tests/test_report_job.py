@@ -293,7 +293,7 @@ def test_folders_that_hold_no_job_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("{", "job.json: not JSON"), ("[1]", "expected a JSON object, got list")]
+    ("text", "message"), [("{", "job.json: not valid JSON"), ("[1]", "job.json: expected a table")]
 )
 def test_settings_that_are_damaged_are_refused(folder, text, message):
     (folder / "job.json").write_text(text)

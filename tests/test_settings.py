@@ -190,7 +190,7 @@ def test_options_of_every_kind_are_knobs(entry):
         ({"bias_penalty": "-1"}, "training.bias_penalty: expected a number of at least 0, got -1"),
         ({"save_minutes": "nan"}, "training.save_minutes: expected a number of at least 0, got nan"),
         ({"seed": "-1"}, "training.seed: expected a whole number of at least 0, got -1"),
-        ({"n_fft": "big"}, "features.n_fft: expected a whole number of at least 2, got 'big'"),
+        ({"n_fft": "big"}, "features.n_fft: expected a whole number from 2 to 1048576, got 'big'"),
         ({"scaling": "clips"}, "features.scaling: expected clip or fixed, got 'clips'; did you mean 'clip'?"),
         ({"fmax": "99999"}, r"features: expected fmax of at most 22050 Hz \(half the rate\), got 99999"),
     ],

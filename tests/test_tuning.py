@@ -316,7 +316,7 @@ def test_a_folder_of_something_else_is_refused(folder, whole, tmp_path):
     with pytest.raises(ArgumentError, match="holds a run; choose another folder for the search"):
         search_in(folder, whole[0].best.folder)
     (tmp_path / "search.json").write_text('{"about": 1')
-    with pytest.raises(DataError, match=r"search\.json: damaged; choose another folder"):
+    with pytest.raises(DataError, match=r"search\.json: "):
         search_in(folder, tmp_path)
 
 

@@ -14,7 +14,6 @@ notebooks, and convert with `to_dict()` and `to_pandas()`.
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,6 +36,8 @@ from earmark.files import locked, make_folder, remove_drafts
 from earmark.formats import read_labels
 from earmark.ownership import owned
 from earmark.progress import OnProgress, ignore_progress
+from earmark.schema import load_toml
+from earmark.settings import Settings
 from earmark.text import counted, first_few, plural
 
 if TYPE_CHECKING:
@@ -283,6 +284,7 @@ def _evaluate_model(
 ) -> tuple[Evaluation, LabelTable]:
     """The evaluation of a model, and the labels it is based on."""
     data, split, tune_on, path = about["data"], about["split"], about["tune_on"], detector.path
+    config = None if path is None else _read_config(path.with_name("config.toml"))
     clips, table, notes = _labelled_clips(data, split, reference, detector.classes)
     if tune_on in ("test", split):
         which = "the test split" if tune_on == "test" else "the clips that are evaluated"
@@ -298,16 +300,24 @@ def _evaluate_model(
         reasons = first_few(f"{name} ({why})" for name, why in skipped.items())
         verb = plural(len(skipped), "is", "are")
         notes += (f"{counted(len(skipped), 'clip')} could not be read and {verb} left out: {reasons}",)
-    config = path.parent / "config.toml" if path is not None else None
     about |= {
         "model": None if path is None else str(path),
-        "config": tomllib.loads(config.read_text(encoding="utf-8")) if config and config.is_file() else None,
+        "config": config,
         "alpha": detector.alpha,
         "skipped": skipped,
         "notes": list(notes),
         "threshold": options.decoder.to_dict()["threshold"],
     }
     return evaluate_scores(recordings, table, options, about=about), table
+
+
+def _read_config(path: Path) -> dict[str, Any] | None:
+    """The sections of a run's `config.toml`, checked; None if there is no such file."""
+    if not path.is_file():
+        return None
+    sections = load_toml("settings", path, "recipes")
+    Settings.from_dict(sections, where=path)
+    return sections
 
 
 def _labelled_clips(

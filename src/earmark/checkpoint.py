@@ -6,12 +6,14 @@ whole or not at all.
 """
 
 import hashlib
-import json
+import struct
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import Field
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
@@ -22,10 +24,69 @@ from earmark.features import FeatureConfig
 from earmark.files import json_text, written_whole
 from earmark.networks import create_network
 from earmark.pooling import create_pool
+from earmark.schema import Names, Number, open_record, parse, parse_json, record
 
-__all__ = ["load_detector", "model_file", "read_model_info", "read_tensors", "save_detector", "write_tensors"]
+__all__ = [
+    "check_tensors",
+    "load_detector",
+    "model_file",
+    "read_model_info",
+    "read_tensors",
+    "save_detector",
+    "write_tensors",
+]
 
 _VERSION = 1
+_LONGEST_HEADER = 1 << 24  # bytes: names and shapes of tensors, and metadata
+
+
+@open_record
+class _Header:
+    """What the metadata of every file of `write_tensors` hold."""
+
+    kind: str
+    version: Annotated[int, Field(ge=1)]
+    written_by: str
+    tensors: str  # digest of the tensors
+
+
+@open_record
+class _Provenance:
+    """Where the weights of a model come from, as far as it is known."""
+
+    command: str = ""
+    data: str | None = None
+    data_source: str = ""
+    epoch: int = Field(default=1, ge=1)
+    patch: float = Field(default=10.0, gt=0, le=86400, description="Seconds of a training excerpt.")
+    recipe: str = ""
+    scores: dict[str, Number] = Field(default_factory=dict)
+    seed: int = Field(default=0, ge=0)
+    training_clips: int = Field(default=0, ge=0)
+    validation_clips: int = Field(default=0, ge=0)
+    versions: dict[str, str] = Field(default_factory=dict)
+
+
+@open_record
+class _Part:
+    """A network or pool, beside its options."""
+
+    name: str
+
+
+@record
+class _ModelInfo:
+    """Metadata of a model file."""
+
+    kind: str
+    version: int
+    written_by: str
+    tensors: str
+    classes: Names
+    features: FeatureConfig
+    network: _Part
+    pool: _Part
+    provenance: _Provenance
 
 
 def write_tensors(path: Path, kind: str, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
@@ -43,35 +104,51 @@ def write_tensors(path: Path, kind: str, tensors: dict[str, Tensor], about: dict
             raise OSError(f"{path} could not be written: {error}") from error
 
 
-def read_tensors(path: Path, kind: str, *, only_about: bool = False) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read a file of `write_tensors`; anything else is refused with the reason."""
+def read_tensors(
+    path: Path, kind: str, schema: type[object] | None = None, *, only_about: bool = False
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read a file of `write_tensors`, with metadata that fit the schema; anything else is refused with the reason."""
     if not path.is_file():
         raise ModelFileError(f"{path}: {'a folder, not a file' if path.is_dir() else 'no such file'}")
     try:
+        _check_header_length(path)
         with safe_open(path, "pt") as file:
-            about = _read_about(path, kind, file.metadata() or {})
+            about = _read_about(path, kind, file.metadata() or {}, schema)
             if only_about:
                 return {}, about
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, json.JSONDecodeError, LookupError, TypeError) as error:
+    except (SafetensorError, OSError, LookupError, TypeError) as error:
         raise ModelFileError(f"{path}: damaged, cut short, or not a model file at all: {error}") from error
-    if _fingerprint(tensors) != about.get("tensors"):
+    if _fingerprint(tensors) != about["tensors"]:
         raise ModelFileError(f"{path}: damaged: its weights are not those that were written")
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            raise ModelFileError(f"{path}: {name}: expected finite numbers, got NaN or infinity")
     return tensors, about
 
 
-def _read_about(path: Path, kind: str, header: dict[str, str]) -> dict[str, Any]:
+def _check_header_length(path: Path) -> None:
+    with path.open("rb") as file:
+        start = file.read(8)
+    if len(start) == 8 and struct.unpack("<Q", start)[0] > _LONGEST_HEADER:
+        raise SafetensorError(f"expected a header of at most {_LONGEST_HEADER >> 20} MiB")
+
+
+def _read_about(path: Path, kind: str, header: dict[str, str], schema: type[object] | None) -> dict[str, Any]:
     if not {"earmark", "sha256"} <= header.keys():
         raise ModelFileError(f"{path}: a file of weights that earmark did not write")
     if hashlib.sha256(header["earmark"].encode()).hexdigest() != header["sha256"]:
         raise ModelFileError(f"{path}: damaged: its metadata are not those that were written")
-    about: dict[str, Any] = json.loads(header["earmark"])
-    if about["version"] > _VERSION:
+    about = parse_json(dict[str, Any], header["earmark"], where=path, error=ModelFileError)
+    found = parse(_Header, about, where=path, error=ModelFileError)
+    if found.version > _VERSION:
         raise ModelFileError(
-            f"{path}: written by a newer earmark ({about['written_by']}); this one is {version('earmark')}"
+            f"{path}: written by a newer earmark ({found.written_by}); this one is {version('earmark')}"
         )
-    if about["kind"] != kind:
-        raise ModelFileError(f"{path}: holds a {about['kind']}, not a {kind}")
+    if found.kind != kind:
+        raise ModelFileError(f"{path}: holds a {found.kind}, not a {kind}")
+    if schema is not None:
+        parse(schema, about, where=path, error=ModelFileError)
     return about
 
 
@@ -105,7 +182,7 @@ def save_detector(
 
 def read_model_info(path: str | Path) -> dict[str, Any]:
     """Metadata of a model file: classes, features, network, pool, provenance. Reads no weights."""
-    return read_tensors(Path(path), "model", only_about=True)[1]
+    return read_tensors(Path(path), "model", _ModelInfo, only_about=True)[1]
 
 
 def model_file(place: Path, order: str = "") -> Path:
@@ -123,15 +200,30 @@ def model_file(place: Path, order: str = "") -> Path:
 
 def load_detector(path: str | Path, *, network: nn.Module | None = None) -> Detector:
     """Load the detector of a model file, in evaluation mode; a custom `network` is passed in, with the same shapes."""
-    tensors, about = read_tensors(Path(path), "model")
+    tensors, about = read_tensors(Path(path), "model", _ModelInfo)
     try:
         with torch.random.fork_rng(devices=[]):  # initial weights are random; leave the caller's generator alone
             detector = _build(about, network, tensors)
+        check_tensors(tensors, detector.state_dict())
         detector.load_state_dict(tensors)
     except (EarmarkError, AttributeError, LookupError, TypeError, ValueError, RuntimeError) as error:
-        what = f"{error} is missing" if isinstance(error, KeyError) else " ".join(str(error).split())
-        raise ModelFileError(f"{path}: its parts do not fit together: {what}") from error
+        raise ModelFileError(f"{path}: its parts do not fit together: {' '.join(str(error).split())}") from error
     return detector.eval()
+
+
+def check_tensors(tensors: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> None:
+    """Refuse tensors that do not have the names, shapes and kinds of numbers of others."""
+    for name, wanted in like.items():
+        if name not in tensors:
+            raise ArgumentError(f"{name} is missing")
+        found = tensors[name]
+        if found.shape != wanted.shape:
+            raise ArgumentError(f"{name}: expected shape {tuple(wanted.shape)}, got {tuple(found.shape)}")
+        if found.is_floating_point() != wanted.is_floating_point() or found.is_complex():
+            raise ArgumentError(f"{name}: expected {wanted.dtype}, got {found.dtype}")
+    for name in tensors:
+        if name not in like:
+            raise ArgumentError(f"unexpected tensor {name!r}")
 
 
 def _build(about: dict[str, Any], network: nn.Module | None, tensors: dict[str, Tensor]) -> Detector:
@@ -142,10 +234,8 @@ def _build(about: dict[str, Any], network: nn.Module | None, tensors: dict[str, 
         name = options.pop("name")
         with torch.device("meta"):  # takes no memory, however large a network the file describes
             sizes = create_network(name, features.n_bands, **options).state_dict()
-        for key, like in sizes.items():
-            shape = tuple(tensors[f"network.{key}"].shape)
-            if shape != tuple(like.shape):
-                raise ArgumentError(f"network.{key}: expected shape {tuple(like.shape)}, got {shape}")
+        parts = {key.removeprefix("network."): value for key, value in tensors.items() if key.startswith("network.")}
+        check_tensors(parts, sizes)
         network = create_network(name, features.n_bands, **options)
     options = dict(about["pool"])
     pool = create_pool(options.pop("name"), len(classes), **options)

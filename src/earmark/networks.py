@@ -21,6 +21,10 @@ from earmark.registry import Registry
 __all__ = ["CNN", "CRNN", "NETWORKS", "ConvBlock", "Network", "create_network", "reduce_mask"]
 
 
+_MOST_WEIGHTS = 1 << 28  # of one layer: 1 GiB
+_WIDEST, _MOST_HIDDEN, _MOST_LAYERS = 64, 4096, 64
+
+
 def reduce_mask(mask: Tensor, reduction: int) -> Tensor:
     """Which output frames of padded bags are real: those whose input frames all are. (bags, frames) -> (bags, frames').
 
@@ -104,7 +108,8 @@ class CNN(Network):
     In evaluation mode, the real frames of a padded bag do not depend on the padding. In training mode, batch statistics
     include the padding, which should therefore look like silence.
 
-    `width` is a factor on the number of filters. `norm_momentum` is the weight of the newest batch in the running
+    `width` is a factor on the number of filters, at most 64; no layer may have more than 2^28 weights (1 GiB).
+    `norm_momentum` is the weight of the newest batch in the running
     statistics of batch normalisation; 0.01 is what Keras calls 0.99, and short runs need a larger value.
     """
 
@@ -112,11 +117,16 @@ class CNN(Network):
         self, n_bands: int = 128, *, reduction: int = 16, width: float = 1.0, norm_momentum: float = 0.01
     ) -> None:
         super().__init__(n_bands, reduction)
-        if not (_is_number(width) and 0 < width < math.inf):
-            raise ArgumentError(f"width: expected a positive number, got {width!r}")
+        if not (_is_number(width) and 0 < width <= _WIDEST):
+            raise ArgumentError(f"width: expected a number above 0 and at most {_WIDEST}, got {width!r}")
         if not (_is_number(norm_momentum) and 0 < norm_momentum <= 1):
             raise ArgumentError(f"norm_momentum: expected a number above 0 and at most 1, got {norm_momentum!r}")
         channels = [max(1, round(width * c)) for c in (16, 32, 64, 128, 256)]
+        largest = channels[3] * max(9 * channels[3], channels[4] * (n_bands // 16))
+        if largest > _MOST_WEIGHTS:
+            raise ArgumentError(
+                f"width: expected layers of at most {_MOST_WEIGHTS} weights, got {largest} at {width:g}"
+            )
         halvings = int(math.log2(reduction))
         self.norm0 = _norm(1, norm_momentum)
         self.blocks = nn.ModuleList(
@@ -156,7 +166,8 @@ class CNN(Network):
 class CRNN(Network):
     """The convolutional network with three bidirectional GRU layers on top, as in the authors' repository.
 
-    `hidden` is the number of units in each direction, `layers` that of recurrent layers; the rest is as in `CNN`.
+    `hidden` is the number of units in each direction, `layers` that of recurrent layers, at most 4096 and 64;
+    the rest is as in `CNN`.
     """
 
     def __init__(
@@ -170,9 +181,9 @@ class CRNN(Network):
         layers: int = 3,
     ) -> None:
         super().__init__(n_bands, reduction)
-        for name, value in (("hidden", hidden), ("layers", layers)):
-            if type(value) is not int or value < 1:
-                raise ArgumentError(f"{name}: expected a whole number of at least 1, got {value!r}")
+        for name, value, most in (("hidden", hidden, _MOST_HIDDEN), ("layers", layers, _MOST_LAYERS)):
+            if type(value) is not int or not 1 <= value <= most:
+                raise ArgumentError(f"{name}: expected a whole number from 1 to {most}, got {value!r}")
         self.cnn = CNN(n_bands, reduction=reduction, width=width, norm_momentum=norm_momentum)
         self.embedding = 2 * hidden
         inputs = [self.cnn.embedding] + [self.embedding] * (layers - 1)

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, dataclass_transform
 
 import numpy as np
-from pydantic import ConfigDict, Field, Strict, TypeAdapter, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, Strict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass, is_pydantic_dataclass
 from pydantic.errors import PydanticInvalidForJsonSchema
 from pydantic_core import from_json
@@ -36,7 +36,18 @@ from earmark.errors import ArgumentError, DataError, EarmarkError, unknown_name
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-__all__ = ["Many", "embedded_toml", "load_toml", "parse", "parse_json", "read_json", "record"]
+__all__ = [
+    "Many",
+    "Names",
+    "Number",
+    "embedded_toml",
+    "load_toml",
+    "open_record",
+    "parse",
+    "parse_json",
+    "read_json",
+    "record",
+]
 
 _LARGEST = 1 << 28  # bytes of a JSON document; far above what earmark writes
 
@@ -45,7 +56,11 @@ T = TypeVar("T")
 Many = Annotated[tuple[T, ...], Strict(False)]
 """`Many[float]`: a tuple, given as a tuple or, as files have it, a list."""
 
+Number = float | None
+"""A number in a file of ours; None where it is not defined, since JSON has no NaN."""
+
 _CONFIG = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+_OPEN = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 _MISSING = ("missing", "missing_argument", "missing_keyword_only_argument")
 _NAMES = {
@@ -65,10 +80,34 @@ _BOUNDS = {
 }
 
 
+def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
+    if not names or "" in names or len(set(names)) < len(names):
+        raise ValueError(f"expected one or more names, each once and not empty, got {_short(list(names))}")
+    for name in names:
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"expected names of valid characters, got {_short(name)}") from None
+    return names
+
+
+Names = Annotated[tuple[str, ...], Strict(False), AfterValidator(_distinct)]
+"""Names of classes: texts of valid characters, at least one, all different, none empty."""
+
+
 @dataclass_transform(frozen_default=True, field_specifiers=(Field,))
 def record(cls: type[T]) -> type[T]:
     """Class decorator: a frozen dataclass whose fields are checked when it is created."""
+    return _record(cls, _CONFIG)
 
+
+@dataclass_transform(frozen_default=True, field_specifiers=(Field,))
+def open_record(cls: type[T]) -> type[T]:
+    """A record of some keys of a table, which may have others."""
+    return _record(cls, _OPEN)
+
+
+def _record(cls: type[T], config: ConfigDict) -> type[T]:
     def core_schema(_: type[T], source: Any, handler: Callable[[Any], Any]) -> Any:
         schema = handler(source)
         inner = schema
@@ -78,7 +117,7 @@ def record(cls: type[T]) -> type[T]:
         return schema
 
     cls.__get_pydantic_core_schema__ = classmethod(core_schema)  # type: ignore[attr-defined]
-    made: Any = dataclass(frozen=True, config=_CONFIG)(cls)
+    made: Any = dataclass(frozen=True, config=config)(cls)
     pydantic_init = made.__init__
 
     @wraps(pydantic_init)
@@ -115,8 +154,8 @@ def parse_json(kind: type[T], text: str | bytes, *, where: str | Path = "", erro
     earmark.errors.DataError: state.json: not valid JSON: recursion limit exceeded at line 1 column 202
     """
     try:
-        value = from_json(text, allow_inf_nan=False)
-    except ValueError as invalid:
+        value = _from_json(text)
+    except (ValueError, RecursionError) as invalid:
         raise error(f"{where}: not valid JSON: {invalid}" if where else f"not valid JSON: {invalid}") from None
     return parse(kind, value, where=where, error=error)
 
@@ -132,10 +171,32 @@ def read_json(kind: type[T], path: Path, *, error: type[EarmarkError] = DataErro
     return parse_json(kind, text, where=path, error=error)
 
 
+def _from_json(text: str | bytes) -> Any:
+    try:
+        return from_json(text, allow_inf_nan=False)
+    except ValueError as invalid:
+        if "surrogate" not in str(invalid):
+            raise
+    return json.loads(text, parse_constant=_no_constant)  # such a character stands for a byte of a file name
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a JSON number")
+
+
 @cache
 def _adapter(kind: Any) -> TypeAdapter[Any]:
     has_config = is_pydantic_dataclass(kind) or hasattr(kind, "__pydantic_config__")
     return TypeAdapter(kind) if has_config else TypeAdapter(kind, config=_CONFIG)
+
+
+@cache
+def _schema(kind: Any) -> dict[str, Any]:
+    """The JSON schema of a type; empty if it has none."""
+    try:
+        return _adapter(kind).json_schema()
+    except PydanticInvalidForJsonSchema:
+        return {}
 
 
 def _plain(value: object) -> object:
@@ -155,12 +216,8 @@ def _message(kind: Any, invalid: ValidationError) -> str:
     """One line about the first mistake; unknown keys come first, since a misspelt key is also a missing one."""
     mistakes = invalid.errors(include_url=False)
     mistake = next((m for m in mistakes if m["type"] in _UNKNOWN), mistakes[0])
-    path, got = mistake["loc"], repr(mistake["input"])
-    got = got if len(got) <= 80 else f"{got[:77]}..."
-    try:
-        root = _adapter(kind).json_schema()
-    except PydanticInvalidForJsonSchema:
-        root = {}
+    path, got = mistake["loc"], _short(mistake["input"])
+    root = _schema(kind)
     if mistake["type"] in _UNKNOWN:
         known = _at(root, path[:-1]).get("properties", {})
         return _located(path[:-1], str(unknown_name("key", path[-1], known)))
@@ -183,13 +240,18 @@ def _message(kind: Any, invalid: ValidationError) -> str:
     return _located(path, message)
 
 
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
 def _located(path: tuple[int | str, ...], message: str) -> str:
     """A message with the path to the value in front.
 
     >>> _located(("events", "time", 0), "expected a number")
     'events.time[0]: expected a number'
     """
-    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path if step != "")
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{repr(step)[1:-1]}" for step in path if step != "")
     return f"{text.lstrip('.')}: {message}" if text else message
 
 
@@ -264,5 +326,5 @@ def load_toml(kind: str, source: str | Path, folder: str) -> dict[str, Any]:
         return tomllib.loads(Path(source).read_text(encoding="utf-8"))
     except OSError as error:
         raise DataError(f"{source}: {error.strerror}") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # also of numbers with thousands of digits
         raise DataError(f"{source}: not TOML: {error}") from error

@@ -63,7 +63,7 @@ class Training:
     """The training schedule. The recipe `paper` holds the paper's values."""
 
     supervision: Supervision = Field(default="weak", description="Bag labels, frame labels, or whichever is known.")
-    patch: float = Field(default=10.0, gt=0, description="Length of a training excerpt, in seconds.")
+    patch: float = Field(default=10.0, gt=0, le=86400, description="Length of a training excerpt, in seconds.")
     batch_size: int = Field(default=16, ge=1, description="Excerpts per batch.")
     steps: int = Field(default=512, ge=1, description="Batches per epoch.")
     epochs: int = Field(default=150, ge=1, description="Maximum number of epochs.")

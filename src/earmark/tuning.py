@@ -23,9 +23,10 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from pydantic import Field, Strict
 
 from earmark.annotations import LabelTable
 from earmark.counts import Counts, ratio
@@ -42,6 +43,7 @@ from earmark.formats.text import write_text
 from earmark.ownership import owned
 from earmark.pooling import POOLS
 from earmark.progress import OnProgress
+from earmark.schema import Number, parse, read_json, record
 from earmark.settings import Settings
 from earmark.tables import Cell, Column, Table
 from earmark.text import counted
@@ -254,6 +256,29 @@ def _check_times(labels: LabelTable) -> None:
         )
 
 
+@record
+class _Values:
+    penalty: float = Field(default=0.0, ge=0)
+    reduction: Literal[1, 2, 4, 8, 16] = 1
+
+
+@record
+class _SavedTrial:
+    """A trial in `search.json`: the values tried, and the outcome, if it is finished."""
+
+    values: _Values
+    f1: float = Field(default=0.0, ge=0, le=1)
+    interval: Annotated[tuple[Number, Number], Strict(False)] = (None, None)
+    chosen: dict[Literal["threshold"], Annotated[float, Field(ge=0, le=1)]] = Field(default_factory=dict)
+    failed: str = ""
+
+
+@record
+class _Search:
+    about: dict[str, Any]
+    trials: list[_SavedTrial]
+
+
 class _Record:
     """The contents of `search.json`: what is searched for, and the trials, the last of which may be unfinished."""
 
@@ -272,16 +297,19 @@ class _Record:
             raise ArgumentError(f"{out} holds a run; choose another folder for the search")
 
     def _load(self) -> None:
-        try:
-            saved = json.loads(self._path.read_text(encoding="utf-8"))
-            about, self._trials = dict(saved["about"]), [dict(trial) for trial in saved["trials"]]
-        except (ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{self._path}: damaged; choose another folder for the search") from error
+        saved = read_json(dict[str, Any], self._path)
+        parse(_Search, saved, where=self._path)
+        about, self._trials = saved["about"], saved["trials"]
         if about != self._about:
             raise ArgumentError(
                 f"{self.out} holds another search: {_difference(about, self._about)}; "
                 "choose another folder, or search as before"
             )
+        knobs = [name for name in _SECTIONS if name in about["search"]]
+        for number, trial in enumerate(self._trials):
+            is_done = "failed" in trial or {"f1", "interval", "chosen"} <= trial.keys()
+            if set(trial["values"]) != set(knobs) or not (is_done or number == len(self._trials) - 1):
+                raise DataError(f"{self._path}: trials[{number}]: expected a finished trial of {' and '.join(knobs)}")
 
     @property
     def n_done(self) -> int:

@@ -16,6 +16,8 @@ the length of the audio.
 
 from collections.abc import Iterable, Iterator
 
+import numpy as np
+
 from earmark.annotations import Label
 from earmark.audio import Samples
 from earmark.errors import DataError
@@ -58,6 +60,8 @@ def listen(scorer: Scorer, blocks: Iterable[Samples], decoder: Decoder, *, name:
     dense = InterpolationStream(scorer.reduction, len(scorer.classes))
     stream = decoder.stream(scorer.hop, scorer.classes, name)
     for p in score_blocks(scorer, counted()):
+        if not np.isfinite(p).all():
+            raise DataError(f"{name}: {scorer.source} gives NaN or infinity; expected probabilities")
         yield from stream.update(dense.update(p))
     if samples:
         stream.duration = samples / scorer.rate

@@ -197,11 +197,22 @@ def score_files(
             if len(done) == len(cut.spans):
                 del waiting[part.path]
                 values = np.concatenate([done[each] for each in cut.spans])
-                on_result(part.path, make_scores(str(part.path), values, scorer, cut.frames, cut.duration))
+                try:
+                    scores = make_scores(str(part.path), values, scorer, cut.frames, cut.duration)
+                except DataError as error:
+                    on_result(part.path, error)
+                else:
+                    on_result(part.path, scores)
 
 
 def make_scores(filename: str, values: Probabilities, scorer: Scorer, frames: int, duration: float) -> RecordingScores:
-    """Scores of a recording from all that `Scorer.score` returned for it: (frames', columns)."""
+    """Scores of a recording from all that `Scorer.score` returned for it: (frames', columns).
+
+    Values that are not finite, as from weights that overflow, raise a DataError that names the recording and the model.
+    """
+    pooled = None if not np.isfinite(values).all() else scorer.pool(values)
+    if not np.isfinite(values if pooled is None else pooled).all():
+        raise DataError(f"{filename}: {scorer.source} gives NaN or infinity; expected probabilities")
     return RecordingScores(
         filename=filename,
         classes=scorer.classes,
@@ -210,6 +221,6 @@ def make_scores(filename: str, values: Probabilities, scorer: Scorer, frames: in
         reduction=scorer.reduction,
         frames=frames,
         duration=duration,
-        pooled=scorer.pool(values),
+        pooled=pooled,
         fingerprint=scorer.fingerprint,
     )

@@ -18,9 +18,7 @@ other files belong to it. Undefined ratios are null in the file and NaN here.
 from __future__ import annotations
 
 import itertools
-import json
 import math
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,9 +28,11 @@ import numpy as np
 import numpy.typing as npt
 
 from earmark.annotations import LabelTable
+from earmark.arrays import write_arrays
 from earmark.counts import Counts, Ratios, Scores
 from earmark.errors import ArgumentError, DataError
-from earmark.files import json_text, make_folder, written_whole
+from earmark.evaluation.saved import KINDS, read_counts, read_recordings, read_scores_file
+from earmark.files import json_text, make_folder
 from earmark.formats import read_labels, write_labels
 from earmark.formats.text import write_text
 from earmark.inference.scores import RecordingScores
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     import pandas
 
 FILES = ("scores.json", "events.tsv", "counts.npz", "probabilities.npz")
-_KINDS = ("static", "pooled", "dynamic", "event")
-_NUMBERS = ("dynamic", "event", "psds", "intervals")  # and what is in "static"
 HEADINGS = {"f1": "F1", "precision": "P", "recall": "R", "error_rate": "error rate"}
 _AVERAGES = {"macro": "average (macro)", "micro": "all together (micro)"}
 
@@ -149,21 +147,7 @@ class Evaluation:
         path = self.folder / "probabilities.npz"
         if not path.exists():
             return {}
-        arrays = _read_arrays(path, ("filenames", "p", "starts", "frames", "durations", "pooled"))
-        starts, grid = arrays["starts"], self.scores["grid"]
-        recordings = {}
-        for i, name in enumerate(arrays["filenames"].tolist()):
-            recordings[name] = RecordingScores(
-                filename=name,
-                classes=self.static_counts.classes,
-                p=np.asarray(arrays["p"][starts[i] : starts[i + 1]], np.float32),
-                feature_hop=float(grid["hop"]),
-                reduction=int(grid["reduction"]),
-                frames=int(arrays["frames"][i]),
-                duration=float(arrays["durations"][i]),
-                pooled=None if self.pooled_counts is None else arrays["pooled"][i],
-            )
-        return recordings
+        return read_recordings(path, self.scores, self.static_counts)
 
     def save(self, folder: Path, *, force: bool = False) -> None:
         """Write the files that the top of this module lists.
@@ -176,9 +160,9 @@ class Evaluation:
         with owned(folder, files=[folder / name for name in FILES], force=force) as owner:
             owner.remove(folder / "scores.json")
             write_labels(estimate, folder / "events.tsv", "tsv")
-            _write_arrays(folder / "counts.npz", counts)
+            write_arrays(folder / "counts.npz", counts)
             if recordings:
-                _write_arrays(folder / "probabilities.npz", _recordings_to_arrays(recordings))
+                write_arrays(folder / "probabilities.npz", _recordings_to_arrays(recordings))
             else:
                 owner.remove(folder / "probabilities.npz")  # of an earlier evaluation
             write_text(folder / "scores.json", json_text(self.scores, indent=1))
@@ -192,16 +176,8 @@ class Evaluation:
             raise DataError(f"{folder}: no such folder; expected a run, or a folder of earmark evaluate --out")
         if not path.is_file() or not (folder / "counts.npz").is_file():
             raise DataError(f"{folder}: not evaluated yet; run: earmark evaluate {folder} DATA")
-        try:
-            scores = json.loads(path.read_text(encoding="utf-8"))
-            if not isinstance(scores, dict):
-                raise ValueError(f"expected an object, got {type(scores).__name__}")
-        except ValueError as error:
-            raise DataError(f"{path}: damaged: {error}") from error
-        scores |= {name: _with_nan(scores[name]) for name in _NUMBERS if scores.get(name)}
-        scores["static"] = {rule: part and _with_nan(part) for rule, part in scores.get("static", {}).items()}
-        arrays = _read_arrays(folder / "counts.npz", ("filenames", "classes", "static.tp"))
-        counts = {f"{kind}_counts": _arrays_to_counts(arrays, kind) for kind in _KINDS if f"{kind}.tp" in arrays}
+        scores = read_scores_file(path)
+        counts = {f"{kind}_counts": own for kind, own in read_counts(folder / "counts.npz", scores).items()}
         return cls(scores, _folder=folder, **counts)  # type: ignore[arg-type]
 
     def __str__(self) -> str:
@@ -281,19 +257,10 @@ def _text(value: float) -> str:
     return "-" if math.isnan(value) else f"{value:.3f}"
 
 
-def _with_nan(value: Any) -> Any:
-    """The same with NaN for null."""
-    if isinstance(value, dict):
-        return {name: _with_nan(part) for name, part in value.items()}
-    if isinstance(value, list):
-        return [_with_nan(part) for part in value]
-    return math.nan if value is None else value
-
-
 def _counts_to_arrays(evaluation: Evaluation) -> dict[str, npt.NDArray[Any]]:
     first = evaluation.static_counts
     arrays: dict[str, npt.NDArray[Any]] = {"filenames": np.array(first.filenames), "classes": np.array(first.classes)}
-    for kind in _KINDS:
+    for kind in KINDS:
         counts: Counts | None = getattr(evaluation, f"{kind}_counts")
         if counts is None:
             continue
@@ -302,15 +269,6 @@ def _counts_to_arrays(evaluation: Evaluation) -> dict[str, npt.NDArray[Any]]:
         for name, value in counts.arrays().items():
             arrays[f"{kind}.{name}"] = value.astype(np.min_scalar_type(value.max(initial=0)))  # they are small
     return arrays
-
-
-def _arrays_to_counts(arrays: Mapping[str, npt.NDArray[Any]], kind: str) -> Counts:
-    names, classes = tuple(arrays["filenames"].tolist()), tuple(arrays["classes"].tolist())
-    values: dict[str, Any] = {"tn": None}  # events have none
-    for key, array in arrays.items():
-        if key.startswith(f"{kind}."):
-            values[key.removeprefix(f"{kind}.")] = array.astype(np.int64)
-    return Counts(names, classes, **values)
 
 
 def _recordings_to_arrays(recordings: Sequence[RecordingScores]) -> dict[str, npt.NDArray[Any]]:
@@ -325,20 +283,3 @@ def _recordings_to_arrays(recordings: Sequence[RecordingScores]) -> dict[str, np
         "durations": np.array([recording.duration for recording in recordings]),
         "pooled": np.stack(pooled).astype(np.float32),
     }
-
-
-def _write_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-    with written_whole(path) as draft, draft.open("wb") as file:
-        np.savez_compressed(file, allow_pickle=False, **arrays)
-
-
-def _read_arrays(path: Path, needed: tuple[str, ...]) -> dict[str, npt.NDArray[Any]]:
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as npz:
-            arrays = {name: npz[name] for name in npz.files}
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise DataError(f"{path}: damaged, or not written by evaluate: {error}") from error
-    for name in needed:
-        if name not in arrays:
-            raise DataError(f"{path}: not written by evaluate: {name} is missing")
-    return arrays

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from earmark.annotations import Label
 from earmark.errors import ArgumentError, unknown_name
 from earmark.inference.interpolation import Floats, InterpolationStream, probabilities
 from earmark.inference.scores import RecordingScores
+from earmark.schema import Names, parse, read_json
 from earmark.text import counted, first_few
 from earmark.timing import frames_covering, frames_within
 
@@ -243,10 +243,11 @@ class DecoderStream:
 def _setting(name: str, value: object) -> float | tuple[float, ...]:
     """A setting as plain numbers, checked."""
     try:
-        numbers = np.asarray(value, np.float64)
-    except (TypeError, ValueError):
-        numbers = np.full(1, np.nan)
-    if numbers.ndim > 1 or not numbers.size or isinstance(value, str):
+        numbers = np.asarray(value)
+    except ValueError:
+        numbers = np.empty(0)
+    has_flags = isinstance(value, list | tuple) and any(isinstance(each, bool) for each in value)
+    if numbers.dtype.kind not in "iuf" or numbers.ndim > 1 or not numbers.size or has_flags:
         numbers = np.full(1, np.nan)
     top = 1.0 if name in ("threshold", "low") else np.inf
     if not np.all((numbers >= 0) & (numbers <= top) & np.isfinite(numbers)):
@@ -254,7 +255,7 @@ def _setting(name: str, value: object) -> float | tuple[float, ...]:
         raise ArgumentError(f"{name}: expected {wanted}, or one per class, got {value!r}")
     if name == "median" and np.any(numbers > _LONGEST_MEDIAN):
         raise ArgumentError(f"median: expected at most {_LONGEST_MEDIAN:g} seconds, got {value!r}")
-    return float(numbers) if numbers.ndim == 0 else tuple(numbers.tolist())
+    return float(numbers) if numbers.ndim == 0 else tuple(map(float, numbers.tolist()))
 
 
 def _no_runs() -> Runs:
@@ -311,24 +312,22 @@ def load_decoder(path: Path, classes: Sequence[str]) -> Decoder:
     The file holds a decoder's settings, by themselves or under "decoder". If it also names "classes", settings per
     class are matched by name.
     """
-    try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ArgumentError(f"{path}: cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise ArgumentError(f"{path}: expected JSON: {error}") from error
+    settings: object = read_json(dict[str, Any], path, error=ArgumentError)
     names = None
     if isinstance(settings, dict) and "decoder" in settings:
         names, settings = settings.get("classes"), settings["decoder"]
     if not isinstance(settings, dict):
-        raise ArgumentError(f"{path}: expected an object with a decoder's settings, by itself or under 'decoder'")
-    if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
-        raise ArgumentError(f"{path}: classes: expected a list of names, got {names!r}")
-    decoder = Decoder.from_dict(settings)
+        raise ArgumentError(f"{path}: decoder: expected a decoder's settings, got {settings!r}")
+    if names is not None:
+        names = parse(Names, names, where=f"{path}: classes", error=ArgumentError)
+    try:
+        decoder = Decoder.from_dict(settings)
+    except ArgumentError as error:
+        raise ArgumentError(f"{path}: {error}") from None
     return decoder if names is None else _match(decoder, names, classes, path)
 
 
-def _match(decoder: Decoder, names: list[str], classes: Sequence[str], path: Path) -> Decoder:
+def _match(decoder: Decoder, names: Sequence[str], classes: Sequence[str], path: Path) -> Decoder:
     """The decoder with settings per class in the order of a model's classes instead of the file's."""
     per_class: dict[str, Any] = {name: values for name, values in decoder.to_dict().items() if isinstance(values, list)}
     for name, values in per_class.items():

@@ -5,7 +5,6 @@ Several cells at once run in separate processes: where one training leaves a GPU
 fills the gaps (`benchmarks/sharing.py` measures whether that is faster).
 """
 
-import json
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
@@ -25,6 +24,7 @@ from earmark.experiment.grid import Cell, EvaluationSpec, Grid
 from earmark.files import locked, make_folder
 from earmark.parallel import parallel_map
 from earmark.progress import OnProgress, Progress, ignore_progress
+from earmark.schema import read_json
 from earmark.settings import load_recipe
 from earmark.training.run import feature_store, make_fabric, run, split_for_training
 
@@ -42,7 +42,7 @@ def is_done(folder: Path, evaluations: Mapping[str, EvaluationSpec]) -> bool:
     """Whether a cell has been trained and evaluated in these ways. Its weights may have been removed."""
     for name, spec in evaluations.items():
         path = folder / name / "scores.json"
-        scores = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+        scores = read_json(dict[str, Any], path) if path.exists() else None
         if scores is None or any(scores.get(key, value) != value for key, value in vars(spec).items()):
             return False
     return True

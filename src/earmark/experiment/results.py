@@ -4,13 +4,13 @@
 folders. Neither needs the weights. `data.json` describes the data, for when they are no longer available.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field
 
 from earmark.errors import DataError
 from earmark.evaluation.comparison import PAPER_COLUMNS
@@ -22,6 +22,9 @@ from earmark.files import json_text, written_whole
 from earmark.formats.spreadsheets import write_rows
 from earmark.formats.text import write_text
 from earmark.ownership import owned
+from earmark.schema import parse, read_json, record
+from earmark.synthesis.job import Request, read_request
+from earmark.training.memory import read_log
 
 COLUMNS = tuple(key.replace(".macro", "").replace(".", "_") for _, _, key in PAPER_COLUMNS)
 """The scores of the paper's tables: static ones averaged over classes, by two rules; dynamic ones over all segments."""
@@ -44,9 +47,19 @@ class Row:
         return Evaluation.load(self.folder)
 
 
+@record
+class _Description:
+    """The contents of `data.json`."""
+
+    data: str
+    clips: dict[str, Annotated[int, Field(ge=0)]]
+    soundscapes: Request | None = None
+
+
 def paper_scores(saved: Mapping[str, Any]) -> dict[str, float]:
     """The scores of the paper's tables, from the contents of a `scores.json`; NaN for those that it lacks."""
-    parts = {f"static_{rule}": saved["static"][rule]["macro"] for rule in ("maximum", "pooled")}
+    static = saved["static"]
+    parts = {f"static_{rule}": static[rule]["macro"] if static[rule] else {} for rule in ("maximum", "pooled")}
     parts["dynamic"] = saved["dynamic"]["overall"] if saved["dynamic"] else {}
     every = {f"{part}_{name}": value for part, values in parts.items() for name, value in values.items()}
     return {column: float(every.get(column, np.nan)) for column in COLUMNS}
@@ -59,8 +72,8 @@ def gather(grid: Grid, out: Path) -> list[Row]:
         folder = out / "cells" / cell.name
         if not is_done(folder, grid.evaluations):
             continue
-        log = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
-        best = max((line["epoch"] for line in log if line["best"]), default=0)
+        log = read_log(folder / "log.jsonl")
+        best = max((line.epoch for line in log if line.best), default=0)
         for name in grid.evaluations:
             scores = paper_scores(Evaluation.load(folder / name).scores)
             rows.append(Row(cell, name, folder / name, scores, len(log), best))
@@ -118,11 +131,15 @@ def describe_data(grid: Grid, out: Path) -> dict[str, Any]:
     try:
         collection = data_of(grid.source, 0 if grid.folds else None)
     except DataError:
-        return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+        if not path.is_file():
+            return {}
+        values = read_json(dict[str, Any], path)
+        parse(_Description, values, where=path)
+        return values
     clips = {name: len(collection.split(name)) for name in collection.splits}
-    description = {"data": grid.source, "clips": clips}
+    description: dict[str, Any] = {"data": grid.source, "clips": clips}
     request = Path(grid.source.partition(":")[2] or grid.source) / "soundscapes.json"
     if request.is_file():
-        description["soundscapes"] = json.loads(request.read_text(encoding="utf-8"))
+        description["soundscapes"] = vars(read_request(request))
     write_text(path, json_text(description, indent=1) + "\n")
     return description

@@ -16,6 +16,9 @@ from pydantic import Field
 from earmark.errors import ArgumentError, DataError
 from earmark.schema import parse, record
 
+_LONGEST_FFT = 1 << 20  # samples
+_LARGEST_FILTERS = 1 << 26  # n_fft * n_bands; the matrix of filters has half as many numbers
+
 Window = Literal["hann", "hamming", "blackman", "blackmanharris", "nuttall", "bartlett", "cosine", "boxcar"]
 
 
@@ -41,19 +44,19 @@ class FeatureConfig:
     True
     >>> FeatureConfig(rate=0)
     Traceback (most recent call last):
-    earmark.errors.ArgumentError: rate: expected a whole number of at least 1, got 0
+    earmark.errors.ArgumentError: rate: expected a whole number from 1 to 10000000, got 0
     >>> FeatureConfig.from_dict({"bands": 64})
     Traceback (most recent call last):
     earmark.errors.ArgumentError: features: key='bands' is not known; did you mean 'n_bands'? Choose from: ...
     """
 
-    rate: int = Field(default=44100, ge=1, description="Samples per second.")
-    n_fft: int = Field(default=2048, ge=2, description="Length of the Fourier transform, in samples.")
-    hop_samples: int = Field(default=1024, ge=1, description="Samples from one frame to the next.")
+    rate: int = Field(default=44100, ge=1, le=10_000_000, description="Samples per second.")
+    n_fft: int = Field(default=2048, ge=2, le=_LONGEST_FFT, description="Length of the Fourier transform, in samples.")
+    hop_samples: int = Field(default=1024, ge=1, le=1 << 20, description="Samples from one frame to the next.")
     win_samples: int | None = Field(default=None, ge=1, description="Length of the window; None is n_fft.")
     window: Window = Field(default="hann", description="Shape of the window.")
     center: bool = Field(default=True, description="Centre frame k on sample k * hop_samples.")
-    n_bands: int = Field(default=128, ge=1, description="Number of mel bands.")
+    n_bands: int = Field(default=128, ge=1, le=1 << 13, description="Number of mel bands.")
     fmin: float = Field(default=0.0, ge=0, description="Lower end of the lowest band, in Hz.")
     fmax: float | None = Field(default=None, description="Upper end of the highest band, in Hz; None is half the rate.")
     htk: bool = Field(default=False, description="HTK's mel scale instead of Slaney's.")
@@ -65,6 +68,10 @@ class FeatureConfig:
     amin: float = Field(default=1e-10, gt=0, description="Smallest power distinguished from zero.")
 
     def __post_init__(self) -> None:
+        if self.n_fft * self.n_bands > _LARGEST_FILTERS:
+            raise ArgumentError(
+                f"expected n_fft times n_bands of at most {_LARGEST_FILTERS}, got {self.n_fft} times {self.n_bands}"
+            )
         if self.window_length > self.n_fft:
             raise ArgumentError(f"expected win_samples of at most n_fft ({self.n_fft}), got {self.win_samples}")
         if self.top > self.rate / 2:
@@ -72,9 +79,9 @@ class FeatureConfig:
         if self.fmin >= self.top:
             raise ArgumentError(f"expected fmin below fmax ({self.top:g} Hz), got {self.fmin:g}")
         if empty := _empty_bands(self):
-            doublings = [self.n_fft << i for i in range(1, 7)]
+            doublings = [self.n_fft << i for i in range(1, 7) if self.n_fft << i <= _LONGEST_FFT]
             longer = [f"n_fft {n}" for n in doublings if not _empty_bands(self, n_fft=n)][:1]
-            fewer = [f"n_bands {n}" for n in range(self.n_bands, 0, -1) if not _empty_bands(self, n_bands=n)][:1]
+            fewer = [f"n_bands {n}" for n in [_most_bands(self)] if n]
             raise ArgumentError(
                 f"{empty} of {self.n_bands} bands lie between two bins of the FFT and would always be empty; "
                 f"choose {' or '.join(longer + fewer) or 'fmin and fmax farther apart'}"
@@ -200,3 +207,12 @@ def _empty_bands(
     bins = _bins(config, n_fft or config.n_fft)
     covered = np.searchsorted(bins, corners[2:], "left") - np.searchsorted(bins, corners[:-2], "right")
     return int(np.count_nonzero((covered < 1) & (corners[2:] <= config.rate / 2)))
+
+
+def _most_bands(config: FeatureConfig) -> int:
+    """About the most bands of which none is empty, by bisection; 0 if a single one is."""
+    full, some_empty = 0, config.n_bands
+    while some_empty - full > 1:
+        middle = (full + some_empty) // 2
+        full, some_empty = (full, middle) if _empty_bands(config, n_bands=middle) else (middle, some_empty)
+    return full

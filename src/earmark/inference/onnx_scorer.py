@@ -5,16 +5,18 @@
 """
 
 import hashlib
-import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
 from earmark.errors import DataError, MissingExtraError, ModelFileError
 from earmark.inference.scorer import Scorer
+from earmark.inference.scores import MOST_REDUCTION
+from earmark.schema import Names, open_record, parse, parse_json
 
 FORMAT = 1
 """Version of the metadata."""
@@ -30,39 +32,92 @@ def sealed(model: bytes) -> bytes:
     return model + _SEAL + hashlib.sha256(model).hexdigest().encode()
 
 
+@open_record
+class _Version:
+    version: int
+    written_by: str
+
+
+@open_record
+class _Pool:
+    name: str
+
+
+@open_record
+class _About:
+    """The attributes of a scorer, in the metadata."""
+
+    version: int
+    written_by: str
+    classes: Names
+    rate: Annotated[int, Field(ge=1, le=10_000_000)]
+    hop_samples: Annotated[int, Field(ge=1, le=1 << 20)]
+    n_fft: Annotated[int, Field(ge=2, le=1 << 20)]
+    padding: Annotated[int, Field(ge=0, le=1 << 20)]
+    reduction: Annotated[int, Field(ge=1, le=MOST_REDUCTION)]
+    context: Annotated[int, Field(ge=0, le=1 << 20)] | None
+    window: Annotated[float, Field(gt=0, le=86400)]
+    fingerprint: str
+    pool: _Pool
+    network: dict[str, Any] | None = None
+    provenance: dict[str, Any] | None = None
+
+
 class OnnxScorer(Scorer):
     """Scores with an ONNX file that `earmark export` wrote; on the CPU, with one thread for each caller."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+        self.path, self.source = Path(path), str(path)
         try:
             content = self.path.read_bytes()
         except OSError as error:
             raise ModelFileError(f"{path}: {(error.strerror or str(error)).lower()}") from error
+        if content[-_SEAL_SIZE:-64] != _SEAL:
+            raise ModelFileError(f"{path}: truncated, or not an ONNX file that earmark exported")
+        if sealed(content[:-_SEAL_SIZE]) != content:
+            raise ModelFileError(f"{path}: damaged, or changed since it was exported")
         self._session = _session(self.path, content)
         metadata = self._session.get_modelmeta().custom_metadata_map
         if "earmark" not in metadata:
             raise ModelFileError(f"{path}: an ONNX file that earmark did not export")
-        try:
-            self.about = about = json.loads(metadata["earmark"])
-            if about["version"] > FORMAT:
-                raise ModelFileError(f"{path}: exported by a newer earmark ({about['written_by']}) than this one")
-            if sealed(content[:-_SEAL_SIZE]) != content:
-                raise ModelFileError(f"{path}: damaged, or changed since it was exported")
-            self.classes = tuple(about["classes"])
-            self.rate, self.hop_samples = about["rate"], about["hop_samples"]
-            self.n_fft, self.padding = about["n_fft"], about["padding"]
-            self.reduction, self.context = about["reduction"], about["context"]
-            self.window, self.fingerprint = about["window"], about["fingerprint"]
-        except (LookupError, TypeError, json.JSONDecodeError) as error:
-            raise ModelFileError(f"{path}: its metadata cannot be read: {error}") from error
+        self.about = parse_json(dict[str, Any], metadata["earmark"], where=self.path, error=ModelFileError)
+        found = parse(_Version, self.about, where=self.path, error=ModelFileError)
+        if found.version > FORMAT:
+            raise ModelFileError(f"{path}: exported by a newer earmark ({found.written_by}) than this one")
+        about = parse(_About, self.about, where=self.path, error=ModelFileError)
+        self.classes = about.classes
+        self.rate, self.hop_samples, self.n_fft, self.padding = (
+            about.rate,
+            about.hop_samples,
+            about.n_fft,
+            about.padding,
+        )
+        self.reduction, self.context = about.reduction, about.context
+        self.window, self.fingerprint = about.window, about.fingerprint
+        self._check_graph()
+
+    def _check_graph(self) -> None:
+        inputs = {value.name: value.shape for value in self._session.get_inputs()}
+        outputs = {value.name: value.shape for value in self._session.get_outputs()}
+        if list(inputs) != ["samples"] or len(outputs.get("dynamic", ())) != 3:
+            raise ModelFileError(f"{self.path}: expected an input 'samples' and an output 'dynamic' of three axes")
+        if outputs["dynamic"][2] != len(self.classes):
+            raise ModelFileError(
+                f"{self.path}: expected {len(self.classes)} classes in the output, got {outputs['dynamic'][2]}"
+            )
 
     def score(self, samples: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """Probabilities (frames', classes) of samples (n,)."""
         if not np.isfinite(samples).all():
             raise DataError("samples hold NaN or infinity; expected finite numbers")
         x = np.ascontiguousarray(samples, np.float32)[None]
-        (p,) = self._session.run(["dynamic"], {"samples": x})
+        try:
+            (p,) = self._session.run(["dynamic"], {"samples": x})
+        except Exception as error:  # onnxruntime's exceptions have no common base
+            raise ModelFileError(f"{self.path}: cannot be run: {' '.join(str(error).split())}") from error
+        expected = (1, self.frames(len(samples)) // self.reduction, len(self.classes))
+        if p.shape != expected:
+            raise ModelFileError(f"{self.path}: expected an output of shape {expected}, got {p.shape}")
         return np.asarray(p[0], np.float32)
 
 
@@ -74,9 +129,9 @@ def _session(path: Path, content: bytes) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1  # recordings run in parallel threads
     options.log_severity_level = 4  # errors are raised; they need not be printed too
-    state = onnxruntime.capi.onnxruntime_pybind11_state
-    errors = (state.Fail, state.InvalidArgument, state.InvalidGraph, state.InvalidProtobuf, state.NotImplemented)
+    # Weights in other files are outside the seal. They would be looked for in this folder, which cannot exist.
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", f"{path}/none")
     try:
         return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    except errors as error:
-        raise ModelFileError(f"{path}: damaged, truncated, or not an ONNX file") from error
+    except Exception as error:  # onnxruntime's exceptions have no common base
+        raise ModelFileError(f"{path}: onnxruntime cannot load it: {' '.join(str(error).split())}") from error

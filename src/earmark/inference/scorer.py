@@ -26,6 +26,7 @@ class Scorer(ABC):
     recurrent network."""
     window: float  # seconds of the patches it was trained on: the length of an excerpt where `context` is None
     fingerprint: str  # identifies the model in saved scores
+    source: str = "the model"  # its file, for messages
     block: float = 20.0  # seconds of a long recording to score at once
 
     @abstractmethod

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import math
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
+from earmark.arrays import read_arrays, write_arrays
 from earmark.errors import ArgumentError, DataError, unknown_name
-from earmark.files import json_text, written_whole
-from earmark.inference.interpolation import interpolate
+from earmark.files import json_text
+from earmark.inference.interpolation import interpolate, probabilities
+from earmark.schema import Names, open_record, parse, parse_json, record
 
 if TYPE_CHECKING:
     from earmark.pooling import Pool
@@ -55,35 +56,63 @@ class RecordingScores:
         return interpolate(self.p, self.reduction, self.frames, align="middle")
 
 
-_ABOUT = ("filename", "feature_hop", "reduction", "frames", "duration", "fingerprint")
+MOST_REDUCTION = 1 << 12
+"""The most feature frames per output frame that files may state."""
+_Reduction = Annotated[int, Field(ge=1, le=MOST_REDUCTION)]
+
+
+@record
+class _About:
+    """What a file of scores says about them."""
+
+    version: int
+    filename: str
+    classes: Names
+    feature_hop: Annotated[float, Field(gt=0)]
+    reduction: _Reduction
+    frames: Annotated[int, Field(ge=1)]
+    duration: Annotated[float, Field(ge=0)]
+    fingerprint: str
+
+
+@open_record
+class _Version:
+    version: int
 
 
 def write_scores(path: str | Path, scores: RecordingScores) -> None:
     """Write scores to an .npz file, atomically."""
-    about = {name: getattr(scores, name) for name in _ABOUT} | {"version": _VERSION, "classes": list(scores.classes)}
-    with written_whole(Path(path)) as draft, draft.open("wb") as file:
-        np.savez_compressed(file, about=json_text(about), p=np.asarray(scores.p, np.float32))
+    names = ("filename", "feature_hop", "reduction", "frames", "duration", "fingerprint")
+    about = {name: getattr(scores, name) for name in names} | {"version": _VERSION, "classes": list(scores.classes)}
+    write_arrays(Path(path), {"about": np.array(json_text(about)), "p": np.asarray(scores.p, np.float32)})
 
 
 def read_scores(path: str | Path) -> RecordingScores:
     """Read a file that `write_scores` wrote."""
-    try:
-        with open(path, "rb") as bytes_, np.load(bytes_, allow_pickle=False) as file:
-            about = json.loads(str(file["about"]))
-            p = file["p"]
-        if about["version"] > _VERSION:
-            raise DataError(f"{path}: written by a newer earmark; run the detection again")
-        scores = RecordingScores(classes=tuple(about["classes"]), p=p, **{name: about[name] for name in _ABOUT})
-    except FileNotFoundError as error:
-        raise DataError(f"{path}: no such file") from error
-    except (OSError, ValueError, LookupError, TypeError, zipfile.BadZipFile, EOFError) as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError(f"{path}: damaged, truncated, or not a file of scores: {error}") from error
-    if p.dtype != np.float32 or p.ndim != 2 or p.shape[1] != len(scores.classes):
-        classes = len(scores.classes)
-        raise DataError(f"{path}: damaged: expected float32 of shape (frames, {classes}), got {p.dtype} of {p.shape}")
+    path = Path(path)
+    text = str(read_arrays(path, {"about": ("U", ())})["about"])
+    values = parse_json(dict[str, Any], text, where=path)
+    if parse(_Version, values, where=path).version > _VERSION:
+        raise DataError(f"{path}: written by a newer earmark; run the detection again")
+    about = vars(parse(_About, values, where=path))
+    del about["version"]
+    p = read_arrays(path, {"p": ("f4", ("frames", len(about["classes"])))})["p"]
+    scores = RecordingScores(**about, p=p)
+    check_scores(path, scores)
     return scores
+
+
+def check_scores(path: Path, scores: RecordingScores) -> None:
+    """Refuse scores read from a file that are no probabilities, or do not fit the length of their recording."""
+    name, frames, seconds = scores.filename, scores.frames, scores.frames * scores.feature_hop
+    if len(scores.p) != frames // scores.reduction:
+        raise DataError(f"{path}: {name!r}: expected {frames // scores.reduction} frames, got {len(scores.p)}")
+    if not 0 <= scores.duration <= 2 * seconds + 3600:  # frames may end before the recording, but not long before
+        raise DataError(f"{path}: {name!r}: expected a duration of about {seconds:g} s, got {scores.duration:g} s")
+    try:
+        probabilities(scores.p)
+    except DataError as error:
+        raise DataError(f"{path}: {name!r}: {error}") from None
 
 
 def repool(
@@ -93,7 +122,8 @@ def repool(
 
     `pool` is the model's operator, or any other for as many classes that can be streamed. `horizon` is the length of an
     interval in seconds, None for the whole recording. A frame belongs to the interval that contains its centre, or to
-    the last. Returns onset and offset of each interval in seconds, (n, 2), and P : (n, classes).
+    the last. Returns onset and offset of each interval in seconds, (n, 2), and P : (n, classes). Results that are not
+    finite raise a DataError.
     """
     import torch
 
@@ -119,4 +149,7 @@ def repool(
         pooled.append(stream.value().numpy())
     ends = np.arange(len(bounds)) * (scores.duration if horizon is None else horizon)
     intervals = np.minimum(np.stack([ends[:-1], ends[1:]], axis=1), scores.duration)
-    return intervals, np.concatenate(pooled)
+    P = np.concatenate(pooled)
+    if not np.isfinite(P).all():
+        raise DataError(f"{scores.filename}: pool {pool.name!r} gives NaN or infinity; expected probabilities")
+    return intervals, P

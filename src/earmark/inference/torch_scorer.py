@@ -21,7 +21,6 @@ from torch import Tensor, nn
 from earmark.audio import Samples
 from earmark.checkpoint import load_detector, model_file, read_model_info
 from earmark.detector import Detector, alive_sigmoid
-from earmark.errors import ModelFileError
 from earmark.features import LogMel
 from earmark.inference.frozen import frozen
 from earmark.inference.scorer import Scorer
@@ -171,8 +170,8 @@ def load_scorer(path: str | Path, *, device: str | torch.device | None = None, p
     about = read_model_info(path)
     detector = load_detector(path)
     window = about["provenance"].get("patch", _PATCH)
-    if not isinstance(window, int | float) or not 0 < window < float("inf"):
-        raise ModelFileError(f"{path}: patch: expected a positive number of seconds, got {window!r}")
     identity = f"{about['tensors']} {detector.features.fingerprint()} {sorted(about['network'].items())} False"
     fingerprint = hashlib.sha256(identity.encode()).hexdigest()[:16]
-    return TorchScorer(detector, window=float(window), fingerprint=fingerprint, device=device, pooled=pooled)
+    scorer = TorchScorer(detector, window=float(window), fingerprint=fingerprint, device=device, pooled=pooled)
+    scorer.source = str(path)
+    return scorer

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,26 +14,31 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullFormatter, NullLocator
 
+from earmark.errors import DataError
 from earmark.plots.style import COLOURS, COLUMN, STYLE, readable
 
 if TYPE_CHECKING:
+    from earmark.training.memory import LogLine
     from earmark.tuning import Trial
 
 
 @mpl.rc_context(STYLE)
 def learning_curves(log: Path, classes: Sequence[str]) -> Figure:
     """Loss, validation scores, and alpha of each class if the operator has one, by epoch; from a run's `log.jsonl`."""
-    lines = [json.loads(line) for line in log.read_text().splitlines()]
-    epochs = [line["epoch"] for line in lines]
-    alphas = np.array([line["alpha"] for line in lines], float) if lines and lines[0]["alpha"] else None
+    from earmark.training.memory import read_log  # which imports PyTorch
+
+    lines = read_log(log)
+    epochs = [line.epoch for line in lines]
+    alphas = _alphas(log, lines, len(classes))
     figure = Figure(figsize=(7.0, 2.6) if alphas is None else (7.0, 4.6))
     rows = figure.subplots(1 if alphas is None else 2, 2, squeeze=False)
     loss, scores = rows[0]
-    loss.plot(epochs, [line["loss"] for line in lines], color=COLOURS["blue"], label="training")
-    loss.plot(epochs, [line["validation"]["loss"] for line in lines], color=COLOURS["orange"], label="validation")
+    loss.plot(epochs, _plotted(line.loss for line in lines), color=COLOURS["blue"], label="training")
+    values = {name: _plotted(line.validation.get(name) for line in lines) for name in ("loss", "accuracy", "f1")}
+    loss.plot(epochs, values["loss"], color=COLOURS["orange"], label="validation")
     for name, colour in (("accuracy", "green"), ("f1", "purple")):
-        scores.plot(epochs, [line["validation"][name] for line in lines], color=COLOURS[colour], label=name)
-    best = [line["epoch"] for line in lines if line["best"]]
+        scores.plot(epochs, values[name], color=COLOURS[colour], label=name)
+    best = [line.epoch for line in lines if line.best]
     for axes, title in ((loss, "loss"), (scores, "validation scores")):
         if best:
             _mark_best(axes, best[-1])
@@ -44,6 +49,22 @@ def learning_curves(log: Path, classes: Sequence[str]) -> Figure:
     if alphas is not None:
         _alpha_curves(rows[1], epochs, alphas, classes, best[-1] if best else None)
     return figure
+
+
+def _plotted(values: Iterable[float | None]) -> npt.NDArray[np.float64]:
+    """Numbers with NaN, which is not drawn, for those that are not defined."""
+    return np.array([math.nan if value is None else value for value in values])
+
+
+def _alphas(log: Path, lines: Sequence[LogLine], n_classes: int) -> npt.NDArray[np.float64] | None:
+    """Alpha by epoch and class; None if the operator has none."""
+    if not lines or not lines[0].alpha:
+        return None
+    rows = [line.alpha or [] for line in lines]
+    for line, row in zip(lines, rows, strict=True):
+        if len(row) != n_classes:
+            raise DataError(f"{log}: alpha: expected {n_classes} numbers in epoch {line.epoch}, got {len(row)}")
+    return np.stack([_plotted(row) for row in rows])
 
 
 def _mark_best(axes: Axes, epoch: int) -> None:

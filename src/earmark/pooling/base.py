@@ -11,6 +11,7 @@ been checked, p is at least float32 and padded frames hold 0 in p and in the emb
 influence, even if it holds NaN.
 """
 
+import math
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -218,14 +219,16 @@ def floored(p: Tensor) -> Tensor:
     return p + (p.clamp_min(FLOOR) - p).detach()
 
 
-def count(name: str, value: SupportsIndex) -> int:
-    """A whole number of at least 1, numpy's included."""
+def count(name: str, value: SupportsIndex, *, most: float = math.inf) -> int:
+    """A whole number of at least 1 and at most `most`, numpy's included."""
     try:
         number = int(operator.index(value))
     except TypeError:
         number = 0
     if number < 1:
         raise ArgumentError(f"{name}: expected a whole number of at least 1, got {value!r}")
+    if number > most:
+        raise ArgumentError(f"{name}: expected at most {most}, got {value!r}")
     return number
 
 

@@ -15,13 +15,16 @@ from torch import Tensor, nn
 from earmark.errors import ArgumentError
 from earmark.pooling.base import POOLS, ScoredPool, WeightedPool, count
 
+_WIDEST = 1 << 14  # inputs or outputs of a learned layer
+_MOST_STAGES = 32
+
 
 class _EmbeddingPool(ScoredPool):
     uses_embedding = True
 
     def __init__(self, n_classes: int, embedding_dim: int | None) -> None:
         super().__init__(n_classes)
-        self.embedding_dim = None if embedding_dim is None else count("embedding_dim", embedding_dim)
+        self.embedding_dim = None if embedding_dim is None else count("embedding_dim", embedding_dim, most=_WIDEST)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, embedding_dim={self.embedding_dim}"
@@ -74,7 +77,7 @@ class GatedAttentionPool(_EmbeddingPool):
 
     def __init__(self, n_classes: int, *, embedding_dim: int | None = None, hidden: int = 64) -> None:
         super().__init__(n_classes, embedding_dim)
-        hidden = count("hidden", hidden)
+        hidden = count("hidden", hidden, most=_WIDEST)
         self.value = nn.Linear(embedding_dim or n_classes, hidden)
         self.gate = nn.Linear(embedding_dim or n_classes, hidden)
         self.look = nn.Linear(hidden, n_classes, bias=False)
@@ -111,8 +114,8 @@ class HierarchicalPool(WeightedPool):
 
     def __init__(self, n_classes: int, *, base: str = "linear", sizes: Sequence[int] = (5,)) -> None:
         super().__init__(n_classes)
-        if not isinstance(sizes, Sequence) or not sizes:
-            raise ArgumentError(f"sizes: expected a sequence of segment sizes, got {sizes!r}")
+        if not isinstance(sizes, Sequence) or not 1 <= len(sizes) <= _MOST_STAGES:
+            raise ArgumentError(f"sizes: expected a sequence of 1 to {_MOST_STAGES} segment sizes, got {sizes!r}")
         cls = POOLS[base].cls
         if not issubclass(cls, WeightedPool) or cls.uses_embedding or cls.is_ordered:
             raise ArgumentError(f"base: expected a weighted mean of the frames' probabilities alone, got {base!r}")

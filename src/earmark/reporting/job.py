@@ -11,7 +11,6 @@ because recorders pause: ten calls in ten minutes are more than twenty in an hou
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from base64 import b64encode
@@ -19,17 +18,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
+from pydantic import Field
 
 from earmark.detection.ledger import Ledger
-from earmark.errors import ArgumentError, DataError
+from earmark.errors import ArgumentError
 from earmark.files import json_text
 from earmark.reporting.pages import fill_page, write_text
+from earmark.schema import Names, open_record, parse, read_json
 from earmark.tables import Cell, Column, Table
 from earmark.text import printable
 
@@ -77,6 +78,21 @@ class Job:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
+@open_record
+class _Settings:
+    """The contents of `job.json`."""
+
+    classes: Names
+    model: str | None = None
+    fingerprint: str = ""
+    decoder: dict[str, Any] = Field(default_factory=dict)
+    formats: list[str] = Field(default_factory=list)
+    presence: float | Literal["recording"] | None = None
+    keep_scores: bool = False
+    versions: dict[str, str] = Field(default_factory=dict)
+    command: str | None = None
+
+
 def write_job_report(folder: Path, *, figures: Iterable[Path] = ()) -> Path:
     """Write `report.html` to the folder of a detection job, which may still be running.
 
@@ -115,12 +131,8 @@ def _event_rows(ledger: Ledger, recordings: Mapping[str, int], classes: dict[str
 def _read_settings(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
-    try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise DataError(f"{path}: not JSON: {error}") from error
-    if not isinstance(settings, dict):
-        raise DataError(f"{path}: expected a JSON object, got {type(settings).__name__}")
+    settings = read_json(dict[str, Any], path)
+    parse(_Settings, settings, where=path)
     return settings
 
 

@@ -60,7 +60,7 @@ class Run:
         """Whether it was trained without event times."""
         try:
             return bool(tomllib.loads(self.config)["training"]["supervision"] == "weak")
-        except (tomllib.TOMLDecodeError, LookupError, TypeError):
+        except (ValueError, LookupError, TypeError, RecursionError):
             return True
 
 

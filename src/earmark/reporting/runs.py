@@ -214,7 +214,7 @@ def _learning_curves(runs: Sequence[Run]) -> dict[str, Markup]:
     drawings = {}
     for run in runs:
         name, log = f"{run.system}: {run.saved.folder}", run.saved.folder / "log.jsonl"
-        if log.is_file() and log.read_text().strip():
+        if log.is_file() and log.read_bytes().strip():
             figure = plots.learning_curves(log, run.saved.static_counts.classes)
             drawings[name] = inline_svg(figure, f"Learning curves of {name}")
     return drawings

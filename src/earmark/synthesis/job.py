@@ -16,7 +16,9 @@ from collections.abc import Generator, Iterable
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from earmark import audio
 from earmark.annotations import LabelTable
@@ -27,6 +29,7 @@ from earmark.formats.text import write_text
 from earmark.ownership import owned, replacing_nothing
 from earmark.parallel import cores, parallel_map, worker_count
 from earmark.progress import OnProgress, Progress, ignore_progress
+from earmark.schema import open_record, read_json, record
 from earmark.synthesis.render import render
 from earmark.synthesis.sampling import read_recipe, recipe_names
 from earmark.synthesis.scaper import read_jams, write_jams
@@ -35,6 +38,44 @@ from earmark.synthesis.specification import SPLITS, Soundscape, read_events, spr
 from earmark.text import counted
 
 _SETTINGS = "soundscapes.json"
+
+
+@record
+class Request:
+    """The contents of `soundscapes.json`: what a folder was made for."""
+
+    rate: Annotated[int, Field(ge=1)]
+    bank: str
+    clips: Annotated[int, Field(ge=1)]
+    plan: str
+
+
+def read_request(path: Path) -> Request:
+    """Read a `soundscapes.json`."""
+    return read_json(Request, path)
+
+
+@open_record
+class _Notes:
+    """What earmark adds to its JAMS files."""
+
+    gain_db: float
+    silent: Annotated[int, Field(ge=0)]
+
+
+@open_record
+class _Sandbox:
+    earmark: _Notes
+
+
+@open_record
+class _Annotation:
+    sandbox: _Sandbox
+
+
+@open_record
+class _Jams:
+    annotations: Annotated[list[_Annotation], Field(min_length=1)]
 
 
 @dataclass(frozen=True)
@@ -183,8 +224,8 @@ class _Maker:
         """Write annotation and sound unless they exist; returns (1 if attenuated, number of silent events)."""
         sound, notes = self.out / soundscape.filename, self.out / soundscape.annotation
         if self.has(soundscape):
-            about = json.loads(notes.read_text(encoding="utf-8"))["annotations"][0]["sandbox"]["earmark"]
-            return int(about["gain_db"] < 0), int(about["silent"])
+            about = read_json(_Jams, notes).annotations[0].sandbox.earmark
+            return int(about.gain_db < 0), about.silent
         made = render(soundscape, self.bank, self.rate)
         true = replace(soundscape, ref_db=soundscape.ref_db + made.gain_db)
         with replacing_nothing():  # if a killed process left one of the two, it is written with the same content
@@ -209,19 +250,16 @@ def _made(plan: list[Soundscape], maker: _Maker, workers: int | None) -> Generat
 
 def _prepare(folder: Path, settings: dict[str, Any]) -> None:
     """Prepare a new folder, or check that it belongs to the same request."""
-    record = folder / _SETTINGS
-    if record.exists():
-        try:
-            before = json.loads(record.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise DataError(f"{record}: cannot be read: {error}") from error
-        changed = [f"{key} {before.get(key)!r}, now {new!r}" for key, new in settings.items() if before.get(key) != new]
+    path = folder / _SETTINGS
+    if path.exists():
+        before = vars(read_request(path))
+        changed = [f"{key} {before[key]!r}, now {new!r}" for key, new in settings.items() if before[key] != new]
         if changed:
             raise ArgumentError(f"{folder} holds other soundscapes ({'; '.join(changed)}); choose another folder")
-    elif any(not path.name.startswith(".") for path in folder.iterdir()):
+    elif any(not file.name.startswith(".") for file in folder.iterdir()):
         raise ArgumentError(f"{folder} holds other files; choose a new or an empty folder")
     else:
-        write_text(record, json_text(settings, indent=1) + "\n")
+        write_text(path, json_text(settings, indent=1) + "\n")
     for split in SPLITS:
         make_folder(folder / "audio" / split)
         make_folder(folder / "annotations" / split)

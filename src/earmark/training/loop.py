@@ -13,11 +13,10 @@ kept; `freeze_norm` avoids both.
 from __future__ import annotations
 
 import html
-import json
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +33,7 @@ from earmark.pooling import create_pool
 from earmark.progress import OnProgress
 from earmark.settings import Settings, Training
 from earmark.tables import import_pandas
-from earmark.training.memory import Log, Memory, Schedule, check_folder, load_state, save
+from earmark.training.memory import Log, Memory, Schedule, check_folder, load_state, read_log, save
 from earmark.training.steps import Step, augmented, make_optimizer, set_learning_rate
 from earmark.training.validation import validate
 from earmark.training.watch import Watch
@@ -78,9 +77,8 @@ class Run:
 
     def to_pandas(self) -> DataFrame:
         """The log of the run: one row per epoch."""
-        lines = (self.path / "log.jsonl").read_text(encoding="utf-8").splitlines()
-        log = [json.loads(line) for line in lines]
-        return import_pandas().json_normalize(log)
+        log = read_log(self.path / "log.jsonl")
+        return import_pandas().json_normalize([asdict(line) for line in log])
 
 
 def create_detector(settings: Settings, classes: tuple[str, ...]) -> Detector:

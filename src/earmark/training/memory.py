@@ -3,20 +3,26 @@
 import json
 import math
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import Field
+from torch import Tensor
 
-from earmark.checkpoint import read_tensors, write_tensors
+from earmark.checkpoint import check_tensors, read_tensors, write_tensors
 from earmark.detector import Detector
-from earmark.errors import ArgumentError, MissingExtraError
+from earmark.errors import ArgumentError, DataError, EarmarkError, MissingExtraError, ModelFileError
 from earmark.files import json_text, make_folder, written_whole
+from earmark.schema import Names, Number, parse, parse_json, record
 from earmark.settings import Settings, load_recipe
 
 FILES = ("config.toml", "log.jsonl", "model.safetensors")
 """Files of a run besides `last.ckpt`."""
 _MAY_CHANGE = {"epochs", "stop_epochs", "save_minutes", "precision", "compile", "tensorboard"}
+_MOMENTS = {"step", "exp_avg", "exp_avg_sq"}  # of Adam, for each parameter
+_Count = Annotated[int, Field(ge=0, le=1 << 31)]
 _MIN_GAIN = 1e-4  # smaller improvements do not count for the learning rate, as in Keras
 
 
@@ -83,6 +89,72 @@ class Memory:
         return is_best
 
 
+@record
+class _SavedSchedule:
+    """A `Schedule` in `last.ckpt`; scores of minus infinity are left out."""
+
+    learning_rate: Annotated[float, Field(gt=0)]
+    plateau_epochs: Annotated[int, Field(ge=1)]
+    plateau_factor: Annotated[float, Field(gt=0, le=1)]
+    stop_epochs: Annotated[int, Field(ge=1)]
+    since_best: _Count
+    since_plateau: _Count
+    best: float = Field(default=-math.inf, allow_inf_nan=True)
+    plateau_best: float = Field(default=-math.inf, allow_inf_nan=True)
+
+
+@record
+class _SavedMemory:
+    """A `Memory` in `last.ckpt`."""
+
+    schedule: _SavedSchedule
+    epoch: _Count
+    step: _Count
+    loss: float
+    best_epoch: Annotated[int, Field(ge=-1)]
+    best_scores: dict[str, Number]
+
+
+@record
+class _SavedState:
+    """Metadata of `last.ckpt`."""
+
+    kind: str
+    version: int
+    written_by: str
+    tensors: str
+    memory: _SavedMemory
+    settings: dict[str, dict[str, Any]]
+    classes: Names
+    data: str | None = None
+
+
+@record
+class LogLine:
+    """A line of `log.jsonl`: the numbers of an epoch."""
+
+    epoch: Annotated[int, Field(ge=1)]
+    loss: Number
+    validation: dict[str, Number]
+    learning_rate: Number
+    best: bool
+    alpha: list[Number] | None = None
+    clips_per_second: Number = None
+
+
+def read_log(path: Path) -> list[LogLine]:
+    """The lines of a run's `log.jsonl`, which have one epoch after another."""
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror}") from error
+    log = [parse_json(LogLine, line, where=f"{path}: line {number}") for number, line in enumerate(lines, 1)]
+    for before, line in pairwise(log):
+        if line.epoch <= before.epoch:
+            raise DataError(f"{path}: epoch: expected more than {before.epoch}, got {line.epoch}")
+    return log
+
+
 def check_folder(out: Path, *, resume: bool) -> bool:
     """Whether a folder holds a run to resume; an error if it holds one and `resume` is False."""
     has_run = (out / "last.ckpt").exists()
@@ -117,7 +189,9 @@ def load_state(
     out: Path, settings: Settings, detector: Detector, optimizer: torch.optim.Optimizer, data: str | None = None
 ) -> Memory:
     """Load weights, moments and state of an interrupted run; an error if settings, classes or data have changed."""
-    tensors, about = read_tensors(out / "last.ckpt", "training state")
+    path = out / "last.ckpt"
+    tensors, about = read_tensors(path, "training state", _SavedState)
+    memory = _memory(path, about)
     _check_same(out, about["settings"], settings)
     if tuple(about["classes"]) != detector.classes:
         raise ArgumentError(f"{out} was trained on other classes: {', '.join(about['classes'])}")
@@ -125,16 +199,53 @@ def load_state(
         raise ArgumentError(
             f"{out} was started with other clips or labels; resume with the same ones, or start in another folder"
         )
-    detector.load_state_dict({k.removeprefix("detector."): v for k, v in tensors.items() if k.startswith("detector.")})
+    try:
+        weights, moments = _divided(tensors, detector)
+    except ArgumentError as error:
+        raise ModelFileError(f"{path}: its tensors do not fit: {error}") from None
+    detector.load_state_dict(weights)
     for i, p in enumerate(detector.parameters()):
-        for name, value in tensors.items():
-            if name.startswith(f"adam.{i}."):
-                # With the memory layout of its parameter (channels last), which the fused Adam of a GPU requires.
-                like = p.detach() if value.shape == p.shape else value
-                moment = torch.empty_like(like, dtype=value.dtype, device=p.device)
-                optimizer.state[p][name.split(".", 2)[2]] = moment.copy_(value)
-    values = about["memory"]
-    return Memory(**{**values, "schedule": Schedule(**values["schedule"])})
+        for name, value in moments.get(i, {}).items():
+            # With the memory layout of its parameter (channels last), which the fused Adam of a GPU requires.
+            like = p.detach() if value.shape == p.shape else value
+            moment = torch.empty_like(like, dtype=value.dtype, device=p.device)
+            optimizer.state[p][name] = moment.copy_(value)
+    return memory
+
+
+def _memory(path: Path, about: dict[str, Any]) -> Memory:
+    """The state in the metadata of `last.ckpt`, within the limits that its settings set."""
+    sections = {name: dict(section) for name, section in about["settings"].items()}
+    if sections.get("training", {}).get("save_minutes", 0) is None:
+        sections["training"]["save_minutes"] = math.inf  # not in JSON
+    try:
+        steps = parse(Settings, sections, where="settings").training.steps
+        saved = parse(_SavedMemory, about["memory"], where="memory")
+        if saved.step > steps:
+            raise DataError(f"memory.step: expected at most {steps}, the steps of an epoch, got {saved.step}")
+        if saved.best_epoch > saved.epoch:
+            raise DataError(f"memory.best_epoch: expected at most {saved.epoch}, got {saved.best_epoch}")
+    except EarmarkError as error:
+        raise ModelFileError(f"{path}: {error}") from None
+    scores = {name: math.nan if value is None else value for name, value in saved.best_scores.items()}
+    return Memory(Schedule(**vars(saved.schedule)), saved.epoch, saved.step, saved.loss, saved.best_epoch, scores)
+
+
+def _divided(tensors: dict[str, Tensor], detector: Detector) -> tuple[dict[str, Tensor], dict[int, dict[str, Tensor]]]:
+    """Weights by name, and Adam's moments by parameter and name, checked."""
+    weights = {k.removeprefix("detector."): v for k, v in tensors.items() if k.startswith("detector.")}
+    check_tensors(weights, detector.state_dict())
+    moments: dict[int, dict[str, Tensor]] = {}
+    for i, p in enumerate(detector.parameters()):
+        own = {k.removeprefix(f"adam.{i}."): v for k, v in tensors.items() if k.startswith(f"adam.{i}.")}
+        if own:
+            check_tensors(own, {name: p if name != "step" else torch.zeros(()) for name in _MOMENTS})
+            moments[i] = own
+    known = {f"detector.{name}" for name in weights} | {f"adam.{i}.{name}" for i in moments for name in moments[i]}
+    for name in tensors:
+        if name not in known:
+            raise ArgumentError(f"unexpected tensor {name!r}")
+    return weights, moments
 
 
 class Log:
@@ -152,7 +263,10 @@ class Log:
             except ImportError as error:
                 raise MissingExtraError("training.tensorboard", "tensorboard") from error
             self._writer = SummaryWriter(out / "tensorboard", purge_step=epochs + 1)
-        lines = self._path.read_text().splitlines()[:epochs] if self._path.exists() else []
+        lines: list[str] = []
+        if self._path.exists():
+            read_log(self._path)  # refuses a damaged one
+            lines = self._path.read_text().splitlines()[:epochs]
         self._write("".join(line + "\n" for line in lines))
         config = out / "config.toml"
         if not config.exists() or load_recipe(str(config)) != settings:  # a file that the user commented stays
