@@ -2,16 +2,17 @@
 
     .venv/bin/python experiments/kills.py --out /tmp/kills
 
-`train`, `detect`, `synth`, `evaluate` and a grid of `reproduce` are each run once undisturbed, and then killed ten times
-at random moments, in turn with SIGKILL and SIGTERM. The same command is started again after each kill. When it ends by
-itself before all kills were sent, its folder is compared, and the rest are sent to a run in a new folder. SIGTERM must
-give exit code 143 (-15 only before the command line is ready), and training says how to resume. A second process of the
-same command is refused with exit code 2 and one line that names the first.
+`train`, `detect`, `synth`, `evaluate` and a grid of `reproduce` are each run once undisturbed, and then killed ten
+times at random moments, in turn with SIGKILL and SIGTERM. The same command is started again after each kill. When it
+ends by itself before all kills were sent, its folder is compared, and the rest are sent to a run in a new folder.
+SIGTERM must give exit code 143 (-15 only before the command line is ready), and training says how to resume. A second
+process of the same command is refused with exit code 2 and one line that names the first.
 
 Folders are compared byte by byte, but for what differs between undisturbed runs too:
 
     .lock                          is left out: empty
     .earmark.jsonl                 the hashes that it ends with, in place of the order of its lines
+    model.safetensors, last.ckpt   their header as a value: the library writes its two entries in any order
     log.jsonl                      without clips_per_second
     ledger.sqlite                  its rows, in place of its pages
     cache                          is left out: threads append clips in the order in which they end; what was
@@ -276,12 +277,19 @@ def _log(path: Path) -> object:
 def _ledger(path: Path) -> object:
     with closing(sqlite3.connect(path)) as database:
         names = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        rows = {name: sorted(map(repr, database.execute(f"SELECT * FROM {name}"))) for name in names}
-    return rows
+        return {name: sorted(map(repr, database.execute(f"SELECT * FROM {name}"))) for name in names}
+
+
+def _tensors(path: Path) -> object:
+    data = path.read_bytes()
+    end = 8 + int.from_bytes(data[:8], "little")
+    return json.loads(data[8:end]), data[end:]
 
 
 _CONTENTS: dict[str, Callable[[Path], object]] = {
     ".earmark.jsonl": _manifest,
+    "model.safetensors": _tensors,
+    "last.ckpt": _tensors,
     "log.jsonl": _log,
     "ledger.sqlite": _ledger,
 }

@@ -42,6 +42,8 @@ def load_readers() -> None:
 def make_case(name: str) -> Case:
     """The case of a name such as "audio:123"; its files are written into the current folder, which is empty."""
     kind, _, number = name.partition(":")
+    if kind == "planted":  # by the tests of the harness
+        return _planted(bytes.fromhex(number).decode())
     return READERS[kind](Random(name) if kind != "known" else _Numbered(int(number)))
 
 
@@ -51,6 +53,13 @@ class _Numbered(Random):
     def __init__(self, number: int) -> None:
         super().__init__(number)
         self.number = number
+
+
+def _planted(code: str) -> Case:
+    from earmark.errors import DataError
+
+    write("mine.txt", "mine")
+    return Case(code, lambda: exec(code, {"DataError": DataError}))
 
 
 def write(name: str, content: bytes | str) -> Path:

@@ -47,8 +47,8 @@ def make(rng: Random) -> Case:
 def show(other: str, decoder: str) -> None:
     """Everything that is done with an evaluation, but for figures."""
     from earmark import compare
-    from earmark.events.decoder import load_decoder
     from earmark.evaluation.result import Evaluation
+    from earmark.events.decoder import load_decoder
 
     if decoder.endswith("thresholds.json"):
         load_decoder(Path(decoder), ("click", "hum")).decode(np.full((9, 2), 0.5), 0.1, ("click", "hum"), "a.wav")
@@ -57,7 +57,8 @@ def show(other: str, decoder: str) -> None:
     str(evaluation)
     evaluation._repr_html_()
     json.dumps(evaluation.to_dict())
-    (evaluation.maximum, evaluation.pooled, evaluation.dynamic, evaluation.event, evaluation.psds, evaluation.notes)
+    for name in ("maximum", "pooled", "dynamic", "event", "psds", "notes", "intervals"):
+        getattr(evaluation, name)
     evaluation.estimate()
     for scores in evaluation.probabilities().values():
         assert ((scores.p >= 0) & (scores.p <= 1)).all(), "frame probabilities that are none"

@@ -45,10 +45,8 @@ def listen_to(path: Path, options: tuple[int, int, str] | None, block: float, is
 
     scorer = load(kit.part("run") / "run").scorer
     format = PcmFormat(*options) if options else None
-    if is_pipe:
-        sound = from_pipe(BytesIO(path.read_bytes()), "a pipe", format)
-    else:
-        sound = from_growing(path, format, idle=0.0)
+    pipe = BytesIO(path.read_bytes())
+    sound = from_pipe(pipe, "a pipe", format) if is_pipe else from_growing(path, format, idle=0.0)
     for event in listen(scorer, sound.blocks(scorer.rate, block), Decoder(threshold=0.4), name="live"):
         assert 0 <= event.onset <= event.offset, f"{event.onset} to {event.offset}"
 

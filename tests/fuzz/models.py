@@ -112,6 +112,7 @@ def _change_weights(rng: Random, tensors: dict[str, Any]) -> str:
 
 def _onnx(rng: Random) -> tuple[bytes, str]:
     import onnx
+
     from earmark.inference.onnx_scorer import sealed as seal
 
     content = (kit.part("onnx") / "model.onnx").read_bytes()

@@ -19,6 +19,7 @@ from pathlib import Path
 from fuzz.harness import MOST_BYTES, MOST_SECONDS, Outcome
 
 _MOST_SECONDS_TO_MAKE = 300  # of a case, which may begin with a training run or an export for the kit
+_LONGEST = 180  # seconds of any case by the clock; processor time is limited further
 _PAUSE = 0.05  # seconds between looks at the memory of a worker
 
 
@@ -36,10 +37,10 @@ class Worker:
         assert process.stdin is not None
         process.stdin.write(f"{name}\n".encode())
         process.stdin.flush()
-        made, why = self._reply(_MOST_SECONDS_TO_MAKE)
+        made, why = self._reply(_MOST_SECONDS_TO_MAKE, _MOST_SECONDS_TO_MAKE)
         if made is None:
             return self._failed(Outcome(name, "failed", f"{why} while the case was made: {self._last_words()}"))
-        reply, why = self._reply(MOST_SECONDS)
+        reply, why = self._reply(MOST_SECONDS, _LONGEST)
         if reply is None:
             return self._failed(Outcome(name, "failed", f"{why}: {self._last_words()}", about=made["about"]))
         outcome = Outcome(**reply)
@@ -63,13 +64,13 @@ class Worker:
                 start_new_session=True,
             )
 
-    def _reply(self, limit: float) -> tuple[dict[str, str] | None, str]:
-        """The next line of the worker; or None, and what happened."""
+    def _reply(self, limit: float, longest: float) -> tuple[dict[str, str] | None, str]:
+        """The next line of the worker; or None, and what happened: limits are for processor time and for the clock."""
         process = self._process
         assert process is not None
         assert process.stdout is not None
-        end = time.monotonic() + limit
-        while time.monotonic() < end:
+        end, begun = time.monotonic() + longest, _processor_time(process.pid)
+        while time.monotonic() < end and _processor_time(process.pid) < begun + limit:
             if select.select([process.stdout], [], [], _PAUSE)[0]:
                 line = process.stdout.readline()
                 if not line:
@@ -77,6 +78,8 @@ class Worker:
                 return json.loads(line), ""
             if (size := _memory(process.pid)) > MOST_BYTES:
                 return None, f"took {size >> 20} MB"
+        process.send_signal(signal.SIGUSR1)
+        time.sleep(1)  # it writes where it is to its log
         return None, f"took more than {limit:.0f} s"
 
     def _last_words(self) -> str:
@@ -96,6 +99,17 @@ class Worker:
 
 def _death(code: int) -> str:
     return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+
+
+def _processor_time(pid: int) -> float:
+    """Seconds of processor time of a process and its children."""
+    total = 0.0
+    with suppress(OSError, IndexError):
+        numbers = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        total = sum(map(int, numbers[11:15])) / os.sysconf("SC_CLK_TCK")
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            total += _processor_time(int(child))
+    return total
 
 
 def _memory(pid: int) -> int:

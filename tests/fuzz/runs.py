@@ -1,6 +1,7 @@
 """The files of a training run, resumed: last.ckpt, config.toml, log.jsonl, model.safetensors; and search.json."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -13,7 +14,7 @@ _FILES = ("last.ckpt", "last.ckpt", "last.ckpt", "config.toml", "log.jsonl", "lo
 _MOST_REPORTS = 30
 
 
-class Enough(Exception):
+class EnoughError(Exception):
     """Training goes on: the files are accepted."""
 
 
@@ -54,13 +55,11 @@ def resume(data: str) -> None:
         nonlocal reports
         reports += 1
         if reports > _MOST_REPORTS:
-            raise Enough
+            raise EnoughError
 
-    try:
+    with suppress(EnoughError):
         api.train(data, "kit/run", resume=True, compute=api.Compute(cache="kit/cache"), on_progress=count)
         learning_curves(Path("kit/run/log.jsonl"), ("hum", "click"))
-    except Enough:
-        pass
 
 
 def damaged_lines(rng: Random, content: bytes) -> tuple[bytes, str]:
@@ -97,10 +96,8 @@ def search(data: str) -> None:
     from earmark.tuning import tune
 
     def stop(progress: object) -> None:
-        raise Enough
+        raise EnoughError
 
     settings = load_recipe("quick").changed({**kit.SETTINGS, "pool.name": "rap"})
-    try:
+    with suppress(EnoughError):
         tune(open_data(data), settings, Path("search"), cache=Path("cache"), trials=1, on_progress=stop)
-    except Enough:
-        pass
