@@ -1,8 +1,9 @@
 """Runs cases in this process and judges them: the worker of `runner`.
 
-A case passes if its call returns or raises an EarmarkError of one line that can be printed; or, for one in 25, if its
-command ends with exit code 0, 1 or 2 and at most a line that begins with "earmark:" on standard error. Meanwhile no
-warning may be printed, nothing written outside of the folders that the case names, and no other file changed.
+A case passes if its call returns or raises an EarmarkError that the command line prints as one line without control
+characters; or, for one in 25, if its command ends with exit code 0, 1 or 2 and prints lines that begin with "earmark:"
+on standard error, or none. Meanwhile no warning may be printed, nothing written outside of the folders that the case
+names, and no other file changed.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ import sys
 import traceback
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import asdict, dataclass
 from importlib import import_module
+from io import StringIO
 from pathlib import Path
 from typing import IO, Any
 
@@ -103,7 +105,7 @@ def _run_call(name: str, case: Case, watch: _Watch) -> Outcome:
             case.call()
         except EarmarkError as error:
             outcome.outcome, outcome.reason = "refused", str(error)
-            if problem := _unprintable(str(error)):
+            if problem := _unprintable(_as_printed(error)):
                 outcome.outcome, outcome.reason = "failed", f"{problem}: {str(error)[:300]!r}"
                 outcome.place = _place_of(error)
         except Exception as error:
@@ -142,6 +144,15 @@ def _run_command(name: str, case: Case) -> Outcome:
 def _is_progress(line: str) -> bool:
     """Whether a line of standard error is one of progress, or says what is listened to."""
     return re.match(r"[\w ()-]+: \d+/\d+ |earmark: listening to ", line) is not None
+
+
+def _as_printed(error: Exception) -> str:
+    """What the command line prints for an error."""
+    from earmark.cli.app import _print_error
+
+    with redirect_stderr(StringIO()) as printed:
+        _print_error(str(error))
+    return printed.getvalue().removeprefix("earmark: ").removesuffix("\n")
 
 
 def _unprintable(message: str) -> str:

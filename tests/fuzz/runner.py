@@ -61,6 +61,7 @@ class Worker:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env=environment,
+                bufsize=0,  # lines that are buffered here would be hidden from select
                 start_new_session=True,
             )
 

@@ -9,7 +9,7 @@ from fuzz.cases import MODULES
 from fuzz.known import INPUTS
 from fuzz.runner import Worker
 
-CHEAP = {"audio": 40, "labels": 40, "settings": 25, "live": 10, "evaluations": 12, "jobs": 6, "stores": 6, "runs": 4}
+CHEAP = {"audio": 30, "labels": 30, "settings": 24, "live": 8, "evaluations": 12, "jobs": 6, "stores": 6, "runs": 4}
 FIRST = 1  # number of the first input; those that divide by 25 would start a command
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="measures memory as Linux does")
@@ -44,8 +44,7 @@ def test_every_reader_has_inputs():
     ("code", "reason"),
     [
         ("raise KeyError('x')", "KeyError: 'x'"),
-        ("raise DataError('two\\nlines')", "a message of several lines: 'two\\nlines'"),
-        ("raise DataError('\\x1b[31m')", "a message that cannot be printed: '\\x1b[31m'"),
+        ("raise DataError('')", "an empty message"),
         ("print('hello')", "printed 'hello\\n'"),
         ("import os; os.write(2, b'from a library in C')", "printed 'from a library in C'"),
         ("import warnings; warnings.warn('old', DeprecationWarning)", "DeprecationWarning: old"),
@@ -57,7 +56,7 @@ def test_every_reader_has_inputs():
         ("x = bytearray(3 << 30)", "took"),
     ],
 )
-def test_failures_are_noticed(worker, code, reason, monkeypatch):
+def test_failures_are_noticed(worker, code, reason):
     """A case that does one of the forbidden things; a second one is run after it all the same."""
     outcome = worker.run(f"planted:{code.encode().hex()}")
     assert outcome.outcome == "failed"
