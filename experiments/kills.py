@@ -10,7 +10,7 @@ process of the same command is refused with exit code 2 and one line that names 
 
 Folders are compared byte by byte, but for what differs between undisturbed runs too:
 
-    .lock                          is left out: empty
+    .lock, .evaluation.lock        are left out: empty
     .earmark.jsonl                 the hashes that it ends with, in place of the order of its lines
     model.safetensors, last.ckpt   their header as a value: the library writes its two entries in any order
     log.jsonl                      without clips_per_second
@@ -38,7 +38,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-LEFT_OUT = (".lock", ".lock.json", "cache")
+LEFT_OUT = (".lock", ".lock.json", ".evaluation.lock", ".evaluation.lock.json", "cache")
 GRID = """title = "Kills"
 data = "{data}"
 recipe = "quick"
@@ -225,8 +225,7 @@ def second_writer(command: Command, folder: Path) -> str:
     """Start a command while another one writes the same folder: "refused", or what happened instead."""
     first = start(command.words, folder)
     try:
-        holder = folder / command.out / ".lock.json"
-        while first.poll() is None and not holder.exists():
+        while first.poll() is None and not [*(folder / command.out).glob(".*lock.json")]:
             time.sleep(0.01)
         if first.poll() is not None:
             return "not refused: the first takes no lock"

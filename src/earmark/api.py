@@ -33,6 +33,7 @@ from earmark.evaluation.comparison import Comparison, compare_runs
 from earmark.evaluation.references import fit_durations, fit_estimate, fit_reference, read_durations, seen_notes
 from earmark.evaluation.result import FILES, Evaluation
 from earmark.evaluation.scoring import EvaluationOptions, evaluate_events, evaluate_scores, tune_thresholds
+from earmark.files import locked, make_folder
 from earmark.formats import read_labels
 from earmark.ownership import owned
 from earmark.progress import OnProgress, ignore_progress
@@ -193,7 +194,9 @@ def _saved(score: Callable[[], tuple[Evaluation, LabelTable]], folder: Path, nam
     from earmark import plots
 
     figures = [folder / "figures" / f"{stem}{end}" for stem in plots.EVALUATION_FIGURES for end in (".png", ".svg")]
-    with owned(folder, files=[*(folder / file for file in FILES), *figures], force=force):
+    files = [*(folder / file for file in FILES), *figures]
+    # not the lock of a run: a model may be evaluated while its training goes on
+    with locked(make_folder(folder), name=".evaluation.lock"), owned(folder, files=files, force=force):
         evaluation, table = score()
         evaluation.save(folder)
         for stem, figure in plots.evaluation_figures(evaluation, table, name).items():

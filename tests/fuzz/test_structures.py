@@ -17,7 +17,7 @@ NAMES = st.sampled_from(
 JSON = st.recursive(PLAIN, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=4))
 CELLS = st.sampled_from(("", "a.wav", "1", "2.5", "-1", "1e308", "nan", "dog", "train")) | st.text(max_size=4)
 FEW = settings(
-    max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=30, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 
