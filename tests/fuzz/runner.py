@@ -53,6 +53,8 @@ class Worker:
     def _start(self) -> subprocess.Popen[bytes]:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
         environment |= {"EARMARK_CACHE": str(self.root / "cache"), "TMPDIR": str(self.root / "temporary")}
+        places = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, places))
         (self.root / "temporary").mkdir(exist_ok=True)
         with self._log.open("wb") as log:
             return subprocess.Popen(
