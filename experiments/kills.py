@@ -177,7 +177,7 @@ def kill_once(command: Command, folder: Path, seconds: float, rng: random.Random
     process = start(command.words, folder)
     number = (signal.SIGKILL, signal.SIGTERM)[result.kills % 2]
     try:
-        process.wait(rng.uniform(0.1, 1.0) * seconds)
+        process.wait(rng.uniform(0.05, 0.7) * seconds)
     except subprocess.TimeoutExpired:
         os.kill(process.pid, number)
         code = process.wait()
