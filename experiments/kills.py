@@ -229,6 +229,7 @@ def second_writer(command: Command, folder: Path) -> str:
             time.sleep(0.01)
         if first.poll() is not None:
             return "not refused: the first takes no lock"
+        first.send_signal(signal.SIGSTOP)  # so that it holds the lock until the second has come to it
         second = subprocess.run(first.args, cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL)
         is_named = f"process {first.pid} " in second.stderr and second.stderr.count("\n") == 1
         if second.returncode == 2 and is_named:
