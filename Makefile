@@ -8,7 +8,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 # Tests start many processes, and each starts faster with cached bytecode, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-portable lint constraints clean
+.PHONY: demo test test-portable fuzz lint constraints clean
 
 demo: .venv/installed
 	$(BIN)/earmark demo --out demo
@@ -24,6 +24,11 @@ test-portable: .venv/installed-dev
 		env -u ATEN_CPU_CAPABILITY -u OMP_NUM_THREADS $$change $(BIN)/python -m pytest -n 2 --dist worksteal -q \
 			|| { echo "The tests fail with $$setting"; exit 1; }; \
 	done
+
+# Hostile input for every reader; MINUTES=5 for less, FUZZ="audio:123" to repeat a case.
+MINUTES ?= 30
+fuzz: .venv/installed-dev
+	PYTHONPATH=tests $(BIN)/python -m fuzz --minutes $(MINUTES) --workers 2 $(FUZZ)
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check .

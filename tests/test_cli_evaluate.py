@@ -13,6 +13,7 @@ from earmark.cli import app
 from earmark.datasets import open_data
 from earmark.errors import ArgumentError, DataError, EarmarkError, ModelFileError
 from earmark.evaluation.result import Evaluation
+from earmark.files import locked
 from earmark.formats import write_labels
 from earmark.reporting.results import commands, read_run
 from earmark.settings import load_recipe
@@ -81,6 +82,13 @@ def test_a_judged_run_keeps_scores_events_probabilities_and_figures(world, run):
     assert saved.scores["decoder"]["threshold"] == 0.5
     assert saved.scores["config"]["pool"]["name"] == "cap"
     assert len(saved.scores["alpha"]) == len(saved.scores["classes"])
+
+
+def test_two_processes_do_not_write_one_evaluation(run, tmp_path):
+    held = locked(tmp_path, name=".evaluation.lock")
+    with held, pytest.raises(ArgumentError, match=r"process \d+ on .* is using this folder"):
+        evaluate(run, "@a", "@data", "--out", tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} <= {".evaluation.lock"}
 
 
 def test_a_reference_may_come_from_elsewhere(world, run, tmp_path):

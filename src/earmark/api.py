@@ -196,7 +196,8 @@ def _saved(score: Callable[[], tuple[Evaluation, LabelTable]], folder: Path, nam
 
     figures = [folder / "figures" / f"{stem}{end}" for stem in plots.EVALUATION_FIGURES for end in (".png", ".svg")]
     files = [*(folder / file for file in FILES), *figures]
-    with locked(make_folder(folder), name=".evaluate.lock"), owned(folder, files=files, force=force):
+    # not the lock of a run: a model may be evaluated while its training goes on
+    with locked(make_folder(folder), name=".evaluation.lock"), owned(folder, files=files, force=force):
         remove_drafts(files)  # of a process that was killed
         evaluation, table = score()
         evaluation.save(folder)

@@ -1,0 +1,203 @@
+"""Inputs that made earmark fail once; all are generated, and run with every `make test`."""
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from fuzz import audio, evaluations, jobs, kit, labels, models, runs
+from fuzz.cases import Case, reader, write
+
+INPUTS: list[Callable[[], Case]] = []
+
+
+def _known(make: Callable[[], Case]) -> Callable[[], Case]:
+    INPUTS.append(make)
+    return make
+
+
+@reader
+def make(numbered: Random) -> Case:
+    """The input of a number; the docstring of its function says what it is."""
+    return INPUTS[numbered.number]()  # type: ignore[attr-defined]
+
+
+def _changed_scores(change: Callable[[str], str], about: str) -> Case:
+    path = kit.copy("evaluation", "kit") / "evaluation" / "scores.json"
+    path.write_text(change(path.read_text()))
+    other = str(kit.part("evaluation") / "evaluation")
+    return Case(about, lambda: evaluations.show(other, str(path)))
+
+
+@_known
+def deep_scores() -> Case:
+    """scores.json nested 100,000 deep: RecursionError."""
+    return _changed_scores(lambda text: "[" * 100_000, "scores.json: 100,000 brackets")
+
+
+@_known
+def scores_of_another_type() -> Case:
+    """scores.json whose intervals are a number: TypeError."""
+    return _changed_scores(lambda text: json.dumps({**json.loads(text), "intervals": 3}), "scores.json: intervals = 3")
+
+
+@_known
+def long_number_in_scores() -> Case:
+    """scores.json with a number of 5,000 digits: ValueError of int()."""
+    return _changed_scores(lambda text: text.replace('"segment"', f'"x": {"9" * 5000}, "segment"', 1), "5,000 digits")
+
+
+def _model(change: Callable[[dict[str, Any], Any], object], about: str) -> Case:
+    from safetensors.numpy import load
+
+    content = (kit.part("run") / "run" / "model.safetensors").read_bytes()
+    tensors, facts = load(content), models.about_of(content)
+    change(tensors, facts)
+    write("model.safetensors", models.sealed(tensors, facts))
+    write("sound.wav", kit.audio_bytes("wav"))
+    return Case(f"model.safetensors: {about}", lambda: models.check("model.safetensors"))
+
+
+@_known
+def alpha_is_nan() -> Case:
+    """A model whose alpha is NaN, with right digests: NaN in presence.csv."""
+    return _model(lambda tensors, _: tensors["pool.alpha"].fill(np.nan), "alpha is NaN")
+
+
+@_known
+def weights_are_nan() -> Case:
+    """A model whose output layer is NaN: frame probabilities of NaN, reported without the model's name."""
+    return _model(lambda tensors, _: tensors["head.weight"].fill(np.nan), "head.weight is NaN")
+
+
+@_known
+def classes_are_numbers() -> Case:
+    """A model whose classes are numbers: TypeError in a table."""
+    return _model(lambda _, facts: facts.update(classes=[1, 2]), "classes = [1, 2]")
+
+
+@_known
+def transform_is_huge() -> Case:
+    """A model with n_fft = 2**40: MemoryError."""
+    return _model(lambda _, facts: facts["features"].update(n_fft=2**40), "n_fft = 2**40")
+
+
+@_known
+def bands_are_many() -> Case:
+    """A model with n_bands = 2**20: hung in the search for a number of bands that fits."""
+    return _model(lambda _, facts: facts["features"].update(n_bands=2**20), "n_bands = 2**20")
+
+
+@_known
+def width_is_huge() -> Case:
+    """A model with width = 1e308: OverflowError."""
+    return _model(lambda _, facts: facts["network"].update(width=1e308), "width = 1e308")
+
+
+def _table(name: str, content: bytes, about: str) -> Case:
+    write(name, content)
+    return Case(f"{name}: {about}", lambda: labels.check(name, None))
+
+
+@_known
+def offset_is_huge() -> Case:
+    """An offset of 1e308 in a table: OverflowError."""
+    rows = "filename\tonset\toffset\tlabel\na.wav\t1\t1e308\tdog\n"
+    return _table("labels.tsv", rows.encode(), "offset = 1e308")
+
+
+@_known
+def long_number_in_jams() -> Case:
+    """A time of 10**400 in JAMS: OverflowError."""
+    data = [{"time": 10**400, "duration": 1.0, "value": "dog", "confidence": None}]
+    jams = {"file_metadata": {"duration": 10.0}, "annotations": [{"namespace": "tag_open", "data": data}]}
+    return _table("labels.jams", json.dumps(jams).encode(), "time = 10**400")
+
+
+@_known
+def damaged_gzip() -> Case:
+    """A compressed table with a damaged block: zlib.error."""
+    content = bytearray(gzip.compress(b"filename,onset,offset,label\n" + b"a.wav,1,2,dog\n" * 50, mtime=0))
+    content[14] ^= 0xFF
+    return _table("labels.csv.gz", bytes(content), "a damaged block")
+
+
+@_known
+def gzip_bomb() -> Case:
+    """A table of 1 GB compressed to 1 MB: took 6 GB of memory."""
+    head = b"filename,onset,offset,label\n"
+    block = gzip.compress(b"a.wav,1,2,dog\n" * 750_000, mtime=0)
+    return _table("labels.csv.gz", gzip.compress(head, mtime=0) + block * 100, "1 GB of rows")
+
+
+def _run(name: str, content: bytes, about: str) -> Case:
+    path = kit.copy("run", "kit") / "run" / name
+    path.write_bytes(content)
+    kit.adopt(path)
+    data = str(kit.part("recordings"))
+    return Case(f"{name}: {about}", lambda: runs.resume(data), writes=["kit/run", "kit/cache"])
+
+
+@_known
+def log_is_damaged() -> Case:
+    """A log.jsonl that is no JSON: JSONDecodeError when the run is resumed and its curves are drawn."""
+    return _run("log.jsonl", b'{"epoch": 1\n\xff\n', "not JSON")
+
+
+@_known
+def state_of_another_type() -> Case:
+    """A last.ckpt with right digests whose memory is a list: TypeError."""
+    from safetensors.numpy import load
+
+    content = (kit.part("run") / "run" / "last.ckpt").read_bytes()
+    return _run("last.ckpt", models.sealed(load(content), {**models.about_of(content), "memory": []}), "memory = []")
+
+
+@_known
+def ledger_with_other_names() -> Case:
+    """A ledger whose recordings are named ../victim.txt: files were written outside of the folder."""
+    import sqlite3
+    from contextlib import closing
+
+    kit.copy("job", "kit")
+    write("victim.txt", "mine")
+    with closing(sqlite3.connect("kit/out/ledger.sqlite", isolation_level=None)) as database:
+        database.execute("UPDATE recordings SET name = '../../victim' || id")
+    files = [str(kit.part("recordings") / f"{i:02}.wav") for i in range(4)]
+    return Case("ledger: name = ../../victim", lambda: jobs.run(files, 0.3), writes=["kit/out"])
+
+
+@_known
+def ledger_with_other_types() -> Case:
+    """A ledger in which sizes and times are text: TypeError."""
+    import sqlite3
+    from contextlib import closing
+
+    kit.copy("job", "kit")
+    with closing(sqlite3.connect("kit/out/ledger.sqlite", isolation_level=None)) as database:
+        database.execute("UPDATE recordings SET attempts = 'x', mtime = 'y'")
+    files = [str(kit.part("recordings") / f"{i:02}.wav") for i in range(4)]
+    return Case("ledger: attempts = 'x'", lambda: jobs.run(files, 0.3), writes=["kit/out"])
+
+
+@_known
+def deep_index() -> Case:
+    """An index.jsonl nested 100,000 deep: RecursionError."""
+    from fuzz import stores
+
+    kit.copy("run", "kit")
+    folder = sorted(Path("kit/cache").glob("train-*"))[0]
+    (folder / "index.jsonl").write_text("[" * 100_000 + "\n")
+    return Case("index.jsonl: 100,000 brackets", lambda: stores.read(folder))
+
+
+@_known
+def mp3_that_chats() -> Case:
+    """An mp3 cut in a frame: its decoder printed a message of its own."""
+    content = kit.audio_bytes("mp3", 3.0)
+    write("sound.mp3", content[:1000] + bytes(300) + content[1300:])
+    return Case("mp3 with zeros in the middle", lambda: audio.check("sound.mp3", None, 0.0))
