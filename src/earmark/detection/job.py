@@ -230,8 +230,7 @@ class _Job:
         self.ledger.set_about({"is_running": ""})
 
     def _process(self, paths: list[Path]) -> None:
-        batch: list[Path] = []
-        suspects: list[Path] = []
+        batch, suspects = list[Path](), list[Path]()
         for path in paths:
             entry = self.ledger.entry(path)
             if self._must_score(entry):
