@@ -59,6 +59,7 @@ def write_run(folder, data, pool, seed, noise, *, alpha=None):
         "versions": {"earmark": "0.1.0"},
     }
     about = {"classes": list(CLASSES), "features": FEATURES.to_dict(), "provenance": provenance}
+    about |= {"network": settings.network, "pool": settings.pool}
     write_tensors(folder / "model.safetensors", "model", {"none": torch.zeros(1)}, about)
     if alpha:
         line = {"epoch": 1, "loss": 0.5, "validation": {"loss": 0.5, "accuracy": 0.9, "f1": 0.5}, "best": True}

@@ -14,7 +14,8 @@ from rich.table import Table
 
 from earmark import __version__
 from earmark.checkpoint import read_model_info
-from earmark.cli.app import main, make_console
+from earmark.cli.app import main
+from earmark.cli.terminal import make_console
 from earmark.datasets.examples import write_example
 from earmark.pooling import POOLS
 from earmark.settings import load_recipe

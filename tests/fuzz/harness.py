@@ -148,10 +148,10 @@ def _is_progress(line: str) -> bool:
 
 def _as_printed(error: Exception) -> str:
     """What the command line prints for an error."""
-    from earmark.cli.app import _print_error
+    from earmark.cli.app import print_error
 
     with redirect_stderr(StringIO()) as printed:
-        _print_error(str(error))
+        print_error(str(error))
     return printed.getvalue().removeprefix("earmark: ").removesuffix("\n")
 
 

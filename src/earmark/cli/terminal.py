@@ -67,9 +67,10 @@ class _Console(Console):
             yield segment if segment.control else Segment(visible(segment.text), segment.style)
 
 
-def make_console(*, stderr: bool = False, quiet: bool = False) -> Console:
-    """A console without markup, since names of classes may contain brackets."""
+def make_console(*, stderr: bool = False, quiet: bool = False, **options: Any) -> Console:
+    """A console without markup, since names of classes may contain brackets; `options` are those of rich."""
     stream: Any = sys.stderr if stderr else sys.stdout
     while isinstance(stream, _Escaped | FileProxy):
         stream = stream.rich_proxied_file
-    return _Console(file=stream, quiet=quiet, highlight=False, markup=False, soft_wrap=True)
+    options = {"file": stream, "quiet": quiet, **options}
+    return _Console(**options, highlight=False, markup=False, soft_wrap=True)

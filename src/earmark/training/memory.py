@@ -134,10 +134,10 @@ class LogLine:
     """A line of `log.jsonl`: the numbers of an epoch."""
 
     epoch: Annotated[int, Field(ge=1)]
-    loss: Number
-    validation: dict[str, Number]
-    learning_rate: Number
     best: bool
+    validation: dict[str, Number]
+    loss: Number = None
+    learning_rate: Number = None
     alpha: list[Number] | None = None
     clips_per_second: Number = None
 
