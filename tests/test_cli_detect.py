@@ -282,7 +282,7 @@ def test_thresholds_of_a_file_go_by_the_names_of_its_classes(earmark, model, rec
     code, _, err = found(["cat", "dog"])
     assert (code, err) == (2, f"earmark: {tuned}: threshold: expected 2 values, one per class, got 3\n")
     code, _, err = found("cat")
-    assert (code, err) == (2, f"earmark: {tuned}: classes: expected a list of names, got 'cat'\n")
+    assert (code, err) == (2, f"earmark: {tuned}: classes: expected a list of texts, got 'cat'\n")
 
 
 @pytest.mark.parametrize(
@@ -296,9 +296,9 @@ def test_thresholds_of_a_file_go_by_the_names_of_its_classes(earmark, model, rec
         (["--out", "o", "--workers", "0"], "workers: expected at least 1, got 0"),
         (["--threshold", "1.5"], "threshold: expected a value in [0, 1]"),
         (["--threshold", "0.5", "--thresholds", "t.json"], "--threshold and --thresholds do not go together"),
-        (["--thresholds", "none.json"], "none.json: cannot be read: No such file or directory"),
-        (["--thresholds", "bad.json"], "bad.json: expected JSON"),
-        (["--thresholds", "list.json"], "list.json: expected an object with a decoder's settings"),
+        (["--thresholds", "none.json"], "none.json: No such file or directory"),
+        (["--thresholds", "bad.json"], "bad.json: not valid JSON"),
+        (["--thresholds", "list.json"], "list.json: expected a table, got [1]"),
         (["--out", "a.wav"], "a.wav: cannot create this folder: File exists"),
         (["--out", "."], "holds the recordings; choose another folder"),
     ],

@@ -135,7 +135,7 @@ class LogLine:
 
     epoch: Annotated[int, Field(ge=1)]
     best: bool
-    validation: dict[str, Number]
+    validation: dict[str, Number] = Field(default_factory=dict)
     loss: Number = None
     learning_rate: Number = None
     alpha: list[Number] | None = None
