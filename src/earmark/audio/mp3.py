@@ -44,6 +44,8 @@ def walk(path: Path, data: Bytes, start: int) -> Contents:
     runs = _runs(data, header.end)
     if not runs:
         raise bad_file(path, "truncated: the mp3 file contains no complete frame")
+    if not _fit(data[start : start + 4], data[runs[0][0] : runs[0][0] + 4]):
+        raise bad_file(path, "damaged: its first mp3 frame does not fit to the others")
     found, stated = sum(len(run) - 1 for run in runs), header.frames
     is_cut = header.bytes > len(data) - start or _is_broken(data, runs[-1][-1])
     lost = 0 if stated is None else stated - found
@@ -93,8 +95,7 @@ def _runs(data: Bytes, at: int) -> list[list[int]]:
     def size(head: bytes) -> int:
         """Bytes of a frame that fits to the first one, or 0."""
         frame = mp3_frame(head)
-        is_same = frame is not None and (head[1] ^ first[1]) & 0xFE == (head[2] ^ first[2]) & 0x0C == 0
-        sizes[head] = frame[0] if frame and is_same and (head[3] >= 0xC0) == (first[3] >= 0xC0) else 0
+        sizes[head] = frame[0] if frame and _fit(head, first) else 0
         return sizes[head]
 
     while at >= 0:
@@ -110,6 +111,12 @@ def _runs(data: Bytes, at: int) -> list[list[int]]:
         if len(run) > 1:
             runs.append(run)
     return runs
+
+
+def _fit(head: bytes, other: bytes) -> bool:
+    """Whether two frames have the same version, rate and number of channels."""
+    is_same = (head[1] ^ other[1]) & 0xFE == (head[2] ^ other[2]) & 0x0C == 0
+    return is_same and (head[3] >= 0xC0) == (other[3] >= 0xC0)
 
 
 def _next_frame(data: Bytes, at: int, size: Callable[[bytes], int]) -> int:
