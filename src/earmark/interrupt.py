@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-__all__ = ["SIGNALS", "Interruption", "exit_code", "interruptible", "raising_signals"]
+__all__ = ["SIGNALS", "Interrupted", "Interruption", "exit_code", "interruptible", "raising_signals"]
 
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 """Signals that ask a process to stop."""
@@ -26,6 +26,10 @@ _SAME_REQUEST = 0.5  # seconds; `timeout -s INT` signals the process and then it
 
 _active: Interruption | None = None  # of the outermost `interruptible` block
 _last_signal: int = signal.SIGINT
+
+
+class Interrupted(KeyboardInterrupt):
+    """What signals raise. Python ends with SIGINT, whatever the exit code, if a plain KeyboardInterrupt left `exec`."""
 
 
 class Interruption:
@@ -72,9 +76,9 @@ class Interruption:
         if self.signal is None:
             self.signal, self._arrived, _last_signal = number, now, number
             if self._is_waiting:
-                raise KeyboardInterrupt
+                raise Interrupted
         elif not self._holds and now - self._arrived > _SAME_REQUEST:
-            raise KeyboardInterrupt
+            raise Interrupted
 
 
 @contextmanager
@@ -110,7 +114,7 @@ def raising_signals() -> Iterator[None]:
     def receive(number: int, frame: object) -> None:
         global _last_signal
         _last_signal = number
-        raise KeyboardInterrupt
+        raise Interrupted
 
     _last_signal = signal.SIGINT
     with _handling(receive):

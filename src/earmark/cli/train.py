@@ -45,11 +45,11 @@ def train(
 
     Example: earmark train recordings --out run --pool rap --recipe quick --set epochs=20
     """
-    from earmark import api
-
     command = "earmark train " + shlex.join(sys.argv[2:])
     is_silent = as_json or not is_first_process()
     try:
+        from earmark import api  # takes seconds, in which a signal may come
+
         with live_display(quiet=is_silent) as display:
             run = api.train(
                 data,

@@ -30,7 +30,7 @@ from earmark.experiment.cells import changed_settings, data_of
 from earmark.experiment.grid import Grid, Published
 from earmark.experiment.results import Row, by_fold, by_system, describe_data, write_results
 from earmark.features import FeatureConfig
-from earmark.files import make_folder
+from earmark.files import make_folder, remove_drafts
 from earmark.ownership import owned
 from earmark.plots.clip import clip_figure, log_mel, within
 from earmark.plots.scores import class_figure
@@ -73,6 +73,8 @@ def write_grid_report(
     if not rows:
         raise DataError(f"{out}: no run of this grid is finished")
     with owned(make_folder(out)):
+        drawn = [out / "figures" / f"{name}{end}" for name in _FILES.values() for end in (".png", ".svg")]
+        remove_drafts([out / "report.html", out / "results.csv", *drawn])  # of a process that was killed
         return _write_grid_report(grid, rows, out, command, on_progress)
 
 
