@@ -79,7 +79,7 @@ def damaged_arrays(rng: Random, content: bytes) -> tuple[bytes, str]:
         "negative": np.full(array.shape, -5),
         "huge": np.full(array.shape, 2**62),
         "text": np.full(array.shape, "\x1b[31m"),
-        "empty": array[:0],
+        "empty": np.atleast_1d(array)[:0],
         "a number": np.array(3),
         "one dimension more": array[..., None] if array.ndim else array,
         "one row more": np.concatenate([array, array[-1:]]) if array.ndim else array,

@@ -344,7 +344,7 @@ def _opened(path: AnyPath, damaged: str) -> Iterator[_Sound]:
             if contents.gaps:
                 entry = contents.pieces[0].entries[0]
                 name = stack.enter_context(PieceFile(path, entry.head, entry.begin, contents.pieces[0].end))
-            elif contents.pieces and path.stat().st_size > contents.pieces[-1].end:
+            elif path.suffix.lower() == ".mp3" and path.stat().st_size > contents.pieces[-1].end:
                 # without what follows the sound, about which libmpg123 prints complaints
                 name = stack.enter_context(PieceFile(path, b"", 0, contents.pieces[-1].end))
             file = stack.enter_context(ForwardFile(name))

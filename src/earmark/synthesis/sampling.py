@@ -30,6 +30,7 @@ from earmark.synthesis.sources import Bank
 from earmark.synthesis.specification import Event, Soundscape, Split, draw, noise, shares
 
 _FOLDER = "synthesis/recipes"
+_MOST_EVENTS = 10_000  # of a soundscape
 _PARAMETERS = {
     "const": ("value",),
     "choose": ("list",),
@@ -179,7 +180,10 @@ class Recipe:
     ) -> Soundscape:
         rng = draw(seed, self.name, name)
         events: list[Event] = []
-        for _ in range(round(self.events.count.sample(rng))):
+        count = self.events.count.sample(rng)
+        if count > _MOST_EVENTS:
+            raise DataError(f"recipe {self.name}: count: expected at most {_MOST_EVENTS} events, got {count:g}")
+        for _ in range(round(count)):
             label = classes[int(rng.integers(len(classes)))]
             used = [event.source_file for event in events]
             events.append(self._event(label, bank.pick(label, split, rng, avoid=used), kind, bank, rng))
