@@ -445,7 +445,8 @@ def _conclude(record: _Record, settings: Settings) -> Tuned:
     counts: dict[str, list[Counts]] = {}
     for trial in trials:
         segments = Evaluation.load(trial.folder).dynamic_counts
-        assert segments is not None
+        if segments is None:
+            raise DataError(f"{trial.folder}: expected counts of segments, got none; delete this trial to run it again")
         counts[str(trial.number)] = [segments]
     verdicts = compare_systems(counts, str(best.number), ratio("f1"))
     names = {verdict.names[1] for verdict in verdicts if not verdict.is_different}

@@ -6,7 +6,8 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,12 +25,22 @@ from earmark.ownership import replacing_nothing
 class _Commands(TyperGroup):
     """Prints a line when a command is interrupted; typer would only set an exit code."""
 
+    def make_context(self, *args: Any, **options: Any) -> Any:
+        with _reported_interruption():
+            return super().make_context(*args, **options)
+
     def invoke(self, ctx: Any) -> Any:
-        try:
+        with _reported_interruption():
             return super().invoke(ctx)
-        except KeyboardInterrupt as stop:
-            print_error("; ".join(filter(None, ("interrupted", str(stop)))))
-            raise typer.Exit(exit_code()) from None
+
+
+@contextmanager
+def _reported_interruption() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        print_error("; ".join(filter(None, ("interrupted", str(stop)))))
+        raise typer.Exit(exit_code()) from None
 
 
 app = typer.Typer(

@@ -13,11 +13,10 @@ from pathlib import Path
 
 from earmark import audio
 from earmark.audio.containers import folder_trouble, plain_name
-from earmark.detection.ledger import Entry
+from earmark.detection.ledger import UNSAFE, Entry
 from earmark.errors import ArgumentError, DataError, EarmarkError
 
-# white space at the ends, backslashes, control characters, and bytes that are not UTF-8
-_UNSAFE = re.compile(r"^\s+|\s+\Z|[\\\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+_UNSAFE = re.compile(rf"^\s+|\s+\Z|{UNSAFE}")  # white space at the ends too
 
 
 def find_recordings(inputs: Iterable[str | os.PathLike[str]], out: Path | None = None) -> list[tuple[Path, Path]]:

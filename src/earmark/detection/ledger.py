@@ -35,7 +35,8 @@ from earmark.schema import parse, record
 
 _VERSION = 3
 _LARGEST = 2**63 - 1  # integer in SQLite
-_UNSAFE = re.compile(r"[\\\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # see `earmark.detection.inputs`
+UNSAFE = r"[\\\x00-\x1f\x7f-\x9f\ud800-\udfff]"
+"""A pattern for characters that names cannot hold: backslashes, control characters, bytes that are not UTF-8."""
 _SCHEMA = f"""
 BEGIN;
 CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -67,7 +68,7 @@ COMMIT;
 def _check_name(name: str) -> str:
     """Names become paths of output files, which must be below the folder of the job."""
     parts = name.split("/")
-    if _UNSAFE.search(name) or not all(parts) or {".", ".."} & set(parts):
+    if re.search(UNSAFE, name) or not all(parts) or {".", ".."} & set(parts):
         raise ValueError(f"expected a relative path, got {name!r}")
     return name
 

@@ -25,6 +25,7 @@ Ints = npt.NDArray[np.int64]
 Runs = tuple[Ints, Ints, Ints, Floats]  # class, first frame, one past the last, largest probability
 
 _BLOCK = 1 << 13  # frames decoded at once: bounds memory, and fits into the cache
+_LONGEST = 1e12  # seconds: longer durations mean the same, and would overflow as frames
 _LONGEST_MEDIAN = 3600.0  # seconds: the filter keeps its window in memory
 _SETTINGS = ("threshold", "low", "median", "min_duration", "min_gap")
 
@@ -144,8 +145,9 @@ class DecoderStream:
         per_class = {name: decoder._per_class(name, len(self.classes)) for name in _SETTINGS}
         self._threshold, self._low = per_class["threshold"], per_class["low"]
         self._half = frames_within(per_class["median"], 2 * hop).astype(np.int64)
-        self._shortest = frames_covering(per_class["min_duration"], hop)  # not as int64, which could overflow
-        self._gap = np.maximum(1, frames_covering(per_class["min_gap"], hop))
+        # Not as int64, which could overflow.
+        self._shortest = frames_covering(np.minimum(per_class["min_duration"], _LONGEST), hop)
+        self._gap = np.maximum(1, frames_covering(np.minimum(per_class["min_gap"], _LONGEST), hop))
         self._reach = int(self._half.max())
         self._kept: Floats | None = None
         self._position = 0  # number of frames decided

@@ -52,8 +52,8 @@ def learning_curves(log: Path, classes: Sequence[str]) -> Figure:
 
 
 def _plotted(values: Iterable[float | None]) -> npt.NDArray[np.float64]:
-    """Numbers with NaN, which is not drawn, for those that are not defined."""
-    return np.array([math.nan if value is None else value for value in values])
+    """Numbers with NaN, which is not drawn, for those that are not defined or too large for axes."""
+    return np.array([math.nan if value is None or abs(value) > 1e100 else value for value in values])
 
 
 def _alphas(log: Path, lines: Sequence[LogLine], n_classes: int) -> npt.NDArray[np.float64] | None:
