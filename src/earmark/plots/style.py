@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
@@ -165,7 +166,18 @@ def draw(
         warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)
         if format == "png":
             stack.enter_context(_escaped(figure))
+        _fix_layout(figure)
         figure.savefig(file, format=format, **options)
+
+
+def _fix_layout(figure: Figure) -> None:
+    """Lay out once, to a millionth of the figure: the solver's last digits vary, and SVG identifiers hash them."""
+    if figure.get_layout_engine() is None:
+        return
+    figure.draw_without_rendering()  # type: ignore[no-untyped-call]
+    figure.set_layout_engine("none")
+    for axes in figure.axes:
+        axes.set_position(np.round(axes.get_position(original=False).bounds, 6).tolist())
 
 
 @contextmanager
