@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests, and the commands that they start, run in several processes
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 from earmark.audio import write
+from earmark.cli import main
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background; commands under test would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -25,6 +27,20 @@ def generator() -> torch.Generator:
 def seeded() -> None:
     """Parameters of modules are drawn from the global generator."""
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def earmark(monkeypatch, capsys):
+    """Runs a command in this process: exit code, output, errors. A traceback is an exception."""
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["earmark", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capsys.readouterr()
+        return ended.value.code, out, err
+
+    return call
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,6 @@ import torch
 
 from earmark import audio
 from earmark.checkpoint import save_detector
-from earmark.cli import main
 from earmark.formats import read_labels
 from earmark.settings import load_recipe
 from earmark.training import create_detector
@@ -38,18 +36,6 @@ def recordings(tmp_path_factory):
     for name in ("a.wav", "sub/a.wav"):
         audio.write(folder / name, np.zeros(44100), 22050)
     return folder
-
-
-@pytest.fixture
-def earmark(monkeypatch, capsys):
-    def call(*args):
-        monkeypatch.setattr(sys, "argv", ["earmark", *map(str, args)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        out, err = capsys.readouterr()
-        return ended.value.code, out, err
-
-    return call
 
 
 def test_a_folder_becomes_a_folder_of_events(earmark, model, recordings, tmp_path):

@@ -17,7 +17,6 @@ import torch
 
 from earmark import audio
 from earmark.checkpoint import save_detector
-from earmark.cli import main
 from earmark.settings import load_recipe
 from earmark.training import create_detector
 
@@ -26,19 +25,10 @@ RATE = 22050
 ESCAPE = "\x1b]0;taken\x07dog"
 
 
-@pytest.fixture
-def earmark(monkeypatch, capsys, tmp_path):
-    """Runs a command in this process: exit code, output, errors. A traceback is an exception."""
+@pytest.fixture(autouse=True)
+def cache(monkeypatch, tmp_path):
+    """Features are cached in the test's own folder."""
     monkeypatch.setenv("EARMARK_CACHE", str(tmp_path / "cache"))
-
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["earmark", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        out, err = capsys.readouterr()
-        return ended.value.code, out, err
-
-    return call
 
 
 @pytest.fixture

@@ -2,7 +2,9 @@
 
 import gzip
 import json
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -157,31 +159,26 @@ def state_of_another_type() -> Case:
     return _run("last.ckpt", models.sealed(load(content), {**models.about_of(content), "memory": []}), "memory = []")
 
 
+def _ledger(change: str) -> Case:
+    """A detection job that goes on after a change of its ledger."""
+    kit.copy("job", "kit")
+    with closing(sqlite3.connect("kit/out/ledger.sqlite", isolation_level=None)) as database:
+        database.execute(f"UPDATE recordings SET {change}")
+    files = [str(kit.part("recordings") / f"{i:02}.wav") for i in range(4)]
+    return Case(f"ledger: {change}", lambda: jobs.run(files, 0.3), writes=["kit/out"])
+
+
 @_known
 def ledger_with_other_names() -> Case:
     """A ledger whose recordings are named ../victim.txt: files were written outside of the folder."""
-    import sqlite3
-    from contextlib import closing
-
-    kit.copy("job", "kit")
     write("victim.txt", "mine")
-    with closing(sqlite3.connect("kit/out/ledger.sqlite", isolation_level=None)) as database:
-        database.execute("UPDATE recordings SET name = '../../victim' || id")
-    files = [str(kit.part("recordings") / f"{i:02}.wav") for i in range(4)]
-    return Case("ledger: name = ../../victim", lambda: jobs.run(files, 0.3), writes=["kit/out"])
+    return _ledger("name = '../../victim' || id")
 
 
 @_known
 def ledger_with_other_types() -> Case:
     """A ledger in which sizes and times are text: TypeError."""
-    import sqlite3
-    from contextlib import closing
-
-    kit.copy("job", "kit")
-    with closing(sqlite3.connect("kit/out/ledger.sqlite", isolation_level=None)) as database:
-        database.execute("UPDATE recordings SET attempts = 'x', mtime = 'y'")
-    files = [str(kit.part("recordings") / f"{i:02}.wav") for i in range(4)]
-    return Case("ledger: attempts = 'x'", lambda: jobs.run(files, 0.3), writes=["kit/out"])
+    return _ledger("attempts = 'x', mtime = 'y'")
 
 
 @_known
