@@ -14,14 +14,14 @@ demo: .venv/installed
 	$(BIN)/earmark demo --out demo
 
 test: .venv/installed-dev lint
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 3 --dist worksteal
 
 # The suite as on other processors: PyTorch selects its kernels by ATEN_CPU_CAPABILITY and splits sums over threads.
 test-portable: .venv/installed-dev
 	@for change in "" ATEN_CPU_CAPABILITY=avx2 ATEN_CPU_CAPABILITY=default OMP_NUM_THREADS=2; do \
 		setting="$${change:-ATEN_CPU_CAPABILITY unset}"; \
 		echo "Running the tests with $$setting"; \
-		env -u ATEN_CPU_CAPABILITY -u OMP_NUM_THREADS $$change $(BIN)/python -m pytest -n 2 --dist worksteal -q \
+		env -u ATEN_CPU_CAPABILITY -u OMP_NUM_THREADS $$change $(BIN)/python -m pytest -n 3 --dist worksteal -q \
 			|| { echo "The tests fail with $$setting"; exit 1; }; \
 	done
 

@@ -393,7 +393,7 @@ def test_a_wrong_suffix_is_named_with_the_right_one(make, suffix, rate):
 def test_a_truncated_file_is_refused_wherever_it_is_cut(make, rng, suffix, rate, options):
     path = make("a" + suffix, rate=rate, channels=2, **options)
     data = path.read_bytes()
-    for cut in [1, 2, 3, 11, 12, 44, 100, 1000, *rng.integers(1, len(data), 30), len(data) - 100, len(data) - 1]:
+    for cut in [1, 2, 3, 11, 12, 44, 100, 1000, *rng.integers(1, len(data), 12), len(data) - 100, len(data) - 1]:
         path.write_bytes(data[:cut])
         with pytest.raises(DataError, match=r"truncated|damaged"):
             audio.read(path)
@@ -571,7 +571,7 @@ def test_samples_that_are_no_sound(tmp_path, rng, value, said, channels):
 def test_damage_gives_sound_or_one_line(make, rng, suffix, rate, options):
     path = make("a" + suffix, seconds=0.5, rate=rate, channels=2, **options)
     data = np.frombuffer(path.read_bytes(), np.uint8)
-    for trial in range(60):
+    for trial in range(30):
         mutant = data.copy()
         places = rng.integers(0, 200 if trial % 2 else len(data), rng.integers(1, 10))
         mutant[places] = rng.integers(0, 256, len(places))

@@ -795,15 +795,15 @@ def test_a_recording_that_kills_the_process_is_tried_alone_and_costs_nothing_els
     path = os.pathsep.join([*here, os.environ.get("PYTHONPATH", "")])
     run = (
         "import sys; from deadly import Deadly; from earmark.detection import spans; "
-        "spans.IsolatedExecutor.SECONDS = 1.0; spans.IsolatedExecutor.MEMORY = 1 << 29; "
+        "spans.IsolatedExecutor.SECONDS = float(sys.argv[3]); spans.IsolatedExecutor.MEMORY = 1 << 29; "
         "from earmark.detection.detector import SoundDetector; from earmark.detection.job import run_job; "
         "report = run_job(SoundDetector(Deadly()), [sys.argv[1]], sys.argv[2], workers=1); "
         "print(report.done + report.kept, report.failed)"
     )
 
-    def start():
+    def start(seconds=600):
         """Recordings done in the end, recordings that failed; or the signal that ended it."""
-        command = [sys.executable, "-c", run, str(folder), str(out)]
+        command = [sys.executable, "-c", run, str(folder), str(out), str(seconds)]
         done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE, text=True)
         return tuple(map(int, done.stdout.split())) or done.returncode
 
@@ -815,11 +815,11 @@ def test_a_recording_that_kills_the_process_is_tried_alone_and_costs_nothing_els
     assert start() == (4, 1)  # tried again, like any failure
     audio.write(folder / "dies.wav", bursts(1), 8000)
     assert start() == (5, 0)
-    for sound, why in (0.5, "no result after 2 s"), (0.75, "MemoryError"):
+    for sound, seconds, why in (0.5, 4, "no result after 5 s"), (0.75, 600, "MemoryError"):
         audio.write(folder / "dies.wav", sound * np.ones(8000), 8000)
         with Ledger(out / "ledger.sqlite") as ledger:
             ledger.begin(folder / "dies.wav", (folder / "dies.wav").stat())  # as if a process had died with it
-        assert start() == (4, 1)
+        assert start(seconds) == (4, 1)
         assert why in table(out / "failed.csv")[0]["reason"]
 
 

@@ -67,7 +67,7 @@ def crowd(rng):
 @pytest.mark.parametrize("matching", ["optimal", "greedy"])
 @pytest.mark.parametrize(("onset", "offset"), [(True, True), (True, False), (False, True)])
 def test_random_crowds_equal_sed_eval(matching, onset, offset, oracle, rng):
-    for _ in range(200):
+    for _ in range(80):
         reference, estimate = crowd(rng)
         options = {
             "t_collar": float(rng.choice([0.1, 0.2, 0.3])),

@@ -69,7 +69,7 @@ def test_events_are_those_of_the_slow_reference(p, decoder, duration, dtype):
 
 
 @given(probabilities, decoders(), st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_events_do_not_depend_on_how_a_recording_is_cut(p, decoder, data):
     stream = decoder.stream(0.1, CLASSES, "a.wav", 4.0)
     events, at = [], 0

@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, fontManager, get_font
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter
 
@@ -172,9 +173,10 @@ def draw(
 
 def _fix_layout(figure: Figure) -> None:
     """Lay out once, to a millionth of the figure: the solver's last digits vary, and SVG identifiers hash them."""
-    if figure.get_layout_engine() is None:
+    engine = figure.get_layout_engine()
+    if not isinstance(engine, ConstrainedLayoutEngine):
         return
-    figure.draw_without_rendering()  # type: ignore[no-untyped-call]
+    engine.execute(figure)
     figure.set_layout_engine("none")
     for axes in figure.axes:
         axes.set_position(np.round(axes.get_position(original=False).bounds, 6).tolist())
