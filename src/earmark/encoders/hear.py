@@ -13,6 +13,7 @@ import hashlib
 import importlib
 import importlib.metadata
 import math
+import sys
 import threading
 from pathlib import Path
 from types import ModuleType
@@ -104,9 +105,7 @@ class HearEncoder(Encoder):
     def _attribute(self, name: str) -> int:
         value = getattr(self._model, name, None)
         if not isinstance(value, int) or value < 1:
-            raise DataError(
-                f"{self._package}: expected a model with {name}, a whole number of at least 1, got {value!r}"
-            )
+            raise DataError(f"{self._package}: expected a model with {name} of at least 1, got {value!r}")
         return value
 
     def _call(self, name: str, *args: Any) -> Any:
@@ -138,13 +137,12 @@ def import_named(name: str, wanted: tuple[str, ...]) -> ModuleType:
 
 
 def package_version(module: str) -> str:
-    """The version of the installed package that a module belongs to; empty if it belongs to none."""
+    """The version of the package that an imported module belongs to; empty if it is not known."""
     top = module.partition(".")[0]
-    names = importlib.metadata.packages_distributions().get(top, [top])
     try:
-        return importlib.metadata.version(names[0])
-    except importlib.metadata.PackageNotFoundError:
-        return ""
+        return importlib.metadata.version(top)
+    except importlib.metadata.PackageNotFoundError:  # a package may have another name than its module
+        return str(getattr(sys.modules.get(top), "__version__", ""))
 
 
 def nearest(times: npt.NDArray[np.float64], wanted: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:

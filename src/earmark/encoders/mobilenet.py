@@ -22,7 +22,8 @@ from earmark.encoders.frontend import FrontEnd, FrontEndConfig
 REDUCTION = 16
 """Log-mel frames per column of a dense network."""
 
-_MARGIN = 2  # columns of mirrored sound before an excerpt, and after it
+# Log-mel frames that are mirrored before and after an excerpt. See `FrameEmbedder`: column 2 is centred on frame -8.
+_BEFORE, _AFTER, _DROPPED = 40, 24, 2
 
 
 class Block(NamedTuple):
@@ -183,9 +184,11 @@ def _conv(
 class FrameEmbedder(nn.Module):
     """Sound to embeddings: (bags, samples) to (bags, frames, layout.last), a frame for every 16 log-mel frames.
 
-    Differentiable. Column m of the network is centred on log-mel frame 16 m by the geometry of its kernels, but trained
-    networks of this kind react most to sound half a column later: column k of an excerpt stands for the samples from
-    k * hop up to (k + 1) * hop. `tests/test_encoders.py` measures that.
+    Differentiable. A trained network halves as pooling does: value m of a layer with stride 2 stands for the values 2 m
+    and 2 m + 1 before it, although its kernel is centred on 2 m. After five halvings, a column whose kernels are
+    centred on log-mel frame c stands for the frames from c to c + 31. So frame k, whose middle is 16 k + 8, is the
+    column with c = 16 k - 8. Events confirm that: `benchmarks/encoders.py` finds the shift at which a linear model
+    predicts them best.
 
     Log-mel frames are mirrored at both ends, so that the first and the last columns see sound on both sides.
     """
@@ -199,9 +202,8 @@ class FrameEmbedder(nn.Module):
         """Embed bags of samples; their number is a multiple of 16 log-mel hops."""
         x = self.front(samples)
         frames = x.shape[2]
-        x = x[:, :, mirrored(frames, _MARGIN * REDUCTION).to(x.device)]
-        columns: Tensor = self.network(x)
-        return columns[:, _MARGIN : _MARGIN + frames // REDUCTION]
+        columns: Tensor = self.network(x[:, :, mirrored(frames, _BEFORE, _AFTER).to(x.device)])
+        return columns[:, _DROPPED : _DROPPED + frames // REDUCTION]
 
     def folded(self) -> FrameEmbedder:
         """A copy for inference with batch normalisation folded into convolutions, in memory order channels last."""
@@ -213,14 +215,14 @@ class FrameEmbedder(nn.Module):
         return copied.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
 
-def mirrored(n: int, margin: int) -> Tensor:
-    """Indices into n values, mirrored at both ends, as often as necessary: (margin + n + margin,).
+def mirrored(n: int, before: int, after: int) -> Tensor:
+    """Indices into n > 1 values, mirrored at both ends, as often as necessary: (before + n + after,).
 
-    >>> mirrored(4, 2).tolist(), mirrored(2, 3).tolist(), mirrored(1, 1).tolist()
-    ([2, 1, 0, 1, 2, 3, 2, 1], [1, 0, 1, 0, 1, 0, 1, 0], [0, 0, 0])
+    >>> mirrored(4, 2, 1).tolist(), mirrored(2, 3, 2).tolist()
+    ([2, 1, 0, 1, 2, 3, 2], [1, 0, 1, 0, 1, 0, 1])
     """
-    last = max(1, n - 1)
-    return (last - (torch.arange(-margin, n + margin) % (2 * last) - last).abs()).clamp_max(n - 1)
+    last = n - 1
+    return last - (torch.arange(-before, n + after) % (2 * last) - last).abs()
 
 
 def _folded(layers: nn.Sequential) -> nn.Sequential:

@@ -2,6 +2,7 @@
 
 import numpy as np
 import torch
+from torch import nn
 
 from earmark.encoders.base import ENCODERS, Card
 from earmark.encoders.frontend import FrontEndConfig
@@ -15,8 +16,8 @@ LAYOUT = Layout(
         Block(3, 8, 8, is_squeezed=False, is_smooth=False, stride=2),
         Block(3, 16, 8, is_squeezed=False, is_smooth=False, stride=2),
         Block(3, 16, 8, is_squeezed=True, is_smooth=True, stride=2),
-        Block(5, 16, 16, is_squeezed=True, is_smooth=True, stride=2),
-        Block(5, 32, 16, is_squeezed=True, is_smooth=True, stride=1),
+        Block(3, 16, 16, is_squeezed=True, is_smooth=True, stride=2),
+        Block(3, 32, 16, is_squeezed=True, is_smooth=True, stride=1),
     ),
     last=16,
     hidden=8,
@@ -50,10 +51,15 @@ def _random_embedder() -> FrameEmbedder:
     embedder = empty_embedder(FRONT_END, LAYOUT)
     rng = np.random.default_rng(0)
     with torch.no_grad():
-        for name, parameter in embedder.network.named_parameters():
-            if parameter.dim() > 1:
-                bound = (6 / parameter[0].numel()) ** 0.5  # keeps the scale of values from layer to layer
-                parameter.copy_(torch.from_numpy(rng.uniform(-bound, bound, tuple(parameter.shape))))
-            elif name.endswith("bias"):
-                parameter.zero_()
+        for layer in embedder.network.modules():
+            if not isinstance(layer, nn.Conv2d | nn.Linear):
+                continue
+            bound = (7 / layer.weight[0].numel()) ** 0.5  # about keeps the scale of values from layer to layer
+            values = rng.uniform(-bound, bound, tuple(layer.weight.shape))
+            if isinstance(layer, nn.Conv2d) and layer.kernel_size[1] == 3:
+                # in time, as trained networks do: halving joins values 2 m and 2 m + 1, other kernels are centred
+                values *= np.array([0.0, 1.0, 1.0] if layer.stride[0] == 2 else [0.5, 1.0, 0.5])
+            layer.weight.copy_(torch.from_numpy(values))
+            if layer.bias is not None:
+                layer.bias.zero_()
     return embedder

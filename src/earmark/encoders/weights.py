@@ -166,6 +166,7 @@ def _fetch(card: Card, url: str, part: Path, on_progress: OnProgress) -> None:
     try:
         response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT)
     except urllib.error.HTTPError as error:
+        error.close()
         if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and done:
             part.unlink()
             raise _CutError("the server does not continue the download") from None
