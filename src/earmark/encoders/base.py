@@ -20,6 +20,7 @@ from earmark.audio import Samples
 from earmark.errors import ArgumentError, DataError
 from earmark.registry import Registry
 from earmark.schema import record
+from earmark.text import printable
 
 Embeddings = npt.NDArray[np.float32]
 """(frames, dimension)"""
@@ -65,6 +66,8 @@ class Card:
                 f"expected windows of at most {_MOST_NUMBERS} numbers, got {self.frames(self.window_samples)} frames "
                 f"of dimension {self.dimension}"
             )
+        if not self.name.isprintable():
+            raise ArgumentError(f"name: expected printable characters, got {self.name!r}")
         if not re.fullmatch("([0-9a-f]{64})?", self.sha256):
             raise ArgumentError(f"sha256: expected 64 hexadecimal digits, got {self.sha256[:80]!r}")
 
@@ -175,6 +178,12 @@ class Encoder(ABC):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.card.name!r}: {self.card.dimension} numbers every {self.card.hop:g} s>"
+
+
+def reason(error: Exception) -> str:
+    """What another library says, as one short line."""
+    text = printable(" ".join(str(error).split())) or type(error).__name__
+    return text if len(text) <= 200 else f"{text[:197]}..."
 
 
 def fitted(embeddings: npt.NDArray[Any], card: Card, samples: int) -> npt.NDArray[Any]:

@@ -24,7 +24,7 @@ import numpy.typing as npt
 import torch
 
 from earmark.audio import Samples
-from earmark.encoders.base import ENCODERS, Card, Encoder
+from earmark.encoders.base import ENCODERS, Card, Encoder, reason
 from earmark.errors import ArgumentError, DataError, EarmarkError
 from earmark.timing import time_to_sample
 
@@ -116,7 +116,7 @@ class HearEncoder(Encoder):
         except EarmarkError:
             raise
         except Exception as error:  # of a package that we do not know
-            raise DataError(f"{self._package}: {name} failed: {' '.join(str(error).split())[:300]}") from error
+            raise DataError(f"{self._package}: {name} failed: {reason(error)}") from error
 
     def _identity(self) -> dict[str, object]:
         return {**super()._identity(), "package": package_version(self._package)}
@@ -127,9 +127,9 @@ def import_named(name: str, wanted: tuple[str, ...]) -> ModuleType:
     try:
         module = importlib.import_module(name)
     except ImportError as error:
-        raise ArgumentError(f"{name}: cannot be imported: {error}") from error
+        raise ArgumentError(f"{name}: cannot be imported: {reason(error)}") from error
     except Exception as error:  # of a package that we do not know
-        raise ArgumentError(f"{name}: failed while it was imported: {' '.join(str(error).split())[:300]}") from error
+        raise ArgumentError(f"{name}: failed while it was imported: {reason(error)}") from error
     for attribute in wanted:
         if not hasattr(module, attribute):
             raise ArgumentError(f"{name}: expected a module with {attribute}")

@@ -7,6 +7,7 @@ distillation", ICASSP 2023. MobileNetV3-Large at width 0.4: 0.98 million paramet
 from __future__ import annotations
 
 import io
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import torch
 
 from earmark.audio import Samples
 from earmark.encoders import weights as weight_files
-from earmark.encoders.base import ENCODERS, Card, Encoder
+from earmark.encoders.base import ENCODERS, Card, Encoder, reason
 from earmark.encoders.frontend import FrontEndConfig
 from earmark.encoders.mobilenet import REDUCTION, FrameEmbedder, Layout, large
 from earmark.errors import ModelFileError
@@ -95,12 +96,12 @@ def load_embedder(content: bytes, path: Path, front_end: FrontEndConfig, layout:
     """A network in evaluation mode with the state dict of a PyTorch file; nothing in the file is executed."""
     embedder = empty_embedder(front_end, layout)
     try:
-        state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():  # of unusual files, which are refused if they are not what is expected
+            warnings.simplefilter("ignore")
+            state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
         embedder.network.load_state_dict(state, strict=True)
     except Exception as error:  # those of torch have no common base
-        reason = " ".join(str(error).split())
-        shown = reason if len(reason) <= 200 else f"{reason[:197]}..."
-        raise ModelFileError(f"{path}: not the weights of this network: {shown or type(error).__name__}") from error
+        raise ModelFileError(f"{path}: not the weights of this network: {reason(error)}") from error
     for name, tensor in embedder.network.state_dict().items():
         if not torch.isfinite(tensor).all():
             raise ModelFileError(f"{path}: {name}: expected finite numbers, got NaN or infinity")

@@ -28,9 +28,10 @@ import numpy.typing as npt
 from pydantic import Field
 
 from earmark.audio import Samples
-from earmark.encoders.base import ENCODERS, Card, Encoder, fitted
+from earmark.encoders.base import ENCODERS, Card, Encoder, fitted, reason
 from earmark.errors import DataError, MissingExtraError, ModelFileError
 from earmark.schema import parse, record
+from earmark.text import printable
 
 _LARGEST_CARD = 1 << 16  # bytes
 _LARGEST_MODEL = 1 << 31  # bytes; a limit of the format
@@ -77,17 +78,18 @@ class OnnxEncoder(Encoder):
     def _find_input(self, file: Path) -> tuple[str, bool]:
         inputs = self._session.get_inputs()
         if len(inputs) != 1 or inputs[0].type != "tensor(float)" or len(inputs[0].shape) not in (1, 2):
-            found = ", ".join(f"{i.name} {i.type} {i.shape}" for i in inputs)
+            found = printable(", ".join(f"{i.name} {i.type} {i.shape}" for i in inputs))
             raise ModelFileError(f"{file}: expected one input of samples, (n,) or (bags, n) float32, got {found}")
         return inputs[0].name, len(inputs[0].shape) == 2
 
     def _find_output(self, file: Path, name: str | None) -> str:
-        outputs = {output.name: output for output in self._session.get_outputs()}
+        outputs = [output.name for output in self._session.get_outputs()]
+        names = printable(", ".join(outputs))
         if name is None and len(outputs) > 1:
-            raise ModelFileError(f"{file}: has several outputs; state one of them in the card: {', '.join(outputs)}")
-        name = next(iter(outputs)) if name is None else name
+            raise ModelFileError(f"{file}: has several outputs; state one of them in the card: {names}")
+        name = outputs[0] if name is None else name
         if name not in outputs:
-            raise ModelFileError(f"{file}: expected an output {name!r}, got {', '.join(outputs)}")
+            raise ModelFileError(f"{file}: expected an output {name!r}, got {names}")
         return name
 
     def _embed(self, samples: Samples) -> npt.NDArray[np.floating[Any]]:
@@ -95,7 +97,7 @@ class OnnxEncoder(Encoder):
         try:
             (found,) = self._session.run([self._output], {self._input: x})
         except Exception as error:  # onnxruntime's exceptions have no common base
-            raise ModelFileError(f"{self.path}: cannot be run: {' '.join(str(error).split())[:300]}") from error
+            raise ModelFileError(f"{self.path}: cannot be run: {reason(error)}") from error
         found = np.asarray(found)
         if found.ndim == 3 and len(found) == 1:
             found = found[0]
@@ -109,9 +111,9 @@ def _read_card(path: Path) -> _FileCard:
     except (ValueError, RecursionError) as error:
         if isinstance(error, ModelFileError):
             raise
-        raise DataError(f"{path}: not TOML: {error}") from None
+        raise DataError(f"{path}: not TOML: {reason(error)}") from None
     card = parse(_FileCard, about, where=path)
-    if Path(card.file).name != card.file or card.file in ("", ".", ".."):
+    if Path(card.file).name != card.file or card.file in ("", ".", "..") or not card.file.isprintable():
         raise DataError(f"{path}: file: expected the name of a file beside the card, got {card.file!r}")
     return card
 
@@ -136,6 +138,7 @@ def _session(path: Path, content: bytes) -> Any:
     # Weights in other files would have no hash. They would be looked for in this folder, which cannot exist.
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", f"{path}/none")
     try:
-        return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        # without a second attempt, which onnxruntime would print
+        return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"], enable_fallback=0)
     except Exception as error:  # onnxruntime's exceptions have no common base
-        raise ModelFileError(f"{path}: onnxruntime cannot load it: {' '.join(str(error).split())[:300]}") from error
+        raise ModelFileError(f"{path}: onnxruntime cannot load it: {reason(error)}") from error

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from earmark.audio import Samples
 from earmark.encoders import weights as weight_files
-from earmark.encoders.base import ENCODERS, Card, Encoder
+from earmark.encoders.base import ENCODERS, Card, Encoder, reason
 from earmark.errors import MissingExtraError, ModelFileError
 
 _PATCH = 15600  # samples
@@ -50,7 +50,8 @@ class Yamnet(Encoder):
         hop_samples=7680,
         dimension=1024,
         licence="Apache-2.0",
-        source="https://storage.googleapis.com/mediapipe-assets/yamnet_audio_classifier_with_metadata.tflite",
+        source="https://storage.googleapis.com/mediapipe-assets/yamnet_audio_classifier_with_metadata.tflite"
+        "?generation=1661875980774466",
         sha256="10c95ea3eb9a7bb4cb8bddf6feb023250381008177ac162ce169694d05c317de",
         size=4126810,
         summary=_SUMMARY,
@@ -95,4 +96,4 @@ def _interpreter(content: bytes) -> tuple[Any, int, tuple[float, int]]:
         tensors = [t for t in interpreter.get_tensor_details() if t["name"].endswith(_TENSOR)]
         return interpreter, tensors[0]["index"], tensors[0]["quantization"]
     except (ValueError, RuntimeError, LookupError) as error:
-        raise ModelFileError(f"encoder 'yamnet': its weights cannot be loaded: {error}") from error
+        raise ModelFileError(f"encoder 'yamnet': its weights cannot be loaded: {reason(error)}") from error
