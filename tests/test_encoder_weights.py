@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -152,6 +153,18 @@ def test_a_later_call_continues_where_an_earlier_one_ended(server, home, monkeyp
     assert weights.get(card(server, "whole")).read_bytes() == CONTENT
     assert server.requests[-1] == ("whole", f"bytes={HALF}-")
     assert files(home) == ["LICENCE.txt", "w.bin"]
+
+
+def test_an_interrupted_download_is_continued(server, home):
+    def interrupt(progress):
+        if progress.done > 0.1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        weights.get(card(server), on_progress=interrupt)
+    assert files(home) == ["w.bin.part"]
+    assert weights.get(card(server)).read_bytes() == CONTENT
+    assert server.requests[1][1] is not None
 
 
 @pytest.mark.parametrize("kind", ["norange", "refuses", "astray"])
@@ -315,6 +328,14 @@ def test_the_list_says_what_is_present(published, home):
     assert (rows["yamnet"]["present"], rows["yamnet"]["licence"]) == (False, "Apache-2.0")
     assert [name for name, row in rows.items() if row["imports_code"]] == ["hear:PACKAGE", "python:MODULE:NAME"]
     assert "tiny" not in rows
+
+
+def test_the_page_about_encoders_shows_the_list_and_its_examples_are_python():
+    page = (Path(__file__).parents[1] / "docs" / "encoders.md").read_text(encoding="utf-8")
+    shown = re.search(r"\$ earmark encoders\n(.*?)```", page, re.S)[1]
+    assert shown.replace(" yes ", " no  ") == earmark("encoders").stdout
+    for block in re.findall(r"```python\n(.*?)```", page, re.S):
+        compile(block, "docs/encoders.md", "exec")
 
 
 def test_get_takes_a_file_and_prints_json(published, tmp_path):

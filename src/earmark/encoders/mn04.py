@@ -1,7 +1,7 @@
-"""`mn04`: EfficientAT's smallest useful network, trained on AudioSet (Schmid, Koutini and Widmer, 2023).
+"""`mn04`: EfficientAT's MobileNetV3 of width 0.4, trained on AudioSet.
 
 F. Schmid, K. Koutini and G. Widmer, "Efficient large-scale audio tagging via transformer-to-CNN knowledge
-distillation", ICASSP 2023. MobileNetV3-Large at width 0.4: 0.98 million parameters, 4 MB.
+distillation", ICASSP 2023. It has 0.98 million parameters in 4 MB.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from earmark.errors import ModelFileError
 FRONT_END = FrontEndConfig(rate=32000, n_fft=1024, win_samples=800, hop_samples=320, n_bands=128, fmax=15000.0)
 LAYOUT = large(width=0.4, classes=527)
 
-_SUMMARY = "EfficientAT's smallest useful network, trained on AudioSet"
+_SUMMARY = "EfficientAT's MobileNetV3, trained on AudioSet"
 _NOTICE = """\
 mn04_as_mAP_432.pt is part of EfficientAT, https://github.com/fschmid56/EfficientAT, under this licence:
 
