@@ -4,6 +4,7 @@
     |-- ArgumentError (ValueError)       an invalid argument: an unknown name, an impossible setting
     |-- DataError (ValueError)           unusable data: NaN, an empty bag, an incomplete file
     |-- ModelFileError (ValueError)      a model file that is damaged, foreign or newer than this earmark
+    |-- DownloadError (OSError)          a file that could not be downloaded
     |-- TrainingError (ArithmeticError)  training that cannot continue: a loss of NaN
     |-- WorkerError (RuntimeError)       a worker process has died
     `-- MissingExtraError (ImportError)  optional packages are not installed
@@ -18,6 +19,7 @@ from difflib import get_close_matches
 __all__ = [
     "ArgumentError",
     "DataError",
+    "DownloadError",
     "EarmarkError",
     "MissingExtraError",
     "ModelFileError",
@@ -41,6 +43,10 @@ class DataError(EarmarkError, ValueError):
 
 class ModelFileError(EarmarkError, ValueError):
     """An unusable model file."""
+
+
+class DownloadError(EarmarkError, OSError):
+    """A file that could not be downloaded."""
 
 
 class TrainingError(EarmarkError, ArithmeticError):

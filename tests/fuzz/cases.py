@@ -6,7 +6,19 @@ from importlib import import_module
 from pathlib import Path
 from random import Random
 
-MODULES = ("audio", "labels", "models", "runs", "evaluations", "stores", "jobs", "settings", "live", "known")
+MODULES = (
+    "audio",
+    "labels",
+    "models",
+    "runs",
+    "evaluations",
+    "stores",
+    "jobs",
+    "settings",
+    "live",
+    "encoders",
+    "known",
+)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,17 @@ from fuzz.cases import MODULES
 from fuzz.known import INPUTS
 from fuzz.runner import Worker
 
-CHEAP = {"audio": 30, "labels": 30, "settings": 24, "live": 8, "evaluations": 12, "jobs": 6, "stores": 6, "runs": 4}
+CHEAP = {
+    "audio": 30,
+    "labels": 30,
+    "settings": 24,
+    "live": 8,
+    "encoders": 12,
+    "evaluations": 12,
+    "jobs": 6,
+    "stores": 6,
+    "runs": 4,
+}
 FIRST = 1  # number of the first input; those that divide by 25 would start a command
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="measures memory as Linux does")

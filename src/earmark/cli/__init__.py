@@ -9,6 +9,8 @@ from earmark.cli.app import app, main
 
 __all__ = ["app", "main"]
 
-_COMMANDS = "synth train evaluate compare report detect tune reproduce export listing demo"  # the order of --help
+_COMMANDS = (
+    "synth train evaluate compare report detect tune reproduce export listing encoders demo"  # the order of --help
+)
 for _name in _COMMANDS.split():
     import_module(f"earmark.cli.{_name}")

@@ -1,0 +1,103 @@
+"""`earmark encoders`"""
+
+from typing import Annotated, Any
+
+import typer
+
+from earmark.cli.app import Force, Json, app
+from earmark.cli.display import live_display
+from earmark.errors import ArgumentError, unknown_name
+from earmark.files import json_text
+from earmark.tables import DASH, Cell, Column, Table
+
+_group = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
+app.add_typer(_group, name="encoders")
+
+
+@_group.callback()
+def encoders(context: typer.Context, as_json: Json = False) -> None:
+    """List pretrained encoders, or download one.
+
+    Example: earmark encoders
+    """
+    if context.invoked_subcommand is not None:
+        return
+    rows = _rows()
+    if as_json:
+        print(json_text({"encoders": rows}))
+        return
+    names = ("name", "licence", "size", "hop", "dimension", "present", "summary")
+    columns = [Column(name, is_text=name in ("name", "licence", "present", "summary")) for name in names]
+    print(Table(columns, [[Cell(text) for text in _texts(row)] for row in rows]))
+
+
+@_group.command()
+def get(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="An encoder that `earmark encoders` lists.")],
+    source: Annotated[
+        str | None,
+        typer.Option("--from", metavar="FILE|URL", help="Take the weights from here instead of their publisher."),
+    ] = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Download the weights of an encoder, with their licence. After an interruption, the same command continues.
+
+    Example: earmark encoders get mn04
+    """
+    from earmark.encoders import weights
+
+    cards = {row["name"]: row["card"] for row in _known() if row["card"] and row["card"].source}
+    if name not in cards:
+        raise unknown_name("encoder", name, cards)
+    if source == "":
+        raise ArgumentError("--from: expected a file or a URL, got nothing")
+    card = cards[name]
+    try:
+        with live_display(quiet=as_json) as display:
+            path = weights.get(card, source, force=force, on_progress=display)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("run the same command again to continue") from None
+    if as_json:
+        print(json_text({"name": name, "path": str(path), "bytes": card.size, "licence": card.licence}))
+        return
+    print(f"{path}, {card.size / 1e6:.1f} MB, licence {card.licence}")
+
+
+def _known() -> list[dict[str, Any]]:
+    """Every listed encoder as users write its name, with its card if that does not depend on a target."""
+    from earmark.encoders import ENCODERS
+
+    listed = (entry for entry in ENCODERS if entry.cls.is_listed)
+    return [
+        {
+            "name": f"{entry.name}:{entry.cls.target}" if entry.cls.target else entry.name,
+            "card": None if entry.cls.target else entry.cls.card,
+            "summary": entry.summary,
+            "imports_code": entry.cls.imports_code,
+        }
+        for entry in sorted(listed, key=lambda entry: bool(entry.cls.target))
+    ]
+
+
+def _rows() -> list[dict[str, Any]]:
+    """What `--json` prints: an object for each encoder; values are null where they depend on the target."""
+    from earmark.encoders import weights
+
+    rows = []
+    for known in _known():
+        card = known.pop("card")
+        facts: dict[str, Any] = dict.fromkeys(("licence", "rate", "window", "hop", "dimension", "source", "sha256"))
+        if card is not None:
+            facts = {name: getattr(card, name) for name in facts}
+            facts |= {"bytes": card.size, "path": str(weights.path_of(card)), "present": weights.find(card) is not None}
+        rows.append({**known, "bytes": None, "path": None, "present": None, **facts})
+    return rows
+
+
+def _texts(row: dict[str, Any]) -> list[str]:
+    """The cells of a row."""
+    if row["bytes"] is None:
+        return [row["name"], *[DASH] * 5, row["summary"]]
+    size, present = f"{row['bytes'] / 1e6:.1f} MB", "yes" if row["present"] else "no"
+    return [row["name"], row["licence"], size, f"{row['hop']:g} s", str(row["dimension"]), present, row["summary"]]

@@ -1,0 +1,35 @@
+"""Pretrained encoders: sound to frame embeddings, (n,) to (frames, dimension), at a fixed hop.
+
+    encoder = create_encoder("mn04")
+    x = encoder.embed(samples)          # at encoder.card.rate, at most encoder.card.window_samples
+
+Frame k stands for the samples from k * hop_samples up to, but excluding, (k + 1) * hop_samples. Every encoder has a
+`Card`: rate, window, hop, dimension, licence, and where its weights come from. Weights are no part of earmark;
+`earmark.encoders.weights` finds and downloads them.
+
+`mn04` and `yamnet` are included. `onnx:CARD.toml`, `hear:PACKAGE` and `python:MODULE:NAME` are other people's; the last
+two import code, which `imports_code` tells. `docs/encoders.md` describes them all.
+"""
+
+from earmark.encoders.base import ENCODERS, Card, Embeddings, Encoder, create_encoder, imports_code
+from earmark.encoders.callable import CallableEncoder
+from earmark.encoders.hear import HearEncoder
+from earmark.encoders.mn04 import Mn04
+from earmark.encoders.onnx_file import OnnxEncoder
+from earmark.encoders.tiny import TinyEncoder
+from earmark.encoders.yamnet import Yamnet
+
+__all__ = [
+    "ENCODERS",
+    "CallableEncoder",
+    "Card",
+    "Embeddings",
+    "Encoder",
+    "HearEncoder",
+    "Mn04",
+    "OnnxEncoder",
+    "TinyEncoder",
+    "Yamnet",
+    "create_encoder",
+    "imports_code",
+]

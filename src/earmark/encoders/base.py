@@ -1,0 +1,232 @@
+"""The base class of all encoders: cards, the checked entry point, and the registry.
+
+An encoder implements only `_embed`. When it is called, samples have been checked and cut to whole frames; what it
+returns is checked too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from earmark.audio import Samples
+from earmark.errors import ArgumentError, DataError
+from earmark.registry import Registry
+from earmark.schema import record
+from earmark.text import printable
+
+Embeddings = npt.NDArray[np.float32]
+"""(frames, dimension)"""
+
+_MOST_NUMBERS = 1 << 26  # in the embeddings of one window
+
+
+@record
+class Card:
+    """What an encoder declares about itself.
+
+    Frame k of an excerpt stands for its samples from k * hop_samples up to, but excluding, (k + 1) * hop_samples.
+
+    Examples
+    --------
+    >>> card = Card(name="mine", rate=16000, window_samples=160000, hop_samples=1600, dimension=64, licence="MIT")
+    >>> card.hop, card.window, card.frames(16100)
+    (0.1, 10.0, 10)
+    >>> Card(name="mine", rate=16000, window_samples=1600, hop_samples=3200, dimension=64, licence="MIT")
+    Traceback (most recent call last):
+    earmark.errors.ArgumentError: expected hop_samples of at most window_samples (1600), got 3200
+    """
+
+    name: str = Field(min_length=1, max_length=200, description="As given to `create_encoder`.")
+    rate: int = Field(ge=1, le=10_000_000, description="Samples per second.")
+    window_samples: int = Field(ge=1, le=1 << 26, description="The longest excerpt that is embedded at once.")
+    hop_samples: int = Field(ge=1, le=1 << 26, description="Samples from one frame to the next.")
+    dimension: int = Field(ge=1, le=1 << 16, description="Numbers per frame.")
+    licence: str = Field(min_length=1, max_length=200, description="Of the weights.")
+    source: str = Field(default="", max_length=2000, description="URL of the weights; empty if there is none.")
+    sha256: str = Field(default="", description="Of the weights; empty if there is no single file.")
+    size: int = Field(default=0, ge=0, description="Of the weights, in bytes.")
+    summary: str = Field(default="", max_length=500, description="One line.")
+    notice: str = Field(default="", description="The licence, or a notice; it is stored beside the weights.")
+
+    def __post_init__(self) -> None:
+        if self.hop_samples > self.window_samples:
+            raise ArgumentError(
+                f"expected hop_samples of at most window_samples ({self.window_samples}), got {self.hop_samples}"
+            )
+        if self.frames(self.window_samples) * self.dimension > _MOST_NUMBERS:
+            raise ArgumentError(
+                f"expected windows of at most {_MOST_NUMBERS} numbers, got {self.frames(self.window_samples)} frames "
+                f"of dimension {self.dimension}"
+            )
+        if not self.name.isprintable():
+            raise ArgumentError(f"name: expected printable characters, got {self.name!r}")
+        if not re.fullmatch("([0-9a-f]{64})?", self.sha256):
+            raise ArgumentError(f"sha256: expected 64 hexadecimal digits, got {self.sha256[:80]!r}")
+
+    @property
+    def hop(self) -> float:
+        """Seconds from one frame to the next."""
+        return self.hop_samples / self.rate
+
+    @property
+    def window(self) -> float:
+        """Seconds of the longest excerpt."""
+        return self.window_samples / self.rate
+
+    def frames(self, samples: int) -> int:
+        """Number of frames of an excerpt; the rest at its end, which fills no frame, is ignored."""
+        return samples // self.hop_samples
+
+
+class Encoder(ABC):
+    """Maps an excerpt of mono sound to frame embeddings. Safe to call from several threads at the same time.
+
+    Values may depend on the whole excerpt, so long recordings are embedded in windows of `card.window_samples`.
+    """
+
+    name: ClassVar[str]
+    target: ClassVar[str] = ""
+    """What the name needs after a colon: "PACKAGE" for `hear:PACKAGE`; empty if nothing."""
+    imports_code: ClassVar[bool] = False
+    """Whether creating this encoder imports Python code that its name states; see `imports_code`."""
+    is_listed: ClassVar[bool] = True
+    """False for an encoder that only tests use."""
+    version: ClassVar[int] = 1
+    """Changes with the computation, so that embeddings of different versions are not mixed."""
+
+    card: Card
+
+    @property
+    def fingerprint(self) -> str:
+        """16 hexadecimal digits that identify the embeddings: geometry, weights and version."""
+        return hashlib.sha256(json.dumps(self._identity(), sort_keys=True).encode()).hexdigest()[:16]
+
+    def embed(self, samples: npt.NDArray[np.floating[Any]]) -> Embeddings:
+        """Embed one excerpt.
+
+        Parameters
+        ----------
+        samples : (n,)
+            Mono samples at `card.rate`, at most `card.window_samples`.
+
+        Returns
+        -------
+        embeddings : (n // card.hop_samples, card.dimension)
+            Empty for an excerpt shorter than a frame.
+        """
+        samples = np.asarray(samples)
+        if samples.ndim != 1 or samples.dtype.kind != "f":
+            raise ArgumentError(
+                f"samples: expected floating-point numbers of shape (n,), got {samples.dtype} of shape {samples.shape}"
+            )
+        if len(samples) > self.card.window_samples:
+            raise ArgumentError(
+                f"samples: encoder {self.card.name!r} takes at most {self.card.window_samples} at once, "
+                f"got {len(samples)}"
+            )
+        frames = self.card.frames(len(samples))
+        if not frames:
+            return np.empty((0, self.card.dimension), np.float32)
+        whole = np.ascontiguousarray(samples[: frames * self.card.hop_samples], np.float32)
+        if not np.isfinite(whole).all():
+            raise DataError("samples: expected finite numbers, got NaN, infinity or numbers beyond float32")
+        found = np.asarray(self._embed(whole), np.float32)
+        if found.shape != (frames, self.card.dimension):
+            raise DataError(
+                f"encoder {self.card.name!r}: expected embeddings of shape {(frames, self.card.dimension)}, "
+                f"got {found.shape}"
+            )
+        if not np.isfinite(found).all():
+            raise DataError(f"encoder {self.card.name!r}: expected finite embeddings, got NaN or infinity")
+        return found
+
+    def embed_batch(self, samples: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.float32]:
+        """Embed excerpts of equal length: (bags, n) to (bags, frames, dimension).
+
+        Each is embedded on its own, so that no result depends on the others, not even by its rounding.
+        """
+        samples = np.asarray(samples)
+        if samples.ndim != 2:
+            raise ArgumentError(f"samples: expected shape (bags, n), got {samples.shape}")
+        frames = self.card.frames(samples.shape[1])
+        out = np.empty((len(samples), frames, self.card.dimension), np.float32)
+        for bag, excerpt in enumerate(samples):
+            out[bag] = self.embed(excerpt)
+        return out
+
+    @abstractmethod
+    def _embed(self, samples: Samples) -> npt.NDArray[np.floating[Any]]:
+        """Embeddings (frames, dimension) of samples (frames * hop_samples,), at least one frame, all finite."""
+
+    def _identity(self) -> dict[str, object]:
+        """What the fingerprint is made from."""
+        c = self.card
+        return {
+            "name": c.name,
+            "version": self.version,
+            "sha256": c.sha256,
+            "geometry": [c.rate, c.window_samples, c.hop_samples, c.dimension],
+        }
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.card.name!r}: {self.card.dimension} numbers every {self.card.hop:g} s>"
+
+
+def reason(error: Exception) -> str:
+    """What another library says, as one short line."""
+    text = printable(" ".join(str(error).split())) or type(error).__name__
+    return text if len(text) <= 200 else f"{text[:197]}..."
+
+
+def fitted(embeddings: npt.NDArray[Any], card: Card, samples: int) -> npt.NDArray[Any]:
+    """Embeddings of an excerpt with one frame more or fewer than due: the last is dropped, or repeated.
+
+    Others are returned as they are, for `Encoder.embed` to refuse.
+    """
+    missing = card.frames(samples) - len(embeddings) if embeddings.ndim == 2 else 0
+    if missing == 1 and len(embeddings):
+        return np.concatenate([embeddings, embeddings[-1:]])
+    return embeddings[:-1] if missing == -1 else embeddings
+
+
+ENCODERS: Registry[Encoder] = Registry("encoder")
+
+
+def create_encoder(name: str, **options: Any) -> Encoder:
+    """Create an encoder by name: `mn04`, or one with a target such as `onnx:CARD.toml` or `hear:PACKAGE`.
+
+    Some names import the Python code that they state (`imports_code`), so such a name must come from the user: a
+    model file may contain any name.
+
+    >>> create_encoder("tiny")
+    <TinyEncoder 'tiny': 16 numbers every 0.16 s>
+    >>> create_encoder("tinny")
+    Traceback (most recent call last):
+    earmark.errors.ArgumentError: encoder='tinny' is not known; did you mean 'tiny'? Choose from: ...
+    """
+    kind, colon, target = name.partition(":")
+    wanted = ENCODERS[kind].cls.target
+    if wanted and not target:
+        raise ArgumentError(f"encoder: expected {kind}:{wanted}, got {name!r}")
+    if colon and not wanted:
+        raise ArgumentError(f"encoder: expected {kind!r} alone, got {name!r}")
+    return ENCODERS.create(kind, *([target] if wanted else []), **options)
+
+
+def imports_code(name: str) -> bool:
+    """Whether `create_encoder(name)` would import Python code that the name states.
+
+    Ask before creating an encoder whose name was read from a file.
+
+    >>> imports_code("hear:any_package"), imports_code("mn04")
+    (True, False)
+    """
+    return ENCODERS[name.partition(":")[0]].cls.imports_code

@@ -1,0 +1,81 @@
+"""Log-mel frames as EfficientAT's networks expect them: pre-emphasis, Kaldi's mel bands, logarithm."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+_GROUP = 128  # frames that are computed at a time: they stay in a core's cache
+_BLOCK_BANDS = 32  # per product: most of the matrix of filters is zeros, and those of other bands' bins are skipped
+
+
+@dataclass(frozen=True)
+class FrontEndConfig:
+    """How samples become log-mel frames."""
+
+    rate: int  # samples per second
+    n_fft: int  # samples
+    win_samples: int
+    hop_samples: int
+    n_bands: int
+    fmax: float  # Hz
+
+
+class FrontEnd(nn.Module):
+    """Log-mel frames: (bags, samples) to (bags, bands, samples // hop_samples), about in [-1.5, 1.5].
+
+    Frame k is centred on sample k * hop_samples. The sound is mirrored at both ends, as by `torch.stft`.
+    """
+
+    window: Tensor
+
+    def __init__(self, config: FrontEndConfig) -> None:
+        super().__init__()
+        self.config = config
+        window = np.hanning(config.win_samples)  # symmetric
+        self.register_buffer("window", torch.tensor(window, dtype=torch.float32), persistent=False)
+        matrix = mel_filters(config).T.repeat(2, axis=0)  # a row for the square of each real and imaginary part
+        self._rows = []
+        for i, band in enumerate(range(0, config.n_bands, _BLOCK_BANDS)):
+            part = matrix[:, band : band + _BLOCK_BANDS]
+            rows = np.flatnonzero(part.any(axis=1))
+            self._rows.append((int(rows[0]), int(rows[-1]) + 1))
+            table = torch.tensor(part[rows[0] : rows[-1] + 1], dtype=torch.float32)
+            self.register_buffer(f"mel_{i}", table, persistent=False)
+
+    def forward(self, samples: Tensor) -> Tensor:
+        c = self.config
+        reach = c.win_samples // 2
+        x = samples[:, 1:] - 0.97 * samples[:, :-1]
+        x = F.pad(x, (reach, reach), mode="reflect")
+        frames = x.unfold(1, c.win_samples, c.hop_samples)
+        levels = [self._levels(group) for group in torch.split(frames, _GROUP, dim=1)]
+        return torch.cat(levels, dim=1).transpose(1, 2)
+
+    def _levels(self, frames: Tensor) -> Tensor:
+        spectrum = torch.fft.rfft(frames * self.window, n=self.config.n_fft)
+        parts = torch.view_as_real(spectrum).flatten(-2)
+        s = parts * parts
+        energy = [s[..., a:b] @ getattr(self, f"mel_{i}") for i, (a, b) in enumerate(self._rows)]
+        return (torch.log(torch.cat(energy, dim=-1) + 1e-5) + 4.5) / 5
+
+
+def mel_filters(config: FrontEndConfig) -> npt.NDArray[np.float64]:
+    """Triangles in Kaldi's mel scale from 0 to fmax, all of height 1: (bands, n_fft // 2 + 1).
+
+    Without a bin at half the rate. The lowest bands are narrower than a bin, and some of them are empty.
+    """
+    bins = _mel(np.arange(config.n_fft // 2, dtype=np.float64) * (config.rate / config.n_fft))
+    corners = np.linspace(0, _mel(np.float64(config.fmax)), config.n_bands + 2)
+    low, middle, high = corners[:-2, None], corners[1:-1, None], corners[2:, None]
+    filters = np.maximum(0, np.minimum((bins - low) / (middle - low), (high - bins) / (high - middle)))
+    return np.pad(filters, ((0, 0), (0, 1)))
+
+
+def _mel(frequency: npt.NDArray[np.float64] | np.float64) -> npt.NDArray[np.float64]:
+    return np.asarray(1127 * np.log1p(frequency / 700), np.float64)

@@ -1,0 +1,144 @@
+"""`onnx:CARD.toml`: any ONNX file that maps samples to frame embeddings, described by a card beside it.
+
+    name = "my-encoder"
+    file = "my-encoder.onnx"      # beside the card
+    rate = 16000                  # samples per second
+    window_samples = 160000       # the longest excerpt that it takes
+    hop_samples = 1600            # samples per frame
+    dimension = 512
+    licence = "MIT"
+
+The graph has one input of float32 samples, (n,) or (bags, n), and an output of float32 embeddings, (frames, dimension)
+or (bags, frames, dimension); `output` in the card names it if there are several. One frame more than n // hop_samples
+is dropped, and one frame fewer is made up for by repeating the last: frameworks round differently.
+
+It needs the extra `onnx`. Graphs cannot execute code, but are run with all memory that they ask for: only use files
+from people that you trust.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from earmark.audio import Samples
+from earmark.encoders.base import ENCODERS, Card, Encoder, fitted, reason
+from earmark.errors import DataError, MissingExtraError, ModelFileError
+from earmark.schema import parse, record
+from earmark.text import printable
+
+_LARGEST_CARD = 1 << 16  # bytes
+_LARGEST_MODEL = 1 << 31  # bytes; a limit of the format
+
+
+@record
+class _FileCard:
+    """The TOML file. `earmark.encoders.Card` describes the fields, and checks their values."""
+
+    name: str
+    file: str
+    rate: int
+    window_samples: int
+    hop_samples: int
+    dimension: int
+    licence: str
+    sha256: str = ""
+    summary: str = ""
+    output: str | None = Field(default=None, min_length=1)
+
+
+@ENCODERS.register("onnx", "any ONNX file with a card in TOML (extra onnx)")
+class OnnxEncoder(Encoder):
+    """Embeds with onnxruntime on the CPU, with one thread for each caller."""
+
+    target = "CARD.toml"
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        about = _read_card(self.path)
+        file = self.path.with_name(about.file)
+        content = _read(file, _LARGEST_MODEL)
+        digest = hashlib.sha256(content).hexdigest()
+        if about.sha256 not in ("", digest):
+            raise ModelFileError(f"{file}: expected the SHA-256 {about.sha256} of {self.path}, got {digest}")
+        names = ("rate", "window_samples", "hop_samples", "dimension", "licence", "summary")
+        fields = {name: getattr(about, name) for name in names}
+        fields |= {"name": f"onnx:{about.name}", "sha256": digest, "size": len(content)}
+        self.card = parse(Card, fields, where=self.path, error=DataError)
+        self._session = _session(file, content)
+        self._input, self._has_bags = self._find_input(file)
+        self._output = self._find_output(file, about.output)
+
+    def _find_input(self, file: Path) -> tuple[str, bool]:
+        inputs = self._session.get_inputs()
+        if len(inputs) != 1 or inputs[0].type != "tensor(float)" or len(inputs[0].shape) not in (1, 2):
+            found = printable(", ".join(f"{i.name} {i.type} {i.shape}" for i in inputs))
+            raise ModelFileError(f"{file}: expected one input of samples, (n,) or (bags, n) float32, got {found}")
+        return inputs[0].name, len(inputs[0].shape) == 2
+
+    def _find_output(self, file: Path, name: str | None) -> str:
+        outputs = [output.name for output in self._session.get_outputs()]
+        names = printable(", ".join(outputs))
+        if name is None and len(outputs) > 1:
+            raise ModelFileError(f"{file}: has several outputs; state one of them in the card: {names}")
+        name = outputs[0] if name is None else name
+        if name not in outputs:
+            raise ModelFileError(f"{file}: expected an output {name!r}, got {names}")
+        return name
+
+    def _embed(self, samples: Samples) -> npt.NDArray[np.floating[Any]]:
+        x = samples[None] if self._has_bags else samples
+        try:
+            (found,) = self._session.run([self._output], {self._input: x})
+        except Exception as error:  # onnxruntime's exceptions have no common base
+            raise ModelFileError(f"{self.path}: cannot be run: {reason(error)}") from error
+        found = np.asarray(found)
+        if found.ndim == 3 and len(found) == 1:
+            found = found[0]
+        return fitted(found, self.card, len(samples))
+
+
+def _read_card(path: Path) -> _FileCard:
+    try:
+        text = _read(path, _LARGEST_CARD).decode("utf-8")
+        about = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, ModelFileError):
+            raise
+        raise DataError(f"{path}: not TOML: {reason(error)}") from None
+    card = parse(_FileCard, about, where=path)
+    if Path(card.file).name != card.file or card.file in ("", ".", "..") or not card.file.isprintable():
+        raise DataError(f"{path}: file: expected the name of a file beside the card, got {card.file!r}")
+    return card
+
+
+def _read(path: Path, most: int) -> bytes:
+    try:
+        if path.stat().st_size > most:
+            raise ModelFileError(f"{path}: expected at most {most:,} bytes, got {path.stat().st_size:,}")
+        return path.read_bytes()
+    except OSError as error:
+        raise ModelFileError(f"{path}: {error.strerror}") from error
+
+
+def _session(path: Path, content: bytes) -> Any:
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise MissingExtraError("an encoder in ONNX", "onnx") from error
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1  # recordings run in parallel threads
+    options.log_severity_level = 4  # errors are raised; they need not be printed too
+    # Weights in other files would have no hash. They would be looked for in this folder, which cannot exist.
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", f"{path}/none")
+    try:
+        # without a second attempt, which onnxruntime would print
+        return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"], enable_fallback=0)
+    except Exception as error:  # onnxruntime's exceptions have no common base
+        raise ModelFileError(f"{path}: onnxruntime cannot load it: {reason(error)}") from error

@@ -1,0 +1,86 @@
+"""Encoders: damaged cards and ONNX files, and damaged PyTorch files of weights."""
+
+import io
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from random import Random
+
+import numpy as np
+
+from fuzz.cases import Case, reader, write
+from fuzz.mutations import damaged, damaged_toml
+
+_CARD = """name = "scale"
+file = "scale.onnx"
+rate = 8000
+window_samples = 8000
+hop_samples = 800
+dimension = 800
+licence = "MIT"
+summary = "a frame is its samples"
+"""
+
+
+@reader
+def make(rng: Random) -> Case:
+    """An encoder that is created and embeds some frames."""
+    if not find_spec("onnxruntime") or rng.random() < 0.5:
+        return _weights(rng)
+    card, model, note = _CARD.encode(), _onnx(), ""
+    if rng.random() < 0.7:
+        card, note = damaged_toml(rng, _CARD)
+    else:
+        model, note = damaged(rng, model)
+    write("card.toml", card)
+    write("scale.onnx", model)
+
+    def call() -> None:
+        from earmark.encoders import create_encoder
+
+        encoder = create_encoder("onnx:card.toml")
+        n = min(3 * encoder.card.hop_samples, encoder.card.window_samples)
+        found = encoder.embed(np.zeros(n, np.float32))
+        assert found.shape == (encoder.card.frames(n), encoder.card.dimension), "frames that the card does not state"
+
+    return Case(f"an encoder in ONNX: {note}", call)
+
+
+def _weights(rng: Random) -> Case:
+    content, note = damaged(rng, _state())
+    write("weights.pt", content)
+
+    def call() -> None:
+        from earmark.encoders.mn04 import load_embedder
+        from earmark.encoders.tiny import FRONT_END, LAYOUT
+
+        load_embedder(Path("weights.pt").read_bytes(), Path("weights.pt"), FRONT_END, LAYOUT)
+
+    return Case(f"weights of an encoder: {note}", call)
+
+
+@cache
+def _state() -> bytes:
+    import torch
+
+    from earmark.encoders import TinyEncoder
+
+    buffer = io.BytesIO()
+    torch.save(TinyEncoder().module().network.state_dict(), buffer)
+    return buffer.getvalue()
+
+
+@cache
+def _onnx() -> bytes:
+    from onnx import TensorProto, helper
+
+    shape = helper.make_tensor("shape", TensorProto.INT64, [2], [-1, 800])
+    graph = helper.make_graph(
+        [helper.make_node("Reshape", ["samples", "shape"], ["frames"])],
+        "scale",
+        [helper.make_tensor_value_info("samples", TensorProto.FLOAT, ["n"])],
+        [helper.make_tensor_value_info("frames", TensorProto.FLOAT, ["frames", 800])],
+        [shape],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    return bytes(model.SerializeToString())
