@@ -177,6 +177,14 @@ def test_servers_that_cannot_continue_start_again(kind, server, home):
     assert files(home) == ["LICENCE.txt", "w.bin"]
 
 
+def test_a_part_that_is_not_the_beginning_is_dropped(server, home):
+    part = weights.path_of(card(server)).with_name("w.bin.part")
+    part.parent.mkdir(parents=True)
+    part.write_bytes(b"x" * 1000)
+    assert weights.get(card(server)).read_bytes() == CONTENT
+    assert server.requests == [("whole", "bytes=1000-"), ("whole", None)]
+
+
 @pytest.mark.parametrize(("size", "requests"), [(len(CONTENT), 0), (len(CONTENT) + 1, 1)])
 def test_parts_that_are_complete_or_too_long(size, requests, server):
     part = weights.path_of(card(server)).with_name("w.bin.part")

@@ -407,7 +407,7 @@ AUDIOSET = {
 }
 
 
-def test_mn04_names_real_sounds(network, shared, request):
+def test_mn04_names_real_sounds(network, shared):
     """AudioSet's class is among the top five of 527 for most sounds of classes that both data sets have."""
     module = network.module()
     lines = []

@@ -132,6 +132,7 @@ def _copy(card: Card, source: Path, path: Path) -> None:
 def _download(card: Card, url: str, path: Path, check_links: Callable[[Path], None], on_progress: OnProgress) -> None:
     part = path.with_name(f"{path.name}.part")
     check_links(part)
+    is_continued = part.exists()
     advice = f"download it elsewhere and use: earmark encoders get {card.name} --from FILE, or save it as {path}"
     for attempt in range(_ATTEMPTS):
         try:
@@ -147,9 +148,12 @@ def _download(card: Card, url: str, path: Path, check_links: Callable[[Path], No
             raise DownloadError(f"{url}: {_reason(error)}; {advice}") from error
     if (digest := sha256(part)) != card.sha256:
         part.unlink()
+        if is_continued:  # perhaps its beginning was from elsewhere
+            return _download(card, url, path, check_links, on_progress)
         raise ModelFileError(f"{url}: {_other_hash(card, digest)}; nothing was kept")
     with written_whole(path) as draft:
         os.replace(part, draft)
+    return None
 
 
 def _fetch(card: Card, url: str, part: Path, on_progress: OnProgress) -> None:
