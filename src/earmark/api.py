@@ -68,6 +68,7 @@ def train(
     *,
     recipe: AnyPath | None = None,
     pool: str | None = None,
+    encoder: str | None = None,
     settings: Mapping[str, Any] | None = None,
     resume: bool = False,
     compute: Compute | None = None,
@@ -85,7 +86,11 @@ def train(
         A folder of recordings with labels, a label table beside them, "NAME:PATH" of a known data set, or clips that
         `earmark.datasets.open_data` opened.
     recipe
-        Name of a recipe (`earmark list recipes`) or a TOML file; by default "paper", or what a resumed run has.
+        Name of a recipe (`earmark list recipes`) or a TOML file; by default "paper", or "head" with an encoder, or what
+        a resumed run has.
+    encoder
+        Pretrained encoder (`earmark encoders`) whose embeddings are used instead of log-mel features. A name that runs
+        Python code, such as "hear:PACKAGE", is trusted.
     pool
         Pooling operator (`earmark list pools`), or "strong" to train on frames.
     settings
@@ -97,6 +102,7 @@ def train(
     on_note
         Called with each note about the data before training starts; the run has them too.
     """
+    from earmark.encoders import provide
     from earmark.plots import learning_curves, save
     from earmark.settings import load_recipe, pool_changes
     from earmark.training import check_folder
@@ -105,8 +111,11 @@ def train(
     folder, compute = Path(out), compute or Compute()
     is_resumed = check_folder(folder, resume=resume)  # before computing features
     if recipe is None:
-        recipe = folder / "config.toml" if is_resumed else "paper"
-    chosen = load_recipe(os.fspath(recipe)).changed({**pool_changes(pool), **(settings or {})})
+        recipe = folder / "config.toml" if is_resumed else "head" if encoder else "paper"
+    if encoder is not None:
+        provide(encoder)
+    features = {} if encoder is None else {"encoder": encoder}
+    chosen = load_recipe(os.fspath(recipe)).changed({**features, **pool_changes(pool), **(settings or {})})
     collection = data if isinstance(data, Collection) else open_data(os.fspath(data))
     source = "" if isinstance(data, Collection) else os.fspath(data)
     fabric = make_fabric(chosen, devices=compute.devices, nodes=compute.nodes)

@@ -19,8 +19,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from earmark.detector import Detector
+from earmark.encoders import CheckedFeatures, parse_features
 from earmark.errors import ArgumentError, EarmarkError, ModelFileError
-from earmark.features import FeatureConfig
 from earmark.files import json_text, written_whole
 from earmark.networks import create_network
 from earmark.pooling import create_pool
@@ -84,7 +84,7 @@ class _ModelInfo:
     written_by: str
     tensors: str
     classes: Names
-    features: FeatureConfig
+    features: CheckedFeatures
     network: _Part
     pool: _Part
     provenance: _Provenance
@@ -228,7 +228,7 @@ def check_tensors(tensors: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> 
 
 
 def _build(about: dict[str, Any], network: nn.Module | None, tensors: dict[str, Tensor]) -> Detector:
-    features = FeatureConfig.from_dict(about["features"])
+    features = parse_features(about["features"])
     classes = about["classes"]
     if network is None:
         options = dict(about["network"])

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from earmark.encoders import Features
 from earmark.errors import ArgumentError
-from earmark.features import FeatureConfig
 from earmark.networks import reduce_mask
 from earmark.pooling import Pool
 
@@ -36,6 +36,7 @@ class Detector(nn.Module):
     compute them. The network is as `earmark.networks` describes it; if its `forward` has no parameter `mask`, only the
     pool ignores padding.
 
+    >>> from earmark.features import FeatureConfig
     >>> from earmark.networks import create_network
     >>> from earmark.pooling import create_pool
     >>> detector = Detector(["dog", "cat"], FeatureConfig(), create_network("cnn", 128), create_pool("rap", 2))
@@ -44,7 +45,7 @@ class Detector(nn.Module):
     (torch.Size([3, 26, 2]), torch.Size([3, 2]))
     """
 
-    def __init__(self, classes: Sequence[str], features: FeatureConfig, network: nn.Module, pool: Pool) -> None:
+    def __init__(self, classes: Sequence[str], features: Features, network: nn.Module, pool: Pool) -> None:
         super().__init__()
         self.classes = tuple(classes)
         if not self.classes or len(set(self.classes)) < len(self.classes):

@@ -100,7 +100,7 @@ class _Exported(nn.Module):
 
     def __init__(self, detector: Detector) -> None:
         super().__init__()
-        self.front = _ProductLogMel(detector.features)
+        self.front = _ProductLogMel(_log_mel_config(detector))
         self.detector = copy.deepcopy(detector)
         for module in list(self.detector.modules()):
             for name, child in module.named_children():
@@ -110,6 +110,12 @@ class _Exported(nn.Module):
     def forward(self, samples: Tensor) -> tuple[Tensor, Tensor]:
         output = self.detector(self.front(samples))
         return output.dynamic, output.static
+
+
+def _log_mel_config(detector: Detector) -> FeatureConfig:
+    if not isinstance(detector.features, FeatureConfig):
+        raise ArgumentError(f"a model with an encoder ({detector.features.encoder}) cannot be exported")
+    return detector.features
 
 
 class _ProductLogMel(nn.Module):
@@ -272,7 +278,7 @@ def _check(content: bytes, detector: Detector, least: int) -> float:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
-    logmel = LogMel(detector.features)
+    logmel = LogMel(_log_mel_config(detector))
     rng = np.random.default_rng(0)
     worst = 0.0
     for bags, n in ((1, least), (2, 2 * least + 1), (3, 7 * least - 5)):

@@ -1,4 +1,6 @@
-"""Networks: from log-mel frames to an embedding per output frame.
+"""Networks: from frames of features to an embedding per output frame.
+
+`cnn` and `crnn` are for log-mel features, heads (`linear`, `mlp`, `gru`) for the embeddings of a pretrained encoder.
 
 A detector takes any module (bags, bands, frames) -> (bags, frames', embedding) with the attributes `embedding` (its
 size) and `reduction` (input frames per output frame: frames' = frames // reduction). `forward` may take a `mask` (bags,
@@ -9,6 +11,7 @@ Axes inside are (bags, channels, bands, frames).
 """
 
 import math
+from itertools import pairwise
 from numbers import Real
 from typing import ClassVar
 
@@ -18,7 +21,20 @@ from torch import Tensor, nn
 from earmark.errors import ArgumentError
 from earmark.registry import Registry
 
-__all__ = ["CNN", "CRNN", "NETWORKS", "ConvBlock", "Network", "create_network", "reduce_mask"]
+__all__ = [
+    "CNN",
+    "CRNN",
+    "GRU",
+    "MLP",
+    "NETWORKS",
+    "ConvBlock",
+    "FrameNorm",
+    "Head",
+    "Linear",
+    "Network",
+    "create_network",
+    "reduce_mask",
+]
 
 
 _MOST_WEIGHTS = 1 << 28  # of one layer: 1 GiB
@@ -54,10 +70,6 @@ class Network(nn.Module):
         super().__init__()
         if type(reduction) is not int or reduction not in (1, 2, 4, 8, 16):
             raise ArgumentError(f"reduction: expected 1, 2, 4, 8 or 16, got {reduction!r}")
-        if n_bands < 16:
-            raise ArgumentError(
-                f"n_bands: expected at least 16, since the network halves them four times, got {n_bands}"
-            )
         self.n_bands = n_bands
         self.reduction = reduction
 
@@ -117,6 +129,10 @@ class CNN(Network):
         self, n_bands: int = 128, *, reduction: int = 16, width: float = 1.0, norm_momentum: float = 0.01
     ) -> None:
         super().__init__(n_bands, reduction)
+        if n_bands < 16:
+            raise ArgumentError(
+                f"n_bands: expected at least 16, since the network halves them four times, got {n_bands}"
+            )
         if not (_is_number(width) and 0 < width <= _WIDEST):
             raise ArgumentError(f"width: expected a number above 0 and at most {_WIDEST}, got {width!r}")
         if not (_is_number(norm_momentum) and 0 < norm_momentum <= 1):
@@ -181,24 +197,142 @@ class CRNN(Network):
         layers: int = 3,
     ) -> None:
         super().__init__(n_bands, reduction)
-        for name, value, most in (("hidden", hidden, _MOST_HIDDEN), ("layers", layers, _MOST_LAYERS)):
-            if type(value) is not int or not 1 <= value <= most:
-                raise ArgumentError(f"{name}: expected a whole number from 1 to {most}, got {value!r}")
+        _check_size(hidden, layers)
         self.cnn = CNN(n_bands, reduction=reduction, width=width, norm_momentum=norm_momentum)
         self.embedding = 2 * hidden
-        inputs = [self.cnn.embedding] + [self.embedding] * (layers - 1)
-        self.forth = nn.ModuleList(nn.GRU(n, hidden, batch_first=True) for n in inputs)
-        self.back = nn.ModuleList(nn.GRU(n, hidden, batch_first=True) for n in inputs)
+        self.forth, self.back = (_recurrent_layers(self.cnn.embedding, hidden, layers) for _ in range(2))
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """(bags, bands, frames) -> (bags, frames // reduction, embedding)"""
-        x = self.cnn(x, mask)
-        # Packed sequences are equivalent, but need the lengths on the CPU, which a CUDA graph cannot wait for.
-        order = _backwards(x, None if mask is None else reduce_mask(mask, self.reduction))
-        for forth, back in zip(self.forth, self.back, strict=True):
-            y = back(_sorted(x, order))[0]
-            x = torch.cat([forth(x)[0], _sorted(y, order)], -1)
+        reduced = None if mask is None else reduce_mask(mask, self.reduction)
+        return _both_directions(self.cnn(x, mask), reduced, self.forth, self.back)
+
+
+class Head(Network):
+    """Base class of networks for embeddings: frame by frame, on values that are normalised over the training clips.
+
+    `reduction` is 1, since encoders have few frames per second.
+    """
+
+    def __init__(self, n_bands: int, *, hidden: int = 1, layers: int = 1, dropout: float = 0.0) -> None:
+        super().__init__(n_bands, 1)
+        _check_size(hidden, layers)
+        if not (_is_number(dropout) and 0 <= dropout < 1):
+            raise ArgumentError(f"dropout: expected a number from 0 to below 1, got {dropout!r}")
+        self.norm = FrameNorm(n_bands)
+        self.embedding = n_bands
+
+    @property
+    def context(self) -> int | None:
+        """None around it: an output frame depends on its own values."""
+        return 0
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """(bags, bands, frames) -> (bags, frames, embedding)"""
+        _check(x, mask, self.n_bands, 1)
+        return self.layers(self.norm(x, mask).transpose(1, 2), mask)
+
+    def layers(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Normalised values (bags, frames, bands) to the embedding of frames."""
         return x
+
+
+@NETWORKS.register("linear", "for encoders: no layer besides the output layer")
+class Linear(Head):
+    """Normalised embeddings as they are."""
+
+    def __init__(self, n_bands: int) -> None:
+        super().__init__(n_bands)
+
+
+@NETWORKS.register("mlp", "for encoders: layers of hidden units, frame by frame")
+class MLP(Head):
+    """`layers` of `hidden` units with ReLU and dropout, at most 64 of 4096, the same for every frame."""
+
+    def __init__(self, n_bands: int, *, hidden: int = 128, layers: int = 1, dropout: float = 0.3) -> None:
+        super().__init__(n_bands, hidden=hidden, layers=layers, dropout=dropout)
+        sizes = [n_bands] + [hidden] * layers
+        self.hidden = nn.Sequential(
+            *(
+                module
+                for inputs, outputs in pairwise(sizes)
+                for module in (nn.Linear(inputs, outputs), nn.ReLU(), nn.Dropout(dropout))
+            )
+        )
+        self.embedding = hidden
+
+    def layers(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """(bags, frames, bands) -> (bags, frames, hidden)"""
+        return self.hidden(x)  # type: ignore[no-any-return]
+
+
+@NETWORKS.register("gru", "for encoders: hidden units, then recurrent layers in both directions")
+class GRU(Head):
+    """A layer of `hidden` units with ReLU and dropout, then `layers` of as many recurrent units in each direction."""
+
+    def __init__(self, n_bands: int, *, hidden: int = 64, layers: int = 1, dropout: float = 0.3) -> None:
+        super().__init__(n_bands, hidden=hidden, layers=layers, dropout=dropout)
+        self.hidden = nn.Sequential(nn.Linear(n_bands, hidden), nn.ReLU(), nn.Dropout(dropout))
+        self.forth, self.back = (_recurrent_layers(hidden, hidden, layers) for _ in range(2))
+        self.embedding = 2 * hidden
+
+    @property
+    def context(self) -> int | None:
+        """An output frame depends on all."""
+        return None
+
+    def layers(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """(bags, frames, bands) -> (bags, frames, 2 * hidden)"""
+        return _both_directions(self.hidden(x), mask, self.forth, self.back)
+
+
+class FrameNorm(nn.Module):
+    """Batch normalisation over real frames, without scale and shift: (bags, bands, frames).
+
+    `nn.BatchNorm1d` would count padding as values.
+    """
+
+    mean: Tensor
+    var: Tensor
+
+    def __init__(self, n_bands: int, *, momentum: float = 0.1) -> None:
+        super().__init__()
+        self.momentum = momentum
+        self.register_buffer("mean", torch.zeros(n_bands))
+        self.register_buffer("var", torch.ones(n_bands))
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Normalise by the statistics of the batch in training, and by the running ones otherwise."""
+        x = _hidden_frames(x, mask)
+        mean, var = self.mean, self.var
+        if self.training:
+            weight = torch.ones_like(x[:, 0]) if mask is None else (mask != 0).to(x.dtype)
+            weight = (weight / weight.sum().clamp_min(1))[:, None]
+            mean = (x * weight).sum((0, 2))
+            var = ((x - mean[:, None]).square() * weight).sum((0, 2))
+            with torch.no_grad():
+                self.mean.lerp_(mean.to(self.mean.dtype), self.momentum)
+                self.var.lerp_(var.to(self.var.dtype), self.momentum)
+        return _hidden_frames((x - mean[:, None]) * (var[:, None] + 1e-3).rsqrt(), mask)
+
+
+def _hidden_frames(x: Tensor, mask: Tensor | None) -> Tensor:
+    return x if mask is None else torch.where((mask != 0)[:, None], x, 0.0)
+
+
+def _recurrent_layers(inputs: int, hidden: int, layers: int) -> nn.ModuleList:
+    sizes = [inputs] + [2 * hidden] * (layers - 1)
+    return nn.ModuleList(nn.GRU(size, hidden, batch_first=True) for size in sizes)
+
+
+def _both_directions(x: Tensor, mask: Tensor | None, forth: nn.ModuleList, back: nn.ModuleList) -> Tensor:
+    """Recurrent layers over real frames, forwards and backwards: (bags, frames, inputs) -> (bags, frames, 2 hidden)."""
+    # Packed sequences are equivalent, but need the lengths on the CPU, which a CUDA graph cannot wait for.
+    order = _backwards(x, mask)
+    for onward, backward in zip(forth, back, strict=True):
+        y = backward(_sorted(x, order))[0]
+        x = torch.cat([onward(x)[0], _sorted(y, order)], -1)
+    return x
 
 
 def _backwards(x: Tensor, mask: Tensor | None) -> Tensor:
@@ -228,6 +362,12 @@ def _he_normal(module: nn.Module) -> None:
 
 def _hide(x: Tensor, mask: Tensor | None) -> Tensor:
     return x if mask is None else torch.where((mask != 0)[:, None, None], x, 0.0)  # not a product: NaN * 0 is NaN
+
+
+def _check_size(hidden: int, layers: int) -> None:
+    for name, value, most in (("hidden", hidden, _MOST_HIDDEN), ("layers", layers, _MOST_LAYERS)):
+        if type(value) is not int or not 1 <= value <= most:
+            raise ArgumentError(f"{name}: expected a whole number from 1 to {most}, got {value!r}")
 
 
 def _is_number(value: object) -> bool:

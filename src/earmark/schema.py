@@ -216,7 +216,8 @@ def _message(kind: Any, invalid: ValidationError) -> str:
     """One line about the first mistake; unknown keys come first, since a misspelt key is also a missing one."""
     mistakes = invalid.errors(include_url=False)
     mistake = next((m for m in mistakes if m["type"] in _UNKNOWN), mistakes[0])
-    path, got = mistake["loc"], _short(mistake["input"])
+    path = tuple(step for step in mistake["loc"] if not str(step).startswith("<"))  # the tag of a union
+    got = _short(mistake["input"])
     root = _schema(kind)
     if mistake["type"] in _UNKNOWN:
         known = _at(root, path[:-1]).get("properties", {})
@@ -259,8 +260,9 @@ def _at(root: Mapping[str, Any], path: tuple[int | str, ...]) -> dict[str, Any]:
     """The part of a JSON schema that describes the value at a path; empty if there is none."""
     node = _resolved(root, root)
     for step in path:
-        options = [_resolved(option, root) for option in node.get("anyOf", [node])]
-        node = next((option for option in options if option.get("type") != "null"), {})
+        options = [_resolved(option, root) for option in node.get("anyOf") or node.get("oneOf") or [node]]
+        options = [option for option in options if option.get("type") != "null"]
+        node = next((option for option in options if step in option.get("properties", {})), [*options, {}][0])
         if isinstance(step, int):
             child = node.get("items") or node.get("additionalProperties")  # a list, or a table by number
         else:

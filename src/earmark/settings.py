@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from earmark.effects import PRESETS
+from earmark.encoders import CheckedFeatures, completed
 from earmark.errors import ArgumentError, unknown_name
 from earmark.features import FeatureConfig
 from earmark.networks import NETWORKS
@@ -67,7 +68,11 @@ class Training:
     batch_size: int = Field(default=16, ge=1, description="Excerpts per batch.")
     steps: int = Field(default=512, ge=1, description="Batches per epoch.")
     epochs: int = Field(default=150, ge=1, description="Maximum number of epochs.")
-    learning_rate: float = Field(default=1e-3, gt=0, description="Initial learning rate of Adam.")
+    learning_rate: float = Field(default=1e-3, gt=0, description="Learning rate of Adam: the first, or the highest.")
+    schedule: Literal["plateau", "one-cycle"] = Field(
+        default="plateau", description="Reduce the rate on a plateau, or raise it once and lower it to the end."
+    )
+    weight_decay: float = Field(default=0.0, ge=0, description="Decoupled weight decay (AdamW).")
     alpha_rate: float = Field(default=1.0, gt=0, description="Learning rate of the pool, relative to the network's.")
     plateau_epochs: int = Field(default=10, ge=1, description="Epochs without improvement before the rate is reduced.")
     plateau_factor: float = Field(default=0.1, gt=0, le=1, description="Factor by which the rate is reduced.")
@@ -100,7 +105,7 @@ class Settings:
     earmark.errors.ArgumentError: setting='epoch' is not known; did you mean 'epochs'? ...
     """
 
-    features: FeatureConfig = Field(default_factory=FeatureConfig, description="From samples to frames.")
+    features: CheckedFeatures = Field(default_factory=FeatureConfig, description="From samples to frames.")
     network: dict[str, Any] = Field(default_factory=lambda: {"name": "cnn"}, description="Its name and options.")
     pool: dict[str, Any] = Field(default_factory=lambda: {"name": "rap"}, description="Its name and options.")
     augment: Augmentation = Field(default_factory=Augmentation, description="Random changes to training features.")
@@ -119,6 +124,8 @@ class Settings:
         """Settings from the sections of a TOML file; errors begin with `where`."""
         defaults = {"network": {"name": "cnn"}, "pool": {"name": "rap"}}
         values = {name: _complete(section, defaults.get(name, {})) for name, section in sections.items()}
+        if isinstance(features := values.get("features"), dict):
+            values["features"] = completed(features)
         return parse(cls, values, where=where, error=ArgumentError)
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
@@ -136,6 +143,9 @@ class Settings:
         """
         sections = self.to_dict()
         values = {key: _value(value) for key, value in changes.items()}
+        for key in ("encoder", "features.encoder"):
+            if key in values:
+                sections["features"] = completed({"encoder": values.pop(key)})
         for section in _FAMILIES:  # first, since the names of other settings depend on them
             for key in (section, f"{section}.name"):
                 if key in values:

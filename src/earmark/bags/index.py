@@ -16,8 +16,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, Strict
 
+from earmark.encoders import CheckedFeatures
 from earmark.errors import DataError
-from earmark.features import FeatureConfig
 from earmark.schema import Many, parse, parse_json, read_json, record
 
 VERSION = 3
@@ -31,7 +31,7 @@ class StoreSettings:
     """Contents of store.json."""
 
     version: int
-    features: FeatureConfig
+    features: CheckedFeatures
     dtype: Literal["float16", "float32"]
     semitones: Many[float] = Field(min_length=1, description="Pitch variants; the first is 0, the unchanged clip.")
     compression: Many[str] = ()

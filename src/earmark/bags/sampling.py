@@ -234,7 +234,7 @@ class Bags:
             if with_frames:
                 frame_targets = activity.float().masked_fill(activity == _UNKNOWN, torch.nan)
         return Batch(
-            features=x.masked_fill(~mask[:, None], -self.config.range_db) if needs_mask else x,
+            features=x.masked_fill(~mask[:, None], self.config.silence) if needs_mask else x,
             mask=mask if needs_mask else None,
             targets=targets,
             frame_targets=frame_targets,

@@ -27,8 +27,8 @@ from earmark import audio
 from earmark.bags.index import VERSION, Entry, Stamp, StoreSettings, read_index, read_settings, read_skipped
 from earmark.datasets import Clip
 from earmark.effects import compress
+from earmark.encoders import Features, front_end
 from earmark.errors import ArgumentError, DataError, unknown_name
-from earmark.features import FeatureConfig, LogMel
 from earmark.files import flush, json_text, locked, make_folder, named_errors, written_whole
 from earmark.ownership import owned
 from earmark.parallel import WeightedSemaphore, parallel_map, worker_count
@@ -169,7 +169,7 @@ def default_cache(data: str) -> Path:
 def build_store(
     path: str | Path,
     clips: Sequence[Clip],
-    config: FeatureConfig,
+    config: Features,
     *,
     semitones: Sequence[float] = (),
     compression: Sequence[str] = (),
@@ -241,7 +241,7 @@ def _fill(
         if (entry := known[clip.filename]) is None or entry == stale.get(clip.filename) or _is_changed(clip, entry)
     ]
     skipped: dict[str, str] = {}
-    log_mel = LogMel(config)
+    transform = front_end(config) if missing else None  # an encoder loads its weights
     memory = WeightedSemaphore(_SECONDS_IN_MEMORY)
 
     def compute(clip: Clip) -> tuple[Array, int, tuple[Stamp, ...]]:
@@ -249,7 +249,7 @@ def _fill(
         seconds = sum(audio.info(source.path).duration for source in clip.sources)
         with memory.acquire(math.ceil(seconds)), torch.inference_mode():
             samples = clip.read(config.rate)
-            x = _variants(log_mel, samples, settings)
+            x = _variants(transform, samples, settings)
             rows = x.transpose(1, 2).numpy().astype(dtype, order="C").reshape(-1, config.n_bands)
             return rows, len(samples), stamps
 
@@ -276,12 +276,12 @@ def _fill(
         draft.write_text("".join(f"{json.dumps(name)}\t{json.dumps(why)}\n" for name, why in skipped.items()))
 
 
-def _variants(log_mel: LogMel, samples: npt.NDArray[np.float32], settings: StoreSettings) -> torch.Tensor:
+def _variants(transform: Any, samples: npt.NDArray[np.float32], settings: StoreSettings) -> torch.Tensor:
     """Features of a clip at each pitch, then with each compression: (variants, bands, frames)."""
     sound = torch.from_numpy(samples)[None]
-    pitches = log_mel(sound, semitones=settings.semitones)[0] if len(settings.semitones) > 1 else log_mel(sound)
-    compressed = [compress(samples, log_mel.config.rate, preset) for preset in settings.compression]
-    return torch.cat([pitches, *(log_mel(torch.from_numpy(x)[None]) for x in compressed)])
+    pitches = transform(sound, semitones=settings.semitones)[0] if len(settings.semitones) > 1 else transform(sound)
+    compressed = [compress(samples, transform.config.rate, preset) for preset in settings.compression]
+    return torch.cat([pitches, *(transform(torch.from_numpy(x)[None]) for x in compressed)])
 
 
 @contextmanager

@@ -29,7 +29,12 @@ def train(
     pool: Annotated[str | None, typer.Option(help="Pooling operator (earmark list pools), or strong.")] = None,
     recipe: Annotated[
         str | None,
-        typer.Option(help="A recipe (earmark list recipes) or a TOML file; paper, or what a resumed run has."),
+        typer.Option(
+            help="A recipe (earmark list recipes) or a TOML file; paper, head for encoders, or a resumed run's."
+        ),
+    ] = None,
+    encoder: Annotated[
+        str | None, typer.Option(help="Pretrained encoder (earmark encoders) for embeddings instead of log-mel.")
     ] = None,
     change: Changes = None,
     resume: Annotated[bool, typer.Option(help="Resume an interrupted run; start one if there is none.")] = False,
@@ -56,6 +61,7 @@ def train(
                 out,
                 recipe=recipe,
                 pool=pool,
+                encoder=encoder,
                 settings=parse_changes(change),
                 resume=resume,
                 compute=api.Compute(devices, nodes, cache),

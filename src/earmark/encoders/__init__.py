@@ -13,6 +13,17 @@ two import code, which `imports_code` tells. `docs/encoders.md` describes them a
 
 from earmark.encoders.base import ENCODERS, Card, Embeddings, Encoder, create_encoder, imports_code
 from earmark.encoders.callable import CallableEncoder
+from earmark.encoders.features import (
+    OVERLAP,
+    CheckedFeatures,
+    EncoderFeatures,
+    Features,
+    completed,
+    embed_recording,
+    front_end,
+    parse_features,
+    provide,
+)
 from earmark.encoders.hear import HearEncoder
 from earmark.encoders.mn04 import Mn04
 from earmark.encoders.onnx_file import OnnxEncoder
@@ -21,15 +32,24 @@ from earmark.encoders.yamnet import Yamnet
 
 __all__ = [
     "ENCODERS",
+    "OVERLAP",
     "CallableEncoder",
     "Card",
+    "CheckedFeatures",
     "Embeddings",
     "Encoder",
+    "EncoderFeatures",
+    "Features",
     "HearEncoder",
     "Mn04",
     "OnnxEncoder",
     "TinyEncoder",
     "Yamnet",
+    "completed",
     "create_encoder",
+    "embed_recording",
+    "front_end",
     "imports_code",
+    "parse_features",
+    "provide",
 ]

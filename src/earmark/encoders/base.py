@@ -107,7 +107,7 @@ class Encoder(ABC):
     @property
     def fingerprint(self) -> str:
         """16 hexadecimal digits that identify the embeddings: geometry, weights and version."""
-        return hashlib.sha256(json.dumps(self._identity(), sort_keys=True).encode()).hexdigest()[:16]
+        return _digest(self._identity())
 
     def embed(self, samples: npt.NDArray[np.floating[Any]]) -> Embeddings:
         """Embed one excerpt.
@@ -197,7 +197,21 @@ def fitted(embeddings: npt.NDArray[Any], card: Card, samples: int) -> npt.NDArra
     return embeddings[:-1] if missing == -1 else embeddings
 
 
+def _digest(identity: dict[str, object]) -> str:
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+
+
 ENCODERS: Registry[Encoder] = Registry("encoder")
+
+
+def card_of(name: str) -> tuple[Card, str] | None:
+    """Card and fingerprint of an encoder that comes with earmark, without loading its weights; None for others.
+
+    >>> card_of("mn04")[0].dimension, card_of("hear:any_package")
+    (384, None)
+    """
+    cls: Any = ENCODERS[name.partition(":")[0]].cls
+    return None if cls.target else (cls.card, _digest(cls._identity(cls)))
 
 
 def create_encoder(name: str, **options: Any) -> Encoder:

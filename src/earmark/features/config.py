@@ -107,6 +107,11 @@ class FeatureConfig:
         """Zeros before the first sample, and after the last."""
         return self.n_fft // 2 if self.center else 0
 
+    @property
+    def silence(self) -> float:
+        """The lowest value, of padded frames."""
+        return -self.range_db
+
     def frames(self, n_samples: int) -> int:
         """Number of frames for a number of samples."""
         if n_samples < 1:

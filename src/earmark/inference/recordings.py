@@ -7,8 +7,9 @@ nothing like the patches the model was trained on:
 - A recording no longer than `Scorer.window` is scored as a whole, like a clip.
 - A longer one is scored in windows of that length, independently of each other. With scaling "clip", each is relative
   to its loudest frame, like the patches in training.
-- Windows start on the grid of output frames and overlap by half. The middle half of each is kept; the first also keeps
-  its beginning, the last its end. The last window is moved back to be full, so it may overlap more.
+- Windows start on the grid of output frames and overlap, by half unless the scorer says otherwise. The middle of each
+  is kept; the first also keeps its beginning, the last its end. The last window is moved back to be full, so it may
+  overlap more.
 
 So the result depends only on the recording, not on how it was read or which part was requested.
 
@@ -226,7 +227,7 @@ class _Windows(_Cutter):
         super().__init__(scorer, first, last, is_eager)
         self.size = max(time_to_sample(scorer.window, scorer.rate), scorer.least_samples)
         frames = scorer.frames(self.size) // scorer.reduction
-        self.hop = max(1, frames // 2)
+        self.hop = max(1, int(frames * (1 - scorer.overlap)))
         self.edge = (frames - self.hop) // 2
         start = self._start() if total is None else min(self._start(), self._last_start(total))
         self.origin = start * self.step

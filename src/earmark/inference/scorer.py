@@ -25,6 +25,7 @@ class Scorer(ABC):
     """Feature frames on either side that affect an output frame; None if all frames do, as with scaling "clip" or a
     recurrent network."""
     window: float  # seconds of the patches it was trained on: the length of an excerpt where `context` is None
+    overlap: float = 0.5  # share of a window that the next one repeats, where `context` is None
     fingerprint: str  # identifies the model in saved scores
     source: str = "the model"  # its file, for messages
     block: float = 20.0  # seconds of a long recording to score at once

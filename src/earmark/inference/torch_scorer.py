@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from earmark.audio import Samples
 from earmark.checkpoint import load_detector, model_file, read_model_info
 from earmark.detector import Detector, alive_sigmoid
-from earmark.features import LogMel
+from earmark.encoders import OVERLAP, EncoderFeatures, front_end
 from earmark.inference.frozen import frozen
 from earmark.inference.scorer import Scorer
 
@@ -58,9 +58,12 @@ class TorchScorer(Scorer):
         self.detector = copy.deepcopy(detector).to(self.device).eval().requires_grad_(False)
         self._embedding = self.detector.head.in_features if pooled and self.detector.pool.uses_embedding else 0
         network: nn.Module = getattr(self.detector.network, "_orig_mod", self.detector.network)  # of a compiled one
-        self.context = getattr(network, "context", None) if c.scaling == "fixed" else None
+        if isinstance(c, EncoderFeatures):
+            self.context, self.window, self.overlap = None, c.window_samples / c.rate, OVERLAP
+        else:
+            self.context = getattr(network, "context", None) if c.scaling == "fixed" else None
         self._network = frozen(network).to(self.device)
-        self._logmel = LogMel(c).to(self.device)
+        self._front_end = front_end(c).to(self.device)
         self._local = threading.local()
 
     def score(self, samples: Samples) -> npt.NDArray[np.float32]:
@@ -77,7 +80,7 @@ class TorchScorer(Scorer):
     def _probabilities(self, x: Tensor) -> Tensor:
         """(bags, samples) -> (bags, frames', columns)"""
         with _without_tf32() if self.device.type == "cuda" else nullcontext():
-            embedding = self._network(self._logmel(x))
+            embedding = self._network(self._front_end(x))
             p = alive_sigmoid(self.detector.head(embedding))
         return torch.cat([p, embedding], -1) if self._embedding else p
 

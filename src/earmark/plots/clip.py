@@ -16,6 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from earmark.annotations import Label
+from earmark.encoders import Features
 from earmark.errors import ArgumentError, DataError
 from earmark.evaluation.base import Labels, as_table
 from earmark.features import FeatureConfig, LogMel, mel_matrix
@@ -232,7 +233,7 @@ def recording_figure(
     x, p = np.asarray(samples, np.float32), _likelihoods("likelihoods", likelihoods, len(classes))
     if x.ndim != 1 or not len(x):
         raise DataError(f"samples: expected one dimension and at least one sample, got an array of shape {x.shape}")
-    config = _spectrogram_config(rate)
+    config = _display_config(rate)
     duration = len(x) / rate
     shown = np.sort(np.argsort(-p.max(axis=0), kind="stable")[:most])
     with mpl.rc_context({**STYLE, "text.parse_math": False}):  # class names may contain anything
@@ -266,7 +267,12 @@ def clock_time(time: float, *, digits: int = 0, hours: bool = True) -> str:
     return f"{text}:{seconds:02d}" + (f".{rest:0{digits}d}" if digits else "")
 
 
-def _spectrogram_config(rate: int) -> FeatureConfig:
+def spectrogram_config(features: Features) -> FeatureConfig:
+    """The features themselves, or those of a spectrogram for display if they are the embeddings of an encoder."""
+    return features if isinstance(features, FeatureConfig) else _display_config(features.rate)
+
+
+def _display_config(rate: int) -> FeatureConfig:
     """Features for display: as many mel bands as the rate allows."""
     n_fft = 2048 if rate >= 16000 else 512
     for bands in _BANDS:

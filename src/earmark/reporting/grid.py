@@ -22,6 +22,7 @@ import torch
 
 from earmark import plots
 from earmark.datasets import Collection
+from earmark.encoders import Features
 from earmark.errors import DataError, EarmarkError
 from earmark.evaluation.base import Floats
 from earmark.evaluation.comparison import Comparison, Entry, compare_entries
@@ -29,10 +30,9 @@ from earmark.evaluation.statistics import Interval
 from earmark.experiment.cells import changed_settings, data_of
 from earmark.experiment.grid import Grid, Published
 from earmark.experiment.results import Row, by_fold, by_system, describe_data, write_results
-from earmark.features import FeatureConfig
 from earmark.files import make_folder, remove_drafts
 from earmark.ownership import owned
-from earmark.plots.clip import clip_figure, log_mel, within
+from earmark.plots.clip import clip_figure, log_mel, spectrogram_config, within
 from earmark.plots.scores import class_figure
 from earmark.pooling import ConstrainedAutoPool, create_pool
 from earmark.progress import OnProgress, Progress, ignore_progress
@@ -210,7 +210,7 @@ def _figures(grid: Grid, rows: Sequence[Row], evaluations: Sequence[_Evaluation]
     return {name: figure for name, figure in figures.items() if figure is not None}
 
 
-def _example(collection: Collection, evaluation: _Evaluation, features: FeatureConfig) -> Figure | None:
+def _example(collection: Collection, evaluation: _Evaluation, features: Features) -> Figure | None:
     """The clip with the most classes, the first by name; None without probabilities, or if it cannot be read."""
     best = evaluation.comparison.best if evaluation.comparison else evaluation.entries[0].name
     saved = next(entry for entry in evaluation.entries if entry.name == best).evaluations[0]
@@ -226,9 +226,10 @@ def _example(collection: Collection, evaluation: _Evaluation, features: FeatureC
         return None
     duration, hop = len(samples) / features.rate, float(saved.scores["grid"]["hop"])
     reference, likelihoods = within(labels.of(name), 0.0, duration), p[name][: span_to_frames(0.0, duration, hop)[1]]
-    spectrogram = log_mel(samples, features)
+    drawn = spectrogram_config(features)
+    spectrogram = log_mel(samples, drawn)
     classes = saved.scores["classes"]
-    return clip_figure(spectrogram, features, reference, {best: likelihoods}, classes, duration=duration, p_hop=hop)
+    return clip_figure(spectrogram, drawn, reference, {best: likelihoods}, classes, duration=duration, p_hop=hop)
 
 
 def _fold_f1(entry: Entry) -> Interval[Floats]:

@@ -20,16 +20,16 @@ from markupsafe import Markup
 from earmark import plots
 from earmark.annotations import LabelTable
 from earmark.datasets import Clip, open_data
+from earmark.encoders import Features, parse_features
 from earmark.errors import ArgumentError, EarmarkError
 from earmark.evaluation.authors import authors_reference
 from earmark.evaluation.comparison import Comparison, Entry, compare_entries, group_runs
 from earmark.evaluation.references import fit_reference
 from earmark.evaluation.result import Evaluation
-from earmark.features import FeatureConfig
 from earmark.files import make_folder
 from earmark.formats import read_labels
 from earmark.ownership import owned
-from earmark.plots.clip import clip_figure, log_mel, within
+from earmark.plots.clip import clip_figure, log_mel, spectrogram_config, within
 from earmark.plots.scores import class_figure, curve_figure
 from earmark.progress import OnProgress, Progress, ignore_progress
 from earmark.reporting import results
@@ -232,7 +232,7 @@ def _show_mistakes(
     dense = results.dense_probabilities(run.saved)
     if not dense or "features" not in run.about:
         return [], "The model's probabilities are not available: evaluate the run again, beside its model file."
-    features = FeatureConfig.from_dict(run.about["features"])
+    features = parse_features(run.about["features"])
     estimate = run.saved.estimate()
     p = {name: dense[name] for name in material.labels.filenames if name in dense and name in material.clips}
     shown: list[dict[str, Any]] = []
@@ -307,7 +307,7 @@ def _one_per_class(mistakes: list[Mistake]) -> list[Mistake]:
 def _show_mistake(
     mistake: Mistake,
     clip: Clip,
-    features: FeatureConfig,
+    features: Features,
     reference: LabelTable,
     estimate: LabelTable,
     p: Floats,
@@ -322,15 +322,18 @@ def _show_mistake(
     first = time_to_frame(begin, features.hop)
     begin, stop = first * features.hop, min(end, begin + _LONGEST_IMAGE)
     last = min(len(p), span_to_frames(begin, stop, features.hop)[1])
+    drawn = spectrogram_config(features)
+    columns = slice(time_to_frame(begin, drawn.hop), span_to_frames(begin, stop, drawn.hop)[1])
     truth, detected = (within(table.of(mistake.filename), begin, stop) for table in (reference, estimate))
     labels = dict.fromkeys([mistake.label, *(row.label for row in (*truth, *detected))])
     figure = clip_figure(
-        log_mel(samples, features)[:, first:last],
-        features,
+        log_mel(samples, drawn)[:, columns],
+        drawn,
         truth,
         {model: p[first:last]},
         reference.classes,
         duration=stop - begin,
+        p_hop=features.hop,
         events={model: detected},
         only=list(labels)[:_MOST_CLASSES],
     )

@@ -28,12 +28,12 @@ from earmark.checkpoint import save_detector
 from earmark.detector import Detector
 from earmark.errors import TrainingError
 from earmark.interrupt import interruptible
-from earmark.networks import create_network
+from earmark.networks import FrameNorm, create_network
 from earmark.pooling import create_pool
 from earmark.progress import OnProgress
 from earmark.settings import Settings, Training
 from earmark.tables import import_pandas
-from earmark.training.memory import Log, Memory, Schedule, check_folder, load_state, read_log, save
+from earmark.training.memory import Log, Memory, Schedule, check_folder, load_state, one_cycle, read_log, save
 from earmark.training.steps import Step, augmented, make_optimizer, set_learning_rate
 from earmark.training.validation import validate
 from earmark.training.watch import Watch
@@ -124,8 +124,9 @@ def train(
     is_resumed = check_folder(out, resume=resume)
     knobs, about = settings.training, provenance or {}
     detector = create_detector(settings, training.classes).to(fabric.device)
-    optimizer = make_optimizer(detector, knobs.learning_rate, fabric.device, alpha_rate=knobs.alpha_rate)
-    memory = Memory(Schedule(knobs.learning_rate, knobs.plateau_epochs, knobs.plateau_factor, knobs.stop_epochs))
+    optimizer = make_optimizer(detector, knobs, fabric.device)
+    factor = knobs.plateau_factor if knobs.schedule == "plateau" else 1.0
+    memory = Memory(Schedule(knobs.learning_rate, knobs.plateau_epochs, factor, knobs.stop_epochs))
     if is_resumed:
         memory = load_state(out, settings, detector, optimizer, about.get("data"))
     log = Log(out, settings, memory.epoch) if fabric.is_global_zero else None
@@ -199,6 +200,9 @@ def _steps(
         return value
 
     for batch in batches:
+        if knobs.schedule == "one-cycle":
+            position = (memory.epoch * knobs.steps + memory.step) / (knobs.epochs * knobs.steps)
+            set_learning_rate(step.optimizer, knobs.learning_rate * one_cycle(position))
         key = (knobs.seed, memory.epoch, memory.step, fabric.global_rank)
         total += step(augmented(batch, settings.augment, key))
         memory.step += 1
@@ -226,7 +230,7 @@ def _set_mode(detector: Detector, freeze_norm: bool) -> None:
     detector.train()
     if freeze_norm:
         for module in detector.modules():
-            if isinstance(module, nn.BatchNorm2d):
+            if isinstance(module, nn.BatchNorm2d | FrameNorm):
                 module.eval()
 
 

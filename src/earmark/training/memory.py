@@ -23,6 +23,7 @@ FILES = ("config.toml", "log.jsonl", "model.safetensors")
 _MAY_CHANGE = {"epochs", "stop_epochs", "save_minutes", "precision", "compile", "tensorboard"}
 _MOMENTS = {"step", "exp_avg", "exp_avg_sq"}  # of Adam, for each parameter
 _Count = Annotated[int, Field(ge=0, le=1 << 31)]
+_WARM_UP, _FIRST = 0.3, 0.04  # of a one-cycle schedule: share of the run, and of the highest rate
 _MIN_GAIN = 1e-4  # smaller improvements do not count for the learning rate, as in Keras
 
 
@@ -68,6 +69,17 @@ class Schedule:
     def is_over(self) -> bool:
         """Whether the score has not improved for `stop_epochs` epochs."""
         return self.since_best >= self.stop_epochs
+
+
+def one_cycle(position: float) -> float:
+    """Share of the highest learning rate at a position in the run, from 0 to 1: up in the first 30 %, then down to 0.
+
+    >>> [round(one_cycle(position), 2) for position in (0.0, 0.15, 0.3, 0.65, 1.0)]
+    [0.04, 0.52, 1.0, 0.5, 0.0]
+    """
+    if position < _WARM_UP:
+        return _FIRST + (1 - _FIRST) * (1 - math.cos(math.pi * position / _WARM_UP)) / 2
+    return (1 + math.cos(math.pi * (position - _WARM_UP) / (1 - _WARM_UP))) / 2
 
 
 @dataclass
@@ -311,7 +323,8 @@ def _check_same(out: Path, before: dict[str, Any], settings: Settings) -> None:
     for section, knobs in settings.to_dict().items():
         for key, value in knobs.items():
             old = before.get(section, {}).get(key)
-            if json.dumps(old) != json.dumps(value) and key not in _MAY_CHANGE:
+            may_change = key in _MAY_CHANGE and not (key == "epochs" and settings.training.schedule == "one-cycle")
+            if json.dumps(old) != json.dumps(value) and not may_change:
                 raise ArgumentError(
                     f"{out} was started with {section}.{key} = {old}, got {value}; resume with the same settings, "
                     "or start in another folder"

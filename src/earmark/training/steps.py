@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.optim import Adam
+from torch.optim import Adam, AdamW
 
 from earmark.augment import mask_bands, mask_frames, mixup
 from earmark.bags import Batch
 from earmark.detector import Detector
 from earmark.loss import detector_loss
-from earmark.settings import Augmentation, Settings
+from earmark.settings import Augmentation, Settings, Training
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -44,10 +44,11 @@ def augmented(batch: Batch, settings: Augmentation, key: tuple[int, ...]) -> Bat
     return replace(batch, features=x)
 
 
-def make_optimizer(detector: Detector, learning_rate: float, device: torch.device, *, alpha_rate: float = 1.0) -> Adam:
+def make_optimizer(detector: Detector, knobs: Training, device: torch.device) -> Adam:
     """Adam with Keras' epsilon; on a GPU fused, and capturable by a CUDA graph.
 
-    `alpha_rate` is the learning rate of the pooling operator, relative to the network's.
+    The learning rate of the pooling operator is relative to the network's. Weight decay is decoupled, as in AdamW, and
+    leaves the operator alone.
     """
     on_gpu = device.type == "cuda"
     pooling = list(detector.pool.parameters())
@@ -56,13 +57,15 @@ def make_optimizer(detector: Detector, learning_rate: float, device: torch.devic
         {
             "params": params,
             "share": share,
-            "lr": torch.tensor(learning_rate, device=device) if on_gpu else learning_rate,
+            "weight_decay": decay,
+            "lr": torch.tensor(knobs.learning_rate, device=device) if on_gpu else knobs.learning_rate,
         }
-        for params, share in ((rest, 1.0), (pooling, alpha_rate))
+        for params, share, decay in ((rest, 1.0, knobs.weight_decay), (pooling, knobs.alpha_rate, 0.0))
         if params
     ]
-    optimizer = Adam(groups, eps=1e-7, fused=on_gpu or None, capturable=on_gpu)
-    set_learning_rate(optimizer, learning_rate)
+    kind = AdamW if knobs.weight_decay else Adam
+    optimizer = kind(groups, eps=1e-7, fused=on_gpu or None, capturable=on_gpu)
+    set_learning_rate(optimizer, knobs.learning_rate)
     return optimizer
 
 

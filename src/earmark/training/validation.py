@@ -47,7 +47,7 @@ def validate(detector: Detector, bags: Bags, knobs: Training, fabric: Fabric) ->
 
 def _predict(detector: Detector, batch: Batch, supervision: str) -> tuple[Tensor, Tensor, Tensor]:
     """Probabilities, targets and loss."""
-    batch = batch.filled_up(detector.reduction, -detector.features.range_db)
+    batch = batch.filled_up(detector.reduction, detector.features.silence)
     output = detector(batch.features.to(detector.head.weight.dtype), batch.mask)
     if supervision != "strong":
         return output.static, batch.targets, bag_loss(output.static, batch.targets)

@@ -1,0 +1,226 @@
+"""Embeddings as features: what store, training and detection need to know about an encoder, and its front end.
+
+A recording longer than a window is embedded in windows that overlap by `OVERLAP`; the middle of each is kept, so that
+every frame has heard sound on both sides. `earmark.inference.recordings` cuts recordings of any length in the same way,
+so that features in training are those in detection.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from functools import lru_cache
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from pydantic import Discriminator, Field, Tag
+from torch import Tensor, nn
+
+from earmark.encoders.base import Card, Embeddings, Encoder, card_of, create_encoder, imports_code
+from earmark.errors import ArgumentError, DataError, ModelFileError
+from earmark.features import FeatureConfig, LogMel
+from earmark.schema import parse, record
+
+OVERLAP = 0.25
+"""Share of a window that the next one repeats."""
+
+TRUSTED = "EARMARK_TRUSTED_ENCODERS"
+"""Environment variable: names of encoders that may run Python code when a model or recipe names them, with commas."""
+
+_provided: dict[str, Encoder] = {}
+
+
+@record
+class EncoderFeatures:
+    """Features that an encoder computes; what `FeatureConfig` is for log-mel.
+
+    Examples
+    --------
+    >>> features = EncoderFeatures.of(create_encoder("tiny"))
+    >>> features.n_bands, features.hop, features.frames(8000)
+    (16, 0.16, 6)
+    """
+
+    encoder: str = Field(min_length=1, max_length=200, description="Name of the encoder: earmark encoders.")
+    identity: str = Field(pattern="^[0-9a-f]{16}$", description="Fingerprint of its weights and geometry.")
+    rate: int = Field(ge=1, le=10_000_000, description="Samples per second.")
+    window_samples: int = Field(ge=1, le=1 << 26, description="The longest excerpt that is embedded at once.")
+    hop_samples: int = Field(ge=1, le=1 << 26, description="Samples from one frame to the next.")
+    dimension: int = Field(ge=1, le=1 << 16, description="Numbers per frame.")
+
+    @classmethod
+    def of(cls, encoder: Encoder) -> EncoderFeatures:
+        """The features of an encoder."""
+        return cls._from_card(encoder.card, encoder.fingerprint)
+
+    @classmethod
+    def named(cls, name: str) -> EncoderFeatures:
+        """The features of an encoder whose name may come from a file; weights are not loaded if it is earmark's own."""
+        known = None if name in _provided else card_of(name)
+        return cls.of(_encoder(name)) if known is None else cls._from_card(*known)
+
+    @classmethod
+    def _from_card(cls, card: Card, identity: str) -> EncoderFeatures:
+        whole = card.frames(card.window_samples) * card.hop_samples
+        return cls(card.name, identity, card.rate, whole, card.hop_samples, card.dimension)
+
+    @property
+    def n_bands(self) -> int:
+        """Numbers per frame."""
+        return self.dimension
+
+    @property
+    def hop(self) -> float:
+        """Seconds from one frame to the next."""
+        return self.hop_samples / self.rate
+
+    @property
+    def n_fft(self) -> int:
+        """Samples that a frame stands for."""
+        return self.hop_samples
+
+    @property
+    def padding(self) -> int:
+        """Zeros before the first sample, and after the last: none."""
+        return 0
+
+    @property
+    def silence(self) -> float:
+        """Value of padded frames."""
+        return 0.0
+
+    def frames(self, n_samples: int) -> int:
+        """Number of frames for a number of samples; a shorter sound is padded to one."""
+        if n_samples < 1:
+            raise DataError("expected at least one sample, got a sound without samples")
+        return max(1, n_samples // self.hop_samples)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every setting, as plain values."""
+        return asdict(self)
+
+    def fingerprint(self) -> str:
+        """16 hexadecimal digits that identify the features."""
+        return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()[:16]
+
+
+Features = FeatureConfig | EncoderFeatures
+"""Settings of features of either kind; both have `rate`, `hop`, `hop_samples`, `n_bands`, `frames` and `silence`."""
+
+
+def _kind(value: object) -> str:
+    is_encoder = "encoder" in value if isinstance(value, dict) else isinstance(value, EncoderFeatures)
+    return "<encoder>" if is_encoder else "<log-mel>"
+
+
+CheckedFeatures = Annotated[
+    Annotated[FeatureConfig, Tag("<log-mel>")] | Annotated[EncoderFeatures, Tag("<encoder>")], Discriminator(_kind)
+]
+"""The same, as a field of a record; values with a key `encoder` are those of an encoder."""
+
+
+def parse_features(settings: Mapping[str, Any]) -> Features:
+    """Features from plain values; those of an encoder have a key `encoder`."""
+    kind: type[Features] = EncoderFeatures if "encoder" in settings else FeatureConfig
+    return parse(kind, dict(settings), where="features", error=ArgumentError)
+
+
+def completed(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Plain values of features; the name of an encoder alone stands for all its settings."""
+    if set(settings) == {"encoder"} and isinstance(settings["encoder"], str):
+        return EncoderFeatures.named(settings["encoder"]).to_dict()
+    return dict(settings)
+
+
+def provide(encoder: Encoder | str) -> Encoder:
+    """Make an encoder available, in this process, to recipes and models that name it.
+
+    Needed for encoders that run Python code (`imports_code`): such a name in a file imports nothing by itself.
+    """
+    made = create_encoder(encoder) if isinstance(encoder, str) else encoder
+    _provided[made.card.name] = made
+    return made
+
+
+def encoder_of(features: EncoderFeatures) -> Encoder:
+    """The encoder of features, with the weights that they were computed with."""
+    encoder = _encoder(features.encoder)
+    if EncoderFeatures.of(encoder) != features:
+        raise ModelFileError(
+            f"encoder {features.encoder!r}: expected the weights with fingerprint {features.identity}, as in training, "
+            f"got {encoder.fingerprint}"
+        )
+    return encoder
+
+
+def _encoder(name: str) -> Encoder:
+    """An encoder whose name may come from a file."""
+    if name in _provided:
+        return _provided[name]
+    if imports_code(name) and name not in os.environ.get(TRUSTED, "").split(","):
+        raise ArgumentError(f"encoder {name!r} runs Python code; if you trust it, set {TRUSTED}={name}")
+    return _created(name)
+
+
+@lru_cache(maxsize=4)
+def _created(name: str) -> Encoder:
+    return create_encoder(name)
+
+
+class EncoderFrontEnd(nn.Module):
+    """Embeddings as a front end like `LogMel`: (bags, samples) to (bags, dimension, frames). No gradients."""
+
+    def __init__(self, features: EncoderFeatures) -> None:
+        super().__init__()
+        self.config = features
+        self.encoder = encoder_of(features)
+
+    def __deepcopy__(self, memory: dict[int, Any]) -> EncoderFrontEnd:
+        return self  # has no state
+
+    @torch.no_grad()
+    def forward(self, samples: Tensor, *, semitones: Sequence[float] | None = None) -> Tensor:
+        """Embeddings of mono samples of any length, at the encoder's rate."""
+        if semitones is not None and any(semitones):
+            raise ArgumentError("semitones: an encoder takes sound as it is; expected none")
+        found = [torch.from_numpy(embed_recording(self.encoder, bag)).T for bag in samples.cpu().numpy()]
+        embeddings = torch.stack(found).to(samples.device).contiguous()
+        return embeddings if semitones is None else embeddings[:, None]
+
+
+def front_end(features: Features) -> LogMel | EncoderFrontEnd:
+    """The module that computes features: (bags, samples) to (bags, bands, frames)."""
+    return EncoderFrontEnd(features) if isinstance(features, EncoderFeatures) else LogMel(features)
+
+
+def embed_recording(encoder: Encoder, samples: np.ndarray[Any, np.dtype[np.floating[Any]]]) -> Embeddings:
+    """Embeddings of a recording in memory, of any length: (n,) to (frames, dimension)."""
+    hop = encoder.card.hop_samples
+    if len(samples) < hop:
+        samples = np.pad(samples, (0, hop - len(samples)))
+    size = encoder.card.frames(encoder.card.window_samples)
+    parts = [
+        encoder.embed(samples[start * hop : (start + size) * hop])[first - start : stop - start]
+        for start, first, stop in _windows(encoder.card.frames(len(samples)), size)
+    ]
+    return np.concatenate(parts)
+
+
+def _windows(frames: int, size: int) -> Iterator[tuple[int, int, int]]:
+    """Windows of `size` frames over a recording: the first frame of each, and which frames are kept.
+
+    >>> list(_windows(13, 8))
+    [(0, 0, 6), (5, 6, 13)]
+    """
+    step = max(1, int(size * (1 - OVERLAP)))
+    edge, last, done = (size - step) // 2, max(0, frames - size), 0
+    while done < frames:
+        start = max(0, (done - edge) // step) * step
+        stop = min(start + step, last) + edge
+        start, stop = (start, stop) if start < last and done < stop else (last, frames)
+        yield start, done, stop
+        done = stop
