@@ -65,7 +65,7 @@ class Line:
     sources: Many[Annotated[Stamp, Strict(False)]]
     start: int = Field(ge=0)
     frames: int = Field(ge=1)
-    samples: int = Field(ge=1)
+    samples: int = Field(ge=1, le=1 << 48)
     crc32: int = Field(ge=0)
 
 

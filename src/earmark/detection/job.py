@@ -41,7 +41,7 @@ from earmark.files import json_text
 from earmark.formats import FORMATS
 from earmark.inference.scores import RecordingScores, read_scores, repool, write_scores
 from earmark.progress import OnProgress, Progress, ignore_progress
-from earmark.text import counted
+from earmark.text import counted, printable
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,8 @@ class _Job:
         """One folder, one model; one table, one decoder. Whether the decoder is another than before."""
         about, root = self.ledger.about(), self.folder.root
         if any(about.get(key, value) != value for key, value in self._identity().items()):
-            raise ArgumentError(f"{root} holds a job of another model ({about.get('model')}); choose another folder")
+            model = printable(str(about.get("model")))
+            raise ArgumentError(f"{root} holds a job of another model ({model}); choose another folder")
         if about["decoder"] in ("", self.decoder_key):
             return False
         others = [entry.name for entry in self.ledger.entries("done") if entry.path not in asked]
@@ -389,8 +390,9 @@ class _Job:
         return scores if scores.fingerprint == self.scorer.fingerprint else None
 
     def _remove_outputs(self, entry: Entry, keep: Collection[Path] = ()) -> None:
+        own = {self.folder.scores(entry.name), *(self.folder.labels(entry.name, format.name) for format in FORMATS)}
         for path in (self.folder.root / key for key in self.ledger.outputs(entry)):
-            if path not in keep:
+            if path in own and path not in keep:  # a damaged ledger may name others
                 self.files.remove(path)
 
     def _label_files(self, entry: Entry) -> dict[Path, str]:

@@ -362,7 +362,7 @@ class Ledger:
     def _database_errors(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the second in the message of a damaged file
             raise DataError(f"{self.path}: the ledger cannot be used: {error}") from error
 
 

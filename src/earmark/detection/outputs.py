@@ -125,7 +125,8 @@ class OutputFiles:
     def remove_views(self) -> None:
         """Delete figures and reports that the job wrote, since they show other events."""
         for key in self.ledger.views():
-            self.remove(self.root / key)
+            if key == "report.html" or key.startswith("figures/"):  # a damaged ledger may name others
+                self.remove(self.root / key)
 
     def remove_unfinished(self) -> None:
         """Delete temporary files of a process that was killed."""

@@ -50,6 +50,7 @@ REFERENCES = {
     "authors": "the labels of URBAN-SED as the paper's authors collected them, with events of other clips mixed in",
 }
 _FOLDER = "experiment/grids"
+_MOST = 1000  # seeds or folds of a grid
 
 
 @record
@@ -111,11 +112,11 @@ def _by_name(data: object) -> object:
 
 
 def _seed_list(seeds: object) -> object:
-    if type(seeds) is int and seeds > 0:
+    if type(seeds) is int and 0 < seeds <= _MOST:
         return tuple(range(seeds))
     if isinstance(seeds, list | tuple) and seeds and len({str(seed) for seed in seeds}) == len(seeds):
         return seeds
-    raise ArgumentError(f"expected a number of seeds, or a list of different ones, got {seeds!r}")
+    raise ArgumentError(f"expected a number of seeds up to {_MOST}, or a list of different ones, got {seeds!r:.80}")
 
 
 Data = Annotated[dict[str, Annotated[str, Field(min_length=1)]], BeforeValidator(_by_name)]
@@ -141,7 +142,7 @@ class Grid:
     systems: Systems = Field(description="Changes to the recipe, by system.")
     recipe: str = Field(default="paper", description="The recipe that all systems start from.")
     seeds: Seeds = Field(default=(0,), description="Every system is trained once with each.")
-    folds: int = Field(default=0, ge=0, description="Splits of the data set to use; 0 if it has only one.")
+    folds: int = Field(default=0, ge=0, le=_MOST, description="Splits of the data set to use; 0 if it has only one.")
     networks: Many[str] = Field(default=("cnn",), description="Every system is trained with each.")
     settings: dict[str, Any] = Field(default_factory=dict, description="Changes to the recipe for all systems.")
     evaluations: dict[str, EvaluationSpec] = Field(

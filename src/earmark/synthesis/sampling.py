@@ -13,7 +13,6 @@ A distribution is written as in Scaper, a name and its parameters; a plain numbe
     ["truncnorm", mean, deviation, low, high]  normal, truncated at both ends
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import cycle
@@ -31,6 +30,7 @@ from earmark.synthesis.specification import Event, Soundscape, Split, draw, nois
 
 _FOLDER = "synthesis/recipes"
 _MOST_EVENTS = 10_000  # of a soundscape
+_LARGEST = 1e12  # number in a recipe
 _PARAMETERS = {
     "const": ("value",),
     "choose": ("list",),
@@ -104,7 +104,7 @@ def parse_distribution(value: object) -> Distribution:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and -_LARGEST <= value <= _LARGEST
 
 
 def _by_class(value: object) -> object:

@@ -145,7 +145,7 @@ class _SavedState:
 class LogLine:
     """A line of `log.jsonl`: the numbers of an epoch."""
 
-    epoch: Annotated[int, Field(ge=1)]
+    epoch: Annotated[int, Field(ge=1, le=1 << 31)]
     best: bool
     validation: dict[str, Number] = Field(default_factory=dict)
     loss: Number = None
