@@ -127,10 +127,13 @@ def test_published_numbers_are_the_tables(shared):
     ("change", "message"),
     [
         (("title", "titel"), "key='titel' is not known; did you mean 'title'"),
-        (("seeds = 1", "seeds = 0"), "seeds: expected a number of seeds, or a list of different ones, got 0"),
+        (
+            ("seeds = 1", "seeds = 0"),
+            "seeds: expected a number of seeds up to 1000, or a list of different ones, got 0",
+        ),
         (
             ("seeds = 1", "seeds = [1, 1]"),
-            r"seeds: expected a number of seeds, or a list of different ones, got \[1, 1",
+            r"seeds: expected a number of seeds up to 1000, or a list of different ones, got \[1, 1",
         ),
         (("seeds = 1", "seeds = [-1]"), r"seeds\[0\]: expected a whole number of at least 0, got -1"),
         (('"max" }', '"mix" }'), "system 'max': pool='mix' is not known"),

@@ -258,6 +258,7 @@ def draw_value(rng, kind, name):
         "monitor": ("accuracy", "f1", "loss"),
         "precision": ("auto", "32", "bf16"),
         "compile": ("auto", "yes", "no"),
+        "schedule": ("plateau", "one-cycle"),
     }
     if name in words:
         return str(rng.choice(words[name]))

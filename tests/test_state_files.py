@@ -37,7 +37,7 @@ from earmark.inference.torch_scorer import TorchScorer, load_scorer
 from earmark.plots import learning_curves
 from earmark.pooling import create_pool
 from earmark.reporting.job import _read_settings
-from earmark.settings import load_recipe
+from earmark.settings import Training, load_recipe
 from earmark.synthesis.job import _Maker, _prepare
 from earmark.synthesis.scaper import write_jams
 from earmark.synthesis.specification import Soundscape
@@ -57,7 +57,7 @@ def make_model():
 
 
 def optimizer_of(detector):
-    return make_optimizer(detector, 1e-3, torch.device("cpu"), alpha_rate=1.0)
+    return make_optimizer(detector, Training(), torch.device("cpu"))
 
 
 class Tensors:

@@ -216,8 +216,7 @@ def _message(kind: Any, invalid: ValidationError) -> str:
     """One line about the first mistake; unknown keys come first, since a misspelt key is also a missing one."""
     mistakes = invalid.errors(include_url=False)
     mistake = next((m for m in mistakes if m["type"] in _UNKNOWN), mistakes[0])
-    path = tuple(step for step in mistake["loc"] if not str(step).startswith("<"))  # the tag of a union
-    got = _short(mistake["input"])
+    path, got = mistake["loc"], _short(mistake["input"])
     root = _schema(kind)
     if mistake["type"] in _UNKNOWN:
         known = _at(root, path[:-1]).get("properties", {})
@@ -247,22 +246,29 @@ def _short(value: object) -> str:
 
 
 def _located(path: tuple[int | str, ...], message: str) -> str:
-    """A message with the path to the value in front.
+    """A message with the path to the value in front; tags of unions, in angle brackets, are left out.
 
     >>> _located(("events", "time", 0), "expected a number")
     'events.time[0]: expected a number'
     """
-    text = "".join(f"[{step}]" if isinstance(step, int) else f".{repr(step)[1:-1]}" for step in path if step != "")
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{repr(step)[1:-1]}" for step in path if _is_shown(step))
     return f"{text.lstrip('.')}: {message}" if text else message
+
+
+def _is_shown(step: int | str) -> bool:
+    return step != "" and not str(step).startswith("<")
 
 
 def _at(root: Mapping[str, Any], path: tuple[int | str, ...]) -> dict[str, Any]:
     """The part of a JSON schema that describes the value at a path; empty if there is none."""
     node = _resolved(root, root)
     for step in path:
-        options = [_resolved(option, root) for option in node.get("anyOf") or node.get("oneOf") or [node]]
-        options = [option for option in options if option.get("type") != "null"]
-        node = next((option for option in options if step in option.get("properties", {})), [*options, {}][0])
+        options = [_resolved(option, root) for option in node.get("anyOf", [node])]
+        node = next((option for option in options if option.get("type") != "null"), {})
+        if "oneOf" in node:  # a union, whose tag is <NAME> of a record
+            tagged = [_resolved(option, root) for option in node["oneOf"]]
+            node = next((option for option in tagged if step == f"<{option.get('title')}>"), {})
+            continue
         if isinstance(step, int):
             child = node.get("items") or node.get("additionalProperties")  # a list, or a table by number
         else:
@@ -285,6 +291,8 @@ def _expected(node: Mapping[str, Any], root: Mapping[str, Any]) -> str:
     >>> _expected({"anyOf": [{"type": "number", "exclusiveMinimum": 0, "maximum": 1}, {"type": "null"}]}, {})
     'a number above 0 and at most 1, or none'
     """
+    if "oneOf" in node:  # records of several kinds
+        return _expected(_resolved(node["oneOf"][0], root), root)
     if "anyOf" in node:
         return ", or ".join(_expected(_resolved(option, root), root) for option in node["anyOf"])
     if "enum" in node or "const" in node:

@@ -41,6 +41,9 @@ class Augmentation:
     )
     band_mask: int = Field(default=0, ge=0, description="Widest mask over frequency, in bands.")
     frame_mask: int = Field(default=0, ge=0, description="Widest mask over time, in feature frames.")
+    mixtures: int = Field(
+        default=0, ge=0, le=1_000_000, description="Mixtures of the sound of two training clips, used beside them."
+    )
     mixup: float = Field(default=0.0, ge=0, le=1, description="Share of bags that another bag is mixed into.")
 
     def __post_init__(self) -> None:

@@ -392,6 +392,7 @@ class _Job:
     def _remove_outputs(self, entry: Entry, keep: Collection[Path] = ()) -> None:
         own = {self.folder.scores(entry.name), *(self.folder.labels(entry.name, format.name) for format in FORMATS)}
         for path in (self.folder.root / key for key in self.ledger.outputs(entry)):
+            self.files.owner.key(path)  # refuses what is not below the folder
             if path in own and path not in keep:  # a damaged ledger may name others
                 self.files.remove(path)
 

@@ -208,7 +208,7 @@ def card_of(name: str) -> tuple[Card, str] | None:
     """Card and fingerprint of an encoder that comes with earmark, without loading its weights; None for others.
 
     >>> card_of("mn04")[0].dimension, card_of("hear:any_package")
-    (384, None)
+    (512, None)
     """
     cls: Any = ENCODERS[name.partition(":")[0]].cls
     return None if cls.target else (cls.card, _digest(cls._identity(cls)))
@@ -221,7 +221,7 @@ def create_encoder(name: str, **options: Any) -> Encoder:
     model file may contain any name.
 
     >>> create_encoder("tiny")
-    <TinyEncoder 'tiny': 16 numbers every 0.16 s>
+    <TinyEncoder 'tiny': 48 numbers every 0.16 s>
     >>> create_encoder("tinny")
     Traceback (most recent call last):
     earmark.errors.ArgumentError: encoder='tinny' is not known; did you mean 'tiny'? Choose from: ...

@@ -42,7 +42,7 @@ class EncoderFeatures:
     --------
     >>> features = EncoderFeatures.of(create_encoder("tiny"))
     >>> features.n_bands, features.hop, features.frames(8000)
-    (16, 0.16, 6)
+    (48, 0.16, 6)
     """
 
     encoder: str = Field(min_length=1, max_length=200, description="Name of the encoder: earmark encoders.")
@@ -114,11 +114,12 @@ Features = FeatureConfig | EncoderFeatures
 
 def _kind(value: object) -> str:
     is_encoder = "encoder" in value if isinstance(value, dict) else isinstance(value, EncoderFeatures)
-    return "<encoder>" if is_encoder else "<log-mel>"
+    return "<EncoderFeatures>" if is_encoder else "<FeatureConfig>"
 
 
 CheckedFeatures = Annotated[
-    Annotated[FeatureConfig, Tag("<log-mel>")] | Annotated[EncoderFeatures, Tag("<encoder>")], Discriminator(_kind)
+    Annotated[FeatureConfig, Tag("<FeatureConfig>")] | Annotated[EncoderFeatures, Tag("<EncoderFeatures>")],
+    Discriminator(_kind),
 ]
 """The same, as a field of a record; values with a key `encoder` are those of an encoder."""
 

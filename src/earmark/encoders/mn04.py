@@ -77,7 +77,7 @@ class Mn04(MobileNetEncoder):
         rate=32000,
         window_samples=327680,
         hop_samples=FRONT_END.hop_samples * REDUCTION,
-        dimension=LAYOUT.last,
+        dimension=LAYOUT.dimension,
         licence="MIT",
         source="https://github.com/fschmid56/EfficientAT/releases/download/v0.0.1/mn04_as_mAP_432.pt",
         sha256="899a8c6217063f6941793102a2780b3dd788ab11fce468d9cf5f0577c453321c",

@@ -38,7 +38,7 @@ class TinyEncoder(MobileNetEncoder):
         rate=8000,
         window_samples=81920,
         hop_samples=FRONT_END.hop_samples * REDUCTION,
-        dimension=LAYOUT.last,
+        dimension=LAYOUT.dimension,
         licence="MIT",
         summary=_SUMMARY,
     )

@@ -22,6 +22,7 @@ from earmark.bags import SLACK, STORE_VERSION, Bags, FeatureStore, build_store
 from earmark.datasets import Collection
 from earmark.datasets.base import FOLDER_NAMES
 from earmark.datasets.checks import check_examples, check_labels, check_times, refuse_names, refuse_without_negatives
+from earmark.datasets.mixing import with_mixtures
 from earmark.errors import DataError
 from earmark.files import locked, make_folder, remove_drafts
 from earmark.ownership import owned
@@ -96,16 +97,19 @@ def run(
         notes = [*_summary(data, training, validation), *notes, *check_labels(data)]
         refuse_names(data)
         refuse_without_negatives(training)
+        mixed = with_mixtures(training, settings.augment.mixtures)
         with fabric.rank_zero_first():
             stores = [
-                feature_store(part, settings, cache, to_learn=part is training, on_progress=on_progress)
-                for part in (training, validation)
+                feature_store(part, settings, cache, to_learn=part is mixed, on_progress=on_progress)
+                for part in (mixed, validation)
             ]
         notes += [note for store in stores for note in (*_repaired(store), *_skipped(store))]
-        learn = Bags(stores[0], training.labels, device=fabric.device)
+        learn = Bags(stores[0], mixed.labels, device=fabric.device)
         decide = Bags(stores[1], validation.labels, device=fabric.device)
         notes += check_times(data, learn.durations | decide.durations)
-        notes += check_examples(training, learn.filenames)
+        given = set(training.labels.filenames)
+        own = [name for name in learn.filenames if name in given]  # without mixtures
+        notes += check_examples(training, own)
         notes += _too_long(learn, training, settings.training.patch)
         if on_note is not None:
             for note in notes:
@@ -114,7 +118,7 @@ def run(
         about = {
             **(provenance or {}),
             "data": data_fingerprint(data),
-            "training_clips": len(learn),
+            "training_clips": len(own),
             "validation_clips": len(decide),
             "versions": {**versions, "python": platform.python_version()},
         }
