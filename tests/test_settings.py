@@ -255,7 +255,7 @@ def draw_value(rng, kind, name):
     """A value that the knob can have."""
     words = {
         "supervision": ("weak", "strong", "mixed"),
-        "monitor": ("accuracy", "f1", "loss"),
+        "monitor": ("accuracy", "f1", "loss", "last"),
         "precision": ("auto", "32", "bf16"),
         "compile": ("auto", "yes", "no"),
         "schedule": ("plateau", "one-cycle"),
@@ -267,7 +267,7 @@ def draw_value(rng, kind, name):
     if kind is bool:
         return bool(rng.integers(2))
     if kind is int:
-        return int(rng.integers(1, 10**9))
+        return int(rng.integers(1, 10**6))
     if kind is float:
         return float(rng.choice([rng.random(), 1e-7, 1.0, 1 / 3]))
     return tuple(float(v) for v in rng.normal(size=rng.integers(4)))

@@ -58,7 +58,7 @@ def _text(value: object) -> object:
 
 
 Supervision = Literal["weak", "strong", "mixed"]
-Monitor = Literal["accuracy", "f1", "loss"]
+Monitor = Literal["accuracy", "f1", "loss", "last"]
 Precision = Annotated[Literal["auto", "32", "bf16"], BeforeValidator(_text)]
 
 
@@ -80,7 +80,9 @@ class Training:
     plateau_epochs: int = Field(default=10, ge=1, description="Epochs without improvement before the rate is reduced.")
     plateau_factor: float = Field(default=0.1, gt=0, le=1, description="Factor by which the rate is reduced.")
     stop_epochs: int = Field(default=30, ge=1, description="Epochs without improvement before training stops.")
-    monitor: Monitor = Field(default="accuracy", description="Validation score that counts as improvement.")
+    monitor: Monitor = Field(
+        default="accuracy", description="Validation score that counts as improvement; last: keep the last epoch."
+    )
     bias_penalty: float = Field(default=0.01, ge=0, description="L2 penalty on the output layer's biases.")
     balanced: bool = Field(default=False, description="Draw every class equally often.")
     min_share: float = Field(default=0.1, ge=0, le=1, description="Share of an excerpt that a timed class must fill.")

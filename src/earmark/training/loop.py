@@ -163,7 +163,7 @@ def train(
                 save_detector(out / "model.safetensors", detector, **parts, provenance={**about, **here})
             if log:
                 log.append(memory, scores, rate, detector, is_best, watch.clips_per_second)
-            watch.validated(scores[knobs.monitor])
+            watch.validated(scores["f1" if knobs.monitor == "last" else knobs.monitor])
             memory.epoch, memory.step, memory.loss = memory.epoch + 1, 0, 0.0
             if log:
                 save(out, memory, settings, detector, optimizer, about.get("data"))

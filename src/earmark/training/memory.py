@@ -95,7 +95,8 @@ class Memory:
 
     def update_best(self, scores: dict[str, float], monitor: str) -> bool:
         """Record the validation scores of the epoch; whether they are the best so far."""
-        is_best = self.schedule.is_best(-scores["loss"] if monitor == "loss" else scores[monitor])
+        rising = {**scores, "loss": -scores["loss"], "last": float(self.epoch)}  # larger is better
+        is_best = self.schedule.is_best(rising[monitor])
         if is_best:
             self.best_epoch, self.best_scores = self.epoch, scores
         return is_best

@@ -9,7 +9,7 @@ import json
 import logging
 import os
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import version
@@ -106,11 +106,11 @@ def run(
         notes += [note for store in stores for note in (*_repaired(store), *_skipped(store))]
         learn = Bags(stores[0], mixed.labels, device=fabric.device)
         decide = Bags(stores[1], validation.labels, device=fabric.device)
-        notes += check_times(data, learn.durations | decide.durations)
         given = set(training.labels.filenames)
-        own = [name for name in learn.filenames if name in given]  # without mixtures
+        own = {name: seconds for name, seconds in learn.durations.items() if name in given}  # without mixtures
+        notes += check_times(data, own | decide.durations)
         notes += check_examples(training, own)
-        notes += _too_long(learn, training, settings.training.patch)
+        notes += _too_long(own, training, settings.training.patch)
         if on_note is not None:
             for note in notes:
                 on_note(note)
@@ -214,9 +214,9 @@ def _skipped(store: FeatureStore) -> list[str]:
     return [f"{what}: {first_few(store.skipped.values())}; all are listed in {store.path / 'skipped.tsv'}"]
 
 
-def _too_long(bags: Bags, training: Collection, patch: float) -> list[str]:
+def _too_long(durations: Mapping[str, float], training: Collection, patch: float) -> list[str]:
     """A note if clips with labels without times are longer than a patch."""
-    long = {name: seconds for name, seconds in bags.durations.items() if seconds > SLACK * patch}
+    long = {name: seconds for name, seconds in durations.items() if seconds > SLACK * patch}
     untimed = [n for n in long if any(row.present and not row.has_times for row in training.labels.of(n))]
     if not untimed:
         return []

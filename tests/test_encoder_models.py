@@ -1,0 +1,158 @@
+"""Detectors on an encoder, from features to events, with the small random encoder in place of a pretrained one."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import earmark as product
+from earmark import audio, encoders
+from earmark.bags import build_store
+from earmark.checkpoint import load_detector, read_model_info
+from earmark.datasets import open_data
+from earmark.encoders import CallableEncoder, Card, EncoderFeatures, create_encoder, embed_recording, front_end
+from earmark.encoders.features import TRUSTED
+from earmark.errors import ArgumentError, ModelFileError
+from earmark.inference.recordings import score_blocks, score_recording, score_samples
+from earmark.inference.torch_scorer import load_scorer
+from earmark.settings import load_recipe
+
+SHORT = {"epochs": 2, "steps": 4, "batch_size": 4, "mixtures": 6}
+
+
+@pytest.fixture(scope="module")
+def run(recordings, tmp_path_factory):
+    """A run on the encoder `tiny`."""
+    out = tmp_path_factory.mktemp("runs") / "run"
+    compute = product.api.Compute(cache=out.parent / "cache")
+    return product.train(recordings, out, encoder="tiny", settings=SHORT, compute=compute)
+
+
+def noise(seconds, seed=0):
+    return (0.1 * np.random.default_rng(seed).standard_normal(round(seconds * 8000))).astype(np.float32)
+
+
+def test_a_run_records_its_encoder(run):
+    about = read_model_info(run.path / "model.safetensors")
+    assert about["features"] == EncoderFeatures.of(create_encoder("tiny")).to_dict()
+    assert about["network"]["name"] == "mlp"
+    assert about["provenance"]["training_clips"] == 12  # not the mixtures
+    assert run.best_epoch == run.epochs == 2  # the last
+
+
+def test_evaluating_and_detecting_give_the_same_events(run, recordings, tmp_path):
+    evaluation = product.evaluate(run, recordings, out=tmp_path / "e")
+    assert len(evaluation.filenames) == 6
+    found = product.load(run.path).detect([recordings / name for name in evaluation.filenames])
+    saved = (tmp_path / "e" / "events.tsv").read_text().splitlines()[1:]
+    assert len(saved) == len(list(found))
+
+
+@pytest.mark.parametrize("seconds", [0.05, 0.16, 3.0, 10.24, 10.4, 15.0, 40.0])
+def test_features_of_any_length_are_those_of_detection(run, seconds, tmp_path):
+    """In the store, in memory, and in a recording that arrives in blocks: the same windows."""
+    samples = noise(seconds)
+    detector, scorer = load_detector(run.path / "model.safetensors"), load_scorer(run.path, device="cpu")
+    x = front_end(detector.features)(torch.from_numpy(samples)[None])
+    with torch.inference_mode():
+        due = detector(x).dynamic[0].numpy()
+    audio.write(tmp_path / "a.wav", samples, 8000, subtype="FLOAT")
+    for block in (1.0, 7.3, 100.0):
+        found = np.concatenate(list(score_recording(scorer, tmp_path / "a.wav", block=block)))
+        np.testing.assert_allclose(found, due, atol=1e-6)
+    np.testing.assert_allclose(np.concatenate(list(score_samples(scorer, samples))), due, atol=1e-6)
+    pieces = [samples[k : k + 3001] for k in range(0, len(samples), 3001)]
+    np.testing.assert_allclose(np.concatenate(list(score_blocks(scorer, pieces))), due, atol=1e-6)
+
+
+def test_long_recordings_keep_the_middle_of_windows():
+    """Frame by frame: the window that keeps it, embedded alone."""
+    encoder, samples = create_encoder("tiny"), noise(30, seed=1)
+    hop, size = encoder.card.hop_samples, 64
+    found, frames = embed_recording(encoder, samples), len(samples) // encoder.card.hop_samples
+    starts = [0, 48, 96, frames - size]
+    windows = [encoder.embed(samples[s * hop : (s + size) * hop]) for s in starts]
+    for frame in range(frames):
+        kept = 0 if frame < 56 else 1 if frame < 104 else 2 if frame < min(152, frames - size + 8) else 3
+        np.testing.assert_array_equal(found[frame], windows[kept][frame - starts[kept]])
+
+
+def test_features_are_computed_once(recordings, tmp_path):
+    config = EncoderFeatures.of(create_encoder("tiny"))
+    clips = open_data(str(recordings)).clips[:3]
+    build_store(tmp_path, clips, config)
+    before = (tmp_path / "features.bin").stat().st_mtime_ns
+    store = build_store(tmp_path, clips, config)
+    assert (tmp_path / "features.bin").stat().st_mtime_ns == before
+    x = front_end(config)(torch.from_numpy(clips[0].read(config.rate))[None])[0].T.numpy()
+    np.testing.assert_allclose(store[clips[0].filename][0], x, atol=2e-3 * np.abs(x).max())  # float16
+
+
+def test_pitch_is_not_shifted_for_an_encoder(recordings, tmp_path):
+    with pytest.raises(ArgumentError, match="semitones: an encoder takes sound as it is"):
+        product.train(recordings, tmp_path / "r", encoder="tiny", settings={**SHORT, "semitones": [1.0]})
+
+
+def test_other_weights_are_refused(run, monkeypatch):
+    monkeypatch.setattr(encoders.TinyEncoder, "version", 2)
+    monkeypatch.setattr("earmark.encoders.features._provided", {})
+    with pytest.raises(
+        ModelFileError, match="encoder 'tiny': expected the weights with fingerprint .*, as in training"
+    ):
+        product.load(run.path)
+
+
+def test_recipe_head_has_the_settings_of_the_paper_s_data_flow():
+    settings = load_recipe("head")
+    assert settings.features == EncoderFeatures.named("mn04")  # without its weights
+    assert load_recipe("paper").changed({"encoder": "tiny"}).features.n_bands == 48
+    again = settings.from_dict(settings.to_dict())
+    assert again == settings
+
+
+@pytest.fixture
+def own_encoder(monkeypatch):
+    """An encoder of the user's own, that a model file cannot create."""
+    monkeypatch.setattr("earmark.encoders.features._provided", {})
+    card = Card(
+        name="python:mine:encode", rate=8000, window_samples=80000, hop_samples=800, dimension=2, licence="mine"
+    )
+    return CallableEncoder(lambda x: np.stack([x.reshape(-1, 800).std(1), x.reshape(-1, 800).max(1)], 1), card)
+
+
+def test_a_callable_is_provided_by_its_user(own_encoder, recordings, tmp_path, monkeypatch):
+    encoders.provide(own_encoder)
+    name = own_encoder.card.name
+    run = product.train(recordings, tmp_path / "r", recipe="head", settings={**SHORT, "encoder": name})
+    assert len(product.load(run.path).detect(recordings / "00.wav").rows) >= 0
+    monkeypatch.setattr("earmark.encoders.features._provided", {})
+    with pytest.raises(
+        ArgumentError, match=f"encoder '{name}' runs Python code; if you trust it, set {TRUSTED}={name}"
+    ):
+        product.load(run.path)
+
+
+def test_a_recipe_imports_nothing(tmp_path, recordings, monkeypatch):
+    (tmp_path / "evil.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text('[features]\nencoder = "hear:evil"\n')
+    with pytest.raises(ArgumentError, match="encoder 'hear:evil' runs Python code"):
+        product.train(recordings, tmp_path / "r", recipe=recipe)
+
+
+def test_the_command_trains_on_an_encoder(earmark, recordings, tmp_path, monkeypatch):
+    monkeypatch.setenv("EARMARK_CACHE", str(tmp_path / "cache"))
+    changes = [word for key, value in SHORT.items() for word in ("--set", f"{key}={value}")]
+    code, out, err = earmark("train", recordings, "--out", tmp_path / "r", "--encoder", "tiny", *changes, "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["best_epoch"] == 2
+    code, _, err = earmark("train", recordings, "--out", tmp_path / "r2", "--encoder", "tinny", *changes)
+    assert (code, err.splitlines()[0].split(";")[0]) == (2, "earmark: encoder='tinny' is not known")
+    monkeypatch.setenv("EARMARK_HOME", str(tmp_path / "home"))
+    code, _, err = earmark("train", recordings, "--out", tmp_path / "r2", "--encoder", "mn04", *changes)
+    assert code == 2
+    assert "its weights are not on this machine; download them with: earmark encoders get mn04" in err
+    assert not Path(tmp_path / "r2" / "last.ckpt").exists()
