@@ -23,9 +23,8 @@ def data(tmp_path):
     for k, name in enumerate(("a.wav", "b.wav", "c.wav")):
         audio.write(tmp_path / name, np.full(800 * (k + 1), 0.1 * (k + 1), np.float32), 8000)
         clips.append(Clip(name, (Source(tmp_path / name),)))
-    return Collection(
-        tuple(clips), LabelTable(ROWS, filenames=["a.wav", "b.wav", "c.wav"], classes=["cat", "cow", "dog"])
-    )
+    labels = LabelTable(ROWS, filenames=["a.wav", "b.wav", "c.wav"], classes=["cat", "cow", "dog"])
+    return Collection(tuple(clips), labels)
 
 
 def parts(clip):

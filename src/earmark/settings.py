@@ -81,7 +81,7 @@ class Training:
     plateau_factor: float = Field(default=0.1, gt=0, le=1, description="Factor by which the rate is reduced.")
     stop_epochs: int = Field(default=30, ge=1, description="Epochs without improvement before training stops.")
     monitor: Monitor = Field(
-        default="accuracy", description="Validation score that counts as improvement; last: keep the last epoch."
+        default="accuracy", description="Validation score that decides which epoch is kept; last: the last one."
     )
     bias_penalty: float = Field(default=0.01, ge=0, description="L2 penalty on the output layer's biases.")
     balanced: bool = Field(default=False, description="Draw every class equally often.")

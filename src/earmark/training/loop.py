@@ -65,7 +65,8 @@ class Run:
             return "No model yet"
         state = "" if self.is_finished else " (interrupted)"
         scores = ", ".join(f"{name} {value:.3f}" for name, value in self.scores.items())
-        best = f"Best epoch by {self.monitor}: {self.best_epoch} of {self.epochs}{state}; validation {scores}"
+        kept = "Last epoch" if self.monitor == "last" else f"Best epoch by {self.monitor}"
+        best = f"{kept}: {self.best_epoch} of {self.epochs}{state}; validation {scores}"
         return f"{best}\nModel: {self.path / 'model.safetensors'}"
 
     def _repr_html_(self) -> str:
