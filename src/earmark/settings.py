@@ -69,7 +69,7 @@ class Training:
     supervision: Supervision = Field(default="weak", description="Bag labels, frame labels, or whichever is known.")
     patch: float = Field(default=10.0, gt=0, le=86400, description="Length of a training excerpt, in seconds.")
     batch_size: int = Field(default=16, ge=1, description="Excerpts per batch.")
-    steps: int = Field(default=512, ge=1, description="Batches per epoch.")
+    steps: int = Field(default=512, ge=0, description="Batches per epoch; 0: as many as hold all clips once.")
     epochs: int = Field(default=150, ge=1, description="Maximum number of epochs.")
     learning_rate: float = Field(default=1e-3, gt=0, description="Learning rate of Adam: the first, or the highest.")
     schedule: Literal["plateau", "one-cycle"] = Field(

@@ -7,6 +7,7 @@ import gc
 import hashlib
 import json
 import logging
+import math
 import os
 import platform
 from collections.abc import Callable, Iterator, Mapping
@@ -93,7 +94,7 @@ def run(
     before training starts. See `earmark.training.train` for the rest.
     """
     with _writing(out, fabric, resume):
-        training, validation, notes = split_for_training(data)
+        training, validation, notes = split_for_training(data, hold_out=settings.training.monitor != "last")
         notes = [*_summary(data, training, validation), *notes, *check_labels(data)]
         refuse_names(data)
         refuse_without_negatives(training)
@@ -114,6 +115,8 @@ def run(
         if on_note is not None:
             for note in notes:
                 on_note(note)
+        if not settings.training.steps:
+            settings = settings.changed({"steps": math.ceil(len(learn) / settings.training.batch_size)})
         versions = {name: version(name) for name in ("earmark", "torch", "numpy")}
         about = {
             **(provenance or {}),
@@ -166,13 +169,19 @@ def data_fingerprint(data: Collection) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def split_for_training(data: Collection) -> tuple[Collection, Collection, list[str]]:
-    """Training and validation clips, and notes; without a split `validate`, one in ten training clips is held out."""
+def split_for_training(data: Collection, *, hold_out: bool = True) -> tuple[Collection, Collection, list[str]]:
+    """Training and validation clips, and notes; without a split `validate`, one in ten training clips is held out.
+
+    With `hold_out=False`, for trainings that decide nothing by validation, all clips are trained on and validated with.
+    """
     if "train" not in data.splits:
         raise DataError(f"no clips to train on: the splits are {', '.join(data.splits)}, none is called train")
     training = data.split("train")
     if "validate" in data.splits:
         return training, data.split("validate"), []
+    if not hold_out:
+        note = "no clips are set aside to validate with: validation scores are those of the training clips"
+        return training, training, [note]
     names = [clip.filename for clip in training.clips]
     if len(names) < 2:
         raise DataError("expected at least two training clips, one of them to validate with, got one")
@@ -190,7 +199,8 @@ def split_for_training(data: Collection) -> tuple[Collection, Collection, list[s
 def _summary(data: Collection, training: Collection, validation: Collection) -> list[str]:
     """The number of clips and classes, and where labels come from."""
     tested = sum(clip.split == "test" for clip in data.clips)
-    parts = [f"{len(training)} to train on", f"{len(validation)} to validate with"]
+    parts = [f"{len(training)} to train on"]
+    parts += [] if validation is training else [f"{len(validation)} to validate with"]
     parts += [f"{tested} to test with"] if tested else []
     classes = counted(len(data.classes), "class", "classes")
     origin = f"; labels from {data.origin}" if data.origin else ""
