@@ -18,7 +18,7 @@ import statistics
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,8 @@ def main() -> None:
         if (system, size, draw) not in {(r["system"], r["size"], r["draw"]) for r in read(arguments.out)}
     ]
     with ThreadPoolExecutor(arguments.jobs) as threads:
-        for line in threads.map(lambda job: start(arguments, *job), due):
+        for done in as_completed([threads.submit(start, arguments, *job) for job in due]):
+            line = done.result()
             with (arguments.out / "results.jsonl").open("a") as file:
                 file.write(line)
             print(line, end="", flush=True)
