@@ -19,7 +19,7 @@ from earmark.detector import Detector
 from earmark.errors import ModelFileError
 from earmark.features import FeatureConfig
 from earmark.inference.torch_scorer import load_scorer
-from earmark.networks import NETWORKS, create_network
+from earmark.networks import NETWORKS, FrameNorm, create_network
 from earmark.pooling import POOLS, create_pool
 
 CLASSES = ("dog", "Schüsse, fern", "雨")
@@ -93,11 +93,12 @@ def test_every_pool_comes_back_bit_by_bit(pool, tmp_path):
 @pytest.mark.parametrize("name", [entry.name for entry in NETWORKS])
 @pytest.mark.parametrize("reduction", [1, 16])
 def test_every_network_comes_back_bit_by_bit(name, reduction, tmp_path):
-    network = {"name": name, "width": 0.1, "reduction": reduction, "norm_momentum": 0.1}
+    options = {"width": 0.1, "reduction": reduction, "norm_momentum": 0.1, "hidden": 8}
+    network = {"name": name} | {key: value for key, value in options.items() if key in NETWORKS[name].options()}
     detector = write(tmp_path / "m.safetensors", network)
     loaded = load_detector(tmp_path / "m.safetensors")
     assert_same(detector, loaded)
-    momentum = {m.momentum for m in loaded.modules() if isinstance(m, nn.BatchNorm2d)}
+    momentum = {m.momentum for m in loaded.modules() if isinstance(m, nn.BatchNorm2d | FrameNorm)}
     assert momentum == {0.1}
 
 

@@ -326,7 +326,7 @@ def published(server, monkeypatch):
 def test_the_list_says_what_is_present(published, home):
     lines = earmark("encoders").stdout.splitlines()
     assert lines[0].split() == ["name", "licence", "size", "hop", "dimension", "present", "summary"]
-    assert lines[1].split()[:8] == ["mn04", "MIT", "0.3", "MB", "0.16", "s", "384", "no"]
+    assert lines[1].split()[:8] == ["mn04", "MIT", "0.3", "MB", "0.16", "s", "512", "no"]
     assert [line.split()[0] for line in lines[2:]] == ["yamnet", "hear:PACKAGE", "python:MODULE:NAME", "onnx:CARD.toml"]
     done = earmark("encoders", "get", "mn04")
     path = home / "encoders" / "mn04" / "w.bin"

@@ -55,11 +55,13 @@ class Compute:
 
     `devices` are GPUs, or processes on a CPU: by default one, or as many as torchrun or SLURM started on `nodes`
     machines. `cache` is a folder for features, shared by runs on the same data; by default in the user's cache.
+    `command` is the command that the model file records.
     """
 
     devices: int | None = None
     nodes: int = 1
     cache: AnyPath | None = None
+    command: str = ""
 
 
 def train(
@@ -72,7 +74,6 @@ def train(
     settings: Mapping[str, Any] | None = None,
     resume: bool = False,
     compute: Compute | None = None,
-    provenance: Mapping[str, Any] | None = None,
     on_progress: OnProgress = ignore_progress,
     on_note: Callable[[str], None] | None = None,
 ) -> Run:
@@ -97,8 +98,6 @@ def train(
         Changes to the recipe by name: {"epochs": 20, "pool.penalty": 1e-3}.
     resume
         Whether to continue the run in `out`, if there is one.
-    provenance
-        Further entries for the model file's record of its origin.
     on_note
         Called with each note about the data before training starts; the run has them too.
     """
@@ -128,7 +127,7 @@ def train(
         cache=Path(compute.cache) if compute.cache else default_cache(source or str(folder)),
         fabric=fabric,
         resume=resume,
-        provenance={"data_source": source, "recipe": str(recipe), **(provenance or {})},
+        provenance={"data_source": source, "recipe": str(recipe), "command": compute.command},
         on_progress=on_progress,
         on_note=on_note,
     )

@@ -64,8 +64,7 @@ def train(
                 encoder=encoder,
                 settings=parse_changes(change),
                 resume=resume,
-                compute=api.Compute(devices, nodes, cache),
-                provenance={"command": command},
+                compute=api.Compute(devices, nodes, cache, command),
                 on_progress=display,
                 on_note=None if is_silent else lambda note: print(f"Note: {note}", flush=True),
             )

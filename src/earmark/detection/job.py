@@ -19,7 +19,7 @@ import math
 import os
 import pickle
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
@@ -328,7 +328,7 @@ class _Job:
 
     def _fail(self, entry: Entry, error: Exception, status: os.stat_result | None, *, attempts: int = 0) -> None:
         reason = reason_of(error, entry.path)
-        self._remove_outputs(entry)
+        self.files.remove_outputs(entry)
         self.ledger.fail(entry.path, reason, status, attempts=attempts)
         self.report.failed += 1
         self.report.first_failure = self.report.first_failure or f"{entry.name}: {reason}"
@@ -356,7 +356,7 @@ class _Job:
             if scores_file in files:
                 write_scores(drafts[scores_file], scores)
         has_scores = has_scores or scores_file in files
-        self._remove_outputs(entry, keep={*files, scores_file} if has_scores else set(files))
+        self.files.remove_outputs(entry, keep={*files, scores_file} if has_scores else set(files))
         if self.options.presence is not None:
             self._pool(entry, scores)
         self.ledger.finish(entry.path, events, status=status, duration=scores.duration, scores=has_scores)
@@ -388,13 +388,6 @@ class _Job:
         except DataError:
             return None
         return scores if scores.fingerprint == self.scorer.fingerprint else None
-
-    def _remove_outputs(self, entry: Entry, keep: Collection[Path] = ()) -> None:
-        own = {self.folder.scores(entry.name), *(self.folder.labels(entry.name, format.name) for format in FORMATS)}
-        for path in (self.folder.root / key for key in self.ledger.outputs(entry)):
-            self.files.owner.key(path)  # refuses what is not below the folder
-            if path in own and path not in keep:  # a damaged ledger may name others
-                self.files.remove(path)
 
     def _label_files(self, entry: Entry) -> dict[Path, str]:
         return {self.folder.labels(entry.name, format): format for format in self.formats}

@@ -20,7 +20,7 @@ way that somebody edited or put there is renamed to NAME.edited.SUFFIX. Files ar
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import chain, count
 from pathlib import Path
@@ -57,6 +57,10 @@ class JobFolder:
     def scores(self, name: str) -> Path:
         """Frame probabilities of one recording."""
         return self.root / "scores" / (_short(name) + ".npz")
+
+    def files_of(self, name: str) -> set[Path]:
+        """All files that a recording may have."""
+        return {self.scores(name), *(self.labels(name, format.name) for format in FORMATS)}
 
     @contextmanager
     def opened(self) -> Iterator[None]:
@@ -122,6 +126,14 @@ class OutputFiles:
             self._set_aside(path)
         return True
 
+    def remove_outputs(self, entry: Entry, keep: Collection[Path] = ()) -> None:
+        """Delete the files of a recording that the job wrote, except some."""
+        own = self.folder.files_of(entry.name).difference(keep)
+        for path in (self.root / key for key in self.ledger.outputs(entry)):
+            self.owner.key(path)  # refuses what is not below the folder
+            if path in own:  # a damaged ledger may name others
+                self.remove(path)
+
     def remove_views(self) -> None:
         """Delete figures and reports that the job wrote, since they show other events."""
         for key in self.ledger.views():
@@ -133,7 +145,7 @@ class OutputFiles:
         folder = self.folder
         files = [folder.merged, folder.presence, folder.failed, folder.damaged, folder.about]
         for entry in self.ledger.entries(with_missing=True):
-            files += [folder.scores(entry.name), *(folder.labels(entry.name, format.name) for format in FORMATS)]
+            files += folder.files_of(entry.name)
         remove_drafts(files)
 
     def make_way(self, path: Path, new: str) -> set[str]:

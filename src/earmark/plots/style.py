@@ -174,7 +174,7 @@ def draw(
 def _fix_layout(figure: Figure) -> None:
     """Lay out once, to a millionth of the figure: the solver's last digits vary, and SVG identifiers hash them."""
     engine = figure.get_layout_engine()
-    if not isinstance(engine, ConstrainedLayoutEngine):
+    if not isinstance(engine, ConstrainedLayoutEngine) or not figure.axes:
         return
     engine.execute(figure)
     figure.set_layout_engine("none")

@@ -28,7 +28,7 @@ from earmark.checkpoint import save_detector
 from earmark.detector import Detector
 from earmark.errors import TrainingError
 from earmark.interrupt import interruptible
-from earmark.networks import FrameNorm, Head, create_network
+from earmark.networks import FrameNorm, create_network
 from earmark.pooling import create_pool
 from earmark.progress import OnProgress
 from earmark.settings import Settings, Training
@@ -126,13 +126,10 @@ def train(
     knobs, about = settings.training, provenance or {}
     detector = create_detector(settings, training.classes).to(fabric.device)
     optimizer = make_optimizer(detector, knobs, fabric.device)
-    factor = knobs.plateau_factor if knobs.schedule == "plateau" else 1.0
-    memory = Memory(Schedule(knobs.learning_rate, knobs.plateau_epochs, factor, knobs.stop_epochs))
+    memory = Memory(Schedule.of(knobs))
     if is_resumed:
         memory = load_state(out, settings, detector, optimizer, about.get("data"))
     log = Log(out, settings, memory.epoch) if fabric.is_global_zero else None
-    if isinstance(detector.network, Head) and fabric.device.type == "cpu":
-        torch.set_num_threads(1)  # its tensors are so small that threads would spend their time waiting for each other
     module, wrapped = fabric.setup(detector, optimizer)
     step = Step(fabric, module, detector, wrapped, settings, compiled=_pays_to_compile(fabric, knobs))
     with interruptible() as interruption:

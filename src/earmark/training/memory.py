@@ -1,5 +1,7 @@
 """The state of a run, and the files that hold it."""
 
+from __future__ import annotations
+
 import json
 import math
 from dataclasses import dataclass, field
@@ -16,7 +18,7 @@ from earmark.detector import Detector
 from earmark.errors import ArgumentError, DataError, EarmarkError, MissingExtraError, ModelFileError
 from earmark.files import json_text, make_folder, written_whole
 from earmark.schema import Names, Number, parse, parse_json, record
-from earmark.settings import Settings, load_recipe
+from earmark.settings import Settings, Training, load_recipe
 
 FILES = ("config.toml", "log.jsonl", "model.safetensors")
 """Files of a run besides `last.ckpt`."""
@@ -49,6 +51,12 @@ class Schedule:
     plateau_best: float = -math.inf
     since_best: int = 0
     since_plateau: int = 0
+
+    @classmethod
+    def of(cls, knobs: Training) -> Schedule:
+        """The schedule of these settings; with one-cycle, nothing reduces the learning rate but the cycle."""
+        factor = knobs.plateau_factor if knobs.schedule == "plateau" else 1.0
+        return cls(knobs.learning_rate, knobs.plateau_epochs, factor, knobs.stop_epochs)
 
     def is_best(self, score: float) -> bool:
         """Update with the score of an epoch; whether it is the best so far."""

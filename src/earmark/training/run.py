@@ -26,6 +26,7 @@ from earmark.datasets.checks import check_examples, check_labels, check_times, r
 from earmark.datasets.mixing import with_mixtures
 from earmark.errors import DataError
 from earmark.files import locked, make_folder, remove_drafts
+from earmark.networks import NETWORKS, Head
 from earmark.ownership import owned
 from earmark.progress import OnProgress
 from earmark.settings import Augmentation, Settings
@@ -125,10 +126,23 @@ def run(
             "validation_clips": len(decide),
             "versions": {**versions, "python": platform.python_version()},
         }
-        result = train(
-            learn, decide, settings, out, fabric=fabric, resume=resume, provenance=about, on_progress=on_progress
-        )
+        with _few_threads(settings):
+            result = train(
+                learn, decide, settings, out, fabric=fabric, resume=resume, provenance=about, on_progress=on_progress
+            )
         return replace(result, notes=tuple(notes))
+
+
+@contextmanager
+def _few_threads(settings: Settings) -> Iterator[None]:
+    """One thread for a head: its tensors are so small that threads would spend their time waiting for each other."""
+    threads = torch.get_num_threads()
+    if issubclass(NETWORKS[settings.network["name"]].cls, Head):
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 @contextmanager
