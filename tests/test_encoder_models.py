@@ -1,6 +1,7 @@
 """Detectors on an encoder, from features to events, with the small random encoder in place of a pretrained one."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -160,3 +161,14 @@ def test_the_command_trains_on_an_encoder(earmark, recordings, tmp_path, monkeyp
     assert code == 2
     assert "its weights are not on this machine; download them with: earmark encoders get mn04" in err
     assert not Path(tmp_path / "r2" / "last.ckpt").exists()
+
+
+def test_mixtures_of_an_unreadable_clip_are_left_out_without_being_counted(recordings, tmp_path):
+    folder = tmp_path / "recordings"
+    shutil.copytree(recordings, folder)
+    (folder / "03.wav").write_bytes(b"RIFF")
+    compute = product.api.Compute(cache=tmp_path / "cache")
+    run = product.train(folder, tmp_path / "r", encoder="tiny", settings={**SHORT, "mixtures": 40}, compute=compute)
+    (note,) = [note for note in run.notes if "could not be read" in note]
+    assert note.startswith("1 clip could not be read and will not be used: ")
+    assert read_model_info(run.path / "model.safetensors")["provenance"]["training_clips"] == 11

@@ -105,7 +105,7 @@ def run(
                 feature_store(part, settings, cache, to_learn=part is mixed, on_progress=on_progress)
                 for part in (mixed, validation)
             ]
-        notes += [note for store in stores for note in (*_repaired(store), *_skipped(store))]
+        notes += [note for store in stores for note in (*_repaired(store), *_skipped(store, data))]
         learn = Bags(stores[0], mixed.labels, device=fabric.device)
         decide = Bags(stores[1], validation.labels, device=fabric.device)
         given = set(training.labels.filenames)
@@ -231,11 +231,14 @@ def _repaired(store: FeatureStore) -> list[str]:
     return [f"{what}: {first_few(store.repaired)}"]
 
 
-def _skipped(store: FeatureStore) -> list[str]:
-    if not store.skipped:
+def _skipped(store: FeatureStore, data: Collection) -> list[str]:
+    """A note on clips that could not be read; mixtures of them are not counted."""
+    given = set(data.labels.filenames)
+    reasons = [reason for name, reason in store.skipped.items() if name in given]
+    if not reasons:
         return []
-    what = f"{counted(len(store.skipped), 'clip')} could not be read and will not be used"
-    return [f"{what}: {first_few(store.skipped.values())}; all are listed in {store.path / 'skipped.tsv'}"]
+    what = f"{counted(len(reasons), 'clip')} could not be read and will not be used"
+    return [f"{what}: {first_few(reasons)}; all are listed in {store.path / 'skipped.tsv'}"]
 
 
 def _too_long(durations: Mapping[str, float], training: Collection, patch: float) -> list[str]:
