@@ -1,7 +1,9 @@
 """Detectors on an encoder, from features to events, with the small random encoder in place of a pretrained one."""
 
 import json
+import os
 import shutil
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +13,7 @@ import torch
 import earmark as product
 from earmark import audio, encoders
 from earmark.bags import build_store
-from earmark.checkpoint import load_detector, read_model_info
+from earmark.checkpoint import load_detector, read_model_info, read_tensors
 from earmark.datasets import open_data
 from earmark.encoders import CallableEncoder, Card, EncoderFeatures, create_encoder, embed_recording, front_end
 from earmark.encoders.features import TRUSTED
@@ -20,6 +22,7 @@ from earmark.formats import read_labels
 from earmark.inference.recordings import score_blocks, score_recording, score_samples
 from earmark.inference.torch_scorer import load_scorer
 from earmark.settings import load_recipe
+from earmark.training.memory import one_cycle, read_log
 
 SHORT = {"epochs": 2, "steps": 4, "batch_size": 4, "mixtures": 6}
 
@@ -172,3 +175,50 @@ def test_mixtures_of_an_unreadable_clip_are_left_out_without_being_counted(recor
     (note,) = [note for note in run.notes if "could not be read" in note]
     assert note.startswith("1 clip could not be read and will not be used: ")
     assert read_model_info(run.path / "model.safetensors")["provenance"]["training_clips"] == 11
+
+
+def test_an_interrupted_run_ends_with_the_same_bits(recordings, tmp_path):
+    """Also with a one-cycle learning rate, weight decay and dropout."""
+    settings = {**SHORT, "epochs": 4, "save_minutes": 0}
+    options = {"encoder": "tiny", "settings": settings, "compute": product.api.Compute(cache=tmp_path / "cache")}
+    whole = product.train(recordings, tmp_path / "whole", **options)
+
+    def interrupt(progress):
+        if progress.stage == "training" and progress.done >= 1.5 and not sent:
+            sent.append(progress.done)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    sent = []
+    first = product.train(recordings, tmp_path / "parts", **options, on_progress=interrupt)
+    assert sent
+    assert not first.is_finished
+    again = product.train(recordings, tmp_path / "parts", **options, resume=True)
+    assert again.is_finished
+    for name, kind in (("model.safetensors", "model"), ("last.ckpt", "training state")):
+        one, two = (read_tensors(run.path / name, kind)[0] for run in (whole, again))
+        assert one.keys() == two.keys()
+        assert all(torch.equal(one[key], two[key]) for key in one)
+    with pytest.raises(ArgumentError, match=r"was started with training\.epochs = 4, got 6"):
+        product.train(recordings, tmp_path / "parts", **{**options, "settings": {**settings, "epochs": 6}}, resume=True)
+
+
+def test_the_learning_rate_rises_once_and_falls_to_nothing(run):
+    """The log has the rate of the last step of each epoch."""
+    steps, rates = 4, [line.learning_rate for line in read_log(run.path / "log.jsonl")]
+    due = [0.001 * one_cycle((epoch * steps - 1) / (2 * steps)) for epoch in (1, 2)]
+    assert rates == pytest.approx(due)
+
+
+def test_a_pass_over_all_clips_is_an_epoch(recordings, tmp_path):
+    settings = {**SHORT, "steps": 0, "epochs": 1, "mixtures": 7}
+    compute = product.api.Compute(cache=tmp_path / "cache")
+    run = product.train(recordings, tmp_path / "r", encoder="tiny", settings=settings, compute=compute)
+    assert "steps = 5\n" in (run.path / "config.toml").read_text()  # 12 clips and 7 mixtures in batches of 4
+
+
+def test_nothing_is_held_out_where_nothing_is_decided_by_it(recordings, tmp_path):
+    data = open_data(str(recordings)).split("train")
+    compute = product.api.Compute(cache=tmp_path / "cache")
+    run = product.train(data, tmp_path / "r", encoder="tiny", settings=SHORT, compute=compute)
+    assert run.notes[0].startswith("12 clips, 2 classes: 12 to train on; labels from ")
+    assert "validation scores are those of the training clips" in run.notes[1]

@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
     from pandas import DataFrame
 
+_DROPOUT = 1  # distinguishes draws inside the network from those of augmentation
 _LOOK_EVERY = 50  # steps between reading the loss, which on a GPU waits for all steps before
 
 
@@ -136,8 +138,7 @@ def train(
         saved = time.monotonic()
         watch = Watch(knobs, memory.epoch, memory.step, on_progress)
         while memory.epoch < knobs.epochs and not memory.schedule.is_over:
-            rate = memory.schedule.learning_rate
-            set_learning_rate(optimizer, rate)
+            set_learning_rate(optimizer, memory.schedule.learning_rate)
             _set_mode(detector, knobs.freeze_norm)
             for loss in _steps(step, training, settings, memory, fabric):
                 watch.stepped(memory.epoch, memory.step)
@@ -160,6 +161,7 @@ def train(
                 parts = {"network": settings.network, "pool": settings.pool}
                 save_detector(out / "model.safetensors", detector, **parts, provenance={**about, **here})
             if log:
+                rate = float(optimizer.param_groups[0]["lr"])  # of the last step
                 log.append(memory, scores, rate, detector, is_best, watch.clips_per_second)
             watch.validated(scores["f1" if knobs.monitor == "last" else knobs.monitor])
             memory.epoch, memory.step, memory.loss = memory.epoch + 1, 0, 0.0
@@ -204,7 +206,9 @@ def _steps(
             position = (memory.epoch * knobs.steps + memory.step) / (knobs.epochs * knobs.steps)
             set_learning_rate(step.optimizer, knobs.learning_rate * one_cycle(position))
         key = (knobs.seed, memory.epoch, memory.step, fabric.global_rank)
-        total += step(augmented(batch, settings.augment, key))
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(np.random.SeedSequence((*key, _DROPOUT)).generate_state(1)[0]))
+            total += step(augmented(batch, settings.augment, key))
         memory.step += 1
         yield take
 
