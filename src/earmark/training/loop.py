@@ -16,6 +16,7 @@ import html
 import math
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -206,11 +207,18 @@ def _steps(
             position = (memory.epoch * knobs.steps + memory.step) / (knobs.epochs * knobs.steps)
             set_learning_rate(step.optimizer, knobs.learning_rate * one_cycle(position))
         key = (knobs.seed, memory.epoch, memory.step, fabric.global_rank)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(np.random.SeedSequence((*key, _DROPOUT)).generate_state(1)[0]))
+        with _seeded(key) if step.has_dropout else nullcontext():
             total += step(augmented(batch, settings.augment, key))
         memory.step += 1
         yield take
+
+
+@contextmanager
+def _seeded(key: tuple[int, ...]) -> Iterator[None]:
+    """Draws inside the network, which are those of the global generator, depend on the key alone."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(np.random.SeedSequence((*key, _DROPOUT)).generate_state(1)[0]))
+        yield
 
 
 def _reduced(value: float, operation: str, fabric: Fabric) -> float:

@@ -97,6 +97,7 @@ class Step:
         self.optimizer = optimizer
         self.settings = settings.training
         self._loss: Callable[..., Tensor] = torch.compile(self.loss, dynamic=False) if compiled else self.loss
+        self.has_dropout = any(isinstance(module, nn.Dropout) for module in detector.modules())
         self._graph: torch.cuda.CUDAGraph | None = None
         self.is_recorded = fabric.device.type == "cuda" and fabric.world_size == 1
 
