@@ -221,11 +221,13 @@ class Ledger:
 
     def outputs(self, entry: Entry) -> dict[str, str]:
         """Kinds of the files that were written for a recording, by relative path."""
-        return dict(self._rows("SELECT path, kind FROM outputs WHERE recording = ?", entry.id))
+        rows = list(self._rows("SELECT path, kind FROM outputs WHERE recording = ?", entry.id))
+        return dict(parse(list[tuple[str, str]], rows, where=self.path))
 
     def views(self) -> list[str]:
         """Relative paths of figures and reports."""
-        return [path for (path,) in self._rows("SELECT DISTINCT path FROM outputs WHERE kind = 'view'")]
+        rows = self._rows("SELECT DISTINCT path FROM outputs WHERE kind = 'view'")
+        return parse(list[str], [path for (path,) in rows], where=self.path)
 
     def hashes(self, output: str) -> set[str]:
         """SHA-256 that a file of the job may have; two if a process died while it replaced the file."""
