@@ -29,7 +29,8 @@ from pydantic import Field
 
 from earmark.audio import Samples
 from earmark.encoders.base import ENCODERS, Card, Encoder, fitted, reason
-from earmark.errors import DataError, MissingExtraError, ModelFileError
+from earmark.errors import DataError, ModelFileError
+from earmark.onnx_session import open_session
 from earmark.schema import parse, record
 from earmark.text import printable
 
@@ -71,7 +72,7 @@ class OnnxEncoder(Encoder):
         fields = {name: getattr(about, name) for name in names}
         fields |= {"name": f"onnx:{about.name}", "sha256": digest, "size": len(content)}
         self.card = parse(Card, fields, where=self.path, error=DataError)
-        self._session = _session(file, content)
+        self._session = open_session(file, content, purpose="an encoder in ONNX")
         self._input, self._has_bags = self._find_input(file)
         self._output = self._find_output(file, about.output)
 
@@ -125,20 +126,3 @@ def _read(path: Path, most: int) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise ModelFileError(f"{path}: {error.strerror}") from error
-
-
-def _session(path: Path, content: bytes) -> Any:
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise MissingExtraError("an encoder in ONNX", "onnx") from error
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1  # recordings run in parallel threads
-    options.log_severity_level = 4  # errors are raised; they need not be printed too
-    # Weights in other files would have no hash. They would be looked for in this folder, which cannot exist.
-    options.add_session_config_entry("session.model_external_initializers_file_folder_path", f"{path}/none")
-    try:
-        # without a second attempt, which onnxruntime would print
-        return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"], enable_fallback=0)
-    except Exception as error:  # onnxruntime's exceptions have no common base
-        raise ModelFileError(f"{path}: onnxruntime cannot load it: {reason(error)}") from error

@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from earmark.errors import DataError, MissingExtraError, ModelFileError
+from earmark.errors import DataError, ModelFileError
 from earmark.inference.scorer import Scorer
 from earmark.inference.scores import MOST_REDUCTION
+from earmark.onnx_session import open_session
 from earmark.schema import Names, open_record, parse, parse_json
 
 FORMAT = 1
@@ -76,7 +77,7 @@ class OnnxScorer(Scorer):
             raise ModelFileError(f"{path}: truncated, or not an ONNX file that earmark exported")
         if sealed(content[:-_SEAL_SIZE]) != content:
             raise ModelFileError(f"{path}: damaged, or changed since it was exported")
-        self._session = _session(self.path, content)
+        self._session = open_session(self.path, content, purpose="a model in ONNX")
         metadata = self._session.get_modelmeta().custom_metadata_map
         if "earmark" not in metadata:
             raise ModelFileError(f"{path}: an ONNX file that earmark did not export")
@@ -119,19 +120,3 @@ class OnnxScorer(Scorer):
         if p.shape != expected:
             raise ModelFileError(f"{self.path}: expected an output of shape {expected}, got {p.shape}")
         return np.asarray(p[0], np.float32)
-
-
-def _session(path: Path, content: bytes) -> Any:
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise MissingExtraError("a model in ONNX", "onnx") from error
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1  # recordings run in parallel threads
-    options.log_severity_level = 4  # errors are raised; they need not be printed too
-    # Weights in other files are outside the seal. They would be looked for in this folder, which cannot exist.
-    options.add_session_config_entry("session.model_external_initializers_file_folder_path", f"{path}/none")
-    try:
-        return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime's exceptions have no common base
-        raise ModelFileError(f"{path}: onnxruntime cannot load it: {' '.join(str(error).split())}") from error
