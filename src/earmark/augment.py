@@ -1,4 +1,4 @@
-"""Augmentation of training features: masked bands and frames, and mixtures of bags.
+"""Augmentation of training features: filters, masked bands and frames, and mixtures of bags.
 
 These work on a batch of log-mel features, (bags, bands, frames) in decibels, on any device, and give a new one of the
 same shape. They draw from a `torch.Generator`; a generator of the CPU draws the same on a CPU and on a GPU. Masks are
@@ -13,12 +13,39 @@ differ by 0.8 to 1.0 dB from those of shifted sound; two ways of shifting sound 
 from dataclasses import replace
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from earmark.bags import Batch
 from earmark.errors import ArgumentError
 
-__all__ = ["mask_bands", "mask_frames", "mixup", "union"]
+__all__ = ["filter_bands", "mask_bands", "mask_frames", "mixup", "union"]
+
+
+def filter_bands(
+    x: Tensor,
+    *,
+    gain_db: float = 6.0,
+    points: int = 6,
+    mask: Tensor | None = None,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Filter every bag as another microphone or room would: gains that vary smoothly over the bands.
+
+    They are drawn at some `points` over the bands, from -`gain_db` to `gain_db`, and interpolated linearly.
+
+    >>> x = torch.zeros(1, 5, 2)
+    >>> filter_bands(x, points=2, generator=torch.Generator().manual_seed(1))[0, :, 0]
+    tensor([ 3.0916,  1.5126, -0.0663, -1.6452, -3.2242])
+    """
+    if not gain_db >= 0:
+        raise ArgumentError(f"gain_db must be 0 or more, got {gain_db}")
+    if points < 2:
+        raise ArgumentError(f"points must be 2 or more, got {points}")
+    mask = _checked(x, mask)
+    gains = (2 * _uniform((len(x), 1, points), generator, x) - 1) * gain_db
+    curve = F.interpolate(gains, x.shape[1], mode="linear", align_corners=True)[:, 0]
+    return torch.where(mask.unsqueeze(1), x + curve.unsqueeze(2), x)
 
 
 def mask_bands(

@@ -11,7 +11,7 @@ from torch import Tensor
 from earmark.detector import Output
 from earmark.errors import ArgumentError, unknown_name
 
-__all__ = ["SUPERVISION", "bag_loss", "detector_loss", "frame_loss", "reduce_targets"]
+__all__ = ["SUPERVISION", "bag_loss", "detector_loss", "frame_loss", "reduce_targets", "taught_loss"]
 
 SUPERVISION = ("weak", "strong", "mixed")
 
@@ -41,14 +41,15 @@ def frame_loss(logits: Tensor, targets: Tensor, mask: Tensor | None = None) -> T
 def reduce_targets(targets: Tensor, reduction: int) -> Tensor:
     """Targets of output frames: a class is present in one if it is in any of its feature frames.
 
-    Otherwise unknown if it is unknown in any, otherwise absent. (bags, frames, classes) -> (bags, frames', classes)
+    Otherwise unknown if it is unknown in any, otherwise absent. Of probabilities, the largest counts.
+    (bags, frames, classes) -> (bags, frames', classes)
 
-    >>> reduce_targets(torch.tensor([0.0, 1.0, 0.0, torch.nan, 0.0, 0.0])[None, :, None], 2).flatten()
-    tensor([1., nan, 0.])
+    >>> reduce_targets(torch.tensor([0.0, 1.0, 0.0, torch.nan, 0.0, 0.3])[None, :, None], 2).flatten()
+    tensor([1.0000,    nan, 0.3000])
     """
     frames = targets.shape[1] // reduction
     grouped = targets[:, : frames * reduction].reshape(len(targets), frames, reduction, targets.shape[2])
-    return torch.where((grouped == 1).any(2), 1.0, grouped.sum(2) * 0)  # a sum with NaN in it is NaN
+    return torch.where((grouped == 1).any(2), 1.0, grouped.amax(2))  # the maximum of numbers and NaN is NaN
 
 
 def detector_loss(
@@ -82,6 +83,12 @@ def detector_loss(
     unknown = frames.isnan() if output.mask is None else frames.isnan() & output.mask[..., None]
     weak_only = unknown.any(1)
     return strong + bag_loss(output.static, targets.masked_fill(~weak_only, torch.nan))
+
+
+def taught_loss(output: Output, targets: Tensor, frame_targets: Tensor, *, reduction: int = 1) -> Tensor:
+    """The loss of self-training: of frames, given probabilities by a teacher, and half as much of bags."""
+    frames = reduce_targets(frame_targets, reduction)
+    return frame_loss(output.logits, frames, output.mask) + 0.5 * bag_loss(output.static, targets)
 
 
 def _known(name: str, predictions: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

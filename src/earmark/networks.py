@@ -1,6 +1,7 @@
 """Networks: from frames of features to an embedding per output frame.
 
-`cnn` and `crnn` are for log-mel features, heads (`linear`, `mlp`, `gru`) for the embeddings of a pretrained encoder.
+`cnn`, `crnn` and `vgg-gru` are for log-mel features; heads, `linear`, `mlp` and `gru`, for the embeddings of a
+pretrained encoder.
 
 A detector takes any module (bags, bands, frames) -> (bags, frames', embedding) with the attributes `embedding` (its
 size) and `reduction` (input frames per output frame: frames' = frames // reduction). `forward` may take a `mask` (bags,
@@ -27,6 +28,7 @@ __all__ = [
     "GRU",
     "MLP",
     "NETWORKS",
+    "VGGGRU",
     "ConvBlock",
     "FrameNorm",
     "Head",
@@ -129,20 +131,7 @@ class CNN(Network):
         self, n_bands: int = 128, *, reduction: int = 16, width: float = 1.0, norm_momentum: float = 0.01
     ) -> None:
         super().__init__(n_bands, reduction)
-        if n_bands < 16:
-            raise ArgumentError(
-                f"n_bands: expected at least 16, since the network halves them four times, got {n_bands}"
-            )
-        if not (_is_number(width) and 0 < width <= _WIDEST):
-            raise ArgumentError(f"width: expected a number above 0 and at most {_WIDEST}, got {width!r}")
-        if not (_is_number(norm_momentum) and 0 < norm_momentum <= 1):
-            raise ArgumentError(f"norm_momentum: expected a number above 0 and at most 1, got {norm_momentum!r}")
-        channels = [max(1, round(width * c)) for c in (16, 32, 64, 128, 256)]
-        largest = channels[3] * max(9 * channels[3], channels[4] * (n_bands // 16))
-        if largest > _MOST_WEIGHTS:
-            raise ArgumentError(
-                f"width: expected layers of at most {_MOST_WEIGHTS} weights, got {largest} at {width:g}"
-            )
+        channels = _checked_channels(n_bands, width, norm_momentum, (16, 32, 64, 128, 256))
         halvings = int(math.log2(reduction))
         self.norm0 = _norm(1, norm_momentum)
         self.blocks = nn.ModuleList(
@@ -208,6 +197,72 @@ class CRNN(Network):
         return _both_directions(self.cnn(x, mask), reduced, self.forth, self.back)
 
 
+class NormBlock(nn.Module):
+    """Two 3x3 convolutions, each with batch normalisation and then ReLU, max-pooling and dropout."""
+
+    def __init__(self, inputs: int, outputs: int, halve_time: bool, momentum: float, dropout: float) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
+        self.norm1 = _norm(outputs, momentum)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        self.norm2 = _norm(outputs, momentum)
+        self.pool = nn.MaxPool2d((2, 2 if halve_time else 1))
+        self.dropout = nn.Dropout(dropout)
+        self.halve_time = halve_time
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        x = _hide(self.norm1(self.conv1(x)).relu(), mask)
+        return self.dropout(self.pool(self.norm2(self.conv2(x)).relu()))  # type: ignore[no-any-return]
+
+
+@NETWORKS.register("vgg-gru", "four blocks of two 3x3 convolutions, 256 full-height filters, one recurrent layer")
+class VGGGRU(Network):
+    """A convolutional recurrent network with normalisation before ReLU, dropout, and fine output frames.
+
+    Four blocks of two 3x3 convolutions with 32, 64, 128, 128 filters; 256 filters over all remaining bands; one GRU
+    layer of `hidden` units in each direction; `dropout` before the output layer, a third of it after each block.
+    `width` and `norm_momentum` are as in `CNN`.
+    """
+
+    def __init__(
+        self,
+        n_bands: int = 128,
+        *,
+        reduction: int = 4,
+        width: float = 1.0,
+        norm_momentum: float = 0.1,
+        hidden: int = 128,
+        dropout: float = 0.3,
+    ) -> None:
+        super().__init__(n_bands, reduction)
+        channels = _checked_channels(n_bands, width, norm_momentum, (32, 64, 128, 128, 256))
+        _check_size(hidden, 1)
+        _check_dropout(dropout)
+        halvings = int(math.log2(reduction))
+        self.norm0 = _norm(1, norm_momentum)
+        self.blocks = nn.ModuleList(
+            NormBlock(i, o, b < halvings, norm_momentum, dropout / 3)
+            for b, (i, o) in enumerate(pairwise([1, *channels[:4]]))
+        )
+        self.squeeze = nn.Conv2d(channels[3], channels[4], (n_bands // 16, 1), bias=False)
+        self.norm_out = _norm(channels[4], norm_momentum)
+        self.forth, self.back = (_recurrent_layers(channels[4], hidden, 1) for _ in range(2))
+        self.dropout = nn.Dropout(dropout)
+        self.embedding = 2 * hidden
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """(bags, bands, frames) -> (bags, frames // reduction, embedding)"""
+        _check(x, mask, self.n_bands, self.reduction)
+        x = _hide(self.norm0(x[:, None]), mask)
+        for block in self.blocks:
+            x = block(x, mask)
+            if mask is not None and block.halve_time:
+                mask = reduce_mask(mask, 2)
+            x = _hide(x, mask)
+        x = self.norm_out(self.squeeze(x)).relu()[:, :, 0].transpose(1, 2)
+        return self.dropout(_both_directions(x, mask, self.forth, self.back))  # type: ignore[no-any-return]
+
+
 class Head(Network):
     """Base class of networks for embeddings: frame by frame, on values that are normalised over the training clips.
 
@@ -217,8 +272,7 @@ class Head(Network):
     def __init__(self, n_bands: int, *, hidden: int = 1, layers: int = 1, dropout: float = 0.0) -> None:
         super().__init__(n_bands, 1)
         _check_size(hidden, layers)
-        if not (_is_number(dropout) and 0 <= dropout < 1):
-            raise ArgumentError(f"dropout: expected a number from 0 to below 1, got {dropout!r}")
+        _check_dropout(dropout)
         self.norm = FrameNorm(n_bands)
         self.embedding = n_bands
 
@@ -362,6 +416,26 @@ def _he_normal(module: nn.Module) -> None:
 
 def _hide(x: Tensor, mask: Tensor | None) -> Tensor:
     return x if mask is None else torch.where((mask != 0)[:, None, None], x, 0.0)  # not a product: NaN * 0 is NaN
+
+
+def _checked_channels(n_bands: int, width: float, norm_momentum: float, channels: tuple[int, ...]) -> list[int]:
+    """The number of filters in each layer at this width, if all options are valid."""
+    if n_bands < 16:
+        raise ArgumentError(f"n_bands: expected at least 16, since the network halves them four times, got {n_bands}")
+    if not (_is_number(width) and 0 < width <= _WIDEST):
+        raise ArgumentError(f"width: expected a number above 0 and at most {_WIDEST}, got {width!r}")
+    if not (_is_number(norm_momentum) and 0 < norm_momentum <= 1):
+        raise ArgumentError(f"norm_momentum: expected a number above 0 and at most 1, got {norm_momentum!r}")
+    scaled = [max(1, round(width * c)) for c in channels]
+    largest = scaled[3] * max(9 * scaled[3], scaled[4] * (n_bands // 16))
+    if largest > _MOST_WEIGHTS:
+        raise ArgumentError(f"width: expected layers of at most {_MOST_WEIGHTS} weights, got {largest} at {width:g}")
+    return scaled
+
+
+def _check_dropout(dropout: float) -> None:
+    if not (_is_number(dropout) and 0 <= dropout < 1):
+        raise ArgumentError(f"dropout: expected a number from 0 to below 1, got {dropout!r}")
 
 
 def _check_size(hidden: int, layers: int) -> None:

@@ -40,6 +40,7 @@ class Augmentation:
         default=(), description="Presets of dynamic-range compression used beside the original clip."
     )
     band_mask: int = Field(default=0, ge=0, description="Widest mask over frequency, in bands.")
+    filter_db: float = Field(default=0.0, ge=0, le=60, description="Largest gain of a random filter, in decibels.")
     frame_mask: int = Field(default=0, ge=0, description="Widest mask over time, in feature frames.")
     mixtures: int = Field(
         default=0, ge=0, le=1_000_000, description="Mixtures of the sound of two training clips, used beside them."
@@ -76,6 +77,12 @@ class Training:
         default="plateau", description="Reduce the rate on a plateau, or raise it once and lower it to the end."
     )
     weight_decay: float = Field(default=0.0, ge=0, description="Decoupled weight decay (AdamW).")
+    average: float = Field(
+        default=0.0, ge=0, le=1, description="Share of the epochs, the last ones, over which weights are averaged."
+    )
+    rounds: int = Field(
+        default=0, ge=0, le=100, description="Times that a new network learns from the scores of the one before it."
+    )
     alpha_rate: float = Field(default=1.0, gt=0, description="Learning rate of the pool, relative to the network's.")
     plateau_epochs: int = Field(default=10, ge=1, description="Epochs without improvement before the rate is reduced.")
     plateau_factor: float = Field(default=0.1, gt=0, le=1, description="Factor by which the rate is reduced.")
@@ -123,6 +130,8 @@ class Settings:
             if not isinstance(name, str):
                 raise ArgumentError(f"{section}.name: expected text, got {name!r}")
             family.check_options(name, values)
+        if self.training.rounds and self.training.supervision == "strong":
+            raise ArgumentError("training.rounds: expected 0, since strong supervision leaves no frames to guess")
 
     @classmethod
     def from_dict(cls, sections: Mapping[str, Any], *, where: str | Path = "") -> Settings:

@@ -9,7 +9,7 @@ Targets are 1 (present), 0 (absent) and NaN (unknown). There is a frame target p
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -102,6 +102,7 @@ class Bags:
         self._targets = torch.from_numpy(labels.bag_targets(self.filenames)).to(self.device)
         self._starts = self._frames.cumsum(0) - self._frames
         self._activity = _activity(labels, self.filenames, self._lengths, store.config.hop).to(self.device)
+        self._taught: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.filenames)
@@ -111,6 +112,21 @@ class Bags:
         """Seconds, by file name."""
         pairs = zip(self.filenames, self._entries, strict=True)
         return {name: entry.samples / self.config.rate for name, entry in pairs}
+
+    @property
+    def frames(self) -> dict[str, int]:
+        """Feature frames, by file name."""
+        return dict(zip(self.filenames, self._lengths.tolist(), strict=True))
+
+    def teach(self, targets: Mapping[str, npt.NDArray[np.float32]]) -> None:
+        """Replace the frame targets of all clips: (frames, classes) by file name, as probabilities."""
+        taught = np.concatenate([targets[name] for name in self.filenames]).astype(np.float16)
+        self._taught = torch.from_numpy(taught).to(self.device)
+
+    @property
+    def is_taught(self) -> bool:
+        """Whether frame targets were replaced by `teach`."""
+        return self._taught is not None
 
     def draw(
         self,
@@ -193,6 +209,31 @@ class Bags:
 
         return self._ahead(batch(plan) for plan in plans[part[0] :: part[1]])
 
+    def windows(self, batch_size: int, *, patch: float, multiple: int) -> Iterator[tuple[Batch, Plan]]:
+        """Every variant of every clip, and which clip, variant and first frame each bag of a batch is.
+
+        Clips longer than a patch are cut into patches that overlap by half; they begin at multiples of `multiple`.
+        """
+        length, lengths = self.config.frames(round(patch * self.config.rate)), self._lengths
+        hop = max(multiple, length // 2 // multiple * multiple)
+        is_long = lengths > SLACK * length
+        short, long = (
+            [
+                (clip, variant, offset)
+                for clip in np.argsort(lengths, kind="stable")
+                if is_long[clip] == which
+                for variant in range(self._variants)
+                for offset in (range(0, lengths[clip] - length + hop, hop) if which else (0,))
+            ]
+            for which in (False, True)
+        )
+        for items in (short, long):
+            for i in range(0, len(items), batch_size):
+                plan = np.array(items[i : i + batch_size], np.int64).T
+                left = lengths[plan[0]] - plan[2]
+                longest = min(int(left.max()), length) if items is long else int(left.max())
+                yield self._batch(plan, longest, bool((left < longest).any()), 0.0, with_frames=False), plan
+
     def _has_lost_times(self) -> npt.NDArray[np.bool_]:
         """Whether a clip has a class without times: (clips,)."""
         unknown = (self._activity == _UNKNOWN).cpu().numpy()
@@ -231,7 +272,9 @@ class Bags:
             activity = self._activity[rows]
             cut = (self._frames[clips] > SLACK * length)[:, None]
             targets = torch.where(cut, _patch_targets(activity, mask, min_share), targets)
-            if with_frames:
+            if with_frames and self._taught is not None:
+                frame_targets = self._taught[rows].float()
+            elif with_frames:
                 frame_targets = activity.float().masked_fill(activity == _UNKNOWN, torch.nan)
         return Batch(
             features=x.masked_fill(~mask[:, None], self.config.silence) if needs_mask else x,

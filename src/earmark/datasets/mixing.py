@@ -19,12 +19,8 @@ def with_mixtures(data: Collection, count: int) -> Collection:
     """
     if not count or len(data) < 2:
         return data
-    rng = np.random.default_rng(len(data))
     mixtures, rows = [], list(data.labels)
-    for number in range(count):
-        first, second = (data.clips[int(k)] for k in rng.choice(len(data), 2, replace=False))
-        level = round(float(rng.uniform(-SPREAD_DB, SPREAD_DB)), 1)
-        name = f"mixture {number + 1} of {first.filename} and {second.filename} at {level:+} dB"
+    for name, first, second, level in _drawn(data, count):
         gain = 10 ** (level / 20)
         louder = tuple(replace(source, gain=source.gain * gain) for source in second.sources)
         mixtures.append(Clip(name, (*first.sources, *louder), first.split))
@@ -32,6 +28,20 @@ def with_mixtures(data: Collection, count: int) -> Collection:
     names = [*data.labels.filenames, *(clip.filename for clip in mixtures)]
     labels = data.labels.replace(rows=rows, filenames=names)
     return replace(data, clips=(*data.clips, *mixtures), labels=labels)
+
+
+def mixed_clips(data: Collection, count: int) -> dict[str, tuple[str, str]]:
+    """File names of the two clips in each mixture, by the mixture's name."""
+    return {name: (first.filename, second.filename) for name, first, second, _ in _drawn(data, count)}
+
+
+def _drawn(data: Collection, count: int) -> Iterator[tuple[str, Clip, Clip, float]]:
+    """Name, clips and level, in decibels, of each mixture."""
+    rng = np.random.default_rng(len(data))
+    for number in range(count if len(data) > 1 else 0):
+        first, second = (data.clips[int(k)] for k in rng.choice(len(data), 2, replace=False))
+        level = round(float(rng.uniform(-SPREAD_DB, SPREAD_DB)), 1)
+        yield f"mixture {number + 1} of {first.filename} and {second.filename} at {level:+} dB", first, second, level
 
 
 def _labels(labels: LabelTable, first: str, second: str, name: str) -> Iterator[Label]:

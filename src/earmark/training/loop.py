@@ -35,6 +35,7 @@ from earmark.pooling import create_pool
 from earmark.progress import OnProgress
 from earmark.settings import Settings, Training
 from earmark.tables import import_pandas
+from earmark.training.averaging import Average
 from earmark.training.memory import Log, Memory, Schedule, check_folder, load_state, one_cycle, read_log, save
 from earmark.training.steps import Step, augmented, make_optimizer, set_learning_rate
 from earmark.training.validation import validate
@@ -125,16 +126,25 @@ def train(
     on_progress
         Called with `TrainingProgress`.
     """
-    is_resumed = check_folder(out, resume=resume)
+    is_resumed = check_folder(out, resume=resume) and (out / "last.ckpt").exists()
     knobs, about = settings.training, provenance or {}
     detector = create_detector(settings, training.classes).to(fabric.device)
     optimizer = make_optimizer(detector, knobs, fabric.device)
+    average = Average(detector, knobs)
     memory = Memory(Schedule.of(knobs))
     if is_resumed:
-        memory = load_state(out, settings, detector, optimizer, about.get("data"))
+        memory = load_state(out, settings, detector, optimizer, average, about.get("data"))
     log = Log(out, settings, memory.epoch) if fabric.is_global_zero else None
     module, wrapped = fabric.setup(detector, optimizer)
-    step = Step(fabric, module, detector, wrapped, settings, compiled=_pays_to_compile(fabric, knobs))
+    step = Step(
+        fabric,
+        module,
+        detector,
+        wrapped,
+        settings,
+        is_taught=training.is_taught,
+        compiled=_pays_to_compile(fabric, knobs),
+    )
     with interruptible() as interruption:
         saved = time.monotonic()
         watch = Watch(knobs, memory.epoch, memory.step, on_progress)
@@ -151,23 +161,25 @@ def train(
                 watch.looked(memory.loss / memory.step)
                 stop = _reduced(float(bool(interruption)), "sum", fabric) > 0 and memory.step < knobs.steps
                 if log and (stop or time.monotonic() - saved > 60 * knobs.save_minutes):
-                    save(out, memory, settings, detector, optimizer, about.get("data"))
+                    save(out, memory, settings, detector, optimizer, average, about.get("data"))
                     saved = time.monotonic()
                 if stop:
                     return _result(out, memory, knobs, is_finished=False)
-            scores = validate(detector, validation, knobs, fabric)
-            is_best = memory.update_best(scores, knobs.monitor)
-            if log and is_best:
-                here = {"epoch": memory.epoch + 1, "scores": scores, "seed": knobs.seed, "patch": knobs.patch}
-                parts = {"network": settings.network, "pool": settings.pool}
-                save_detector(out / "model.safetensors", detector, **parts, provenance={**about, **here})
+            average.update(memory.epoch)
+            with average.applied():
+                scores = validate(detector, validation, knobs, fabric)
+                is_best = memory.update_best(scores, knobs.monitor)
+                if log and is_best:
+                    here = {"epoch": memory.epoch + 1, "scores": scores, "seed": knobs.seed, "patch": knobs.patch}
+                    parts = {"network": settings.network, "pool": settings.pool}
+                    save_detector(out / "model.safetensors", detector, **parts, provenance={**about, **here})
             if log:
                 rate = float(optimizer.param_groups[0]["lr"])  # of the last step
                 log.append(memory, scores, rate, detector, is_best, watch.clips_per_second)
             watch.validated(scores["f1" if knobs.monitor == "last" else knobs.monitor])
             memory.epoch, memory.step, memory.loss = memory.epoch + 1, 0, 0.0
             if log:
-                save(out, memory, settings, detector, optimizer, about.get("data"))
+                save(out, memory, settings, detector, optimizer, average, about.get("data"))
                 saved = time.monotonic()
         # too late for this run, but the caller may have more to do
         stop = _reduced(float(bool(interruption)), "sum", fabric) > 0
@@ -192,7 +204,7 @@ def _steps(
         first=memory.step,
         balanced=knobs.balanced,
         min_share=knobs.min_share,
-        with_frames=knobs.supervision != "weak",
+        with_frames=training.is_taught or knobs.supervision != "weak",
         part=(fabric.global_rank, fabric.world_size),
     )
     total = torch.zeros((), device=fabric.device, dtype=torch.float64)

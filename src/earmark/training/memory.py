@@ -20,6 +20,7 @@ from earmark.files import json_text, make_folder, written_whole
 from earmark.schema import Names, Number, parse, parse_json, record
 from earmark.settings import Settings, Training, load_recipe
 from earmark.text import printable
+from earmark.training.averaging import Average
 
 FILES = ("config.toml", "log.jsonl", "model.safetensors")
 """Files of a run besides `last.ckpt`."""
@@ -179,10 +180,18 @@ def read_log(path: Path) -> list[LogLine]:
 
 def check_folder(out: Path, *, resume: bool) -> bool:
     """Whether a folder holds a run to resume; an error if it holds one and `resume` is False."""
-    has_run = (out / "last.ckpt").exists()
+    has_run = any((folder / "last.ckpt").exists() for folder in (out, out / "round-0"))
     if has_run and not resume:
         raise ArgumentError(f"{out} already holds a run; continue it with --resume, or choose another folder")
     return has_run
+
+
+def write_config(out: Path, settings: Settings) -> None:
+    """Write `config.toml`, unless it has these settings already: a file that the user commented stays."""
+    config = make_folder(out) / "config.toml"
+    if not config.exists() or load_recipe(str(config)) != settings:
+        with written_whole(config) as draft:
+            draft.write_text(settings.to_toml(), encoding="utf-8")
 
 
 def save(
@@ -191,10 +200,12 @@ def save(
     settings: Settings,
     detector: Detector,
     optimizer: torch.optim.Optimizer,
+    average: Average,
     data: str | None = None,
 ) -> None:
     """Write `last.ckpt`; `data` is the fingerprint of clips and labels."""
     tensors = {f"detector.{name}": tensor for name, tensor in detector.state_dict().items()}
+    tensors |= {f"average.{name}": tensor for name, tensor in average.weights.items()}
     for i, p in enumerate(detector.parameters()):
         tensors |= {f"adam.{i}.{key}": value for key, value in optimizer.state.get(p, {}).items()}
     schedule = {name: value for name, value in vars(memory.schedule).items() if value != -math.inf}  # not in JSON
@@ -208,7 +219,12 @@ def save(
 
 
 def load_state(
-    out: Path, settings: Settings, detector: Detector, optimizer: torch.optim.Optimizer, data: str | None = None
+    out: Path,
+    settings: Settings,
+    detector: Detector,
+    optimizer: torch.optim.Optimizer,
+    average: Average,
+    data: str | None = None,
 ) -> Memory:
     """Load weights, moments and state of an interrupted run; an error if settings, classes or data have changed."""
     path = out / "last.ckpt"
@@ -222,10 +238,11 @@ def load_state(
             f"{out} was started with other clips or labels; resume with the same ones, or start in another folder"
         )
     try:
-        weights, moments = _divided(tensors, detector)
+        weights, averaged, moments = _divided(tensors, detector)
     except ArgumentError as error:
         raise ModelFileError(f"{path}: its tensors do not fit: {error}") from None
     detector.load_state_dict(weights)
+    average.load(averaged)
     for i, p in enumerate(detector.parameters()):
         for name, value in moments.get(i, {}).items():
             # With the memory layout of its parameter (channels last), which the fused Adam of a GPU requires.
@@ -253,21 +270,28 @@ def _memory(path: Path, about: dict[str, Any]) -> Memory:
     return Memory(Schedule(**vars(saved.schedule)), saved.epoch, saved.step, saved.loss, saved.best_epoch, scores)
 
 
-def _divided(tensors: dict[str, Tensor], detector: Detector) -> tuple[dict[str, Tensor], dict[int, dict[str, Tensor]]]:
-    """Weights by name, and Adam's moments by parameter and name, checked."""
-    weights = {k.removeprefix("detector."): v for k, v in tensors.items() if k.startswith("detector.")}
-    check_tensors(weights, detector.state_dict())
+def _divided(
+    tensors: dict[str, Tensor], detector: Detector
+) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[int, dict[str, Tensor]]]:
+    """Weights and averaged weights by name, and Adam's moments by parameter and name, checked."""
+    state = detector.state_dict()
+    rest = dict(tensors)
+
+    def take(prefix: str) -> dict[str, Tensor]:
+        return {name.removeprefix(prefix): rest.pop(name) for name in tensors if name.startswith(prefix)}
+
+    weights, averaged = take("detector."), take("average.")
+    check_tensors(weights, state)
+    if averaged:
+        check_tensors(averaged, {name: tensor for name, tensor in state.items() if tensor.is_floating_point()})
     moments: dict[int, dict[str, Tensor]] = {}
     for i, p in enumerate(detector.parameters()):
-        own = {k.removeprefix(f"adam.{i}."): v for k, v in tensors.items() if k.startswith(f"adam.{i}.")}
-        if own:
+        if own := take(f"adam.{i}."):
             check_tensors(own, {name: p if name != "step" else torch.zeros(()) for name in _MOMENTS})
             moments[i] = own
-    known = {f"detector.{name}" for name in weights} | {f"adam.{i}.{name}" for i in moments for name in moments[i]}
-    for name in tensors:
-        if name not in known:
-            raise ArgumentError(f"unexpected tensor {name!r}")
-    return weights, moments
+    for name in rest:
+        raise ArgumentError(f"unexpected tensor {name!r}")
+    return weights, averaged, moments
 
 
 class Log:
@@ -290,10 +314,7 @@ class Log:
             read_log(self._path)  # refuses a damaged one
             lines = self._path.read_text().splitlines()[:epochs]
         self._write("".join(line + "\n" for line in lines))
-        config = out / "config.toml"
-        if not config.exists() or load_recipe(str(config)) != settings:  # a file that the user commented stays
-            with written_whole(config) as draft:
-                draft.write_text(settings.to_toml(), encoding="utf-8")
+        write_config(out, settings)
 
     def append(
         self,
@@ -333,9 +354,14 @@ def _check_same(out: Path, before: dict[str, Any], settings: Settings) -> None:
     for section, knobs in settings.to_dict().items():
         for key, value in knobs.items():
             old = before.get(section, {}).get(key)
-            may_change = key in _MAY_CHANGE and not (key == "epochs" and settings.training.schedule == "one-cycle")
+            may_change = key in _MAY_CHANGE and not (key == "epochs" and _depends_on_epochs(settings.training))
             if json.dumps(old) != json.dumps(value) and not may_change:
                 raise ArgumentError(
                     f"{out} was started with {section}.{key} = {old}, got {value}; resume with the same settings, "
                     "or start in another folder"
                 )
+
+
+def _depends_on_epochs(knobs: Training) -> bool:
+    """Whether what happens in an epoch depends on how many there are."""
+    return knobs.schedule == "one-cycle" or knobs.average > 0

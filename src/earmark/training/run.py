@@ -12,27 +12,30 @@ import os
 import platform
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from earmark.annotations import LabelTable
 from earmark.bags import SLACK, STORE_VERSION, Bags, FeatureStore, build_store
+from earmark.checkpoint import load_detector, model_file
 from earmark.datasets import Collection
 from earmark.datasets.base import FOLDER_NAMES
 from earmark.datasets.checks import check_examples, check_labels, check_times, refuse_names, refuse_without_negatives
-from earmark.datasets.mixing import with_mixtures
-from earmark.errors import DataError
+from earmark.datasets.mixing import mixed_clips, with_mixtures
+from earmark.errors import ArgumentError, DataError
 from earmark.files import locked, make_folder, remove_drafts
 from earmark.networks import NETWORKS, Head
 from earmark.ownership import owned
-from earmark.progress import OnProgress
+from earmark.progress import OnProgress, Progress, ignore_progress
 from earmark.settings import Augmentation, Settings
 from earmark.text import counted, first_few
 from earmark.training.loop import Run, train
-from earmark.training.memory import FILES, check_folder
+from earmark.training.memory import FILES, check_folder, write_config
+from earmark.training.teaching import frame_targets, score_frames
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -85,15 +88,19 @@ def run(
     cache: Path,
     fabric: Fabric,
     resume: bool = False,
+    teacher: Path | None = None,
     provenance: dict[str, Any] | None = None,
     on_progress: OnProgress | None = None,
     on_note: Callable[[str], None] | None = None,
 ) -> Run:
     """Train on the clips of split `train`, and choose the best epoch on those of `validate`.
 
-    `cache` is a folder for features, shared by runs on the same data. `on_note` is called with each note about the data
-    before training starts. See `earmark.training.train` for the rest.
+    `cache` is a folder for features, shared by runs on the same data. `teacher` is a model or run folder whose scores
+    the first network learns from; it replaces the first of the settings' trainings. `on_note` is called with each note
+    about the data before training starts. See `earmark.training.train` for the rest.
     """
+    if teacher is not None:
+        settings = settings.changed({"rounds": max(1, settings.training.rounds)})
     with _writing(out, fabric, resume):
         training, validation, notes = split_for_training(data, hold_out=settings.training.monitor != "last")
         notes = [*_summary(data, training, validation), *notes, *check_labels(data)]
@@ -126,11 +133,76 @@ def run(
             "validation_clips": len(decide),
             "versions": {**versions, "python": platform.python_version()},
         }
+        lesson = _Lesson(learn, mixed.labels, mixed_clips(training, settings.augment.mixtures), cache, training)
+        how = {"fabric": fabric, "resume": True, "provenance": about}  # whether there is one was checked above
         with _few_threads(settings):
-            result = train(
-                learn, decide, settings, out, fabric=fabric, resume=resume, provenance=about, on_progress=on_progress
-            )
+            result = _train_rounds(lesson, decide, settings, out, teacher, on_progress or ignore_progress, how)
         return replace(result, notes=tuple(notes))
+
+
+@dataclass(frozen=True)
+class _Lesson:
+    """What a network learns from."""
+
+    bags: Bags
+    labels: LabelTable
+    mixtures: Mapping[str, tuple[str, str]]
+    cache: Path
+    clips: Collection  # without mixtures
+
+    def prepare(self, model: Path, settings: Settings, fabric: Fabric) -> None:
+        """Replace frame targets by the scores of a model, where labels leave them open."""
+        teacher, bags, patch = load_detector(model_file(model)).to(fabric.device), self.bags, settings.training.patch
+        if teacher.classes != bags.classes:
+            own, others = first_few(bags.classes), first_few(teacher.classes)
+            raise ArgumentError(f"{model}: expected a model of {own}, got one of {others}")
+        if teacher.features != bags.config:
+            other = replace(settings, features=teacher.features, augment=Augmentation())
+            store = feature_store(self.clips, other, self.cache, to_learn=True)
+            bags = Bags(store, self.clips.labels, device=fabric.device)
+        targets = frame_targets(
+            self.bags,
+            self.labels,
+            score_frames(teacher, bags, patch, fabric),
+            hop=teacher.features.hop * teacher.reduction,
+            use_times=settings.training.supervision == "mixed",
+            mixtures=self.mixtures,
+        )
+        self.bags.teach(targets)
+
+
+def _train_rounds(
+    lesson: _Lesson,
+    validation: Bags,
+    settings: Settings,
+    out: Path,
+    teacher: Path | None,
+    on_progress: OnProgress,
+    how: Mapping[str, Any],
+) -> Run:
+    """Train once, or take a teacher, then train `rounds` times a new network on the scores of the one before.
+
+    The last run is in `out` itself, those before it in `round-0`, `round-1` and so on, each a run folder of its own.
+    """
+    rounds, fabric = settings.training.rounds, how["fabric"]
+    if rounds and fabric.is_global_zero:
+        write_config(out, settings)
+    for number in range(0 if teacher is None else 1, rounds + 1):
+        own = settings.changed({"rounds": number})
+        if teacher is not None:
+            lesson.prepare(teacher, own, fabric)
+        stage = f"training, round {number + 1} of {rounds + 1}" if rounds else "training"
+
+        def tell(progress: Progress, stage: str = stage) -> None:
+            on_progress(replace(progress, stage=stage))
+
+        folder = out if number == rounds else out / f"round-{number}"
+        result = train(lesson.bags, validation, own, folder, on_progress=tell, **how)
+        fabric.barrier()  # the first process writes the model
+        if not result.is_finished:
+            break
+        teacher = folder
+    return result
 
 
 @contextmanager
@@ -153,7 +225,8 @@ def _writing(out: Path, fabric: Fabric, resume: bool) -> Iterator[None]:
         return
     with locked(make_folder(out)):
         is_resumed = check_folder(out, resume=resume)
-        remove_drafts(out / name for name in (*FILES, "last.ckpt"))  # of a process that was killed
+        folders = (out, *out.glob("round-*"))
+        remove_drafts(folder / name for folder in folders for name in (*FILES, "last.ckpt"))  # of a killed process
         with owned(out, files=() if is_resumed else [out / name for name in FILES]):
             yield
 

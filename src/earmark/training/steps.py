@@ -17,10 +17,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Adam, AdamW
 
-from earmark.augment import mask_bands, mask_frames, mixup
+from earmark.augment import filter_bands, mask_bands, mask_frames, mixup
 from earmark.bags import Batch
 from earmark.detector import Detector
-from earmark.loss import detector_loss
+from earmark.loss import detector_loss, taught_loss
 from earmark.settings import Augmentation, Settings, Training
 
 if TYPE_CHECKING:
@@ -30,13 +30,15 @@ _WARM_UP = 3  # steps before a graph is recorded, in which libraries choose thei
 
 
 def augmented(batch: Batch, settings: Augmentation, key: tuple[int, ...]) -> Batch:
-    """The batch with bags mixed and masked according to the settings; random numbers depend on the key alone."""
-    if not (settings.mixup or settings.band_mask or settings.frame_mask):
+    """The batch with bags mixed, filtered and masked as the settings say; random numbers depend on the key alone."""
+    if not (settings.mixup or settings.filter_db or settings.band_mask or settings.frame_mask):
         return batch
     generator = torch.Generator().manual_seed(int(np.random.SeedSequence(key).generate_state(1)[0]))
     if settings.mixup:
         batch = mixup(batch, probability=settings.mixup, generator=generator)
     x = batch.features
+    if settings.filter_db:
+        x = filter_bands(x, gain_db=settings.filter_db, mask=batch.mask, generator=generator)
     if settings.band_mask:
         x = mask_bands(x, width=settings.band_mask, mask=batch.mask, generator=generator)
     if settings.frame_mask:
@@ -89,6 +91,7 @@ class Step:
         optimizer: torch.optim.Optimizer,
         settings: Settings,
         *,
+        is_taught: bool = False,
         compiled: bool = False,
     ) -> None:
         self.fabric = fabric
@@ -96,6 +99,7 @@ class Step:
         self.detector = detector
         self.optimizer = optimizer
         self.settings = settings.training
+        self.is_taught = is_taught
         self._loss: Callable[..., Tensor] = torch.compile(self.loss, dynamic=False) if compiled else self.loss
         self.has_dropout = any(isinstance(module, nn.Dropout) for module in detector.modules())
         self._graph: torch.cuda.CUDAGraph | None = None
@@ -105,7 +109,11 @@ class Step:
         """Loss of a batch: Eq. (4) or its strong form, the operator's penalty, the penalty on output biases."""
         output, supervision = self.module(x, mask), self.settings.supervision
         reduction = self.detector.reduction
-        cost = detector_loss(output, targets, frame_targets, supervision=supervision, reduction=reduction)
+        if self.is_taught:
+            assert frame_targets is not None
+            cost = taught_loss(output, targets, frame_targets, reduction=reduction)
+        else:
+            cost = detector_loss(output, targets, frame_targets, supervision=supervision, reduction=reduction)
         cost = cost + self.settings.bias_penalty * self.detector.head.bias.square().sum()
         penalty = self.detector.pool.penalty()
         return cost + penalty if penalty.requires_grad else cost  # else a constant 0, perhaps on another device
