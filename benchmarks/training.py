@@ -108,12 +108,13 @@ def plain(settings: Settings, bags: Bags, batch: int) -> Callable[[], None]:
 
 
 def ours(settings: Settings, bags: Bags, batch: int, *, compiled: bool) -> Callable[[], None]:
+    settings = settings.changed({"compile": "yes" if compiled else "no"})
     fabric = make_fabric(settings)
     detector = create_detector(settings, CLASSES).to(bags.device)
-    optimizer = make_optimizer(detector, 1e-3, bags.device)
+    optimizer = make_optimizer(detector, settings.training, bags.device)
     module, wrapped = fabric.setup(detector, optimizer)
     detector.train()
-    step = Step(fabric, module, detector, wrapped, settings, compiled=compiled)
+    step = Step(fabric, module, detector, wrapped, settings)
     batches = endless(bags, batch)
 
     def one() -> None:

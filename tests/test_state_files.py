@@ -41,6 +41,7 @@ from earmark.settings import Training, load_recipe
 from earmark.synthesis.job import _Maker, _prepare
 from earmark.synthesis.scaper import write_jams
 from earmark.synthesis.specification import Soundscape
+from earmark.training.averaging import Average
 from earmark.training.loop import create_detector
 from earmark.training.memory import Memory, Schedule, load_state, save
 from earmark.training.steps import make_optimizer
@@ -108,12 +109,13 @@ class State(Tensors):
         optimizer.step()
         schedule = Schedule(1e-3, 2, 0.1, 3, best=0.5, plateau_best=0.5)
         memory = Memory(schedule, epoch=2, step=3, loss=1.5, best_epoch=1, best_scores={"f1": 0.5})
-        save(folder, memory, SETTINGS, detector, optimizer, "data")
+        save(folder, memory, SETTINGS, detector, optimizer, Average(detector, SETTINGS.training), "data")
         self.good = self.read()
 
     def load(self):
         detector = make_model()
-        load_state(self.folder, SETTINGS, detector, optimizer_of(detector), "data")
+        average = Average(detector, SETTINGS.training)
+        load_state(self.folder, SETTINGS, detector, optimizer_of(detector), average, "data")
 
 
 class Json:

@@ -183,8 +183,9 @@ def test_scores_are_those_of_the_detector_averaged_over_variants(folder, fabric,
 def test_a_teacher_may_have_other_features_and_another_network(folder, fabric, tmp_path):
     options = {"cache": tmp_path / "cache", "fabric": fabric}
     run(open_data(folder), SETTINGS.changed({"hop_samples": 64, "pool": "cap"}), tmp_path / "teacher", **options)
-    student = SETTINGS.changed({"network": "vgg-gru", "reduction": 4, "hidden": 8})
-    result = run(open_data(folder), student, tmp_path / "student", **options, teacher=tmp_path / "teacher")
+    teacher = str(tmp_path / "teacher")
+    student = SETTINGS.changed({"network": "vgg-gru", "reduction": 4, "hidden": 8, "teacher": teacher})
+    result = run(open_data(folder), student, tmp_path / "student", **options)
     assert result.is_finished
     assert not (tmp_path / "student" / "round-0").exists()
     assert load_recipe(str(tmp_path / "student" / "config.toml")).training.rounds == 1
@@ -194,7 +195,7 @@ def test_a_teacher_may_have_other_features_and_another_network(folder, fabric, t
         shutil.copy(path, tmp_path / "other")
     (tmp_path / "other" / "labels.csv").write_text((folder / "labels.csv").read_text().replace("beep", "boop"))
     with pytest.raises(ArgumentError, match="expected a model of boop, got one of beep"):
-        run(open_data(tmp_path / "other"), student, tmp_path / "third", **options, teacher=tmp_path / "teacher")
+        run(open_data(tmp_path / "other"), student, tmp_path / "third", **options)
 
 
 def test_strong_supervision_leaves_nothing_to_guess():

@@ -72,7 +72,6 @@ def train(
     pool: str | None = None,
     encoder: str | None = None,
     settings: Mapping[str, Any] | None = None,
-    teacher: AnyPath | None = None,
     resume: bool = False,
     compute: Compute | None = None,
     on_progress: OnProgress = ignore_progress,
@@ -97,9 +96,6 @@ def train(
         Pooling operator (`earmark list pools`), or "strong" to train on frames.
     settings
         Changes to the recipe by name: {"epochs": 20, "pool.penalty": 1e-3}.
-    teacher
-        A run folder or model file of the same classes, whose scores of the training clips are learned from, in
-        addition to labels. It may have another network, other features and another operator.
     resume
         Whether to continue the run in `out`, if there is one.
     on_note
@@ -131,7 +127,6 @@ def train(
         cache=Path(compute.cache) if compute.cache else default_cache(source or str(folder)),
         fabric=fabric,
         resume=resume,
-        teacher=None if teacher is None else Path(teacher),
         provenance={"data_source": source, "recipe": str(recipe), "command": compute.command},
         on_progress=on_progress,
         on_note=on_note,

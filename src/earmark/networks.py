@@ -249,6 +249,7 @@ class VGGGRU(Network):
         self.forth, self.back = (_recurrent_layers(channels[4], hidden, 1) for _ in range(2))
         self.dropout = nn.Dropout(dropout)
         self.embedding = 2 * hidden
+        self.apply(_he_normal)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """(bags, bands, frames) -> (bags, frames // reduction, embedding)"""
@@ -408,10 +409,11 @@ def _norm(channels: int, momentum: float) -> nn.BatchNorm2d:
 
 def _he_normal(module: nn.Module) -> None:
     """He's initialisation as in Keras: a normal distribution cut at two deviations, rescaled to the right variance."""
-    if isinstance(module, nn.Conv2d) and module.bias is not None:
+    if isinstance(module, nn.Conv2d):
         deviation = math.sqrt(2 / module.weight[0].numel()) / 0.87962566103423978
         nn.init.trunc_normal_(module.weight, std=deviation, a=-2 * deviation, b=2 * deviation)
-        nn.init.zeros_(module.bias)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)
 
 
 def _hide(x: Tensor, mask: Tensor | None) -> Tensor:

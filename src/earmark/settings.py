@@ -40,7 +40,7 @@ class Augmentation:
         default=(), description="Presets of dynamic-range compression used beside the original clip."
     )
     band_mask: int = Field(default=0, ge=0, description="Widest mask over frequency, in bands.")
-    filter_db: float = Field(default=0.0, ge=0, le=60, description="Largest gain of a random filter, in decibels.")
+    filter_db: float = Field(default=0.0, ge=0, description="Largest gain of a random filter, in decibels.")
     frame_mask: int = Field(default=0, ge=0, description="Widest mask over time, in feature frames.")
     mixtures: int = Field(
         default=0, ge=0, le=1_000_000, description="Mixtures of the sound of two training clips, used beside them."
@@ -81,7 +81,10 @@ class Training:
         default=0.0, ge=0, le=1, description="Share of the epochs, the last ones, over which weights are averaged."
     )
     rounds: int = Field(
-        default=0, ge=0, le=100, description="Times that a new network learns from the scores of the one before it."
+        default=0, ge=0, description="Times that a new network learns from the scores of the one before it."
+    )
+    teacher: str | None = Field(
+        default=None, description="Run folder or model whose scores are learned from; it counts as the first network."
     )
     alpha_rate: float = Field(default=1.0, gt=0, description="Learning rate of the pool, relative to the network's.")
     plateau_epochs: int = Field(default=10, ge=1, description="Epochs without improvement before the rate is reduced.")

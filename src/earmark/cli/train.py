@@ -37,9 +37,6 @@ def train(
         str | None, typer.Option(help="Pretrained encoder (earmark encoders) for embeddings instead of log-mel.")
     ] = None,
     change: Changes = None,
-    teacher: Annotated[
-        Path | None, typer.Option(help="A run folder or model whose scores of the training clips are learned from.")
-    ] = None,
     resume: Annotated[bool, typer.Option(help="Resume an interrupted run; start one if there is none.")] = False,
     cache: Annotated[
         Path | None,
@@ -66,7 +63,6 @@ def train(
                 pool=pool,
                 encoder=encoder,
                 settings=parse_changes(change),
-                teacher=teacher,
                 resume=resume,
                 compute=api.Compute(devices, nodes, cache, command),
                 on_progress=display,

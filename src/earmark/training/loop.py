@@ -129,24 +129,20 @@ def train(
     is_resumed = check_folder(out, resume=resume) and (out / "last.ckpt").exists()
     knobs, about = settings.training, provenance or {}
     detector = create_detector(settings, training.classes).to(fabric.device)
-    optimizer = make_optimizer(detector, knobs, fabric.device)
-    average = Average(detector, knobs)
+    optimizer, average = make_optimizer(detector, knobs, fabric.device), Average(detector, knobs)
     memory = Memory(Schedule.of(knobs))
     if is_resumed:
         memory = load_state(out, settings, detector, optimizer, average, about.get("data"))
     log = Log(out, settings, memory.epoch) if fabric.is_global_zero else None
+
+    def save_state() -> float:
+        save(out, memory, settings, detector, optimizer, average, about.get("data"))
+        return time.monotonic()
+
     module, wrapped = fabric.setup(detector, optimizer)
-    step = Step(
-        fabric,
-        module,
-        detector,
-        wrapped,
-        settings,
-        is_taught=training.is_taught,
-        compiled=_pays_to_compile(fabric, knobs),
-    )
+    step = Step(fabric, module, detector, wrapped, settings, is_taught=training.is_taught)
+    saved = time.monotonic()
     with interruptible() as interruption:
-        saved = time.monotonic()
         watch = Watch(knobs, memory.epoch, memory.step, on_progress)
         while memory.epoch < knobs.epochs and not memory.schedule.is_over:
             set_learning_rate(optimizer, memory.schedule.learning_rate)
@@ -161,29 +157,30 @@ def train(
                 watch.looked(memory.loss / memory.step)
                 stop = _reduced(float(bool(interruption)), "sum", fabric) > 0 and memory.step < knobs.steps
                 if log and (stop or time.monotonic() - saved > 60 * knobs.save_minutes):
-                    save(out, memory, settings, detector, optimizer, average, about.get("data"))
-                    saved = time.monotonic()
+                    saved = save_state()
                 if stop:
                     return _result(out, memory, knobs, is_finished=False)
             average.update(memory.epoch)
             with average.applied():
                 scores = validate(detector, validation, knobs, fabric)
-                is_best = memory.update_best(scores, knobs.monitor)
-                if log and is_best:
-                    here = {"epoch": memory.epoch + 1, "scores": scores, "seed": knobs.seed, "patch": knobs.patch}
-                    parts = {"network": settings.network, "pool": settings.pool}
-                    save_detector(out / "model.safetensors", detector, **parts, provenance={**about, **here})
+                if (is_best := memory.update_best(scores, knobs.monitor)) and log:
+                    _save_model(out, detector, settings, {**about, "epoch": memory.epoch + 1, "scores": scores})
             if log:
                 rate = float(optimizer.param_groups[0]["lr"])  # of the last step
                 log.append(memory, scores, rate, detector, is_best, watch.clips_per_second)
             watch.validated(scores["f1" if knobs.monitor == "last" else knobs.monitor])
             memory.epoch, memory.step, memory.loss = memory.epoch + 1, 0, 0.0
             if log:
-                save(out, memory, settings, detector, optimizer, average, about.get("data"))
-                saved = time.monotonic()
+                saved = save_state()
         # too late for this run, but the caller may have more to do
         stop = _reduced(float(bool(interruption)), "sum", fabric) > 0
     return _result(out, memory, knobs, is_finished=not stop)
+
+
+def _save_model(out: Path, detector: Detector, settings: Settings, about: dict[str, Any]) -> None:
+    here = {"seed": settings.training.seed, "patch": settings.training.patch}
+    parts = {"network": settings.network, "pool": settings.pool}
+    save_detector(out / "model.safetensors", detector, **parts, provenance={**about, **here})
 
 
 def _result(out: Path, memory: Memory, knobs: Training, *, is_finished: bool) -> Run:
@@ -256,10 +253,3 @@ def _set_mode(detector: Detector, freeze_norm: bool) -> None:
         for module in detector.modules():
             if isinstance(module, nn.BatchNorm2d | FrameNorm):
                 module.eval()
-
-
-def _pays_to_compile(fabric: Fabric, knobs: Training) -> bool:
-    """Compiling takes about a minute and saves about a third of a GPU's time per step."""
-    if knobs.compile != "auto":
-        return knobs.compile == "yes"
-    return fabric.device.type == "cuda" and knobs.epochs * knobs.steps * knobs.batch_size > 500_000

@@ -88,18 +88,16 @@ def run(
     cache: Path,
     fabric: Fabric,
     resume: bool = False,
-    teacher: Path | None = None,
     provenance: dict[str, Any] | None = None,
     on_progress: OnProgress | None = None,
     on_note: Callable[[str], None] | None = None,
 ) -> Run:
     """Train on the clips of split `train`, and choose the best epoch on those of `validate`.
 
-    `cache` is a folder for features, shared by runs on the same data. `teacher` is a model or run folder whose scores
-    the first network learns from; it replaces the first of the settings' trainings. `on_note` is called with each note
-    about the data before training starts. See `earmark.training.train` for the rest.
+    `cache` is a folder for features, shared by runs on the same data. `on_note` is called with each note about the data
+    before training starts. See `earmark.training.train` for the rest.
     """
-    if teacher is not None:
+    if settings.training.teacher is not None:
         settings = settings.changed({"rounds": max(1, settings.training.rounds)})
     with _writing(out, fabric, resume):
         training, validation, notes = split_for_training(data, hold_out=settings.training.monitor != "last")
@@ -136,7 +134,7 @@ def run(
         lesson = _Lesson(learn, mixed.labels, mixed_clips(training, settings.augment.mixtures), cache, training)
         how = {"fabric": fabric, "resume": True, "provenance": about}  # whether there is one was checked above
         with _few_threads(settings):
-            result = _train_rounds(lesson, decide, settings, out, teacher, on_progress or ignore_progress, how)
+            result = _train_rounds(lesson, decide, settings, out, on_progress or ignore_progress, how)
         return replace(result, notes=tuple(notes))
 
 
@@ -176,7 +174,6 @@ def _train_rounds(
     validation: Bags,
     settings: Settings,
     out: Path,
-    teacher: Path | None,
     on_progress: OnProgress,
     how: Mapping[str, Any],
 ) -> Run:
@@ -185,6 +182,7 @@ def _train_rounds(
     The last run is in `out` itself, those before it in `round-0`, `round-1` and so on, each a run folder of its own.
     """
     rounds, fabric = settings.training.rounds, how["fabric"]
+    teacher = None if settings.training.teacher is None else Path(settings.training.teacher)
     if rounds and fabric.is_global_zero:
         write_config(out, settings)
     for number in range(0 if teacher is None else 1, rounds + 1):
