@@ -11,8 +11,7 @@ Labels are taken from the first of these that exists:
 A spreadsheet in place of a table is an error: its labels cannot be read, and folders would be taken for classes.
 
 Splits come from the table's column `split`; else from a file `split.csv` or `splits.tsv` (filename, split); else from
-sub-folders named train, validate and test (or val, dev, eval, ...); else from `split_by_hash` of the recording's path
-below the folder.
+sub-folders named train, validate and test (or val, dev, eval, ...); else they are drawn: `earmark.datasets.splitting`.
 
 Labels without recording and recordings without label are skipped with a warning that counts and names them.
 `match_names` documents how names are compared.
@@ -33,8 +32,8 @@ from earmark.datasets.matching import (
     names_below,
     normal_split,
     report_missing,
-    split_by_hash,
 )
+from earmark.datasets.splitting import draw_splits
 from earmark.errors import DataError
 from earmark.formats import FORMATS, Audacity, Format, guess_format, read_labels
 from earmark.formats.text import SPREADSHEETS, class_name, read_text, refuse_spreadsheet, stem_of, whole_lines
@@ -96,8 +95,14 @@ DATA/                DATA/
                 f"{first_few(names_below(unlabelled, folder))}"
             )
         splits = _read_splits(folder, origin, table, matched)
+        has_own_splits = bool(splits)
+        if not splits:
+            # by the path of the recording, not by its spelling in a table: else another spelling would change the split
+            below = {path: name_to_key(name) for name, path in names_below(matched.values(), folder).items()}
+            splits = draw_splits(table, {name: (below[path], path) for name, path in matched.items()})
         clips = tuple(Clip(name, (Source(path),), splits[name]) for name, path in matched.items())
-        collection = Collection(clips, table.select(matched).replace(splits=splits), source)
+        labels = table.select(matched).replace(splits=splits)
+        collection = Collection(clips, labels, source, has_own_splits)
         return collection if split is None else collection.split(split)
 
 
@@ -208,7 +213,7 @@ def _folders_as_classes(folder: Path, recordings: Sequence[Path]) -> LabelTable 
 
 
 def _read_splits(folder: Path, origin: Path, table: LabelTable, matched: Mapping[str, Path]) -> dict[str, str]:
-    """Split of each clip, from the first of four sources that has any."""
+    """Split of each clip, from the first of three sources that has any; empty if none has."""
     files = [path for path in _label_files(folder.iterdir()) if stem_of(path).lower() in _SPLIT_FILES]
     if len(files) > 1:
         raise DataError(f"{folder}: {len(files)} files of splits: {first_few(p.name for p in files)}; keep one of them")
@@ -223,12 +228,7 @@ def _read_splits(folder: Path, origin: Path, table: LabelTable, matched: Mapping
         source = folder
         top = {name: below[path].split("/")[0].lower() for name, path in matched.items()}
         splits = {name: SPLIT_NAMES[part] for name, part in top.items() if part in SPLIT_NAMES}
-    if not splits:
-        # by the path of the recording, not by its spelling in a table: else another spelling would change the split
-        keys = {name: name_to_key(below[path]) for name, path in matched.items()}
-        drawn = split_by_hash(keys.values())
-        return {name: drawn[key] for name, key in keys.items()}
-    missing = [name for name in matched if name not in splits]
+    missing = [name for name in matched if name not in splits] if splits else []
     if missing:
         raise DataError(
             f"{source}: {len(missing)} of {len(matched)} recordings have no split, unlike the others: "
