@@ -27,7 +27,10 @@ def evaluate(
             help="As for train: a folder, a table, or NAME:PATH. For EVENTS, a file of labels is enough.",
         ),
     ],
-    split: Annotated[str, typer.Option(help="Which clips to evaluate on.")] = "test",
+    split: Annotated[
+        str | None,
+        typer.Option(help="Which clips to evaluate on: test by default, or all if there are no splits; all for all."),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for scores, events and figures; by default the run; none for EVENTS.")
     ] = None,

@@ -40,6 +40,7 @@ __all__ = [
     "Soundscapes",
     "Source",
     "UrbanSED",
+    "is_published",
     "open_data",
 ]
 
@@ -49,9 +50,10 @@ def open_data(spec: str | Path, split: str | None = None) -> Collection:
 
     `spec` is `NAME:PATH` with the name of a data set, or `NAME,OPTION=VALUE:PATH` with options; or a path: a folder, or
     a label table beside or above its recordings. A folder made by `earmark synth` (with soundscapes.json, or with
-    labels.tsv, audio/ and annotations/) is read as such.
+    labels.tsv, audio/ and annotations/) is read as such. The split "all" is all of it.
     """
     name, options, path = _parse(spec)
+    split = None if split == "all" else split
     path = Path(os.path.expanduser(path))
     if name is None:
         made_by_synth = (path / "soundscapes.json").is_file() or (
@@ -59,6 +61,11 @@ def open_data(spec: str | Path, split: str | None = None) -> Collection:
         )
         name = "soundscapes" if made_by_synth else "folder"
     return DATASETS.create(name, **options).clips(path, split)
+
+
+def is_published(spec: str | Path) -> bool:
+    """Whether a data set is given by its name, such as urban-sed:PATH, rather than as a folder or table."""
+    return _parse(spec)[0] is not None
 
 
 def _parse(spec: str | Path) -> tuple[str | None, dict[str, Any], Path]:
