@@ -266,7 +266,7 @@ def test_recordings_outside_the_classes_are_reported(tmp_path):
     assert {clip.filename for clip in data.clips} == {"wolf/a.wav", "owl/b.wav", "owl/c.wav"}
 
 
-@pytest.mark.parametrize("name", ["labels.xlsx", "North/Tags.XLS", "what I heard.ods", "labels.numbers"])
+@pytest.mark.parametrize("name", ["labels.xls", "North/Tags.XLS", "what I heard.ods", "labels.numbers"])
 def test_a_spreadsheet_instead_of_labels_is_refused(tmp_path, name):
     put(tmp_path, "North/a.wav", "South/b.wav")
     write(tmp_path / ".labels.xlsx", "hidden")
@@ -274,9 +274,9 @@ def test_a_spreadsheet_instead_of_labels_is_refused(tmp_path, name):
     write(tmp_path / "South" / "weather.xlsx", "rain")
     assert folder(tmp_path).origin == "the names of folders"
     write(tmp_path / name, "PK")
-    with pytest.raises(DataError, match=rf"{name}: spreadsheets cannot be read; save it as CSV"):
+    with pytest.raises(DataError, match=rf"{name}: spreadsheets of this kind cannot be read; save it as .xlsx or CSV"):
         folder(tmp_path)
-    with pytest.raises(DataError, match=r"spreadsheets cannot be read; save it as CSV$"):
+    with pytest.raises(DataError, match=r"spreadsheets of this kind cannot be read; save it as .xlsx or CSV$"):
         folder(tmp_path / name)
     write(tmp_path / "labels.csv", "filename,label\na.wav,owl\nb.wav,wolf\n")
     assert folder(tmp_path).origin == "labels.csv"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from earmark.checkpoint import read_model_info
-from earmark.datasets import Collection, is_published, open_data
+from earmark.datasets import Collection, is_published, open_data, path_of
 from earmark.errors import EarmarkError, unknown_name
 from earmark.evaluation.references import seen_notes
 from earmark.text import counted, listed, plural
@@ -23,7 +23,7 @@ class TrainingData:
         """Whether the path is the one that was trained on."""
         if not self.source or is_published(data) or is_published(self.source):
             return bool(self.source) and self.source == data
-        return Path(self.source).resolve() == Path(data).resolve()
+        return path_of(self.source).resolve() == path_of(data).resolve()
 
     def matches(self, data: Collection) -> bool:
         """Whether names, splits and labels are those that were trained on."""

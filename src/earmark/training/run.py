@@ -30,6 +30,7 @@ from earmark.datasets.checks import (
     refuse_names,
     refuse_without_negatives,
 )
+from earmark.datasets.mending import refuse_joined
 from earmark.datasets.mixing import with_mixtures
 from earmark.datasets.splitting import hold_out_clips
 from earmark.errors import DataError
@@ -104,6 +105,7 @@ def run(
         training, validation, notes = split_for_training(data, hold_out=settings.training.monitor != "last")
         notes = [*_summary(data, training, validation), *data.notes, *notes, *check_labels(data)]
         refuse_names(data)
+        refuse_joined(data.labels)
         refuse_without_negatives(training)
         mixed = with_mixtures(training, settings.augment.mixtures)
         with fabric.rank_zero_first():
