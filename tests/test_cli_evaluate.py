@@ -12,6 +12,7 @@ from earmark.checkpoint import save_detector
 from earmark.cli import app
 from earmark.datasets import open_data
 from earmark.errors import ArgumentError, DataError, EarmarkError, ModelFileError
+from earmark.evaluation.chosen import TrainingData, choose_clips
 from earmark.evaluation.result import Evaluation
 from earmark.files import locked
 from earmark.formats import write_labels
@@ -310,3 +311,56 @@ def test_figures_say_of_what_the_f1_is(run, tmp_path):
         run("evaluate", found, truth, "--out", tmp_path / name)
         drawn = (tmp_path / name / "figures" / "f1_by_class.svg").read_text()
         assert f">F1 of {what}; lines: 95% intervals</text>" in drawn
+
+
+@pytest.fixture
+def unsplit(world, tmp_path):
+    """A folder of 44 recordings without splits, and a run that names it as its training data."""
+    data = open_data(world / "data")
+    folder = tmp_path / "recordings"
+    folder.mkdir()
+    lines = ["filename\tonset\toffset\tlabel"]
+    for i in range(44):
+        clip = data.clips[i % len(data)]
+        (folder / f"{i * 7919 % 1009}x.flac").write_bytes(clip.sources[0].path.read_bytes() + bytes([i]))
+        rows = data.labels.of(clip.filename)
+        lines += [f"{i * 7919 % 1009}x.flac\t{row.onset}\t{row.offset}\t{row.label}" for row in rows]
+    (folder / "labels.tsv").write_text("\n".join(lines))
+    return folder
+
+
+def test_all_clips_of_a_folder_without_splits_are_evaluated(run, unsplit, tmp_path):
+    said = run("evaluate", "@a", unsplit, "--out", tmp_path / "out")
+    assert said.startswith("44 clips\n")
+    assert "left out" not in said
+
+
+def test_a_model_is_not_evaluated_on_its_training_clips_by_default(world, unsplit):
+    data = open_data(unsplit)
+    same = TrainingData(str(unsplit), data_fingerprint(data))
+    part, split, notes = choose_clips(str(unsplit), None, same)
+    assert split == "test"
+    n = len(part)
+    assert n == len(data.split("test")) < 10
+    assert notes == (
+        f"{44 - n} clips are left out: {len(data.split('train'))} of split train and "
+        f"{len(data.split('validate'))} of split validate; --split all evaluates all",
+    )
+    part, split, _ = choose_clips(str(unsplit), "all", same)
+    assert (len(part), split) == (44, "all")
+    assert same.notes(str(unsplit), "all")[0].startswith("the model was trained on some of these clips")
+    changed = TrainingData(str(unsplit), "0123456789abcdef")
+    part, split, notes = choose_clips(str(unsplit), None, changed)
+    assert (len(part), split) == (n, "test")
+    assert notes[0].startswith("recordings or labels have changed since training")
+    elsewhere = TrainingData(str(world / "data"), "0123456789abcdef")
+    assert len(choose_clips(str(unsplit), None, elsewhere)[0]) == 44
+
+
+def test_clips_of_other_splits_are_counted(run, world):
+    said = run("evaluate", "@a", "@data")
+    assert "of split test" in said.splitlines()[0]
+    assert "--split all evaluates all" in said
+    assert run("evaluate", "@a", "@data", "--split", "all").startswith("6 clips\n")
+    with pytest.raises(ArgumentError, match="thresholds tuned on the clips that are evaluated"):
+        run("evaluate", "@a", "@data", "--split", "all", "--tune-on", "validate")

@@ -2,6 +2,7 @@
 
 import shutil
 import unicodedata
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ from earmark.datasets import DATASETS, Clip, Collection, MissingDataWarning, ope
 from earmark.datasets.checks import check_labels
 from earmark.datasets.dcase2017 import DCASE2017
 from earmark.datasets.examples import write_example as write_folder
-from earmark.datasets.matching import match_names, name_to_key, split_by_hash
+from earmark.datasets.matching import match_names, name_to_key
+from earmark.datasets.splitting import draw_splits
 from earmark.datasets.urbansed import UrbanSED, read_annotations
 from earmark.errors import ArgumentError, DataError
 from earmark.formats import FORMATS
@@ -229,20 +231,6 @@ def test_names_without_partner_do_not_make_others_ambiguous(tmp_path):
     assert matched(names, ["x/a.wav", "y/a.wav"], tmp_path) == {"x/a.wav": "x/a.wav", "y/a.wav": "y/a.wav"}
 
 
-def test_splits_by_hash_are_80_10_10_and_stay():
-    names = [f"{i}.wav" for i in range(3000)]
-    splits = split_by_hash(names)
-    count = {split: list(splits.values()).count(split) for split in ("train", "validate", "test")}
-    assert count == pytest.approx({"train": 2400, "validate": 300, "test": 300}, rel=0.15)
-    assert {name: splits[name] for name in names[:1000]} == split_by_hash(reversed(names[:1000]))
-    assert split_by_hash(["0.wav", "1.wav"]) == {"0.wav": "train", "1.wav": "train"}
-
-
-@pytest.mark.parametrize("n", range(3, 40))
-def test_no_split_by_hash_is_empty(n):
-    assert set(split_by_hash(f"{n}-{i}.wav" for i in range(n)).values()) == {"train", "validate", "test"}
-
-
 def test_messages_are_cut_short():
     assert first_few(["a"]) == "a"
     assert first_few("abcd", 2) == "a, b, ..."
@@ -278,7 +266,7 @@ def test_recordings_outside_the_classes_are_reported(tmp_path):
     assert {clip.filename for clip in data.clips} == {"wolf/a.wav", "owl/b.wav", "owl/c.wav"}
 
 
-@pytest.mark.parametrize("name", ["labels.xlsx", "North/Tags.XLS", "what I heard.ods", "labels.numbers"])
+@pytest.mark.parametrize("name", ["labels.xls", "North/Tags.XLS", "what I heard.ods", "labels.numbers"])
 def test_a_spreadsheet_instead_of_labels_is_refused(tmp_path, name):
     put(tmp_path, "North/a.wav", "South/b.wav")
     write(tmp_path / ".labels.xlsx", "hidden")
@@ -286,9 +274,9 @@ def test_a_spreadsheet_instead_of_labels_is_refused(tmp_path, name):
     write(tmp_path / "South" / "weather.xlsx", "rain")
     assert folder(tmp_path).origin == "the names of folders"
     write(tmp_path / name, "PK")
-    with pytest.raises(DataError, match=rf"{name}: spreadsheets cannot be read; save it as CSV"):
+    with pytest.raises(DataError, match=rf"{name}: spreadsheets of this kind cannot be read; save it as .xlsx or CSV"):
         folder(tmp_path)
-    with pytest.raises(DataError, match=r"spreadsheets cannot be read; save it as CSV$"):
+    with pytest.raises(DataError, match=r"spreadsheets of this kind cannot be read; save it as .xlsx or CSV$"):
         folder(tmp_path / name)
     write(tmp_path / "labels.csv", "filename,label\na.wav,owl\nb.wav,wolf\n")
     assert folder(tmp_path).origin == "labels.csv"
@@ -460,28 +448,31 @@ def test_splits_that_mean_nothing_are_refused(tmp_path):
         folder(tmp_path)
 
 
-def test_without_splits_names_decide(tmp_path):
-    put(tmp_path, *(f"{kind}/{i}.wav" for kind in ("owl", "wolf") for i in range(10)))
+def test_without_splits_they_are_drawn(tmp_path):
+    put(tmp_path, *(f"{kind}/{i}.wav" for kind in ("owl", "wolf") for i in range(20)))
     data = folder(tmp_path)
-    assert {clip.filename: clip.split for clip in data.clips} == split_by_hash(data.labels.filenames)
+    assert not data.has_own_splits
     assert set(data.splits) == {"train", "validate", "test"}
+    assert all({row.label for row in data.split(split).labels} == {"owl", "wolf"} for split in data.splits)
 
 
-@pytest.mark.parametrize(
-    "spelled", ["{0}.wav", "./hügel/{0}.wav", "hu\u0308gel/{0}.wav", "hügel\\{0}.wav", "C:/old/{0}.mp3"]
-)
-def test_splits_by_name_do_not_depend_on_how_a_table_spells_it(tmp_path, spelled):
-    names = [f"hügel/{i}é.wav" for i in range(30)]
+def test_drawn_splits_do_not_depend_on_how_a_table_spells_names(tmp_path):
+    names = [f"hügel/{i}é.wav" for i in range(40)]
     put(tmp_path, *(unicodedata.normalize("NFD", name) for name in names))
-    spellings = {name: spelled.format(name[6:-4]) for name in names}
-    write(tmp_path / "labels.csv", "filename,label\n" + "".join(f"{name},owl\n" for name in spellings.values()))
-    found = {clip.filename: clip.split for clip in folder(tmp_path).clips}
-    expected = split_by_hash(unicodedata.normalize("NFC", name) for name in names)
-    assert found == {spellings[name].replace("\\", "/"): split for name, split in expected.items()}
+    results = []
+    for spelled in ("{0}.wav", "./hügel/{0}.wav", "hu\u0308gel/{0}.wav", "hügel\\{0}.wav", "C:/old/{0}.mp3"):
+        lines = [f"{spelled.format(name[6:-4])},owl\n" for name in names]
+        write(tmp_path / "labels.csv", "filename,label\n" + "".join(lines))
+        data = folder(tmp_path)
+        results.append({Path(clip.filename).stem: clip.split for clip in data.clips})
+    assert all(result == results[0] for result in results)
+    assert set(results[0].values()) == {"train", "validate", "test"}
 
 
 def test_names_that_are_no_text_have_a_split_too():
-    assert split_by_hash(["owl\udcff.wav"]) == {"owl\udcff.wav": "train"}
+    names = [f"owl{i}\udcff.wav" for i in range(40)]
+    table = LabelTable([(name, None, None, "owl") for name in names])
+    assert set(draw_splits(table, {name: (name, Path(name)) for name in names}).values()) > {"train"}
 
 
 def test_what_nobody_knows_stays_unknown(tmp_path):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from earmark.annotations import Label
+from earmark.audio.clock import recorded_at
 from earmark.detection.ledger import Ledger
 from earmark.errors import ArgumentError, DataError
 from earmark.reporting.job import (
@@ -22,7 +23,6 @@ from earmark.reporting.job import (
     by_position,
     lanes,
     read_job,
-    recorded_at,
     render_job,
     write_job_report,
 )

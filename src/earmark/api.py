@@ -23,13 +23,14 @@ from earmark import audio
 from earmark.annotations import LabelTable
 from earmark.audio import AnyPath
 from earmark.bags import default_cache
-from earmark.checkpoint import model_file, read_model_info
+from earmark.checkpoint import model_file
 from earmark.datasets import Clip, Collection, open_data
 from earmark.detection.detector import SoundDetector, load
-from earmark.errors import ArgumentError, EarmarkError
+from earmark.errors import ArgumentError
 from earmark.evaluation.authors import authors_reference
+from earmark.evaluation.chosen import TrainingData, choose_clips, left_out_notes, training_data
 from earmark.evaluation.comparison import Comparison, compare_runs
-from earmark.evaluation.references import fit_durations, fit_estimate, fit_reference, read_durations, seen_notes
+from earmark.evaluation.references import fit_durations, fit_estimate, fit_reference, read_durations
 from earmark.evaluation.result import FILES, Evaluation
 from earmark.evaluation.scoring import EvaluationOptions, evaluate_events, evaluate_scores, tune_thresholds
 from earmark.files import locked, make_folder, remove_drafts
@@ -141,7 +142,7 @@ def evaluate(
     model: AnyPath | SoundDetector,
     data: AnyPath,
     *,
-    split: str = "test",
+    split: str | None = None,
     out: AnyPath | None = None,
     reference: str | None = None,
     tune_on: str | None = None,
@@ -160,6 +161,9 @@ def evaluate(
         A run, a model file, a detector, or a file of events in any label format.
     data
         As for `train`. For events, a file of labels is enough.
+    split
+        Which clips to evaluate; "all" for all. By default "test"; but all where the data have no splits of their own
+        and are not those that the model was trained on.
     out
         By default the run folder; for events and ONNX models nothing is written by default.
     reference
@@ -175,7 +179,7 @@ def evaluate(
         Whether to replace files in `out` that earmark did not write, or that were edited since.
     """
     options = options or EvaluationOptions()
-    about: About = {"data": os.fspath(data), "split": split, "reference": reference or "data"}
+    about: About = {"data": os.fspath(data), "reference": reference or "data"}
     about |= {"tune_on": tune_on, "align": options.align}
     if isinstance(model, SoundDetector) or is_model(Path(model)) or _is_swapped(Path(model), Path(data)):
         if durations is not None:
@@ -192,8 +196,8 @@ def evaluate(
 
     def score() -> tuple[Evaluation, LabelTable]:
         if isinstance(model, SoundDetector):
-            return _evaluate_model(model, reference, options, about, on_progress)
-        return _evaluate_events(Path(model), reference, durations, options, about)
+            return _evaluate_model(model, split, reference, options, about, on_progress)
+        return _evaluate_events(Path(model), split, reference, durations, options, about)
 
     return score()[0] if folder is None else _saved(score, folder, name, force)
 
@@ -289,22 +293,31 @@ def _is_swapped(model: Path, data: Path) -> bool:
 
 
 def _evaluate_model(
-    detector: SoundDetector, reference: str | None, options: EvaluationOptions, about: About, on_progress: OnProgress
+    detector: SoundDetector,
+    split: str | None,
+    reference: str | None,
+    options: EvaluationOptions,
+    about: About,
+    on_progress: OnProgress,
 ) -> tuple[Evaluation, LabelTable]:
     """The evaluation of a model, and the labels it is based on."""
-    data, split, tune_on, path = about["data"], about["split"], about["tune_on"], detector.path
+    data, tune_on, path = about["data"], about["tune_on"], detector.path
     config = None if path is None else _read_config(path.with_name("config.toml"))
-    clips, table, notes = _labelled_clips(data, split, reference, detector.classes)
-    if tune_on in ("test", split):
+    trained_on = training_data(path)
+    part, split, notes = choose_clips(data, split, trained_on)
+    about["split"] = split
+    clips, table, more = _labelled_clips(part, reference, detector.classes)
+    notes += more
+    if tune_on in ("test", split) or (tune_on is not None and split == "all"):
         which = "the test split" if tune_on == "test" else "the clips that are evaluated"
         raise ArgumentError(f"--tune-on {tune_on}: thresholds tuned on {which} would flatter the model; use validate")
     if tune_on is not None:
-        others, labels, _ = _labelled_clips(data, tune_on, None, detector.classes)
+        others, labels, _ = _labelled_clips(open_data(data, tune_on), None, detector.classes)
         recordings, _ = detector.score_clips(others, on_progress=on_progress)
         decoder = tune_thresholds(recordings, labels, options, tuned_on=f"{data}, {tune_on}")
         options = replace(options, decoder=decoder)
     recordings, skipped = detector.score_clips(clips, on_progress=on_progress)
-    notes = (*_seen_notes(path, data, split), *notes)
+    notes = (*trained_on.notes(data, split), *notes)
     if skipped:
         reasons = first_few(f"{name} ({why})" for name, why in skipped.items())
         verb = plural(len(skipped), "is", "are")
@@ -330,36 +343,25 @@ def _read_config(path: Path) -> dict[str, Any] | None:
 
 
 def _labelled_clips(
-    data: str, split: str, reference: str | None, classes: Sequence[str]
+    part: Collection, reference: str | None, classes: Sequence[str]
 ) -> tuple[Sequence[Clip], LabelTable, tuple[str, ...]]:
-    """Clips of a split that have labels, these labels, and notes about clips and classes that are left out."""
-    collection = open_data(data, split)
-    labels = _read_reference(reference, collection.labels)
-    table, notes = fit_reference(labels, [clip.filename for clip in collection.clips], classes)
-    return collection.select(table.filenames).clips, table, tuple(notes)
-
-
-def _seen_notes(path: Path | None, data: str, split: str) -> Sequence[str]:
-    """A note if the model was trained or chosen on these clips, as far as its file tells."""
-    from earmark.training.run import data_fingerprint
-
-    notes = seen_notes(split)
-    if path is None or path.suffix == ".onnx" or not notes:
-        return ()
-    fingerprint = read_model_info(path)["provenance"].get("data")
-    try:
-        whole = open_data(data)
-    except EarmarkError:  # other splits may be missing, which does not matter here
-        return ()
-    return notes if data_fingerprint(whole) == fingerprint else ()
+    """Clips that have labels, these labels, and notes about clips and classes that are left out."""
+    labels = _read_reference(reference, part.labels)
+    table, notes = fit_reference(labels, [clip.filename for clip in part.clips], classes)
+    return part.select(table.filenames).clips, table, tuple(notes)
 
 
 def _evaluate_events(
-    events: Path, reference: str | None, durations: AnyPath | None, options: EvaluationOptions, about: About
+    events: Path,
+    split: str | None,
+    reference: str | None,
+    durations: AnyPath | None,
+    options: EvaluationOptions,
+    about: About,
 ) -> tuple[Evaluation, LabelTable]:
     """The evaluation of events found elsewhere, and the labels it is based on."""
-    table = labels = _read_split(about["data"], about["split"])
-    notes: tuple[str, ...] = ()
+    labels, about["split"], notes = _read_split(about["data"], split)
+    table = labels
     if reference is not None:
         table, notes = fit_reference(_read_reference(reference, labels), labels.filenames)
     seconds = None
@@ -371,20 +373,26 @@ def _evaluate_events(
     return evaluate_events(estimate, table, options, durations=seconds, about=about), table
 
 
-def _read_split(data: str, split: str) -> LabelTable:
-    """Labels of a data set, or of a file or folder of labels; of one split, where they have splits."""
+def _read_split(data: str, split: str | None) -> tuple[LabelTable, str | None, tuple[str, ...]]:
+    """Labels of a data set, or of a file or folder of labels; of one split, where they have splits; and notes."""
     path = Path(data)
     is_label_folder = path.is_dir() and not any(audio.find(path))
     if not path.is_file() and not is_label_folder:
-        return open_data(data, split).labels
+        part, split, notes = choose_clips(data, split, TrainingData())
+        return part.labels, split, notes
     table = read_labels(path)
-    if not table.splits:
-        return table
-    names = [name for name in table.filenames if table.splits.get(name) == split]
+    if not table.splits or split == "all":
+        return table, split, ()
+    chosen = split or "test"
+    names = [name for name in table.filenames if table.splits.get(name) == chosen]
     if not names:
         splits = ", ".join(sorted(set(table.splits.values())))
-        raise ArgumentError(f"{data}: no clips of split {split!r}; it has {splits}")
-    return table.select(names)
+        raise ArgumentError(f"{data}: no clips of split {chosen!r}; it has {splits}; --split all evaluates all")
+    return (
+        table.select(names),
+        chosen,
+        left_out_notes(table.splits[name] for name in table.filenames if name not in names),
+    )
 
 
 def _read_reference(reference: str | None, labels: LabelTable) -> LabelTable:

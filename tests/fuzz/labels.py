@@ -1,9 +1,12 @@
 """Label tables in every format: hostile cells, damaged bytes, bombs."""
 
 import gzip
+import io
 import json
 import math
+import zipfile
 from random import Random
+from xml.sax.saxutils import escape
 
 from fuzz.cases import Case, reader, write
 from fuzz.mutations import damaged, damaged_json
@@ -41,9 +44,13 @@ def make(rng: Random) -> Case:
     """A damaged table, in a format that is given or guessed."""
     from earmark.formats import FORMATS
 
-    kind = rng.choice((*_ROWS, "jams", "jsonl"))
+    kind = rng.choice((*_ROWS, "jams", "jsonl", "xlsx"))
     content, note = _content(rng, kind)
-    suffix = rng.choice(_SUFFIXES) if rng.random() < 0.2 else {**_USUAL, "jams": ".jams", "jsonl": ".jsonl"}[kind]
+    suffix = (
+        rng.choice(_SUFFIXES)
+        if rng.random() < 0.2
+        else {**_USUAL, "jams": ".jams", "jsonl": ".jsonl", "xlsx": ".xlsx"}[kind]
+    )
     if suffix.endswith(".gz"):
         content = gzip.compress(content, mtime=0)
         if rng.random() < 0.4:
@@ -81,6 +88,8 @@ def _content(rng: Random, kind: str) -> tuple[bytes, str]:
         lines = [json.dumps(_LINE)] * rng.choice((0, 1, 100))
         lines.insert(rng.randint(0, len(lines)), text)
         return "\n".join(lines).encode(), note
+    if kind == "xlsx":
+        return _workbook(rng)
     content, note = _table(rng, kind)
     if rng.random() < 0.3:
         content, damage = damaged(rng, content)
@@ -89,6 +98,41 @@ def _content(rng: Random, kind: str) -> tuple[bytes, str]:
     if encoding != "utf-8":
         content = content.decode(errors="replace").encode(encoding, errors="replace")
     return content, note if encoding == "utf-8" else f"{note}, in {encoding}"
+
+
+def _workbook(rng: Random) -> tuple[bytes, str]:
+    """A workbook with one sheet, which holds a table; its parts or its bytes may be damaged."""
+    table, note = _table(rng, "csv")
+    rows = [line.split(",") for line in table.decode(errors="replace").splitlines()]
+    cell, end = '<c t="inlineStr"><is><t>', "</t></is></c>"
+    lines = ["".join(f"{cell}{escape(text)}{end}" for text in row) for row in rows]
+    cells = "".join(f"<row>{line}</row>" for line in lines)
+    main, office = "http://schemas.openxmlformats.org", "http://schemas.openxmlformats.org/officeDocument/2006"
+    kind = "application/vnd.openxmlformats-officedocument.spreadsheetml"
+    link = f'<Relationships xmlns="{main}/package/2006/relationships"><Relationship Id="r" Type="{office}/relationships'
+    sheets = f'<workbook xmlns="{main}/spreadsheetml/2006/main" xmlns:r="{office}/relationships"><sheets>'
+    parts = {
+        "[Content_Types].xml": f'<Types xmlns="{main}/package/2006/content-types">'
+        f'<Override PartName="/w.xml" ContentType="{kind}.sheet.main+xml"/>'
+        f'<Override PartName="/s.xml" ContentType="{kind}.worksheet+xml"/></Types>',
+        "_rels/.rels": f'{link}/officeDocument" Target="w.xml"/></Relationships>',
+        "w.xml": f'{sheets}<sheet name="a" sheetId="1" r:id="r"/></sheets></workbook>',
+        "_rels/w.xml.rels": f'{link}/worksheet" Target="s.xml"/></Relationships>',
+        "s.xml": f'<worksheet xmlns="{main}/spreadsheetml/2006/main"><sheetData>{cells}</sheetData></worksheet>',
+    }
+    contents = {name: text.encode(errors="replace") for name, text in parts.items()}
+    if rng.random() < 0.3:
+        name = rng.choice(sorted(contents))
+        contents[name], damage = damaged(rng, contents[name])
+        note = f"{note}, {name} {damage}"
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in contents.items():
+            archive.writestr(zipfile.ZipInfo(name), content)
+    if rng.random() < 0.3:
+        content, damage = damaged(rng, data.getvalue())
+        return content, f"{note}, {damage}"
+    return data.getvalue(), note
 
 
 def _table(rng: Random, kind: str) -> tuple[bytes, str]:

@@ -57,6 +57,13 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instea
 Force = Annotated[
     bool, typer.Option("--force", help="Replace files that earmark did not write, or that were edited since.")
 ]
+Separator = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CHARACTER",
+        help="What stands between several labels in one cell, such as ';'; none if a cell has one label.",
+    ),
+]
 Changes = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of the recipe; repeatable.")
 ]

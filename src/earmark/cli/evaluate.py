@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from earmark.cli.app import Force, Json, app
+from earmark.cli.app import Force, Json, Separator, app
 from earmark.cli.display import live_display
 from earmark.files import json_text
 
@@ -27,7 +27,10 @@ def evaluate(
             help="As for train: a folder, a table, or NAME:PATH. For EVENTS, a file of labels is enough.",
         ),
     ],
-    split: Annotated[str, typer.Option(help="Which clips to evaluate on.")] = "test",
+    split: Annotated[
+        str | None,
+        typer.Option(help="Which clips to evaluate on: test by default, or all if there are no splits; all for all."),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for scores, events and figures; by default the run; none for EVENTS.")
     ] = None,
@@ -37,6 +40,7 @@ def evaluate(
     median: Annotated[float, typer.Option(help="Length of the median filter in seconds.")] = 0.0,
     min_duration: Annotated[float, typer.Option(help="Shortest event that is kept, in seconds.")] = 0.0,
     min_gap: Annotated[float, typer.Option(help="Shortest gap that parts two events, in seconds.")] = 0.0,
+    separator: Separator = None,
     tune_on: Annotated[
         str | None, typer.Option(metavar="SPLIT", help="Choose the threshold of each class on this split.")
     ] = None,
@@ -55,6 +59,7 @@ def evaluate(
     Example: earmark evaluate events.csv truth.tsv --durations durations.tsv --out evaluated
     """
     from earmark import api
+    from earmark.datasets import with_separator
     from earmark.evaluation import EvaluationOptions
     from earmark.events import Decoder
 
@@ -63,7 +68,7 @@ def evaluate(
     with live_display(quiet=as_json) as display:
         evaluation = api.evaluate(
             model,
-            data,
+            with_separator(data, separator),
             split=split,
             out=out,
             reference=reference,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from earmark.cli.app import Changes, Json, app, is_first_process
+from earmark.cli.app import Changes, Json, Separator, app, is_first_process
 from earmark.cli.display import live_display
 from earmark.errors import ArgumentError
 from earmark.files import json_text
@@ -36,6 +36,7 @@ def train(
     encoder: Annotated[
         str | None, typer.Option(help="Pretrained encoder (earmark encoders) for embeddings instead of log-mel.")
     ] = None,
+    separator: Separator = None,
     change: Changes = None,
     resume: Annotated[bool, typer.Option(help="Resume an interrupted run; start one if there is none.")] = False,
     cache: Annotated[
@@ -54,10 +55,11 @@ def train(
     is_silent = as_json or not is_first_process()
     try:
         from earmark import api  # takes seconds, in which a signal may come
+        from earmark.datasets import with_separator
 
         with live_display(quiet=is_silent) as display:
             run = api.train(
-                data,
+                with_separator(data, separator),
                 out,
                 recipe=recipe,
                 pool=pool,

@@ -10,8 +10,9 @@ Each data set is one file with one registered class: its classes, licence, citat
 audio and audio without labels are never dropped silently: for published data sets they are an error, elsewhere a
 `MissingDataWarning` with counts and names.
 
-Files: `base` (the contract), `matching` (labels to recordings), `checks` (probable mistakes in labels), `examples` (a
-small data set); then one file for each data set, which import the first two and not each other.
+Files: `base` (the contract), `matching` (labels to recordings), `mending` and `checks` (probable mistakes in labels),
+`splitting` (splits and folds), `mixing` (mixtures of clips), `examples` (a small data set); then one file for each data
+set, which do not import each other.
 """
 
 import json
@@ -24,6 +25,7 @@ from earmark.datasets.dcase2017 import DCASE2017
 from earmark.datasets.folder import Folder
 from earmark.datasets.matching import MissingDataWarning
 from earmark.datasets.medleydb import MedleyDB
+from earmark.datasets.mending import SEPARATORS, separator_of
 from earmark.datasets.soundscapes import Soundscapes
 from earmark.datasets.urbansed import UrbanSED
 from earmark.errors import ArgumentError
@@ -40,7 +42,10 @@ __all__ = [
     "Soundscapes",
     "Source",
     "UrbanSED",
+    "is_published",
     "open_data",
+    "path_of",
+    "with_separator",
 ]
 
 
@@ -49,9 +54,10 @@ def open_data(spec: str | Path, split: str | None = None) -> Collection:
 
     `spec` is `NAME:PATH` with the name of a data set, or `NAME,OPTION=VALUE:PATH` with options; or a path: a folder, or
     a label table beside or above its recordings. A folder made by `earmark synth` (with soundscapes.json, or with
-    labels.tsv, audio/ and annotations/) is read as such.
+    labels.tsv, audio/ and annotations/) is read as such. The split "all" is all of it.
     """
     name, options, path = _parse(spec)
+    split = None if split == "all" else split
     path = Path(os.path.expanduser(path))
     if name is None:
         made_by_synth = (path / "soundscapes.json").is_file() or (
@@ -59,6 +65,31 @@ def open_data(spec: str | Path, split: str | None = None) -> Collection:
         )
         name = "soundscapes" if made_by_synth else "folder"
     return DATASETS.create(name, **options).clips(path, split)
+
+
+def is_published(spec: str | Path) -> bool:
+    """Whether a data set is given by its name, such as urban-sed:PATH, rather than as a folder or table."""
+    return _parse(spec)[0] not in (None, "folder", "soundscapes")
+
+
+def path_of(spec: str | Path) -> Path:
+    """The path of a data set, without its name and options."""
+    return _parse(spec)[2]
+
+
+def with_separator(data: str, separator: str | None) -> str:
+    """The same data, with what stands between several labels in one cell.
+
+    >>> with_separator("recordings", ";")
+    'folder,separator=semicolon:recordings'
+    """
+    if separator is None:
+        return data
+    if is_published(data):
+        raise ArgumentError(f"--separator is for labels of your own; {data} has its own format")
+    char = separator_of(separator)
+    name = next((name for name, text in SEPARATORS.items() if text == char), char)
+    return f"folder,separator={name}:{path_of(data)}"
 
 
 def _parse(spec: str | Path) -> tuple[str | None, dict[str, Any], Path]:

@@ -59,6 +59,8 @@ class Collection:
     clips: tuple[Clip, ...]
     labels: LabelTable
     origin: str = ""  # where the labels come from: "labels.csv", or `FOLDER_NAMES`; empty for published data sets
+    has_own_splits: bool = True  # False if earmark drew them
+    notes: tuple[str, ...] = ()  # what was mended while reading, a sentence each
 
     def __post_init__(self) -> None:
         names = [clip.filename for clip in self.clips]

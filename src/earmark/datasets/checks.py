@@ -68,6 +68,24 @@ def check_examples(data: Collection, filenames: Iterable[str]) -> list[str]:
     return notes
 
 
+def check_validation(training: Collection, validation: Collection) -> list[str]:
+    """A note on the classes that no validation clip has, although training clips do."""
+    learned = (training.labels.bag_targets() == 1).sum(axis=0)
+    judged = (validation.labels.bag_targets() == 1).any(axis=0)
+    missing = [
+        f"{label!r} (in {counted(int(n), 'training clip')})"
+        for label, n, is_judged in zip(training.classes, learned, judged, strict=True)
+        if n and not is_judged
+    ]
+    if not missing:
+        return []
+    names = f"{plural(len(missing), 'class', 'classes')} {first_few(missing)}"
+    what = f"{names} {plural(len(missing), 'is', 'are')} in no validation clip: validation says nothing about"
+    return [
+        f"{what} {plural(len(missing), 'it', 'them')}; label more recordings of {plural(len(missing), 'it', 'them')}"
+    ]
+
+
 def refuse_names(data: Collection) -> None:
     """Refuse class names that tables of events cannot store."""
     for name in data.classes:

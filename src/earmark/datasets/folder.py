@@ -8,11 +8,11 @@ Labels are taken from the first of these that exists:
 3. names of sub-folders as classes, without white space around them: `wolf/a.wav`, `owl/b.wav`. Each recording then
    has its class and no other.
 
-A spreadsheet in place of a table is an error: its labels cannot be read, and folders would be taken for classes.
+An Excel workbook is a table too (extra `excel`). A spreadsheet of another kind in place of a table is an error: its
+labels cannot be read, and folders would be taken for classes. `earmark.datasets.mending` divides and unites labels.
 
 Splits come from the table's column `split`; else from a file `split.csv` or `splits.tsv` (filename, split); else from
-sub-folders named train, validate and test (or val, dev, eval, ...); else from `split_by_hash` of the recording's path
-below the folder.
+sub-folders named train, validate and test (or val, dev, eval, ...); else they are drawn: `earmark.datasets.splitting`.
 
 Labels without recording and recordings without label are skipped with a warning that counts and names them.
 `match_names` documents how names are compared.
@@ -33,15 +33,17 @@ from earmark.datasets.matching import (
     names_below,
     normal_split,
     report_missing,
-    split_by_hash,
 )
-from earmark.errors import DataError
+from earmark.datasets.mending import mend_labels, separator_of
+from earmark.datasets.splitting import draw_splits
+from earmark.errors import DataError, MissingExtraError
 from earmark.formats import FORMATS, Audacity, Format, guess_format, read_labels
-from earmark.formats.text import SPREADSHEETS, class_name, read_text, refuse_spreadsheet, stem_of, whole_lines
+from earmark.formats.text import SPREADSHEETS, WORKBOOK, class_name, read_text, refuse_spreadsheet, stem_of, whole_lines
 from earmark.text import first_few
 
 _TABLE_NAMES = ("labels", "tags", "annotations")
 _SPLIT_FILES = ("split", "splits")
+_MOVE = "; if it holds no labels, move it elsewhere"
 
 
 @DATASETS.register("folder", "a folder of recordings with a label table, label files, or sub-folders named by class")
@@ -64,6 +66,9 @@ DATA/                DATA/
 `-- b.txt                `-- b.wav
 """
 
+    def __init__(self, *, separator: str | None = None) -> None:
+        self.separator = None if separator is None else separator_of(separator)
+
     def clips(self, root: Path, split: str | None = None) -> Collection:
         """Recordings with labels; `root` is the folder, or a label table in it."""
         folder = root.parent if root.is_file() else root
@@ -75,6 +80,10 @@ DATA/                DATA/
         path = root if root.is_file() else _find_table(folder, recordings)
         table, source = _read_labels(folder, path, recordings)
         origin = path or folder
+        try:
+            table, notes = mend_labels(table, self.separator)
+        except DataError as error:
+            raise DataError(f"{origin}: {error}") from error
         matched = match_names(table.filenames, recordings, folder)
         if not matched:
             raise DataError(
@@ -96,8 +105,14 @@ DATA/                DATA/
                 f"{first_few(names_below(unlabelled, folder))}"
             )
         splits = _read_splits(folder, origin, table, matched)
+        has_own_splits = bool(splits)
+        if not splits:
+            # by the path of the recording, not by its spelling in a table: else another spelling would change the split
+            below = {path: name_to_key(name) for name, path in names_below(matched.values(), folder).items()}
+            splits = draw_splits(table, {name: (below[path], path) for name, path in matched.items()})
         clips = tuple(Clip(name, (Source(path),), splits[name]) for name, path in matched.items())
-        collection = Collection(clips, table.select(matched).replace(splits=splits), source)
+        labels = table.select(matched).replace(splits=splits)
+        collection = Collection(clips, labels, source, has_own_splits, notes)
         return collection if split is None else collection.split(split)
 
 
@@ -117,16 +132,17 @@ def _find_table(folder: Path, recordings: Sequence[Path]) -> Path | None:
 
 def _label_files(paths: Iterable[Path]) -> list[Path]:
     """Files that may contain labels, by suffix; hidden files are skipped."""
-    suffixes = (".txt", *(entry.cls.suffix for entry in FORMATS))
+    suffixes = (".txt", WORKBOOK, *(entry.cls.suffix for entry in FORMATS))
     candidates = (path for path in paths if path.name.lower().removesuffix(".gz").endswith(suffixes))
-    return sorted(path for path in candidates if not path.name.startswith(".") and path.is_file())
+    # hidden files, and Excel's mark of an open workbook, are skipped
+    return sorted(path for path in candidates if not path.name.startswith((".", "~$")) and path.is_file())
 
 
 def _kind(path: Path) -> type[Format] | None:
     """Format of a label file; None for other files, such as a text about the recordings."""
     try:
         return FORMATS[guess_format(path)].cls
-    except DataError:
+    except (DataError, MissingExtraError):
         return None
 
 
@@ -152,12 +168,17 @@ def _read_labels(folder: Path, path: Path | None, recordings: Sequence[Path]) ->
 
 
 def _refuse_spreadsheets(folder: Path, paths: Iterable[Path], stems: Sequence[str] = ()) -> None:
-    """Refuse a spreadsheet that may hold the labels: of certain names, or of any."""
+    """Refuse a spreadsheet that may hold the labels: of certain names, or of any, also a workbook without labels."""
     for name, path in sorted(names_below(paths, folder).items()):
         is_skipped = "/." in f"/{name}" or path.name.startswith("~$")  # hidden, or Excel's lock file
         is_suspect = not stems or path.stem.lower() in stems
         if path.suffix.lower() in SPREADSHEETS and is_suspect and not is_skipped:
-            refuse_spreadsheet(path, "" if stems else "; if it holds no labels, move it elsewhere")
+            refuse_spreadsheet(path, "" if stems else _MOVE)
+        if path.suffix.lower() == WORKBOOK and not stems and not is_skipped:
+            try:
+                guess_format(path)
+            except DataError as error:
+                raise DataError(f"{error}{_MOVE}") from error
 
 
 def _read_label_files(folder: Path, recordings: Sequence[Path]) -> LabelTable | None:
@@ -208,7 +229,7 @@ def _folders_as_classes(folder: Path, recordings: Sequence[Path]) -> LabelTable 
 
 
 def _read_splits(folder: Path, origin: Path, table: LabelTable, matched: Mapping[str, Path]) -> dict[str, str]:
-    """Split of each clip, from the first of four sources that has any."""
+    """Split of each clip, from the first of three sources that has any; empty if none has."""
     files = [path for path in _label_files(folder.iterdir()) if stem_of(path).lower() in _SPLIT_FILES]
     if len(files) > 1:
         raise DataError(f"{folder}: {len(files)} files of splits: {first_few(p.name for p in files)}; keep one of them")
@@ -223,12 +244,7 @@ def _read_splits(folder: Path, origin: Path, table: LabelTable, matched: Mapping
         source = folder
         top = {name: below[path].split("/")[0].lower() for name, path in matched.items()}
         splits = {name: SPLIT_NAMES[part] for name, part in top.items() if part in SPLIT_NAMES}
-    if not splits:
-        # by the path of the recording, not by its spelling in a table: else another spelling would change the split
-        keys = {name: name_to_key(below[path]) for name, path in matched.items()}
-        drawn = split_by_hash(keys.values())
-        return {name: drawn[key] for name, key in keys.items()}
-    missing = [name for name in matched if name not in splits]
+    missing = [name for name in matched if name not in splits] if splits else []
     if missing:
         raise DataError(
             f"{source}: {len(missing)} of {len(matched)} recordings have no split, unlike the others: "

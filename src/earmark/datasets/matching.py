@@ -1,6 +1,5 @@
-"""Match names in labels with recordings, and assign splits."""
+"""Match names in labels with recordings; names of splits."""
 
-import hashlib
 import os
 import posixpath
 import unicodedata
@@ -141,25 +140,3 @@ def _fitting(
 def _ends(key: str) -> list[str]:
     parts = key.split("/")
     return ["/".join(parts[i:]) for i in range(len(parts))]
-
-
-def split_by_hash(names: Iterable[str]) -> dict[str, str]:
-    """Splits by a hash of the name: about 80% train, 10% validate and 10% test.
-
-    A name gets the same split on every machine and keeps it when recordings are added, so that test recordings never
-    become training recordings. Only where a split would be empty does a neighbour move into it; one or two recordings
-    are all for training.
-
-    >>> sorted(split_by_hash(["a.wav", "b.wav", "c.wav"]).values())
-    ['test', 'train', 'validate']
-    """
-    digests = {name: hashlib.blake2b(name.encode(errors="surrogateescape"), digest_size=8).digest() for name in names}
-    place = {name: int.from_bytes(digest) / 2**64 for name, digest in digests.items()}
-    order = sorted(place, key=lambda name: place[name])
-    n = len(order)
-    if n < 3:
-        return dict.fromkeys(place, "train")
-    first = min(max(sum(u < 0.8 for u in place.values()), 1), n - 2)
-    second = min(max(sum(u < 0.9 for u in place.values()), first + 1), n - 1)
-    rank = {name: i for i, name in enumerate(order)}
-    return {name: ("train", "validate", "test")[(rank[name] >= first) + (rank[name] >= second)] for name in place}

@@ -282,6 +282,9 @@ def _values(entry: Entry, level: float) -> dict[str, Interval[float]]:
         elif seeds:
             scores = bootstrap_ratios(seeds[0], keys, convention=convention, level=level)
             values |= {f"{part}.{key}": score for key, score in scores.items()}
+    if len(entry.evaluations) == 1:  # over blocks of time, where a few long clips were evaluated
+        blocks = entry.evaluations[0].intervals if entry.evaluations[0].scores.get("interval_block") else {}
+        values |= {key: Interval(values[key].value, *bounds) for key, bounds in blocks.items() if key in values}
     return values
 
 

@@ -25,7 +25,11 @@ from earmark.text import counted, first_few, plural
 FEW_CLIPS = 30
 FEW_OF_CLASS = 5
 _SHOWN = 3  # classes that are named
-_SEEN = {"train": "these clips were trained on", "validate": "training chose its epoch by these clips"}
+_SEEN = {
+    "train": "these clips were trained on",
+    "validate": "training chose its epoch by these clips",
+    "all": "the model was trained on some of these clips",
+}
 _REMEDY = "evaluate against labels with onsets and offsets (--reference FILE)"
 _SINGULAR = {"clips": "clip", "files": "file", "labels": "label", "classes": "class"}
 _SINGULAR |= {"are": "is", "were": "was", "have": "has", "count": "counts", "they": "it", "their": "its"}

@@ -38,7 +38,7 @@ from earmark.formats.text import write_text
 from earmark.inference.scores import RecordingScores
 from earmark.ownership import owned
 from earmark.tables import Cell, Column, Table, import_pandas
-from earmark.text import counted
+from earmark.text import counted, duration_text
 
 if TYPE_CHECKING:
     import pandas
@@ -112,7 +112,10 @@ class Evaluation:
 
     @property
     def intervals(self) -> dict[str, tuple[float, float]]:
-        """95% bootstrap intervals over clips: {"dynamic.f1": (low, high), ...}."""
+        """95% bootstrap intervals: {"dynamic.f1": (low, high), ...}.
+
+        They are over clips, or over blocks of time of a few long clips; NaN where a single clip leaves them undefined.
+        """
         return {name: (low, high) for name, (low, high) in self.scores["intervals"].items()}
 
     @property
@@ -209,6 +212,7 @@ class Evaluation:
 
     def _rows(self) -> dict[str, dict[str, float]]:
         """Numbers of tables: a row per class and average, and in each `static_f1`, `dynamic_recall`, ..."""
+        is_single = len(self.static_counts.filenames) == 1  # whose clip-based scores would be 0 or 1
         labels = (*self.static_counts.classes, "macro", "micro")
         rows: dict[str, dict[str, float]] = {label: {} for label in labels}
         scores = self.scores
@@ -217,12 +221,14 @@ class Evaluation:
             ratios = {} if part is None else {"macro": part["macro"], "micro": part["overall"], **part["per_class"]}
             for label, name in itertools.product(labels, HEADINGS):
                 if (kind, name) != ("static", "error_rate"):
-                    rows[label][f"{kind}_{name}"] = ratios[label][name] if ratios else math.nan
+                    has_value = ratios and not (kind == "static" and is_single)
+                    rows[label][f"{kind}_{name}"] = ratios[label][name] if has_value else math.nan
         return rows
 
     def _heading(self) -> str:
         split = self.scores.get("split")
-        return counted(len(self.static_counts.filenames), "clip") + (f" of split {split}" if split else "")
+        clips = counted(len(self.static_counts.filenames), "clip")
+        return f"{clips} of split {split}" if split and split != "all" else clips
 
     def _lines(self) -> list[str]:
         """Scores beyond those of the table, as sentences."""
@@ -237,7 +243,9 @@ class Evaluation:
             lines.append(f"PSDS: {_text(self.psds['psds1'])} (first setting), {_text(self.psds['psds2'])} (second)")
         low, high = self.intervals.get("dynamic.f1", (math.nan, math.nan))
         if math.isfinite(low):
-            lines.append(f"Segment F1, 95% interval over clips: {low:.3f} to {high:.3f}")
+            block = self.scores.get("interval_block")
+            unit = f"blocks of {duration_text(block)}" if block else "clips"
+            lines.append(f"Segment F1, 95% interval over {unit}: {low:.3f} to {high:.3f}")
         if tuned_on := (self.scores["decoder"] or {}).get("tuned_on"):
             lines.append(f"Thresholds tuned on {tuned_on}")
         return lines

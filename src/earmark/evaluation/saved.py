@@ -98,6 +98,7 @@ class _File:
     reference_fingerprint: str
     notes: list[str]
     intervals: dict[str, _Interval]
+    interval_block: Number = None
     reference: str = "data"
     model: str | None = None
     events: str | None = None

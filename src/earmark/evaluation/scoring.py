@@ -20,6 +20,7 @@ from earmark.counts import CONVENTIONS, Counts, Scores, f1_score, scores
 from earmark.errors import ArgumentError, DataError, unknown_name
 from earmark.evaluation import clip, curves, event, psds, segment
 from earmark.evaluation.base import Floats, FrameTimes
+from earmark.evaluation.blocks import block_counts, block_length
 from earmark.evaluation.curves import Curve
 from earmark.evaluation.references import fingerprint, rough_notes, untimed_notes
 from earmark.evaluation.result import Evaluation
@@ -190,6 +191,7 @@ class _Result:
         self.counts: dict[str, Counts] = {}
         self.scores: dict[str, Scores] = {}
         self.psds: dict[str, float] | None = None
+        self.durations: Mapping[str, float] = {}
         self.notes: list[str] = []
 
     def add(self, kind: str, counts: Counts) -> None:
@@ -202,7 +204,7 @@ class _Result:
         says_when = any(row.has_times for row in reference) or not any(row.present for row in reference)
         is_weak = len(estimate) > 0 and not any(row.has_times for row in estimate)
         if says_when and not is_weak:
-            length = self.options.segment
+            length, self.durations = self.options.segment, durations or {}
             self.add("dynamic", segment.counts(reference, estimate, segment=length, durations=durations))
             self.add("event", event.counts(reference, estimate))
 
@@ -222,6 +224,7 @@ class _Result:
         self, about: Mapping[str, Any], detector: Mapping[str, Any], recordings: Sequence[RecordingScores] = ()
     ) -> Evaluation:
         static = self.counts["maximum"]
+        block = block_length(self.durations, self.options.segment) if self.durations else None
         notes = [*self.notes, *untimed_notes(self.reference, self.estimate), *rough_notes(static)]
         plain = {kind: part.to_dict() for kind, part in self.scores.items()}
         values = {
@@ -238,16 +241,24 @@ class _Result:
             **detector,
             "reference_fingerprint": fingerprint(self.reference),
             "notes": [*about.get("notes", ()), *notes],
-            "intervals": self._intervals(),
+            "intervals": self._intervals(block),
+            "interval_block": block,
         }
         others = {f"{kind}_counts": self.counts.get(kind) for kind in ("pooled", "dynamic", "event")}
         return Evaluation(values, static, **others, _estimate=self.estimate, _recordings=recordings)  # type: ignore[arg-type]
 
-    def _intervals(self) -> dict[str, list[float]]:
-        """Bootstrap intervals over clips: {"dynamic.f1": [low, high]}."""
+    def _intervals(self, block: float | None) -> dict[str, list[float]]:
+        """Bootstrap intervals, {"dynamic.f1": [low, high]}: over clips, or over blocks of so many seconds.
+
+        Blocks have no intervals of clips and events, which may lie across them.
+        """
+        counted = {part: self.counts.get(part.removeprefix("static.")) for part in _INTERVALS}
+        if block is not None:
+            times = {"segment_length": self.options.segment, "block": block, "durations": self.durations}
+            counted = {"dynamic": block_counts(self.reference, self.estimate, **times)}  # type: ignore[arg-type]
         intervals: dict[str, list[float]] = {}
         for part, names in _INTERVALS.items():
-            counts = self.counts.get(part.removeprefix("static."))
+            counts = counted.get(part)
             if counts is not None:
                 values = bootstrap_ratios(counts, names, convention=self.options.convention)
                 intervals |= {f"{part}.{name}": [low, high] for name, (_, low, high) in values.items()}

@@ -109,7 +109,7 @@ def bootstrap(statistic: Callable[[Floats], Floats], clips: int, *, level: float
     """A score with its percentile interval over resampled clips.
 
     The statistic is a function of weights, (..., clips): how often each clip counts. Resamples in which it is NaN, such
-    as the F1 of a class that was not drawn, are left out.
+    as the F1 of a class that was not drawn, are left out. A single clip has no interval: its bounds are NaN.
 
     >>> hits = np.array([9, 7, 10, 6, 8])
     >>> interval = bootstrap(lambda weights: weights @ hits / 50, 5)
@@ -118,6 +118,9 @@ def bootstrap(statistic: Callable[[Floats], Floats], clips: int, *, level: float
     """
     if clips < 1:
         raise DataError("expected at least one clip, got none")
+    if clips == 1:
+        value = statistic(np.ones(1))
+        return Interval(value, np.full_like(value, np.nan), np.full_like(value, np.nan))
     rng = np.random.default_rng(0)
     values = np.concatenate([statistic(weights) for weights in _resamples(rng, clips)])
     return Interval(statistic(np.ones(clips)), *_quantiles(values, level))

@@ -6,9 +6,9 @@
 Every format is a `Format` in the registry `FORMATS`: it reads a file into a `LabelTable`, writes one, recognises its
 files, and states what it cannot represent. Errors name file and line.
 
-Files, each importing only those before it: `text` (encodings, cells), `spreadsheets` (formulas in tables), `base` (the
-contract), `columns` (headings and layout of tables), the formats `delimited`, `json_lines`, `jams`, `editors`,
-`dcase2017`, and `files` (any format).
+Files, each importing only those before it: `excel` (workbooks), `text` (encodings, cells), `spreadsheets` (formulas in
+tables), `base` (the contract), `columns` (headings and layout of tables), the formats `delimited`, `json_lines`,
+`jams`, `editors`, `dcase2017`, and `files` (any format).
 """
 
 from earmark.formats.base import FORMATS, Format

@@ -59,6 +59,11 @@ def refuse_unknown_times(header: Sequence[str], columns: Mapping[str, int]) -> N
             raise DataError(f"column {heading.strip()!r} looks like a time; name the times 'onset' and 'offset'")
 
 
+def is_mark(text: str) -> bool:
+    """Whether a cell says present, absent or unknown."""
+    return text.strip().lower() in _PRESENCE
+
+
 def presence(text: str) -> bool | None:
     """True for present, False for absent, None for unknown."""
     try:

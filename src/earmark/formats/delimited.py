@@ -4,12 +4,13 @@ import csv
 import io
 import re
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 
 from earmark.annotations import LabelTable
 from earmark.errors import DataError
 from earmark.formats.base import FORMATS, Format, Rows, check_width
-from earmark.formats.columns import add_cells, find_columns, lay_out, presence, refuse_unknown_times
+from earmark.formats.columns import add_cells, find_columns, is_mark, lay_out, presence, refuse_unknown_times
 from earmark.formats.spreadsheets import unprotected, write_rows
 from earmark.formats.text import (
     check_class,
@@ -98,7 +99,7 @@ class CSV(Format):
         cells = next(csv.reader([first], delimiter=_sniff_delimiter(first)), [])
         has_names = "filename" in find_columns(cells)
         if "\t" in first:  # without a heading it is tsv
-            return is_csv and has_names
+            return has_names and (is_csv or _is_wide(head, cells))
         return is_csv or (has_names and len(cells) > 1)
 
 
@@ -146,6 +147,16 @@ class TSV(Format):
         named = dict(zip(_LAYOUTS.get(len(cells), ()), cells, strict=False))
         is_timed = "onset" in named and all(_NUMBER.fullmatch(named[column]) for column in ("onset", "offset"))
         return is_timed or (len(cells) > 1 and without_sound_suffix(cells[0]) != cells[0])
+
+
+def _is_wide(head: str, header: Sequence[str]) -> bool:
+    """Whether a tab-separated table has a column per class: no known column of labels, and marks in all others."""
+    columns = find_columns(header)
+    others = [i for i, heading in enumerate(header) if i not in columns.values() and heading.lower() not in _INDEX]
+    if not others or columns.keys() - {"filename", "split"}:
+        return False
+    _, cells = next(islice(tab_cells(head), 1, None), (0, []))
+    return len(cells) == len(header) and all(is_mark(cells[i]) or cells[i].lower() in _BLANK for i in others)
 
 
 def _csv_cells(text: str, rows: Rows) -> Iterator[tuple[int, list[str]]]:

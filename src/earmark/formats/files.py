@@ -10,11 +10,11 @@ from earmark.annotations import LabelTable
 from earmark.errors import ArgumentError, DataError
 from earmark.files import make_folder
 from earmark.formats.base import FORMATS, Format, Rows
-from earmark.formats.text import has_suffix, read_text, stem_of, without_sound_suffix
+from earmark.formats.text import WORKBOOK, has_suffix, read_text, stem_of, without_sound_suffix
 
 _HEAD = 8192
 _GENERAL = ("csv", "tsv")  # tried last: they would also accept more specific formats
-_SUFFIXES = (".txt", ".tsv", ".csv", ".jams", ".json", ".jsonl")
+_SUFFIXES = (".txt", ".tsv", ".csv", WORKBOOK, ".jams", ".json", ".jsonl")
 _EVENTS = "events.csv"
 _JOB = (_EVENTS, "job.json", "ledger.sqlite")  # files of a detection job
 
@@ -23,8 +23,8 @@ def read_labels(path: str | os.PathLike[str], format: str | Format | None = None
     """Read the labels in a file, compressed or not, or in a folder of label files.
 
     In a folder, label files without file names inside are named by their path below it, without the suffix, and all
-    files have one format. Files with other suffixes than .txt, .tsv, .csv, .jams, .json and .jsonl are skipped. The
-    format is its name, or a format with options; by default it is guessed from the content.
+    files have one format. Files with other suffixes than .txt, .tsv, .csv, .xlsx, .jams, .json and .jsonl are skipped.
+    The format is its name, or a format with options; by default it is guessed from the content.
 
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = (Path(folder) / "night.txt").write_text("0.5\\t2.0\\tdog\\n", encoding="utf-8")

@@ -13,10 +13,14 @@ from typing import NoReturn
 
 from earmark.errors import ArgumentError, DataError
 from earmark.files import make_folder, written_whole
+from earmark.formats.excel import workbook_text
 from earmark.text import printable
 
-SPREADSHEETS = (".xlsx", ".xls", ".ods", ".numbers")
-"""Suffixes of spreadsheets, which cannot be read."""
+WORKBOOK = ".xlsx"
+"""Suffix of Excel workbooks, which are read as tables with commas (extra `excel`)."""
+
+SPREADSHEETS = (".xls", ".ods", ".numbers")
+"""Suffixes of spreadsheets that cannot be read."""
 
 _SOUND = re.compile(
     r"(?<=[^/])\.(aac|aif|aifc|aiff|au|caf|flac|m4a|mp3|mp4|oga|ogg|opus|snd|w64|wav|wave|wma)\Z", re.IGNORECASE
@@ -28,7 +32,9 @@ _LONGEST_MESSAGE = 400
 _LONGEST_NAME = 4096
 _SIZE = re.compile(r"([1-9]\d{0,5})([KMG])", re.IGNORECASE)
 _LIMIT = "EARMARK_LARGEST_TABLE"
-_TAIL = re.compile(r"(\.table\.\d+|\.birdnet)?\.selections?(\.table)?\.txt$|\.(txt|tsv|csv|jams|jsonl|json)$", re.I)
+_TAIL = re.compile(
+    r"(\.table\.\d+|\.birdnet)?\.selections?(\.table)?\.txt$|\.(txt|tsv|csv|xlsx|jams|jsonl|json)$", re.I
+)
 
 
 def largest_table() -> int:
@@ -49,11 +55,14 @@ def too_large(limit: str) -> DataError:
 def read_text(path: Path) -> str:
     """Text of a file, decompressed if needed: UTF-8, UTF-16 with a byte order mark, or Latin-1 with a warning.
 
-    A file beyond `largest_table` is refused before more of it is read or decompressed.
+    The text of an Excel workbook is its first sheet as a table with commas. A file beyond `largest_table` is refused
+    before more of it is read or decompressed.
     """
     if path.suffix.lower() in SPREADSHEETS:
         refuse_spreadsheet(path)
     limit = largest_table()
+    if path.suffix.lower() == WORKBOOK:
+        return workbook_text(path, limit)
     try:
         with path.open("rb") as file:
             is_gzip = file.read(2) == b"\x1f\x8b"
@@ -81,7 +90,7 @@ def _decoded(path: Path, data: bytes) -> str:
 
 def refuse_spreadsheet(path: Path, hint: str = "") -> NoReturn:
     """Raise the error for a spreadsheet."""
-    raise DataError(f"{path}: spreadsheets cannot be read; save it as CSV{hint}")
+    raise DataError(f"{path}: spreadsheets of this kind cannot be read; save it as .xlsx or CSV{hint}")
 
 
 def one_line(message: str) -> str:

@@ -12,7 +12,6 @@ because recorders pause: ten calls in ten minutes are more than twenty in an hou
 from __future__ import annotations
 
 import math
-import re
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 from pydantic import Field
 
+from earmark.audio.clock import recorded_at
 from earmark.detection.ledger import Ledger
 from earmark.errors import ArgumentError
 from earmark.files import json_text
@@ -47,10 +47,6 @@ _HOUR, _DAY = 3600, 86400  # seconds
 _WIDTHS = (1, 5, 10, 30, 60, 300, 600, 1800, 3600, 7200, 10800, 21600, 43200, _DAY)  # of columns, in seconds
 _MOST_COLUMNS = 24
 _MOST_DAYS = 62  # as rows; beyond, rows are months
-_CLOCK = re.compile(
-    r"(?<![0-9])(?P<year>(?:19|20)[0-9]{2})(?P<dash>-?)(?P<month>[0-9]{2})(?P=dash)(?P<day>[0-9]{2})"
-    r"[-_T$ ](?P<hour>[0-9]{2})(?P<colon>[-:_]?)(?P<minute>[0-9]{2})(?P=colon)(?P<second>[0-9]{2})(?![0-9])"
-)
 _MOST_TIMELINES = 1000
 _MOST_EVENTS = 50_000  # drawn one by one
 _MOST_CELLS = 2_000_000  # of timelines in parts, a character each
@@ -252,26 +248,6 @@ class Activity:
     def column_seconds(self) -> Floats:
         """Seconds of audio in each column."""
         return np.asarray(np.atleast_2d(self.seconds).sum(axis=0))
-
-
-def recorded_at(name: str) -> datetime | None:
-    """When a recording began, from the date and time in its file name; None if there is none.
-
-    Field recorders write date and time next to each other. Impossible dates and dates without a time are ignored, and
-    so are the names of folders. Of two times, a beginning and an end, the first counts.
-
-    >>> print(recorded_at("plot 3/20260514_221500.WAV"), recorded_at("SM4-07_20260514_221500.wav"))
-    2026-05-14 22:15:00 2026-05-14 22:15:00
-    >>> print(recorded_at("2026-05-14T22-15-00.flac"), recorded_at("20261399_221500.wav"), recorded_at("10032-3-0.wav"))
-    2026-05-14 22:15:00 None None
-    """
-    for match in _CLOCK.finditer(re.split(r"[/\\]", name)[-1]):
-        try:
-            digits = "".join(match.group("year", "month", "day", "hour", "minute", "second"))
-            return datetime.strptime(digits, "%Y%m%d%H%M%S")
-        except ValueError:  # 31 April, hour 25
-            continue
-    return None
 
 
 def by_position(recordings: Sequence[Recording], events: Events, classes: Sequence[str]) -> Activity:

@@ -60,6 +60,7 @@ class Run:
     monitor: str  # the score that decides which epoch is best
     is_finished: bool  # False if training was interrupted and can be resumed, even if all epochs are done
     notes: tuple[str, ...] = ()  # what the user should know about the data, a line each
+    warnings: tuple[str, ...] = ()  # why the model should not be used, a line each
 
     def __fspath__(self) -> str:
         return str(self.path)
@@ -71,14 +72,15 @@ class Run:
         scores = ", ".join(f"{name} {value:.3f}" for name, value in self.scores.items())
         kept = "Last epoch" if self.monitor == "last" else f"Best epoch by {self.monitor}"
         best = f"{kept}: {self.best_epoch} of {self.epochs}{state}; validation {scores}"
-        return f"{best}\nModel: {self.path / 'model.safetensors'}"
+        warnings = [f"Warning: {warning}" for warning in self.warnings]
+        return "\n".join([best, *warnings, f"Model: {self.path / 'model.safetensors'}"])
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(str(self))}</pre>"
 
     def to_dict(self) -> dict[str, Any]:
         """The attributes as plain values."""
-        return {**vars(self), "path": str(self.path), "notes": list(self.notes)}
+        return {**vars(self), "path": str(self.path), "notes": list(self.notes), "warnings": list(self.warnings)}
 
     def to_pandas(self) -> DataFrame:
         """The log of the run: one row per epoch."""

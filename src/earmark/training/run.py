@@ -24,8 +24,17 @@ from earmark.bags import SLACK, STORE_VERSION, Bags, FeatureStore, build_store
 from earmark.checkpoint import load_detector, model_file
 from earmark.datasets import Collection
 from earmark.datasets.base import FOLDER_NAMES
-from earmark.datasets.checks import check_examples, check_labels, check_times, refuse_names, refuse_without_negatives
+from earmark.datasets.checks import (
+    check_examples,
+    check_labels,
+    check_times,
+    check_validation,
+    refuse_names,
+    refuse_without_negatives,
+)
+from earmark.datasets.mending import refuse_joined
 from earmark.datasets.mixing import mixed_clips, with_mixtures
+from earmark.datasets.splitting import hold_out_clips
 from earmark.errors import ArgumentError, DataError
 from earmark.files import locked, make_folder, remove_drafts
 from earmark.networks import NETWORKS, Head
@@ -39,8 +48,6 @@ from earmark.training.teaching import frame_targets, score_frames
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
-
-_HELD_OUT = 10  # one in so many training clips validates, where a data set has no validation clips
 
 
 def make_fabric(settings: Settings, *, devices: int | None = None, nodes: int = 1) -> Fabric:
@@ -101,8 +108,9 @@ def run(
         settings = settings.changed({"rounds": max(1, settings.training.rounds)})
     with _writing(out, fabric, resume):
         training, validation, notes = split_for_training(data, hold_out=settings.training.monitor != "last")
-        notes = [*_summary(data, training, validation), *notes, *check_labels(data)]
+        notes = [*_summary(data, training, validation), *data.notes, *notes, *check_labels(data)]
         refuse_names(data)
+        refuse_joined(data.labels)
         refuse_without_negatives(training)
         mixed = with_mixtures(training, settings.augment.mixtures)
         with fabric.rank_zero_first():
@@ -116,7 +124,7 @@ def run(
         given = set(training.labels.filenames)
         own = {name: seconds for name, seconds in learn.durations.items() if name in given}  # without mixtures
         notes += check_times(data, own | decide.durations)
-        notes += check_examples(training, own)
+        notes += check_examples(training, own) + check_validation(training, validation)
         notes += _too_long(own, training, settings.training.patch)
         if on_note is not None:
             for note in notes:
@@ -135,7 +143,7 @@ def run(
         how = {"fabric": fabric, "resume": True, "provenance": about}  # whether there is one was checked above
         with _few_threads(settings):
             result = _train_rounds(lesson, decide, settings, out, on_progress or ignore_progress, how)
-        return replace(result, notes=tuple(notes))
+        return replace(result, notes=tuple(notes), warnings=tuple(useless_warnings(result, validation)))
 
 
 @dataclass(frozen=True)
@@ -255,7 +263,7 @@ def data_fingerprint(data: Collection) -> str:
 
 
 def split_for_training(data: Collection, *, hold_out: bool = True) -> tuple[Collection, Collection, list[str]]:
-    """Training and validation clips, and notes; without a split `validate`, one in ten training clips is held out.
+    """Training and validation clips, and notes; without a split `validate`, some training clips are held out.
 
     With `hold_out=False`, for trainings that decide nothing by validation, all clips are trained on and validated with.
     """
@@ -267,18 +275,9 @@ def split_for_training(data: Collection, *, hold_out: bool = True) -> tuple[Coll
     if not hold_out:
         note = "no clips are set aside to validate with: validation scores are those of the training clips"
         return training, training, [note]
-    names = [clip.filename for clip in training.clips]
-    if len(names) < 2:
-        raise DataError("expected at least two training clips, one of them to validate with, got one")
-    digests = {name: hashlib.sha256(name.encode(errors="surrogateescape")).hexdigest() for name in names}
-    held = [name for name in names if int(digests[name], 16) % _HELD_OUT == 0]
-    if len(held) in (0, len(names)):
-        held = names[-1:]
-    note = (
-        f"no clips are set aside to validate with: {len(held)} of {len(names)} training clips, chosen by name, are used"
-    )
-    kept = [name for name in names if name not in set(held)]
-    return training.select(kept), training.select(held), [note]
+    kept, held = hold_out_clips(training)
+    note = f"no clips are set aside to validate with: {len(held)} of {len(training)} training clips are used"
+    return kept, held, [note]
 
 
 def _summary(data: Collection, training: Collection, validation: Collection) -> list[str]:
@@ -293,6 +292,21 @@ def _summary(data: Collection, training: Collection, validation: Collection) -> 
     if data.origin == FOLDER_NAMES:
         notes.append(f"labels are the names of folders: {classes} ({first_few(data.classes)})")
     return notes
+
+
+def useless_warnings(result: Run, validation: Collection) -> list[str]:
+    """A warning if the kept epoch finds nothing of what the validation clips have, or if these have nothing."""
+    if not result.scores:
+        return []
+    n, n_positive = len(validation), int((validation.labels.bag_targets() == 1).any(axis=1).sum())
+    if not n_positive:
+        why = f"none of the {counted(n, 'validation clip')} has any of the sounds, so no epoch could be chosen"
+        return [f"nothing shows that the model is of use: {why}; put clips with the sounds into the split validate"]
+    if result.scores["f1"] > 0:
+        return []
+    what = f"F1 is 0 on the validation clips, {n_positive} of {n} with sounds to detect"
+    remedy = "check the labels, label more recordings, or train for more epochs (--set epochs=...)"
+    return [f"the model is useless: {what}; {remedy}"]
 
 
 def _repaired(store: FeatureStore) -> list[str]:

@@ -1,0 +1,163 @@
+"""Labels as people write them: several in one cell, in two spellings, or `none` for nothing.
+
+    table, notes = mend_labels(table)       mended labels, and a sentence on each kind of change
+
+Nothing is changed that could be meant: `crow;dog` is two labels only where `crow` and `dog` are labels elsewhere, or
+where a separator is given. Training refuses names that are probably several labels but could not be divided.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+
+from earmark.annotations import Label, LabelTable
+from earmark.errors import ArgumentError, DataError
+from earmark.text import counted, first_few, plural
+
+SEPARATORS: Mapping[str, str] = {
+    "semicolon": ";",
+    "comma": ",",
+    "pipe": "|",
+    "slash": "/",
+    "plus": "+",
+    "ampersand": "&",
+    "colon": ":",
+    "none": "",
+}
+"""Names of separators, for `folder,separator=semicolon:PATH`; `none` means that a cell has one label."""
+
+_USUAL = (";", "|", ",", "+", "/", "&")  # tried where no separator is given
+_NOTHING = ("-", "n/a", "na", "nan", "no call", "nocall", "none", "nothing", "empty", "no event", "no events")
+
+
+def separator_of(name: str) -> str:
+    """The separator of a name, or the separator itself.
+
+    >>> separator_of("semicolon"), separator_of(";")
+    (';', ';')
+    """
+    text = SEPARATORS.get(name.strip().lower(), name.strip())
+    if len(text) > 1 or text.isalnum():
+        raise ArgumentError(f"separator: expected one of {', '.join(SEPARATORS)}, or such a character, got {name!r}")
+    return text
+
+
+def mend_labels(table: LabelTable, separator: str | None = None) -> tuple[LabelTable, tuple[str, ...]]:
+    """Divide cells with several labels, unite spellings, and drop labels that mean "nothing"; with notes.
+
+    `separator` is what stands between labels in a cell; by default a cell is divided where all parts are labels
+    elsewhere, and with an empty one never.
+
+    >>> rows = [("a.wav", None, None, "crow;Dog"), ("b.wav", None, None, "crow"), ("c.wav", None, None, "dog")]
+    >>> mended, notes = mend_labels(LabelTable([*rows, ("d.wav", None, None, "none")]))
+    >>> mended.classes, mended.filenames
+    (('crow', 'dog'), ('a.wav', 'b.wav', 'c.wav', 'd.wav'))
+    >>> print(*notes, sep="\\n")
+    1 cell with several labels was divided: 'crow;Dog'
+    labels that differ only in case or spaces are one class: 'Dog' is 'dog'
+    1 label that means "nothing" ('none') was dropped: its recording counts as one without sounds
+    """
+    notes: list[str] = []
+    table, cells = _divided(table, separator)
+    if cells:
+        n = cells.total()
+        what = f"{counted(n, 'cell')} with several labels {plural(n, 'was', 'were')} divided"
+        notes.append(f"{what}: {first_few(map(repr, cells))}")
+    spellings = _spellings(table)
+    if spellings:
+        table = _renamed(table, lambda label: [spellings.get(label, label)])
+        pairs = (f"{old!r} is {new!r}" for old, new in spellings.items())
+        notes.append(f"labels that differ only in case or spaces are one class: {first_few(pairs)}")
+    table, dropped = _without_nothing(table)
+    if dropped:
+        n, names = dropped.total(), ", ".join(map(repr, dropped))
+        what = f'{counted(n, "label")} that {plural(n, "means", "mean")} "nothing" ({names})'
+        whose = plural(n, "its recording counts as one", "their recordings count as ones")
+        notes.append(f"{what} {plural(n, 'was', 'were')} dropped: {whose} without sounds")
+    return table, tuple(notes)
+
+
+def refuse_joined(table: LabelTable) -> None:
+    """Refuse class names that are probably several labels."""
+    for name in table.classes:
+        for separator in (";", "|", ","):
+            parts = [part.strip() for part in name.split(separator)]
+            unknown = [part for part in parts if part not in table.classes]
+            is_certain = separator != "," or len(unknown) < len(parts)
+            if len(parts) > 1 and all(parts) and is_certain:
+                only = f"; {unknown[0]!r} occurs nowhere else" if unknown else ""
+                raise DataError(
+                    f"class {name!r} may be several labels in one cell{only}. If it is, pass --separator "
+                    f"{separator!r}; if it is one name, pass --separator none"
+                )
+
+
+def _divided(table: LabelTable, separator: str | None) -> tuple[LabelTable, Counter[str]]:
+    """The table with a row for each label of a cell, and the cells that were divided."""
+    known = {_plain(label) for label in table.classes}
+    parts_of: dict[str, list[str]] = {}
+    for label in table.classes:
+        for char in _USUAL if separator is None else (separator,):
+            parts = [part.strip() for part in label.split(char)] if char else [label]
+            is_known = separator is not None or all(_plain(part) in known for part in parts)
+            if len(parts) > 1 and all(parts) and is_known:
+                parts_of[label] = parts
+                break
+    cells = Counter(row.label for row in table if row.label in parts_of)
+    return (_renamed(table, lambda label: parts_of.get(label, [label])), cells) if cells else (table, cells)
+
+
+def _plain(label: str) -> str:
+    """A label without differences that nobody means.
+
+    >>> _plain("Wood_Pigeon"), _plain(" wood  pigeon")
+    ('wood_pigeon', 'wood pigeon')
+    """
+    return " ".join(label.split()).casefold()
+
+
+def _spellings(table: LabelTable) -> dict[str, str]:
+    """The most frequent spelling of each label that has several, for the others; of equals, the plainest."""
+    frequency = Counter(row.label for row in table)
+    groups: dict[str, list[str]] = {}
+    for label in table.classes:
+        groups.setdefault(_plain(label), []).append(label)
+
+    def rank(label: str) -> tuple[int, bool, bool, str]:
+        return -frequency[label], label.casefold() != _plain(label), label != label.lower(), label
+
+    best = {key: min(labels, key=rank) for key, labels in groups.items()}
+    return {label: best[_plain(label)] for label in table.classes if label != best[_plain(label)]}
+
+
+def _without_nothing(table: LabelTable) -> tuple[LabelTable, Counter[str]]:
+    """The table without labels such as `none`, whose recordings have none of the classes, and the labels dropped."""
+    empty = {label for label in table.classes if _plain(label).replace("_", " ") in _NOTHING}
+    dropped = Counter(row.label for row in table if row.label in empty and row.present)
+    if not empty:
+        return table, dropped
+    classes = tuple(label for label in table.classes if label not in empty)
+    if not classes:
+        raise DataError(f"the only label is {table.classes[0]!r}, which means that there is nothing to learn")
+    rows = [row for row in table if row.label not in empty]
+    if not table.complete:  # a class without a row is unknown, but here it is absent
+        named = {(row.filename, row.label) for row in rows}
+        marked = dict.fromkeys(row.filename for row in table if row.label in empty and row.present)
+        rows += [
+            Label(name, None, None, label, False) for name in marked for label in classes if (name, label) not in named
+        ]
+    return table.replace(rows=rows, classes=classes), dropped
+
+
+def _renamed(table: LabelTable, names: Callable[[str], list[str]]) -> LabelTable:
+    """The table with other labels; what becomes the same is kept once, and present wins over absent and unknown."""
+    rows = list(dict.fromkeys(_rows(table, names)))
+    present = {(row.filename, row.label) for row in rows if row.present}
+    rows = [row for row in rows if row.present or (row.filename, row.label) not in present]
+    classes = dict.fromkeys(name for label in table.classes for name in names(label))
+    is_sorted = list(table.classes) == sorted(table.classes)
+    return table.replace(rows=rows, classes=tuple(sorted(classes) if is_sorted else classes))
+
+
+def _rows(table: LabelTable, names: Callable[[str], list[str]]) -> Iterator[Label]:
+    for row in table:
+        yield from (row._replace(label=name) for name in names(row.label))

@@ -1,0 +1,57 @@
+"""Blocks of time: the unit of intervals where a few long recordings are evaluated.
+
+With one recording, or a handful, resampling recordings says nothing about how far scores would vary. Blocks of time
+are resampled instead. They are much longer than events, so that neighbouring blocks vary nearly independently.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from itertools import count, takewhile
+
+from earmark.annotations import Label, LabelTable
+from earmark.counts import Counts
+from earmark.evaluation import segment
+
+FEW_CLIPS = 10
+"""With fewer clips, intervals are those of blocks."""
+
+_BLOCKS = 40  # in all, if none is shorter than
+_SHORTEST = 10.0  # seconds
+
+
+def block_length(durations: Mapping[str, float], segment: float) -> float | None:
+    """Seconds of a block, whole segments; None if clips are many, or too short for blocks."""
+    total = sum(durations.values())
+    length = segment * math.ceil(max(total / _BLOCKS, _SHORTEST) / segment)
+    return length if len(durations) < FEW_CLIPS and total / length >= FEW_CLIPS else None
+
+
+def block_counts(
+    reference: LabelTable, estimate: LabelTable, *, segment_length: float, block: float, durations: Mapping[str, float]
+) -> Counts:
+    """Counts of segments, block by block; their sums are those of the clips, since blocks are whole segments."""
+    names = {
+        f"{name}@{k}": min(block, seconds - k * block)
+        for name, seconds in durations.items()
+        for k in range(math.ceil(seconds / block))
+    }
+    cut = [
+        table.replace(rows=list(_cut(table, block, names)), filenames=names, splits={})
+        for table in (reference, estimate)
+    ]
+    return segment.counts(*cut, segment=segment_length, durations=names)
+
+
+def _cut(table: LabelTable, block: float, names: Mapping[str, float]) -> Iterator[Label]:
+    """Rows of blocks; those without times, absent or unknown, hold in every block of their clip."""
+    for row in table:
+        if row.onset is None or row.offset is None:
+            blocks = takewhile(names.__contains__, (f"{row.filename}@{k}" for k in count()))
+            yield from (row._replace(filename=name) for name in blocks)
+            continue
+        first, last = int(row.onset // block), int(row.offset // block)
+        for k in range(first, last + 1):
+            name = f"{row.filename}@{k}"
+            onset, offset = max(row.onset - k * block, 0.0), min(row.offset - k * block, block)
+            if name in names and (offset > onset or first == last):
+                yield row._replace(filename=name, onset=onset, offset=offset)
