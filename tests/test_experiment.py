@@ -5,7 +5,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from contextlib import suppress
@@ -13,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import warm
 
 from earmark.cli import main
 from earmark.errors import ArgumentError, DataError, TrainingError, WorkerError
@@ -238,7 +238,7 @@ def test_a_killed_grid_goes_on_and_ends_alike(whole, grid_file, tmp_path):
     (tmp_path / "go.py").write_text(script)
     command = [sys.executable, str(tmp_path / "go.py"), str(grid_file), str(tmp_path / "a"), str(tmp_path / "cache")]
     threads = {**os.environ, "OMP_NUM_THREADS": "1"}  # as here, or sums would be rounded otherwise
-    victim = subprocess.run(command, stdout=subprocess.PIPE, timeout=300, env=threads)  # and workers, with its output
+    victim = warm.run(command, stdout=warm.PIPE, timeout=300, env=threads)  # and workers, with its output
     assert victim.returncode == -signal.SIGKILL
     grid, heard = load_grid(grid_file), []
     assert run_grid(grid, tmp_path / "a", cache=tmp_path / "cache", on_cell=lambda c, w: heard.append(w))
@@ -255,9 +255,9 @@ def test_ctrl_c_ends_a_grid_at_once_and_it_goes_on(folder, grid_file, tmp_path):
         grid_file.read_text().replace('max = { pool = "max" }', 'max = { pool = "max", epochs = 9999 }')
     )
     words = ["reproduce", grid_file, "--out", tmp_path / "a", "--cache", tmp_path / "cache", "--at-once", "2"]
-    victim = subprocess.Popen(
+    victim = warm.Popen(
         [sys.executable, "-m", "earmark.cli", *map(str, words)],
-        stderr=subprocess.PIPE,
+        stderr=warm.PIPE,
         text=True,
         start_new_session=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
