@@ -10,6 +10,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
+from drawing import drawn
 from in_process import without_workers
 from rich.table import Table
 
@@ -42,7 +43,7 @@ def shown(tmp_path_factory):
     """The demo, run once, with few clips and steps."""
     out = tmp_path_factory.mktemp("demo") / "new" / "folder"
     short = ("--seeds", 1, "--set", "epochs=1", "--set", "steps=2", "--set", "batch_size=4")
-    with without_workers():
+    with without_workers(), drawn():
         return earmark("demo", "--out", out, "--clips", 20, *short), out
 
 

@@ -344,7 +344,7 @@ def earmark(folder, monkeypatch):
     return call
 
 
-def test_the_command_tells_what_was_found(folder, whole, earmark, capsys, monkeypatch):
+def test_the_command_tells_what_was_found(drawn_figures, folder, whole, earmark, capsys, monkeypatch):
     found, out = whole
     assert earmark("--out", out, "--search", "penalty, threshold", "--trials", 6) == 0
     said = capsys.readouterr()
