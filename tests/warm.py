@@ -17,6 +17,7 @@ import runpy
 import socket
 import subprocess
 import sys
+import threading
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -24,6 +25,7 @@ from typing import Any
 PIPE, STDOUT = subprocess.PIPE, subprocess.STDOUT
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of linux/prctl.h
 _LIMIT = 1 << 20  # bytes of a request
+_one_at_a_time = threading.Lock()
 
 
 class _Forked(subprocess.Popen):
@@ -42,12 +44,13 @@ class _Forked(subprocess.Popen):
         }
         streams = [given if given != -1 else usual for usual, given in enumerate((p2cread, c2pwrite, errwrite))]
         prctl = ctypes.CDLL(None).prctl
-        prctl(_SUBREAPER, 1, 0, 0, 0)  # the process is orphaned, and becomes a child of this one
-        try:
-            socket.send_fds(_server(), [json.dumps(request).encode()], streams)
-            self.pid = int.from_bytes(_server().recv(4), "little")
-        finally:
-            prctl(_SUBREAPER, 0, 0, 0, 0)
+        with _one_at_a_time:
+            prctl(_SUBREAPER, 1, 0, 0, 0)  # the process is orphaned, and becomes a child of this one
+            try:
+                socket.send_fds(_server(), [json.dumps(request).encode()], streams)
+                self.pid = int.from_bytes(_server().recv(4), "little")
+            finally:
+                prctl(_SUBREAPER, 0, 0, 0, 0)
         assert self.pid, "the process that forks is gone"
         self._child_created = True
         self._close_pipe_fds(p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite)
