@@ -14,7 +14,6 @@ import runpy
 import shlex
 import shutil
 import socket
-import subprocess
 import sys
 from collections import Counter
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
@@ -43,14 +42,6 @@ SHORTER = {"train": SHORT, "reproduce": SHORT, "tune": SHORT}
 FEWER = {"--clips": "15", "--trials": "2"}
 FEWER_CLIPS = {"300": "15", "180": "9", "60": "3"}  # in all, to train on, to validate or test with
 NOT_RUN = {"--cluster": "needs machines; tests/test_cluster.py starts a cluster of two nodes"}
-
-
-def run(*args, timeout=300):
-    done = subprocess.run(
-        args, capture_output=True, text=True, cwd=ROOT, timeout=timeout, env=os.environ | {"OMP_NUM_THREADS": "1"}
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def commands(block):
@@ -330,7 +321,11 @@ def test_measured_tables_are_the_recorded_outputs():
 
 @pytest.mark.skipif(not (find_spec("keras") and find_spec("autopool")), reason="needs the extras keras and oracles")
 def test_the_padding_table_is_what_the_benchmark_prints():
-    printed = run(sys.executable, "-W", "ignore", "benchmarks/padding.py").splitlines()
+    quietly = "import runpy, warnings; warnings.simplefilter('ignore'); runpy.run_path({!r}, run_name='__main__')"
+    code = quietly.format("benchmarks/padding.py")
+    done = warm.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=300)
+    assert done.returncode == 0, done.stderr
+    printed = done.stdout.splitlines()
     table = re.search(r"```text\n(layer  .*?)```", PAGES["docs/operators.md"], re.S).group(1)
     for line in table.splitlines()[1:]:
         assert any(row.startswith(line.rstrip()) for row in printed), line
