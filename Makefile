@@ -8,12 +8,16 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 # Tests start many processes, and each starts faster with cached bytecode, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-portable fuzz lint constraints clean
+.PHONY: demo test pytest test-portable fuzz lint constraints clean
 
 demo: .venv/installed
 	$(BIN)/earmark demo --out demo
 
-test: .venv/installed-dev lint
+# Types are checked while the tests run: a first mypy, without its cache, takes one core about a minute.
+test: .venv/installed-dev
+	@$(MAKE) --no-print-directory --jobs 2 lint pytest
+
+pytest: .venv/installed-dev
 	$(BIN)/python -m pytest -n 3 --dist worksteal
 
 # The suite as on other processors: PyTorch selects its kernels by ATEN_CPU_CAPABILITY and splits sums over threads.

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests, and the commands that they start, run in several processes
@@ -10,6 +11,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests, and the commands that th
 import numpy as np
 import pytest
 import torch
+from drawing import blank, drawn
 
 from earmark.audio import write
 from earmark.cli import main
@@ -27,6 +29,18 @@ def generator() -> torch.Generator:
 def seeded() -> None:
     """Parameters of modules are drawn from the global generator."""
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def blank_figures() -> Iterator[None]:
+    with blank():
+        yield
+
+
+@pytest.fixture
+def drawn_figures() -> Iterator[None]:
+    with drawn():
+        yield
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -11,6 +10,7 @@ import time
 import numpy as np
 import pytest
 import torch
+import warm
 from reference.bags import patch_targets
 
 from earmark import audio
@@ -200,7 +200,7 @@ def test_a_killed_build_goes_on(tmp_path, clips):
     folder, done = tmp_path / "killed", []
     for _ in range(3):
         before, end = index_size(folder), time.monotonic() + 300
-        with subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path / "sound"), str(folder)]) as process:
+        with warm.Popen([sys.executable, "-c", KILLED, str(tmp_path / "sound"), str(folder)]) as process:
             while process.poll() is None and index_size(folder) <= before and time.monotonic() < end:
                 time.sleep(0.005)
             process.send_signal(signal.SIGKILL)

@@ -10,6 +10,8 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
+from drawing import drawn
+from in_process import without_workers
 from rich.table import Table
 
 from earmark import __version__
@@ -41,7 +43,8 @@ def shown(tmp_path_factory):
     """The demo, run once, with few clips and steps."""
     out = tmp_path_factory.mktemp("demo") / "new" / "folder"
     short = ("--seeds", 1, "--set", "epochs=1", "--set", "steps=2", "--set", "batch_size=4")
-    return earmark("demo", "--out", out, "--clips", 20, *short), out
+    with without_workers(), drawn():
+        return earmark("demo", "--out", out, "--clips", 20, *short), out
 
 
 def test_version():

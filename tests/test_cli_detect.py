@@ -168,7 +168,7 @@ def test_a_figure_that_cannot_be_is_refused_before_the_job_runs(wanted, message,
     assert not (tmp_path / "o").exists()
 
 
-def test_a_job_goes_on_after_figures_of_recordings_in_folders(earmark, model, tmp_path):
+def test_a_job_goes_on_after_figures_of_recordings_in_folders(earmark, model, tmp_path, drawn_figures):
     nest, out = tmp_path / "nest", tmp_path / "o"
     (nest / "north").mkdir(parents=True)
     audio.write(nest / "north" / "a.flac", np.zeros(22050), 22050)

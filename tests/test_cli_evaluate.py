@@ -71,7 +71,7 @@ def evaluate(run, model, data, *more):
     return run("evaluate", model, data, *more)
 
 
-def test_a_judged_run_keeps_scores_events_probabilities_and_figures(world, run):
+def test_a_judged_run_keeps_scores_events_probabilities_and_figures(world, run, drawn_figures):
     said = evaluate(run, "@a", "@data", "--psds")
     for words in ("1 clip of split test", "all together (micro)", "Events within 0.2 s", "PSDS: ", "Figures: "):
         assert words in said
@@ -302,7 +302,7 @@ def test_data_before_the_model_are_told_the_order(run):
             evaluate(run, "@data", model)
 
 
-def test_figures_say_of_what_the_f1_is(run, tmp_path):
+def test_figures_say_of_what_the_f1_is(run, tmp_path, drawn_figures):
     found = tmp_path / "found.csv"
     write_labels(LabelTable([("a.wav", 0.0, 1.0, "owl"), ("b.wav", 0.0, 1.0, "frog")]), found, "csv")
     for name, times, what in (("strong", (0.0, 1.0), "segments"), ("weak", (None, None), "clips")):

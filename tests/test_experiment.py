@@ -5,7 +5,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from contextlib import suppress
@@ -13,6 +12,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import warm
+from in_process import map_here
 
 from earmark.cli import main
 from earmark.errors import ArgumentError, DataError, TrainingError, WorkerError
@@ -78,15 +79,6 @@ def whole(folder, tmp_path_factory):
     grid, heard = load_grid(place / "grid.toml"), []
     assert run_grid(grid, place / "out", cache=place / "cache", on_cell=lambda c, w: heard.append((c.system, w)))
     return grid, place / "out", place / "cache", heard
-
-
-def map_here(function, items, **options):
-    """As `parallel_map`, in this process."""
-    for item in items:
-        try:
-            yield item, function(item)
-        except Exception as error:
-            yield item, error
 
 
 def test_the_papers_grids_have_the_papers_systems():
@@ -230,34 +222,34 @@ def test_a_killed_grid_goes_on_and_ends_alike(whole, grid_file, tmp_path):
     script = (
         "import os, signal, sys, pathlib, torch; torch.set_num_threads(1)\n"
         "from earmark.experiment import load_grid, run_grid\n"
-        "if __name__ == '__main__':\n"
-        "    grid = load_grid(sys.argv[1])\n"
-        "    run_grid(grid, pathlib.Path(sys.argv[2]), cache=pathlib.Path(sys.argv[3]), at_once=2,\n"
-        "             on_cell=lambda c, w: os.kill(os.getpid(), signal.SIGKILL) if w == 'done' else None)\n"
+        "def kill(progress):\n"
+        "    if progress.stage.endswith('(2 of 3)') and progress.epoch == 2:\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "grid, out, cache = sys.argv[1:]\n"
+        "run_grid(load_grid(grid), pathlib.Path(out), cache=pathlib.Path(cache), on_progress=kill)\n"
     )
-    (tmp_path / "go.py").write_text(script)
-    command = [sys.executable, str(tmp_path / "go.py"), str(grid_file), str(tmp_path / "a"), str(tmp_path / "cache")]
+    command = [sys.executable, "-c", script, str(grid_file), str(tmp_path / "a"), str(tmp_path / "cache")]
     threads = {**os.environ, "OMP_NUM_THREADS": "1"}  # as here, or sums would be rounded otherwise
-    victim = subprocess.run(command, stdout=subprocess.PIPE, timeout=300, env=threads)  # and workers, with its output
-    assert victim.returncode == -signal.SIGKILL
+    victim = warm.run(command, capture_output=True, text=True, timeout=300, env=threads)
+    assert victim.returncode == -signal.SIGKILL, victim.stderr
     grid, heard = load_grid(grid_file), []
     assert run_grid(grid, tmp_path / "a", cache=tmp_path / "cache", on_cell=lambda c, w: heard.append(w))
-    assert "kept" in heard
-    assert len((tmp_path / "a" / "cells" / "strong-cnn-seed0" / "log.jsonl").read_text().splitlines()) == 2
-    for one, two in zip(gather(grid, tmp_path / "a"), gather(grid, whole[1]), strict=True):
-        assert one.scores == two.scores
+    assert heard == ["kept", "started", "done", "started", "done"]
+    for cell in grid.cells:
+        assert len((tmp_path / "a" / "cells" / cell.name / "log.jsonl").read_text().splitlines()) == 2
+    assert [row.scores for row in gather(grid, tmp_path / "a")] == [row.scores for row in gather(grid, whole[1])]
 
 
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="no process groups")
-def test_ctrl_c_ends_a_grid_at_once_and_it_goes_on(folder, grid_file, tmp_path):
+def test_ctrl_c_ends_a_grid_at_once_and_keeps_what_workers_did(whole, grid_file, tmp_path):
     """To all processes, as a terminal sends it; tests/test_synth_interrupt.py sends it to the first alone too."""
     grid_file.write_text(
         grid_file.read_text().replace('max = { pool = "max" }', 'max = { pool = "max", epochs = 9999 }')
     )
     words = ["reproduce", grid_file, "--out", tmp_path / "a", "--cache", tmp_path / "cache", "--at-once", "2"]
-    victim = subprocess.Popen(
+    victim = warm.Popen(
         [sys.executable, "-m", "earmark.cli", *map(str, words)],
-        stderr=subprocess.PIPE,
+        stderr=warm.PIPE,
         text=True,
         start_new_session=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -277,6 +269,10 @@ def test_ctrl_c_ends_a_grid_at_once_and_it_goes_on(folder, grid_file, tmp_path):
     assert "Traceback" not in err
     assert "max-cnn-seed0: interrupted" in err
     assert "evaluations done; run the same command again to continue" in err
+    ours, theirs = (
+        {r.cell.system: r.scores for r in gather(load_grid(grid_file), p)} for p in (tmp_path / "a", whole[1])
+    )
+    assert ours["RAP 1e-3"] == theirs["RAP 1e-3"]  # of a worker process, and of this one
 
 
 @pytest.mark.parametrize("at_once", [1, 2])

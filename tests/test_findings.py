@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import sqlite3
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 import soundfile
 import torch
+import warm
 
 from earmark import audio
 from earmark.checkpoint import save_detector
@@ -122,7 +122,7 @@ def training(sounds, tmp_path):
     """A training that runs, and has written its first state."""
     words = [*TRAIN, str(sounds), "--out", str(tmp_path / "trained"), *SHORT, "--set", "epochs=9999"]
     environment = {**os.environ, "EARMARK_CACHE": str(tmp_path / "cache")}
-    process = subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = warm.Popen(words, env=environment, stdout=warm.PIPE, stderr=warm.PIPE, text=True)
     while not (tmp_path / "trained" / "last.ckpt").exists():
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)

@@ -24,6 +24,8 @@ from earmark.formats import write_labels
 from earmark.inference.scores import RecordingScores, write_scores
 from earmark.plots import save
 
+pytestmark = pytest.mark.usefixtures("drawn_figures")
+
 resource = pytest.importorskip("resource", reason="this system has no limits on processes")
 TOO_LARGE = os.strerror(errno.EFBIG)
 FULL = os.strerror(errno.ENOSPC)

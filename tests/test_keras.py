@@ -13,11 +13,11 @@ import doctest
 import importlib
 import importlib.util
 import os
-import subprocess
 import sys
 
 import numpy as np
 import pytest
+import warm
 
 from earmark.errors import ArgumentError, DataError, MissingExtraError
 
@@ -49,7 +49,7 @@ def test_on_backend(backend, tmp_path):
     env |= {"XLA_FLAGS": "--xla_backend_optimization_level=0", "OMP_NUM_THREADS": "1"}
     options = ["-q", "-rs", "-Werror", "--noconftest", "-pno:cacheprovider", "-oaddopts=", "-opython_functions=check_*"]
     command = [sys.executable, "-m", "pytest", *options, "--basetemp", str(tmp_path / "checks"), __file__]
-    run = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    run = warm.run(command, env=env, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr
     assert " passed" in run.stdout
 

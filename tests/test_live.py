@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import struct
-import subprocess
 import sys
 import threading
 import tracemalloc
@@ -18,6 +17,7 @@ import pytest
 import soundfile
 import soxr
 import torch
+import warm
 
 from earmark import audio
 from earmark.annotations import Label
@@ -457,8 +457,8 @@ def test_formats_are_looked_at_before_anything_is_heard(tmp_path, model, formats
 
 def test_standard_input_is_heard_until_it_is_interrupted(model, recording):
     command = [sys.executable, "-m", "earmark.cli", "detect", str(model), "-", "--live", "--json", "--rate", "16000"]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen([*command, "--channels", "2"], **pipes) as listener:
+    pipes = {"stdin": warm.PIPE, "stdout": warm.PIPE, "stderr": warm.PIPE}
+    with warm.Popen([*command, "--channels", "2"], **pipes) as listener:
         limit = threading.Timer(300, listener.kill)  # only so that nothing waits for ever
         limit.start()
         assert b"listening to standard input (16000 Hz, 2 x s16); events are printed" in listener.stderr.readline()

@@ -19,6 +19,8 @@ from earmark.plots import style
 from earmark.plots.style import looks
 from earmark.pooling import weight_bounds
 
+pytestmark = pytest.mark.usefixtures("drawn_figures")
+
 
 def texts(axes):
     return [t.get_text() for t in axes.texts]

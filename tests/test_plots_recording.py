@@ -9,6 +9,8 @@ from earmark.annotations import Label
 from earmark.errors import ArgumentError, DataError
 from earmark.plots.clip import recording_figure
 
+pytestmark = pytest.mark.usefixtures("drawn_figures")
+
 RATE = 16000
 EVENTS = [
     Label("a.wav", 3719.0, 3722.0, "dog"),  # begins before

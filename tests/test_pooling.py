@@ -279,17 +279,17 @@ def test_state_round_trip(name, options, generator):
 
 @each_graph
 def test_compiles(name, options, generator):
+    """With a mask; `test_exports_with_any_length` traces the graph without one too."""
     torch._dynamo.reset()
     pool = make(name, options)
     compiled = torch.compile(pool, backend="aot_eager", fullgraph=True)
     p, mask, h = draw(generator)
-    for args in ((p,), (p, mask)):
-        a, b = (x.clone().requires_grad_() for x in (p, p))
-        P, Q = pool(a, *args[1:], embedding=h), compiled(b, *args[1:], embedding=h)
-        torch.testing.assert_close(P, Q, atol=1e-6, rtol=1e-5)
-        P.sum().backward()
-        Q.sum().backward()
-        torch.testing.assert_close(a.grad, b.grad, atol=1e-5, rtol=1e-4)
+    a, b = (x.clone().requires_grad_() for x in (p, p))
+    P, Q = pool(a, mask, embedding=h), compiled(b, mask, embedding=h)
+    torch.testing.assert_close(P, Q, atol=1e-6, rtol=1e-5)
+    P.sum().backward()
+    Q.sum().backward()
+    torch.testing.assert_close(a.grad, b.grad, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile's own backend needs a C++ compiler")

@@ -13,16 +13,19 @@ import re
 import runpy
 import shlex
 import shutil
-import subprocess
+import socket
 import sys
 from collections import Counter
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
+import warm
+from drawing import drawn
+from in_process import without_workers
 
 from earmark import audio
 from earmark.cli import main
@@ -41,14 +44,6 @@ FEWER_CLIPS = {"300": "15", "180": "9", "60": "3"}  # in all, to train on, to va
 NOT_RUN = {"--cluster": "needs machines; tests/test_cluster.py starts a cluster of two nodes"}
 
 
-def run(*args, timeout=300):
-    done = subprocess.run(
-        args, capture_output=True, text=True, cwd=ROOT, timeout=timeout, env=os.environ | {"OMP_NUM_THREADS": "1"}
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 def commands(block):
     """Commands of a console block, with what is shown under each."""
     for part in re.split(r"^\$ ", block, flags=re.M)[1:]:
@@ -59,7 +54,7 @@ def commands(block):
 def call(words, folder):
     """Exit status of a command that is run in a folder, in this process, and all that it prints."""
     said = io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(said), redirect_stderr(said):
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(said), redirect_stderr(said), without_workers():
         patch.chdir(folder)
         patch.setenv("EARMARK_CACHE", str(folder / "cache"))
         patch.setenv("COLUMNS", "100")
@@ -72,19 +67,25 @@ def call(words, folder):
     return 0, said.getvalue()
 
 
-def spawn(words, folder):
-    """The same in a process of its own."""
-    modules = {"earmark": "earmark.cli", "torchrun": "torch.distributed.run"}
-    done = subprocess.run(
-        [sys.executable, "-m", modules[words[0]], *words[1:]],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        cwd=folder,
-        timeout=300,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "EARMARK_CACHE": str(folder / "cache")},
-    )
-    return done.returncode, done.stdout
+def torchrun(words, folder):
+    """The same for a module that torchrun starts in several processes; tests/test_training.py uses torchrun itself."""
+    options, module = words[1 : words.index("-m")], words[words.index("-m") :]
+    assert options[:2] == ["--standalone", "--nproc-per-node"]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+    here = os.environ | {"OMP_NUM_THREADS": "1", "EARMARK_CACHE": str(folder / "cache")} | address
+    here |= {"WORLD_SIZE": options[2], "LOCAL_WORLD_SIZE": options[2], "TORCHELASTIC_RUN_ID": "none"}
+    with ExitStack() as stack:
+        started = []
+        for rank in range(int(options[2])):
+            env = here | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+            words = [sys.executable, *module]
+            process = warm.Popen(words, stdout=warm.PIPE, stderr=warm.STDOUT, text=True, cwd=folder, env=env)
+            started.append(stack.enter_context(process))
+            stack.callback(process.kill)
+        printed = [process.communicate(timeout=300)[0] for process in started]
+    return max(process.returncode for process in started), "".join(printed)
 
 
 def check_command(words, shown, folder, *, start=call, mask=str):
@@ -169,7 +170,8 @@ def walk(page, folder):
 def after_readme(tmp_path_factory):
     """The folder that the README's commands leave, once each prints what is shown."""
     folder = tmp_path_factory.mktemp("readme")
-    walk("README.md", folder)
+    with drawn():
+        walk("README.md", folder)
     return folder
 
 
@@ -273,7 +275,7 @@ def test_the_page_about_data_works_from_top_to_bottom(tmp_path, monkeypatch):
         kinds.append(kind)
         if kind == "console":
             for words, shown in commands(block):
-                start = spawn if words[0] == "torchrun" else call
+                start = torchrun if words[0] == "torchrun" else call
                 check_command(words, shown, tmp_path, start=start, mask=masked)
         elif kind == "python":
             check_python(block, names)
@@ -319,7 +321,11 @@ def test_measured_tables_are_the_recorded_outputs():
 
 @pytest.mark.skipif(not (find_spec("keras") and find_spec("autopool")), reason="needs the extras keras and oracles")
 def test_the_padding_table_is_what_the_benchmark_prints():
-    printed = run(sys.executable, "-W", "ignore", "benchmarks/padding.py").splitlines()
+    quietly = "import runpy, warnings; warnings.simplefilter('ignore'); runpy.run_path({!r}, run_name='__main__')"
+    code = quietly.format("benchmarks/padding.py")
+    done = warm.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=300)
+    assert done.returncode == 0, done.stderr
+    printed = done.stdout.splitlines()
     table = re.search(r"```text\n(layer  .*?)```", PAGES["docs/operators.md"], re.S).group(1)
     for line in table.splitlines()[1:]:
         assert any(row.startswith(line.rstrip()) for row in printed), line

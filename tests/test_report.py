@@ -13,6 +13,7 @@ from importlib import resources
 import numpy as np
 import pytest
 import soundfile
+from drawing import drawn
 from report_runs import NASTY, write_data, write_run
 from test_evaluation_result import evaluated
 from typer.testing import CliRunner
@@ -47,7 +48,8 @@ def runs(data):
 
 @pytest.fixture(scope="module")
 def written(runs, data):
-    return write_report(runs, data.parent / "out" / "page.html")
+    with drawn():
+        return write_report(runs, data.parent / "out" / "page.html")
 
 
 @pytest.fixture(scope="module")

@@ -27,6 +27,8 @@ from earmark.reporting.job import (
     write_job_report,
 )
 
+pytestmark = pytest.mark.usefixtures("drawn_figures")
+
 NASTY = "</script><script>alert('&')</script> \U0001f99c\u200d\U0001f525 $x$"
 
 

@@ -10,6 +10,7 @@ import subprocess
 from importlib import resources
 
 import pytest
+from drawing import drawn
 from report_runs import write_data, write_run
 from test_report_job import folder
 
@@ -32,7 +33,8 @@ EXPECTED = {
 def runs_page(tmp_path_factory):
     data = write_data(tmp_path_factory.mktemp("policy") / "data")
     run = write_run(data.parent / "runs" / "cap", data, "cap", 0, 0.2, alpha=[1.8, 0.5, -0.4])
-    return write_report([run], data.parent / "page.html")[0].read_text(encoding="utf-8")
+    with drawn():
+        return write_report([run], data.parent / "page.html")[0].read_text(encoding="utf-8")
 
 
 @pytest.fixture(params=["runs", "job"])

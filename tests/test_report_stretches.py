@@ -16,6 +16,8 @@ from earmark.errors import ArgumentError, DataError
 from earmark.reporting import stretches
 from earmark.reporting.stretches import busiest, check_stretch, check_stretches, choose_stretches, draw_stretches
 
+pytestmark = pytest.mark.usefixtures("drawn_figures")
+
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory):

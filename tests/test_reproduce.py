@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from drawing import drawn
 
 from earmark import audio
 from earmark.annotations import LabelTable
@@ -100,7 +101,8 @@ def made(tmp_path_factory):
         if (cell.system, cell.seed) != ("CAP", 1):
             evaluate_cell(cell, place / "out" / "cells" / cell.name, grid.evaluations)
     rows = gather(grid, place / "out")
-    return grid, rows, place, write_grid_report(grid, rows, place / "out", command="earmark reproduce it")
+    with drawn():
+        return grid, rows, place, write_grid_report(grid, rows, place / "out", command="earmark reproduce it")
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +143,8 @@ def test_where_the_data_are_at_hand_durations_and_a_clip_are_drawn(made, tmp_pat
         "\n".join(["filename\tonset\toffset\tlabel\tsplit", *lines, *silent]) + "\n"
     )
     there = grid.selected(data=f"folder:{tmp_path / 'data'}")
-    written = {path.name for path in write_grid_report(there, rows, tmp_path / "out")}
+    with drawn():
+        written = {path.name for path in write_grid_report(there, rows, tmp_path / "out")}
     assert {"event-durations.png", "example.png", "example.svg"} <= written
     assert "Output of the best system for the clip" in (tmp_path / "out" / "report.html").read_text()
     for path in (tmp_path / "data").glob("*.wav"):

@@ -2,12 +2,12 @@
 
 import json
 import os
-import subprocess
 import sys
 
 import numpy as np
 import pytest
 import torch
+import warm
 
 from earmark import audio
 from earmark.annotations import LabelTable
@@ -104,7 +104,7 @@ except DataError as error:
 
 def test_a_store_truncated_while_batches_are_drawn_is_one_line(store):
     """In another process: memory-mapped files end it with a bus error."""
-    result = subprocess.run([sys.executable, "-c", DRAWING, str(store.path)], capture_output=True, text=True)
+    result = warm.run([sys.executable, "-c", DRAWING, str(store.path)], capture_output=True, text=True)
     assert (result.returncode, result.stderr) == (0, "")
     assert "end too early: the file was damaged or changed; train again" in result.stdout
     assert result.stdout.count("\n") == 1

@@ -3,12 +3,12 @@
 import json
 import os
 import pty
-import subprocess
 import sys
 
 import numpy as np
 import pytest
 import torch
+import warm
 
 from earmark import audio
 from earmark.checkpoint import save_detector
@@ -37,10 +37,12 @@ def shown_by(code, *, on_terminal, cwd="."):
     """Standard output and error, together, of Python code in a process of its own."""
     words = [sys.executable, "-c", code]
     if not on_terminal:
-        return subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=cwd, check=True).stdout
+        done = warm.run(words, stdout=warm.PIPE, stderr=warm.STDOUT, cwd=cwd)
+        assert done.returncode == 0
+        return done.stdout
     ours, theirs = pty.openpty()
     environment = {**os.environ, "COLUMNS": "200", "TERM": "xterm"}
-    with subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs, cwd=cwd, env=environment) as process:
+    with warm.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs, cwd=cwd, env=environment) as process:
         os.close(theirs)
         parts = []
         while True:

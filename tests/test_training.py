@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+import warm
 from lightning_fabric import Fabric
 from safetensors.torch import load_file
 
@@ -264,8 +265,8 @@ def test_a_killed_run_ends_with_the_same_bits(folder, tmp_path, monkeypatch, cap
     rng = np.random.default_rng(seed)
     for attempt in range(2):
         resume = ["--resume"] if attempt else []
-        with subprocess.Popen(
-            command(folder, out, *more, *resume, cache=cache), stdout=subprocess.PIPE, text=True, env=ENVIRONMENT
+        with warm.Popen(
+            command(folder, out, *more, *resume, cache=cache), stdout=warm.PIPE, text=True, env=ENVIRONMENT
         ) as process:
             before = (out / "last.ckpt").stat().st_mtime_ns if (out / "last.ckpt").exists() else 0
             while process.poll() is None and not (

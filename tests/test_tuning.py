@@ -4,13 +4,13 @@ import csv
 import json
 import shutil
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import warm
 
 from earmark.annotations import Label, LabelTable
 from earmark.checkpoint import read_model_info, read_tensors
@@ -147,7 +147,7 @@ def test_a_killed_search_goes_on_in_the_trial_it_was_in_and_ends_alike(folder, w
         "     search=('penalty', 'threshold'), provenance={'data_source': 'recordings'})\n"
     )
     place = [folder, folder.parent / "cache", tmp_path]
-    done = subprocess.run([sys.executable, "-c", script, *map(str, place)], capture_output=True, text=True, timeout=300)
+    done = warm.run([sys.executable, "-c", script, *map(str, place)], capture_output=True, text=True, timeout=300)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert not (tmp_path / "model.safetensors").exists()
     heard, epochs = [], []
@@ -344,7 +344,7 @@ def earmark(folder, monkeypatch):
     return call
 
 
-def test_the_command_tells_what_was_found(folder, whole, earmark, capsys, monkeypatch):
+def test_the_command_tells_what_was_found(drawn_figures, folder, whole, earmark, capsys, monkeypatch):
     found, out = whole
     assert earmark("--out", out, "--search", "penalty, threshold", "--trials", 6) == 0
     said = capsys.readouterr()

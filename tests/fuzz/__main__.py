@@ -1,6 +1,7 @@
 """`python -m fuzz`: fuzz all readers for some minutes, or repeat cases."""
 
 import argparse
+import faulthandler
 import os
 import sys
 import tempfile
@@ -27,6 +28,7 @@ def main() -> None:
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
+        faulthandler.enable()
         replies = os.fdopen(os.dup(1), "w")
         os.dup2(2, 1)  # nothing but replies goes to the runner
         serve(options.serve, replies)

@@ -16,6 +16,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import warm
+
 from fuzz.harness import MOST_BYTES, MOST_SECONDS, Outcome
 
 _MOST_SECONDS_TO_MAKE = 300  # of a case, which may begin with a training run or an export for the kit
@@ -57,8 +59,8 @@ class Worker:
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, places))
         (self.root / "temporary").mkdir(exist_ok=True)
         with self._log.open("wb") as log:
-            return subprocess.Popen(
-                [sys.executable, "-X", "faulthandler", "-m", "fuzz", "--serve", str(self.root)],
+            return warm.Popen(
+                [sys.executable, "-m", "fuzz", "--serve", str(self.root)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -177,7 +177,8 @@ def _fix_layout(figure: Figure) -> None:
     if not isinstance(engine, ConstrainedLayoutEngine) or not figure.axes:
         return
     engine.execute(figure)
-    figure.set_layout_engine("none")
+    with mpl.rc_context({"figure.constrained_layout.use": False}):
+        figure.set_layout_engine(None)  # "none" would leave a placeholder, for which `savefig` draws twice
     for axes in figure.axes:
         axes.set_position(np.round(axes.get_position(original=False).bounds, 6).tolist())
 
