@@ -15,10 +15,23 @@ from earmark import audio, encoders
 from earmark.bags import build_store
 from earmark.checkpoint import load_detector, read_model_info, read_tensors
 from earmark.datasets import open_data
-from earmark.encoders import CallableEncoder, Card, EncoderFeatures, create_encoder, embed_recording, front_end
+from earmark.encoders import (
+    CallableEncoder,
+    Card,
+    EncoderFeatures,
+    create_encoder,
+    embed_recording,
+    front_end,
+    frontend,
+    mn04,
+    tiny,
+)
 from earmark.encoders.features import TRUSTED
 from earmark.errors import ArgumentError, ModelFileError
+from earmark.events import Decoder
+from earmark.export import _ProductFrontEnd, export_model
 from earmark.formats import read_labels
+from earmark.inference.onnx_scorer import OnnxScorer
 from earmark.inference.recordings import score_blocks, score_recording, score_samples
 from earmark.inference.torch_scorer import load_scorer
 from earmark.settings import load_recipe
@@ -222,3 +235,47 @@ def test_nothing_is_held_out_where_nothing_is_decided_by_it(recordings, tmp_path
     run = product.train(data, tmp_path / "r", encoder="tiny", settings=SHORT, compute=compute)
     assert run.notes[0].startswith("12 clips, 2 classes: 12 to train on; labels from ")
     assert "validation scores are those of the training clips" in run.notes[1]
+
+
+@pytest.fixture(scope="module")
+def exported(run):
+    path = run.path.with_name("model.onnx")
+    assert export_model(run.path, path) < 1e-4
+    return path
+
+
+def test_an_exported_model_finds_the_same_events(run, exported, tmp_path):
+    """Encoder and head in one file: the same windows, without the encoder itself."""
+    sound = np.concatenate([noise(0.05), 0.3 * np.sin(np.arange(100000) * 2.0), noise(13)]).astype(np.float32)
+    audio.write(tmp_path / "a.wav", sound, 8000)
+    ours, theirs = (product.load(path) for path in (run.path, exported))
+    one, two = (detector.detect(tmp_path / "a.wav", decoder=Decoder(threshold=0.4)) for detector in (ours, theirs))
+    assert [row[:4] for row in one] == [row[:4] for row in two]
+    assert len(one) > 0
+    scorer, other = ours.scorer, theirs.scorer
+    names = ("rate", "hop_samples", "n_fft", "padding", "reduction", "context", "window", "overlap", "fingerprint")
+    assert [getattr(scorer, name) for name in names] == [getattr(other, name) for name in names]
+    for n in (1, 1280, 1300, 81920, 83300, len(sound)):
+        p, q = (np.concatenate(list(score_samples(each, sound[:n]))) for each in (scorer, other))
+        np.testing.assert_allclose(p, q, rtol=0, atol=1e-4)
+
+
+def test_an_exported_model_has_the_card_of_its_encoder(exported):
+    about = OnnxScorer(exported).about
+    assert about["encoder"]["name"] == about["features"]["encoder"] == "tiny"
+    assert about["encoder"]["licence"] == "MIT"
+
+
+@pytest.mark.parametrize("module", [tiny, mn04])
+def test_the_front_end_in_products_is_the_front_end(module):
+    c = module.FRONT_END
+    samples = torch.from_numpy(noise(1.0).repeat(4)[None, : 16 * c.hop_samples])
+    torch.testing.assert_close(_ProductFrontEnd(c)(samples), frontend.FrontEnd(c)(samples), atol=1e-4, rtol=0)
+
+
+def test_an_encoder_without_a_network_of_pytorch_is_not_exported(own_encoder, recordings, tmp_path):
+    encoders.provide(own_encoder)
+    settings = {**SHORT, "encoder": own_encoder.card.name, "mixtures": 0}
+    run = product.train(recordings, tmp_path / "r", recipe="head", settings=settings)
+    with pytest.raises(ArgumentError, match=r"a model with the encoder 'python:mine:encode' cannot be exported"):
+        export_model(run.path, tmp_path / "a.onnx")

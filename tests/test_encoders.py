@@ -124,7 +124,7 @@ def noise(n, rng, level=0.05):
 
 
 def test_the_family_is_complete():
-    assert {entry.name for entry in ENCODERS} == {"mn04", "yamnet", "tiny", "onnx", "hear", "python"}
+    assert {entry.name for entry in ENCODERS} == {"mn04", "yamnet", "tiny", "onnx", "hear", "python", "files"}
     assert [entry.name for entry in ENCODERS if not entry.cls.is_listed] == ["tiny"]
 
 

@@ -112,9 +112,10 @@ def train(
     is_resumed = check_folder(folder, resume=resume)  # before computing features
     if recipe is None:
         recipe = folder / "config.toml" if is_resumed else "head" if encoder else "paper"
+    features: dict[str, Any] = {}
     if encoder is not None:
-        provide(encoder)
-    features = {} if encoder is None else {"encoder": encoder}
+        made = provide(encoder)
+        features = {"encoder": encoder} if made.reads_sound else {"encoder": encoder, "mixtures": 0}
     chosen = load_recipe(os.fspath(recipe)).changed({**features, **pool_changes(pool), **(settings or {})})
     collection = data if isinstance(data, Collection) else open_data(os.fspath(data))
     source = "" if isinstance(data, Collection) else os.fspath(data)

@@ -5,8 +5,9 @@
     static  (bags, classes)              pooled by the model's operator over the whole bag
 
 The file includes feature extraction, with the Fourier transform as two matrix products, which are much faster than
-onnxruntime's transform (`benchmarks/export.py`). It is written only after onnxruntime has reproduced PyTorch's output.
-Its metadata are the attributes of `earmark.inference.onnx_scorer.OnnxScorer`.
+onnxruntime's transform (`benchmarks/export.py`), or the encoder with its weights. A model with an encoder takes at most
+a window, `window` seconds, at once. The file is written only after onnxruntime has reproduced PyTorch's output. Its
+metadata are the attributes of `earmark.inference.onnx_scorer.OnnxScorer`, and the encoder's card.
 """
 
 import copy
@@ -16,17 +17,23 @@ import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from earmark.checkpoint import model_file, read_model_info
 from earmark.detector import Detector
+from earmark.encoders import EncoderFeatures, Features, encoder_of, front_end
+from earmark.encoders.frontend import FrontEnd, FrontEndConfig, emphasised, mel_filters, scaled
+from earmark.encoders.mn04 import MobileNetEncoder
+from earmark.encoders.mobilenet import FrameEmbedder
 from earmark.errors import ArgumentError, DataError, MissingExtraError
 from earmark.features import FeatureConfig, LogMel, mel_matrix
 from earmark.files import json_text, make_folder, written_whole
@@ -38,7 +45,7 @@ __all__ = ["TOLERANCE", "export_model", "export_onnx"]
 
 TOLERANCE = 1e-4
 """Largest difference between onnxruntime's and PyTorch's probabilities in a file that is kept."""
-_ATTRIBUTES = ("classes", "rate", "hop_samples", "n_fft", "padding", "reduction", "context", "window")
+_ATTRIBUTES = ("classes", "rate", "hop_samples", "n_fft", "padding", "reduction", "context", "window", "overlap")
 _AXES = (("bags", "samples"), ("bags", "frames", "classes"), ("bags", "classes"))
 
 
@@ -87,6 +94,8 @@ def export_onnx(
             "fingerprint": fingerprint or hashlib.sha256(content).hexdigest()[:16],
             "features": detector.features.to_dict(),
         }
+        if isinstance(detector.features, EncoderFeatures):  # the file contains its weights, so their licence too
+            metadata["encoder"] = asdict(encoder_of(detector.features).card)
         model.metadata_props.add(key="earmark", value=json_text(metadata))
         content = sealed(model.SerializeToString())
         difference = _check(content, detector, scorer.least_samples)
@@ -100,7 +109,7 @@ class _Exported(nn.Module):
 
     def __init__(self, detector: Detector) -> None:
         super().__init__()
-        self.front = _ProductLogMel(_log_mel_config(detector))
+        self.front = _product_front_end(detector.features)
         self.detector = copy.deepcopy(detector)
         for module in list(self.detector.modules()):
             for name, child in module.named_children():
@@ -112,18 +121,70 @@ class _Exported(nn.Module):
         return output.dynamic, output.static
 
 
-def _log_mel_config(detector: Detector) -> FeatureConfig:
-    if not isinstance(detector.features, FeatureConfig):
-        raise ArgumentError(f"a model with an encoder ({detector.features.encoder}) cannot be exported")
-    return detector.features
+def _product_front_end(features: Features) -> nn.Module:
+    """The front end in operations that ONNX has: (bags, samples) to (bags, bands, frames)."""
+    if isinstance(features, FeatureConfig):
+        return _ProductLogMel(features)
+    encoder = encoder_of(features)
+    if not isinstance(encoder, MobileNetEncoder):
+        raise ArgumentError(
+            f"a model with the encoder {features.encoder!r} cannot be exported: expected an encoder that is a network "
+            "of PyTorch, such as mn04"
+        )
+    return _ProductEncoder(encoder.module(), features.hop_samples)
 
 
 class _ProductLogMel(nn.Module):
-    """`LogMel` with the Fourier transform as two matrix products.
+    """`LogMel` with the Fourier transform as two matrix products."""
+
+    def __init__(self, config: FeatureConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.bands = _ProductBands(LogMel(config).window, config.hop_samples, mel_matrix(config), power=config.power)
+
+    def forward(self, samples: Tensor) -> Tensor:
+        c = self.config
+        levels = 10.0 * torch.log10(self.bands(F.pad(samples, (c.padding, c.padding))).clamp_min(c.amin))
+        reference = levels.amax((1, 2), keepdim=True) if c.scaling == "clip" else c.reference_db
+        return (levels - reference).clamp_min(-c.range_db).transpose(1, 2)
+
+
+class _ProductEncoder(nn.Module):
+    """A network of an encoder, whose front end has the Fourier transform as two matrix products."""
+
+    def __init__(self, embedder: FrameEmbedder, hop_samples: int) -> None:
+        super().__init__()
+        self.hop_samples = hop_samples
+        self.embedder = embedder.folded()
+        self.embedder.front = _ProductFrontEnd(embedder.front.config)  # type: ignore[assignment]
+
+    def forward(self, samples: Tensor) -> Tensor:
+        whole = samples.shape[1] // self.hop_samples * self.hop_samples
+        return self.embedder(samples.index_select(1, torch.arange(whole))).transpose(1, 2)  # type: ignore[no-any-return]
+
+
+class _ProductFrontEnd(nn.Module):
+    """`earmark.encoders.frontend.FrontEnd` with the Fourier transform as two matrix products."""
+
+    def __init__(self, config: FrontEndConfig) -> None:
+        super().__init__()
+        self.reach, self.rest = config.win_samples // 2, config.n_fft - config.win_samples
+        window = F.pad(FrontEnd(config).window, (0, self.rest))
+        self.bands = _ProductBands(window, config.hop_samples, mel_filters(config))
+
+    def forward(self, samples: Tensor) -> Tensor:
+        x = F.pad(emphasised(samples), (self.reach, self.reach), mode="reflect")
+        return scaled(self.bands(F.pad(x, (0, self.rest)))).transpose(1, 2)
+
+
+class _ProductBands(nn.Module):
+    """Energies in mel bands: (bags, samples) to (bags, frames, bands), with two products as Fourier transform.
 
     A frame of n = a b samples is a matrix, sample b i + j in row i and column j. Bin k + a l is the sum over j of
     exp(-2 pi i j (k + a l) / n) y_kj, where y_kj is the sum over i of exp(-2 pi i i k / a) x_ij. Rows k up to a / 2 are
     enough: bins n - k of a real signal have the energy of bins k. The mel filters are reordered to match the bins.
+
+    `window` is (n,), `filters` (bands, n // 2 + 1); `power` is the exponent of magnitudes.
     """
 
     window: Tensor
@@ -131,10 +192,10 @@ class _ProductLogMel(nn.Module):
     second: Tensor
     mel: Tensor
 
-    def __init__(self, config: FeatureConfig) -> None:
+    def __init__(self, window: Tensor, hop_samples: int, filters: npt.NDArray[Any], *, power: float = 2.0) -> None:
         super().__init__()
-        self.config = c = config
-        n = c.n_fft
+        self.hop_samples, self.power = hop_samples, power
+        self.n = n = len(window)
         # fewest multiplications: a for the first product, 2 n / a for the second
         self.a = a = min((d for d in range(1, n + 1) if n % d == 0), key=lambda d: d + 2 * n / d)
         self.b = b = n // a
@@ -145,32 +206,28 @@ class _ProductLogMel(nn.Module):
         angle = 2 * np.pi * (j[:, None] * bins[:, None] % n / n)  # (rows, b in, b out)
         second = np.block([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
         mirrored = np.minimum(bins, n - bins).ravel()
-        mel = np.zeros((bins.size, c.n_bands))
+        mel = np.zeros((bins.size, len(filters)))
         each, where = np.unique(mirrored, return_index=True)  # bins that occur twice count once
-        mel[where] = mel_matrix(c).T[each]
-        tables = {"first": first, "second": second, "mel": mel, "window": LogMel(c).window.reshape(a, b)}
+        mel[where] = filters.T[each]
+        tables = {"first": first, "second": second, "mel": mel, "window": window.reshape(a, b)}
         for name, table in tables.items():
             self.register_buffer(name, torch.as_tensor(table, dtype=torch.float32))
 
     def forward(self, samples: Tensor) -> Tensor:
-        c = self.config
         bags = samples.shape[0]
-        padded = F.pad(samples, (c.padding, c.padding))
-        frames = (padded.shape[1] - c.n_fft) // c.hop_samples + 1
-        # Gather frames from pieces of gcd(hop, n_fft) samples rather than sample by sample.
-        piece = math.gcd(c.hop_samples, c.n_fft)
-        pieces = padded[:, : (frames - 1) * c.hop_samples + c.n_fft].reshape(bags, -1, piece)
-        places = torch.arange(frames)[:, None] * (c.hop_samples // piece) + torch.arange(c.n_fft // piece)
+        frames = (samples.shape[1] - self.n) // self.hop_samples + 1
+        # Gather frames from pieces of gcd(hop, n) samples rather than sample by sample.
+        piece = math.gcd(self.hop_samples, self.n)
+        pieces = samples[:, : (frames - 1) * self.hop_samples + self.n].reshape(bags, -1, piece)
+        places = torch.arange(frames)[:, None] * (self.hop_samples // piece) + torch.arange(self.n // piece)
         x = pieces.index_select(1, places.flatten()).reshape(bags, frames, self.a, self.b)
         y = (self.first @ (x * self.window)).reshape(bags, frames, -1, 2 * self.b)
         z = y.transpose(1, 2) @ self.second  # (bags, rows, frames, real parts and imaginary parts)
         z = z * z
         s = (z[..., : self.b] + z[..., self.b :]).transpose(1, 2).reshape(bags, frames, -1)
-        if c.power != 2:
-            s = s.pow(c.power / 2)
-        levels = 10.0 * torch.log10((s @ self.mel).clamp_min(c.amin))
-        reference = levels.amax((1, 2), keepdim=True) if c.scaling == "clip" else c.reference_db
-        return (levels - reference).clamp_min(-c.range_db).transpose(1, 2)
+        if self.power != 2:
+            s = s.pow(self.power / 2)
+        return s @ self.mel
 
 
 class _OnnxGRU(nn.Module):
@@ -278,13 +335,16 @@ def _check(content: bytes, detector: Detector, least: int) -> float:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
-    logmel = LogMel(_log_mel_config(detector))
+    front = front_end(detector.features)
     rng = np.random.default_rng(0)
     worst = 0.0
-    for bags, n in ((1, least), (2, 2 * least + 1), (3, 7 * least - 5)):
+    sizes = [(1, least), (2, 2 * least + 1), (3, 7 * least - 5)]
+    if isinstance(detector.features, EncoderFeatures):
+        sizes.append((1, detector.features.window_samples))
+    for bags, n in sizes:
         envelope = 10.0 ** np.linspace(-3, 0, n)  # quiet to full scale
         samples = (0.3 * envelope * rng.standard_normal((bags, n))).astype(np.float32)
-        expected = detector(logmel(torch.from_numpy(samples)))
+        expected = detector(front(torch.from_numpy(samples)))
         outputs = session.run(["dynamic", "static"], {"samples": samples})
         for p, q in zip(outputs, (expected.dynamic.numpy(), expected.static.numpy()), strict=True):
             worst = max(worst, float(np.abs(p - q).max()) if p.shape == q.shape else math.inf)

@@ -1,4 +1,4 @@
-"""Encoders: damaged cards and ONNX files, and damaged PyTorch files of weights."""
+"""Encoders: damaged cards and ONNX files, PyTorch files of weights, and files of embeddings."""
 
 import io
 from functools import cache
@@ -25,6 +25,8 @@ summary = "a frame is its samples"
 @reader
 def make(rng: Random) -> Case:
     """An encoder that is created and embeds some frames."""
+    if rng.random() < 0.4:
+        return _embeddings(rng)
     if not find_spec("onnxruntime") or rng.random() < 0.5:
         return _weights(rng)
     card, model, note = _CARD.encode(), _onnx(), ""
@@ -44,6 +46,33 @@ def make(rng: Random) -> Case:
         assert found.shape == (encoder.card.frames(n), encoder.card.dimension), "frames that the card does not state"
 
     return Case(f"an encoder in ONNX: {note}", call)
+
+
+def _embeddings(rng: Random) -> Case:
+    suffix = rng.choice([".npz", ".parquet"] if find_spec("pyarrow") else [".npz"])
+    content, note = damaged(rng, _stored(suffix))
+    write(f"a{suffix}", content)
+
+    def call() -> None:
+        from earmark.encoders import create_encoder
+
+        encoder = create_encoder("files:.")
+        found = encoder.embeddings_of(Path("a.wav"), 20 * encoder.card.hop_samples)
+        assert found.shape == (20, encoder.card.dimension), "frames that the recording does not have"
+
+    return Case(f"embeddings in a{suffix}: {note}", call)
+
+
+@cache
+def _stored(suffix: str) -> bytes:
+    x, times, buffer = np.ones((20, 3), np.float32), np.arange(20) / 10, io.BytesIO()
+    if suffix == ".npz":
+        np.savez_compressed(buffer, times=times, embeddings=x, encoder="fuzz")
+    else:
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(pyarrow.table({"time": times, "embedding": list(x)}), buffer)
+    return buffer.getvalue()
 
 
 def _weights(rng: Random) -> Case:

@@ -27,7 +27,7 @@ from earmark import audio
 from earmark.bags.index import VERSION, Entry, Stamp, StoreSettings, read_index, read_settings, read_skipped
 from earmark.datasets import Clip
 from earmark.effects import compress
-from earmark.encoders import Features, front_end
+from earmark.encoders import Features, FileEncoder, front_end, stored_encoder
 from earmark.errors import ArgumentError, DataError, unknown_name
 from earmark.files import flush, json_text, locked, make_folder, named_errors, written_whole
 from earmark.ownership import owned
@@ -233,21 +233,30 @@ def _fill(
 ) -> None:
     """Compute and append the features of clips that are missing, have changed, or still are as in `stale`."""
     config, variants, dtype = settings.features, settings.variants, np.dtype(settings.dtype)
+    stored = stored_encoder(config)
+    if stored is not None and not (variants == 1 and all(clip.is_file for clip in clips)):
+        raise ArgumentError(
+            "embeddings computed elsewhere are those of files as they are; expected no mixtures and variants"
+        )
     entries = read_index(folder, settings)
     known = {clip.filename: entries.get(clip.filename) for clip in clips}
     missing = [
         clip
         for clip in clips
-        if (entry := known[clip.filename]) is None or entry == stale.get(clip.filename) or _is_changed(clip, entry)
+        if (entry := known[clip.filename]) is None
+        or entry == stale.get(clip.filename)
+        or _is_changed(clip, entry, stored)
     ]
     skipped: dict[str, str] = {}
-    transform = front_end(config) if missing else None  # an encoder loads its weights
+    transform = front_end(config) if missing and stored is None else None  # an encoder loads its weights
     memory = WeightedSemaphore(_SECONDS_IN_MEMORY)
 
     def compute(clip: Clip) -> tuple[Array, int, tuple[Stamp, ...]]:
-        stamps = _stamps(clip)  # before reading: a file that changes meanwhile is read again next time
+        stamps = _stamps(clip, stored)  # before reading: a file that changes meanwhile is read again next time
         seconds = sum(audio.info(source.path).duration for source in clip.sources)
         with memory.acquire(math.ceil(seconds)), torch.inference_mode():
+            if stored is not None:
+                return *_stored_rows(stored, clip, dtype), stamps
             samples = clip.read(config.rate)
             x = _variants(transform, samples, settings)
             rows = x.transpose(1, 2).numpy().astype(dtype, order="C").reshape(-1, config.n_bands)
@@ -317,16 +326,25 @@ def _appending(folder: Path, end: int) -> Iterator[Callable[[Array, dict[str, An
             store_lines()
 
 
-def _is_changed(clip: Clip, entry: Entry) -> bool:
+def _stored_rows(stored: FileEncoder, clip: Clip, dtype: np.dtype[Any]) -> tuple[Array, int]:
+    """Embeddings of a clip that were computed elsewhere, and its number of samples."""
+    path = clip.sources[0].path
+    samples = audio.info(path).samples_at(stored.card.rate)
+    return stored.embeddings_of(path, samples).astype(dtype, order="C"), samples
+
+
+def _is_changed(clip: Clip, entry: Entry, stored: FileEncoder | None) -> bool:
     """Whether a clip's files have changed since its features were computed; missing files count as unchanged."""
     try:
-        return _stamps(clip) != entry.sources
+        return _stamps(clip, stored) != entry.sources
     except DataError:
         return False
 
 
-def _stamps(clip: Clip) -> tuple[Stamp, ...]:
+def _stamps(clip: Clip, stored: FileEncoder | None) -> tuple[Stamp, ...]:
     paths = [source.path for source in clip.sources]
+    if stored is not None:
+        paths.append(stored.find(paths[0]))
     try:
         return tuple((path.name, (status := path.stat()).st_size, status.st_mtime_ns) for path in paths)
     except OSError as error:

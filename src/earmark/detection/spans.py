@@ -67,8 +67,8 @@ def plan(path: Path, scorer: Scorer, *, span: float = SPAN, damaged: str = "refu
     # Spans start where the scorer's blocks do, so that blocks are the same, and round the same, in any span.
     block = max(1, round(scorer.block / (scorer.hop * scorer.reduction)))
     size = frames if math.isinf(span) else block * max(1, round(span / (block * scorer.hop * scorer.reduction)))
-    if about.format.endswith("OPUS"):
-        size = frames  # always decoded from the start of the file, so every span would decode all before it
+    if about.format.endswith("OPUS") or scorer.is_stored:
+        size = frames  # always read from the start of the file, so every span would read all before it
     spans = tuple(Span(path, first, last, damaged) for first, last in pairwise([*range(0, frames, size), frames]))
     return Plan(spans, feature_frames(scorer, samples), about.duration, about.gaps)
 

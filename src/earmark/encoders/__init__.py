@@ -8,7 +8,8 @@ Frame k stands for the samples from k * hop_samples up to, but excluding, (k + 1
 `earmark.encoders.weights` finds and downloads them.
 
 `mn04` and `yamnet` are included. `onnx:CARD.toml`, `hear:PACKAGE` and `python:MODULE:NAME` are other people's; the last
-two import code, which `imports_code` tells. `docs/encoders.md` describes them all.
+two import code, which `imports_code` tells. `files:FOLDER` has embeddings that were computed elsewhere.
+`docs/encoders.md` describes them all.
 """
 
 from earmark.encoders.base import ENCODERS, Card, Embeddings, Encoder, create_encoder, imports_code
@@ -20,13 +21,16 @@ from earmark.encoders.features import (
     Features,
     completed,
     embed_recording,
+    encoder_of,
     front_end,
     parse_features,
     provide,
+    stored_encoder,
 )
 from earmark.encoders.hear import HearEncoder
 from earmark.encoders.mn04 import Mn04
 from earmark.encoders.onnx_file import OnnxEncoder
+from earmark.encoders.stored import FileEncoder
 from earmark.encoders.tiny import TinyEncoder
 from earmark.encoders.yamnet import Yamnet
 
@@ -40,6 +44,7 @@ __all__ = [
     "Encoder",
     "EncoderFeatures",
     "Features",
+    "FileEncoder",
     "HearEncoder",
     "Mn04",
     "OnnxEncoder",
@@ -48,8 +53,10 @@ __all__ = [
     "completed",
     "create_encoder",
     "embed_recording",
+    "encoder_of",
     "front_end",
     "imports_code",
     "parse_features",
     "provide",
+    "stored_encoder",
 ]

@@ -97,6 +97,8 @@ class Encoder(ABC):
     """What the name needs after a colon: "PACKAGE" for `hear:PACKAGE`; empty if nothing."""
     imports_code: ClassVar[bool] = False
     """Whether creating this encoder imports Python code that its name states; see `imports_code`."""
+    reads_sound: ClassVar[bool] = True
+    """False if embeddings are those of files (`FileEncoder`), which nothing can be computed from."""
     is_listed: ClassVar[bool] = True
     """False for an encoder that only tests use."""
     version: ClassVar[int] = 1
@@ -107,7 +109,7 @@ class Encoder(ABC):
     @property
     def fingerprint(self) -> str:
         """16 hexadecimal digits that identify the embeddings: geometry, weights and version."""
-        return _digest(self._identity())
+        return digest(self._identity())
 
     def embed(self, samples: npt.NDArray[np.floating[Any]]) -> Embeddings:
         """Embed one excerpt.
@@ -197,7 +199,8 @@ def fitted(embeddings: npt.NDArray[Any], card: Card, samples: int) -> npt.NDArra
     return embeddings[:-1] if missing == -1 else embeddings
 
 
-def _digest(identity: dict[str, object]) -> str:
+def digest(identity: dict[str, object]) -> str:
+    """16 hexadecimal digits that stand for plain values."""
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -211,7 +214,7 @@ def card_of(name: str) -> tuple[Card, str] | None:
     (512, None)
     """
     cls: Any = ENCODERS[name.partition(":")[0]].cls
-    return None if cls.target else (cls.card, _digest(cls._identity(cls)))
+    return None if cls.target else (cls.card, digest(cls._identity(cls)))
 
 
 def create_encoder(name: str, **options: Any) -> Encoder:

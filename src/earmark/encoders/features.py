@@ -21,6 +21,7 @@ from pydantic import Discriminator, Field, Tag
 from torch import Tensor, nn
 
 from earmark.encoders.base import Card, Embeddings, Encoder, card_of, create_encoder, imports_code
+from earmark.encoders.stored import FileEncoder
 from earmark.errors import ArgumentError, DataError, ModelFileError
 from earmark.features import FeatureConfig, LogMel
 from earmark.schema import parse, record
@@ -149,6 +150,8 @@ def provide(encoder: Encoder | str) -> Encoder:
 
 def encoder_of(features: EncoderFeatures) -> Encoder:
     """The encoder of features, with the weights that they were computed with."""
+    if (stored := stored_encoder(features)) is not None:
+        return stored
     encoder = _encoder(features.encoder)
     if EncoderFeatures.of(encoder) != features:
         raise ModelFileError(
@@ -156,6 +159,16 @@ def encoder_of(features: EncoderFeatures) -> Encoder:
             f"got {encoder.fingerprint}"
         )
     return encoder
+
+
+def stored_encoder(features: Features) -> FileEncoder | None:
+    """The encoder of features that are read from files; None for features that are computed."""
+    kind, _, folder = features.encoder.partition(":") if isinstance(features, EncoderFeatures) else ("", "", "")
+    if not isinstance(features, EncoderFeatures) or kind != FileEncoder.name:
+        return None
+    names = ("rate", "window_samples", "hop_samples", "dimension")
+    card = Card(name=features.encoder, licence="that of the encoder", **{n: getattr(features, n) for n in names})
+    return FileEncoder(folder, card=card, fingerprint=features.identity)
 
 
 def _encoder(name: str) -> Encoder:

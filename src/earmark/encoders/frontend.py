@@ -51,8 +51,7 @@ class FrontEnd(nn.Module):
     def forward(self, samples: Tensor) -> Tensor:
         c = self.config
         reach = c.win_samples // 2
-        x = samples[:, 1:] - 0.97 * samples[:, :-1]
-        x = F.pad(x, (reach, reach), mode="reflect")
+        x = F.pad(emphasised(samples), (reach, reach), mode="reflect")
         frames = x.unfold(1, c.win_samples, c.hop_samples)
         levels = [self._levels(group) for group in torch.split(frames, _GROUP, dim=1)]
         return torch.cat(levels, dim=1).transpose(1, 2)
@@ -62,7 +61,17 @@ class FrontEnd(nn.Module):
         parts = torch.view_as_real(spectrum).flatten(-2)
         s = parts * parts
         energy = [s[..., a:b] @ getattr(self, f"mel_{i}") for i, (a, b) in enumerate(self._rows)]
-        return (torch.log(torch.cat(energy, dim=-1) + 1e-5) + 4.5) / 5
+        return scaled(torch.cat(energy, dim=-1))
+
+
+def emphasised(samples: Tensor) -> Tensor:
+    """Samples with higher frequencies raised: (bags, samples) to (bags, samples - 1)."""
+    return samples[:, 1:] - 0.97 * samples[:, :-1]
+
+
+def scaled(energy: Tensor) -> Tensor:
+    """Levels, about in [-1.5, 1.5], of energies in bands."""
+    return (torch.log(energy + 1e-5) + 4.5) / 5
 
 
 def mel_filters(config: FrontEndConfig) -> npt.NDArray[np.float64]:

@@ -113,7 +113,9 @@ class MobileNet(nn.Module):
             channels = block.out
         layers.append(_conv(channels, layout.last, act=nn.Hardswish()))
         self.features = nn.Sequential(*layers)
-        self.early = tuple(layout.halvings)
+        first, last = layout.halvings
+        # layers before the last two halvings, and how many of their columns make one of the last layer
+        self.early = {first: 2 if is_dense else 4, last: 1 if is_dense else 2}
         self.classifier = nn.Sequential(
             nn.AdaptiveAvgPool2d(1),
             nn.Flatten(),
@@ -129,10 +131,9 @@ class MobileNet(nn.Module):
         for i, layer in enumerate(self.features):
             x = layer(x)
             if i in self.early:
-                maps.append(torch.cat([x.mean(2), x.amax(2)], 1))
-        last = x.mean(2)
-        early = [F.adaptive_avg_pool1d(values, last.shape[2]) for values in maps]
-        return torch.cat([last, *early], 1).transpose(1, 2)
+                columns = torch.cat([x.mean(2), x.amax(2)], 1)
+                maps.append(F.avg_pool1d(columns, self.early[i], ceil_mode=True))
+        return torch.cat([x.mean(2), *maps], 1).transpose(1, 2)
 
     def classify(self, x: Tensor) -> Tensor:
         """Logits of the classes that the network was trained on: (bags, bands, frames) to (bags, classes)."""
@@ -244,7 +245,8 @@ def mirrored(n: int, before: int, after: int) -> Tensor:
     ([2, 1, 0, 1, 2, 3, 2], [1, 0, 1, 0, 1, 0, 1])
     """
     last = n - 1
-    return last - (torch.arange(-before, n + after) % (2 * last) - last).abs()
+    period = torch.full((1,), 2 * last)  # a tensor, since PyTorch exports no remainder of a variable number
+    return last - (torch.arange(-before, n + after) % period - last).abs()
 
 
 def _folded(layers: nn.Sequential) -> nn.Sequential:

@@ -62,6 +62,7 @@ class _About:
     pool: _Pool
     network: dict[str, Any] | None = None
     provenance: dict[str, Any] | None = None
+    overlap: Annotated[float, Field(ge=0, lt=1)] = Scorer.overlap  # files of 0.1.0 lack it
 
 
 class OnnxScorer(Scorer):
@@ -94,7 +95,7 @@ class OnnxScorer(Scorer):
             about.padding,
         )
         self.reduction, self.context = about.reduction, about.context
-        self.window, self.fingerprint = about.window, about.fingerprint
+        self.window, self.overlap, self.fingerprint = about.window, about.overlap, about.fingerprint
         self._check_graph()
 
     def _check_graph(self) -> None:

@@ -23,6 +23,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -73,6 +74,10 @@ def score_recording(
     last = frames if last is None else min(last, frames)
     if not 0 <= first < last:
         raise ArgumentError(f"{path}: expected output frames within 0 to {frames}, got {first} to {last}")
+    features = scorer.stored_features(Path(path), total)
+    if features is not None:
+        rows = _Rows(scorer)
+        return _score_all(rows, _cutter(rows, first=first, last=last, total=len(features)).cuts_of(features))
     cutter = _cutter(scorer, first=first, last=last, total=total, block=block)
     needed = cutter.needed(last)
     offset = None if needed >= total else needed / scorer.rate
@@ -112,6 +117,25 @@ def _score_all(scorer: Scorer, cuts: Iterable[_Cut]) -> Iterator[Probabilities]:
         yield p[kept.popleft()]
 
 
+class _Rows(Scorer):
+    """A scorer of features that are read from files: a frame takes the place of a sample."""
+
+    rate = hop_samples = n_fft = 1
+    padding = 0
+
+    def __init__(self, scorer: Scorer) -> None:
+        self.scorer, self.classes, self.fingerprint = scorer, scorer.classes, scorer.fingerprint
+        self.reduction, self.context, self.overlap = scorer.reduction, scorer.context, scorer.overlap
+        self.window, self.block = scorer.window / scorer.hop, scorer.block / scorer.hop
+
+    @property
+    def columns(self) -> int:
+        return self.scorer.columns
+
+    def score(self, samples: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        return self.scorer.score_features(samples)
+
+
 class _Cut(NamedTuple):
     """An excerpt to score, from sample `begin` of the recording on, and which of its output frames to keep."""
 
@@ -147,6 +171,10 @@ class _Cutter(ABC):
         if self.received:
             yield from self._remaining(min(output_frames(self.scorer, self.received), self.last))
 
+    def cuts_of(self, whole: Samples) -> Iterator[_Cut]:
+        """All excerpts of a recording in memory."""
+        return self.cuts([whole[self.origin :]])
+
     @abstractmethod
     def needed(self, stop: int) -> int:
         """Number of samples from which on no later sound can change the output frames before `stop`."""
@@ -164,7 +192,8 @@ class _Cutter(ABC):
         begin = start * self.step
         samples = self._kept[begin - self.origin : end - self.origin]
         if len(samples) < self.scorer.least_samples:
-            samples = np.pad(samples, (0, self.scorer.least_samples - len(samples)))
+            missing = self.scorer.least_samples - len(samples)
+            samples = np.pad(samples, [(0, missing), *[(0, 0)] * (samples.ndim - 1)])
         first, self.done = self.done, stop
         return _Cut(samples, begin, first - start, stop - start)
 

@@ -7,6 +7,7 @@ output frames on the grid of the recording.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -28,11 +29,20 @@ class Scorer(ABC):
     overlap: float = 0.5  # share of a window that the next one repeats, where `context` is None
     fingerprint: str  # identifies the model in saved scores
     source: str = "the model"  # its file, for messages
+    is_stored: bool = False  # whether features are read from files: `stored_features` and `score_features`
     block: float = 20.0  # seconds of a long recording to score at once
 
     @abstractmethod
     def score(self, samples: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """Probabilities (frames', columns) of samples (n,), long enough for at least one output frame."""
+
+    def stored_features(self, path: Path, samples: int) -> npt.NDArray[np.float32] | None:
+        """Features (frames, bands) of a recording, if they are read from a file; None if they are computed."""
+        return None
+
+    def score_features(self, features: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """Probabilities (frames', columns) of features (frames, bands)."""
+        raise NotImplementedError
 
     def score_all(self, excerpts: Iterable[npt.NDArray[np.float32]]) -> Iterator[npt.NDArray[np.float32]]:
         """`score` of each excerpt, in order. A device may start the next one before it returns the previous."""

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from earmark.audio import Samples
 from earmark.checkpoint import load_detector, model_file, read_model_info
 from earmark.detector import Detector, alive_sigmoid
-from earmark.encoders import OVERLAP, EncoderFeatures, front_end
+from earmark.encoders import OVERLAP, EncoderFeatures, front_end, stored_encoder
 from earmark.inference.frozen import frozen
 from earmark.inference.scorer import Scorer
 
@@ -64,6 +64,8 @@ class TorchScorer(Scorer):
             self.context = getattr(network, "context", None) if c.scaling == "fixed" else None
         self._network = frozen(network).to(self.device)
         self._front_end = front_end(c).to(self.device)
+        self._stored = stored_encoder(c)
+        self.is_stored = self._stored is not None
         self._local = threading.local()
 
     def score(self, samples: Samples) -> npt.NDArray[np.float32]:
@@ -76,11 +78,20 @@ class TorchScorer(Scorer):
             return self._score_on_gpu(excerpts)
         return (self._probabilities(_tensor(samples)[None].to(self.device))[0].cpu().numpy() for samples in excerpts)
 
+    def stored_features(self, path: Path, samples: int) -> npt.NDArray[np.float32] | None:
+        """Embeddings (frames, dimension) that were computed elsewhere; None if they are computed here."""
+        return None if self._stored is None else self._stored.embeddings_of(path, samples)
+
+    def score_features(self, features: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """Probabilities (frames', columns) of features (frames, bands)."""
+        x = torch.from_numpy(features.T[None].copy()).to(self.device)
+        return self._probabilities(x, is_sound=False)[0].cpu().numpy()
+
     @torch.inference_mode()
-    def _probabilities(self, x: Tensor) -> Tensor:
-        """(bags, samples) -> (bags, frames', columns)"""
+    def _probabilities(self, x: Tensor, *, is_sound: bool = True) -> Tensor:
+        """(bags, samples), or features (bags, bands, frames) -> (bags, frames', columns)"""
         with _without_tf32() if self.device.type == "cuda" else nullcontext():
-            embedding = self._network(self._front_end(x))
+            embedding = self._network(self._front_end(x) if is_sound else x)
             p = alive_sigmoid(self.detector.head(embedding))
         return torch.cat([p, embedding], -1) if self._embedding else p
 
