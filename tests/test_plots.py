@@ -399,6 +399,13 @@ def test_missing_glyphs_are_silent_and_svg_is_xml(tmp_path):
     assert FOREIGN[0] in content.decode()
 
 
+def test_each_file_is_drawn_once(tmp_path, monkeypatch):
+    """`savefig` draws twice, first to lay out, where a layout engine or its placeholder is left."""
+    calls, draw = [], Figure.draw
+    monkeypatch.setattr(Figure, "draw", lambda self, renderer: (calls.append(renderer), draw(self, renderer)))
+    assert len(plots.save(plots.f1_by_class({"model": {"dog": 0.5}}), tmp_path / "figure")) == len(calls) == 2
+
+
 def test_a_class_without_clips_is_marked():
     figure = plots.f1_by_class({"a": {"dog": 0.5, "cat": np.nan}, "b": {"dog": 0.7, "cat": np.nan, "owl": 0.2}})
     marks = [(text.get_text(), text.xy[1]) for text in figure.axes[0].texts]

@@ -85,7 +85,7 @@ def torchrun(words, folder):
             started.append(stack.enter_context(process))
             stack.callback(process.kill)
         printed = [process.communicate(timeout=300)[0] for process in started]
-    return max(process.returncode for process in started), "".join(printed)
+    return next((process.returncode for process in started if process.returncode), 0), "".join(printed)
 
 
 def check_command(words, shown, folder, *, start=call, mask=str):
