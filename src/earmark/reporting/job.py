@@ -25,7 +25,6 @@ from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 from pydantic import Field
 
-from earmark.audio.clock import recorded_at
 from earmark.detection.ledger import Ledger
 from earmark.errors import ArgumentError
 from earmark.files import json_text
@@ -109,7 +108,7 @@ def read_job(folder: Path) -> Job:
         counts = ledger.counts()
         failed = tuple((entry.name, entry.reason or "unknown reason") for entry in ledger.entries("failed"))
         recordings = tuple(
-            Recording(entry.name, entry.duration or 0.0, recorded_at(entry.name)) for entry in ledger.entries("done")
+            Recording(entry.name, entry.duration or 0.0, entry.began) for entry in ledger.entries("done")
         )
         index = {recording.name: r for r, recording in enumerate(recordings)}
         events = np.fromiter(_event_rows(ledger, index, classes), EVENT)
