@@ -296,6 +296,24 @@ def test_recordings_without_any_labels_are_refused(tmp_path, recording):
         folder(tmp_path)
 
 
+def test_recordings_that_must_be_converted_are_named_as_what_they_are(tmp_path):
+    put(tmp_path, "owl/a.wav", "wolf/b.wav")
+    write(tmp_path / "wolf" / "c d.m4a", "")
+    expected = (
+        r"1 recording \(c d.m4a\) must be converted, since earmark does not read m4a: ffmpeg -i 'c d.m4a' 'c d.flac'"
+    )
+    with pytest.warns(MissingDataWarning, match=expected):
+        assert len(folder(tmp_path)) == 2
+    write(tmp_path / "labels.csv", "filename,label\na.wav,owl\nb.wav,wolf\nc d.m4a,wolf\n")
+    with pytest.warns(MissingDataWarning) as found:  # and not that there is no such recording
+        folder(tmp_path)
+    assert len(found) == 1
+    for path in (tmp_path / "owl" / "a.wav", tmp_path / "wolf" / "b.wav"):
+        path.unlink()
+    with pytest.raises(DataError, match=f"no audio files here or below; {expected}"):
+        folder(tmp_path)
+
+
 def test_a_folder_without_sound_is_refused(tmp_path):
     write(tmp_path / "labels.tsv", "a.wav\towl\n")
     with pytest.raises(DataError, match=r"no audio files here or below; expected .*\.flac"):

@@ -33,7 +33,8 @@ def slowly(p, hop, decoder, duration=None):
             setting = decoder.threshold if name == "low" and setting is None else setting
             values[name] = setting[c] if isinstance(setting, tuple) else setting
         values |= {name: p.dtype.type(values[name]) for name in ("threshold", "low")}
-        found += [(label, *event) for event in slow.decode(p[:, c], hop, **values, duration=duration)]
+        events = slow.decode(p[:, c], hop, **values, duration=duration)
+        found += [(label, round(on, 3), round(off, 3), round(peak, 4)) for on, off, peak in events]
     return sorted(found)
 
 

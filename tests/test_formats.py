@@ -74,7 +74,9 @@ def surviving(name, table):
     if name in FLAT:
         return LabelTable(table, filenames=table.filenames, complete=table.complete, splits=table.splits)
     present = [row for row in table if row.present]
-    if name in ("audacity", "dcase2017"):
+    if name == "audacity":
+        present = [row._replace(confidence=row.confidence and float(f"{row.confidence:.2f}")) for row in present]
+    if name == "dcase2017":
         present = [row._replace(confidence=None) for row in present]
     if name == "dcase2017":
         return LabelTable(present, classes=CLASSES)

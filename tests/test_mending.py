@@ -88,7 +88,7 @@ def test_a_label_that_means_nothing_is_a_recording_without_sounds(nothing):
     assert table.classes == ("dog", "owl")
     assert by_file(table)["a.wav"] == set()
     assert nothing in notes[-1]
-    assert "its recording counts as one without sounds" in notes[-1]
+    assert "its recording counts as empty" in notes[-1]
 
 
 def test_nothing_means_absent_where_labels_are_unknown():

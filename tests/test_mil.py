@@ -25,6 +25,7 @@ QUICK = {
     "dropout": 0.0,
     "random_state": 0,
 }
+ALONE = {**QUICK, "pool": "auto"}
 
 
 def make_bags(n_bags=60, n_features=5, n_kinds=1, seed=0):
@@ -42,7 +43,7 @@ def make_bags(n_bags=60, n_features=5, n_kinds=1, seed=0):
 @pytest.fixture(scope="module")
 def fitted():
     bags, y, _ = make_bags()
-    return BagClassifier(**QUICK).fit(bags, y)
+    return BagClassifier(**ALONE).fit(bags, y)
 
 
 def test_learns_which_bags_and_which_instances(fitted):
@@ -60,6 +61,21 @@ def test_the_defaults_learn():
     assert BagClassifier(random_state=0).fit(bags[:40], y[:40]).score(bags[40:], y[40:]) > 0.8
 
 
+def test_several_pools_give_the_mean_of_what_each_gives_alone():
+    bags, y, _ = make_bags(n_kinds=2)
+    alone = [BagClassifier(**QUICK, pool=pool).fit(bags, y == 1) for pool in ("mean", "max")]
+    both = BagClassifier(**QUICK, pool=("mean", "max")).fit(bags, y == 1)
+    expected = np.mean([model.predict_proba(bags) for model in alone], axis=0)
+    np.testing.assert_allclose(both.predict_proba(bags), expected, atol=1e-6)
+    p = [np.mean(parts, axis=0) for parts in zip(*(m.predict_instances(bags) for m in alone), strict=True)]
+    np.testing.assert_allclose(np.concatenate(both.predict_instances(bags)), np.concatenate(p), atol=1e-6)
+    assert [network.pool.name for network in both.networks_] == ["mean", "max"]
+    with pytest.raises(ArgumentError, match="pool_options are those of one operator, but there are 2"):
+        BagClassifier(**QUICK, pool=("rap", "max"), pool_options={"penalty": 1.0}).fit(bags, y)
+    with pytest.raises(ArgumentError, match="pool: expected a pooling operator"):
+        BagClassifier(**QUICK, pool=()).fit(bags, y)
+
+
 @pytest.mark.parametrize(
     "pool", ["max", "mean", "softmax", "auto", "cap", "rap", "noisy-or", "attention", "gated-attention"]
 )
@@ -68,28 +84,28 @@ def test_pools_by_name(pool):
     model = BagClassifier(**QUICK, pool=pool).fit(bags, y)
     # chance is 0.5; one instance in eleven can hardly carry the mean or soft-max
     assert model.score(*make_bags(seed=1)[:2]) > (0.6 if pool in ("mean", "softmax") else 0.75)
-    assert model.network_.pool.name == pool
+    assert model.networks_[0].pool.name == pool
 
 
 def test_pool_options_reach_the_pool():
     bags, y, _ = make_bags()
     model = BagClassifier(**QUICK, pool="rap", pool_options={"penalty": 10.0}).fit(bags, y)
     free = BagClassifier(**QUICK, pool="rap", pool_options={"penalty": 0.0}).fit(bags, y)
-    assert abs(model.network_.pool.alpha.item()) < abs(free.network_.pool.alpha.item())
+    assert abs(model.networks_[0].pool.alpha.item()) < abs(free.networks_[0].pool.alpha.item())
 
 
 def test_the_pool_is_projected_after_each_step():
     bags, y, _ = make_bags()
     model = BagClassifier(**QUICK, pool="cap", pool_options={"bag_size": 4, "alpha": 50.0}).fit(bags, y)
-    assert model.network_.pool.alpha.item() <= np.log(3) + 1e-6
+    assert model.networks_[0].pool.alpha.item() <= np.log(3) + 1e-6
 
 
 def test_weight_decay_leaves_alpha_alone():
     bags, y, _ = make_bags()
     single = [bag[:1] for bag in bags]  # one instance is its own mean: the loss does not pull at alpha either
-    model = BagClassifier(**QUICK, weight_decay=1.0).fit(single, y)
-    assert model.network_.pool.alpha.item() == pytest.approx(1, abs=1e-3)
-    assert model.network_.classify.weight.abs().max() < 0.05
+    model = BagClassifier(**ALONE, weight_decay=1.0).fit(single, y)
+    assert model.networks_[0].pool.alpha.item() == pytest.approx(1, abs=1e-3)
+    assert model.networks_[0].classify.weight.abs().max() < 0.05
 
 
 @pytest.mark.parametrize(
@@ -98,7 +114,7 @@ def test_weight_decay_leaves_alpha_alone():
 def test_two_classes_of_any_type(labels):
     bags, kind, _ = make_bags()
     y = np.asarray(labels)[kind]
-    model = BagClassifier(**QUICK).fit(bags, y.tolist())
+    model = BagClassifier(**ALONE).fit(bags, y.tolist())
     assert model.classes_.tolist() == list(labels)
     assert set(model.predict(bags).tolist()) == set(labels)
     assert model.score(bags, y) > 0.9
@@ -110,7 +126,7 @@ def test_two_classes_of_any_type(labels):
 def test_more_classes():
     bags, kind, planted = make_bags(n_bags=90, n_kinds=2)
     y = np.array(["nothing", "cat", "dog"])[kind]
-    model = BagClassifier(**{**QUICK, "epochs": 30}).fit(bags, y)
+    model = BagClassifier(**{**ALONE, "epochs": 30}).fit(bags, y)
     assert model.classes_.tolist() == ["cat", "dog", "nothing"]
     assert model.score(bags, y) > 0.9
     probability = model.predict_proba(bags)
@@ -127,7 +143,7 @@ def test_a_matrix_of_labels():
     bags[0] = np.vstack([bags[1][np.newaxis, 0] * 0 + [6, 6, 0, 0, 0], bags[0]])  # both, on one instance
     y = np.column_stack([kind == 1, kind == 2])
     y[0] = True
-    model = BagClassifier(**{**QUICK, "epochs": 30}).fit(bags, y)
+    model = BagClassifier(**{**ALONE, "epochs": 30}).fit(bags, y)
     predicted = model.predict(bags)
     assert predicted.shape == (90, 2)
     assert np.isin(predicted, (0, 1)).all()
@@ -135,7 +151,7 @@ def test_a_matrix_of_labels():
     assert model.score(bags, y) > 0.9
     assert model.classes_.tolist() == [0, 1]
     assert model.predict_instances(bags[:1])[0].shape == (len(bags[0]), 2)
-    assert BagClassifier(**QUICK).fit(bags, y[:, :1]).predict(bags).shape == (90, 1)
+    assert BagClassifier(**ALONE).fit(bags, y[:, :1]).predict(bags).shape == (90, 1)
 
 
 def test_a_bag_does_not_see_the_others(fitted):
@@ -156,9 +172,9 @@ def test_the_order_of_instances_does_not_matter(fitted):
 def test_forms_of_bags():
     bags = [bag[:2] for bag in make_bags()[0]]
     y = make_bags()[1]
-    expected = BagClassifier(**QUICK).fit(bags, y).predict_proba(bags)
+    expected = BagClassifier(**ALONE).fit(bags, y).predict_proba(bags)
     for form in (np.array(bags), tuple(bags), [bag.tolist() for bag in bags], [torch.from_numpy(bag) for bag in bags]):
-        np.testing.assert_array_equal(BagClassifier(**QUICK).fit(form, y).predict_proba(form), expected)
+        np.testing.assert_array_equal(BagClassifier(**ALONE).fit(form, y).predict_proba(form), expected)
 
 
 def test_the_scale_of_a_feature_does_not_matter():
@@ -168,17 +184,17 @@ def test_the_scale_of_a_feature_does_not_matter():
     moved = [
         np.column_stack([bag, np.full(len(bag), 0.1)]) for bag in moved
     ]  # a constant column, whose deviation is not 0
-    assert BagClassifier(**QUICK).fit(moved, y).score(moved, y) > 0.9
-    raw = BagClassifier(**QUICK, standardize=False).fit(bags, y)
+    assert BagClassifier(**ALONE).fit(moved, y).score(moved, y) > 0.9
+    raw = BagClassifier(**ALONE, standardize=False).fit(bags, y)
     np.testing.assert_array_equal(raw.mean_, 0)
     assert raw.score(bags, y) > 0.9
 
 
 def test_logistic_regression_without_hidden_layers():
     bags, y, _ = make_bags()
-    model = BagClassifier(**{**QUICK, "hidden": (), "epochs": 60}).fit(bags, y)
+    model = BagClassifier(**{**ALONE, "hidden": (), "epochs": 60}).fit(bags, y)
     assert model.score(bags, y) > 0.9
-    assert sum(w.numel() for w in model.network_.parameters()) == 5 + 1 + 1  # weights, bias, alpha
+    assert sum(w.numel() for w in model.networks_[0].parameters()) == 5 + 1 + 1  # weights, bias, alpha
     attentive = BagClassifier(**{**QUICK, "hidden": ()}, pool="attention").fit(bags, y)
     assert attentive.predict_proba(bags).shape == (60, 2)
 
@@ -186,9 +202,9 @@ def test_logistic_regression_without_hidden_layers():
 def test_saturated_probabilities_do_not_break_training():
     bags, y, _ = make_bags()
     wild = [bag * 1e4 for bag in bags]
-    model = BagClassifier(**QUICK, standardize=False).fit(wild, y)
+    model = BagClassifier(**ALONE, standardize=False).fit(wild, y)
     assert np.isfinite(model.predict_proba(wild)).all()
-    assert all(torch.isfinite(w).all() for w in model.network_.parameters())
+    assert all(torch.isfinite(w).all() for w in model.networks_[0].parameters())
 
 
 def test_scikit_learn_contract():
@@ -200,23 +216,23 @@ def test_scikit_learn_contract():
     bags, y, _ = make_bags()
     assert model.fit(bags, y) is model
     assert model.n_features_in_ == 5
-    assert not hasattr(clone(model), "network_")
+    assert not hasattr(clone(model), "networks_")
 
 
 def test_cross_validation_and_grid_search():
     bags, y, _ = make_bags()
-    assert cross_val_score(BagClassifier(**QUICK), bags, y, cv=3).mean() > 0.9
-    assert cross_val_score(BagClassifier(**QUICK), bags, y, cv=3, scoring="roc_auc").mean() > 0.9
-    search = GridSearchCV(BagClassifier(**QUICK), {"pool": ["max", "auto"], "hidden": [(4,), (16,)]}, cv=2)
+    assert cross_val_score(BagClassifier(**ALONE), bags, y, cv=3).mean() > 0.9
+    assert cross_val_score(BagClassifier(**ALONE), bags, y, cv=3, scoring="roc_auc").mean() > 0.9
+    search = GridSearchCV(BagClassifier(**ALONE), {"pool": ["max", "auto"], "hidden": [(4,), (16,)]}, cv=2)
     assert search.fit(bags, y).best_score_ > 0.8
     matrix = np.column_stack([y, 1 - y])
-    assert cross_val_score(BagClassifier(**QUICK), bags, matrix, cv=3).shape == (3,)
+    assert cross_val_score(BagClassifier(**ALONE), bags, matrix, cv=3).shape == (3,)
 
 
 def test_in_two_threads():
     """Both draw from torch's one global generator; neither may see the other's numbers."""
     bags, y, _ = make_bags()
-    model = BagClassifier(**{**QUICK, "dropout": 0.5})
+    model = BagClassifier(**{**ALONE, "dropout": 0.5})
     alone = cross_val_score(model, bags, y, cv=4, scoring="neg_log_loss")
     with parallel_config("threading", n_jobs=2):
         np.testing.assert_array_equal(cross_val_score(model, bags, y, cv=4, scoring="neg_log_loss"), alone)
@@ -224,7 +240,7 @@ def test_in_two_threads():
 
 def test_deterministic_and_leaves_torch_alone():
     bags, y, _ = make_bags()
-    options = {**QUICK, "dropout": 0.5, "epochs": 2}
+    options = {**ALONE, "dropout": 0.5, "epochs": 2}
     state = torch.get_rng_state()
     one, other = (BagClassifier(**options).fit(bags, y).predict_proba(bags) for _ in range(2))
     assert torch.equal(torch.get_rng_state(), state)
@@ -279,7 +295,7 @@ BAGS = [np.zeros((2, 3)), np.ones((4, 3))]
 )
 def test_bad_data(bags, y, error, message):
     with pytest.raises(error, match=message):
-        BagClassifier(**QUICK).fit(bags, y)
+        BagClassifier(**ALONE).fit(bags, y)
 
 
 @pytest.mark.parametrize(
@@ -301,7 +317,7 @@ def test_bad_data(bags, y, error, message):
 )
 def test_bad_parameters(options, message):
     with pytest.raises(ArgumentError, match=message):
-        BagClassifier(**{**QUICK, **options}).fit(BAGS, [0, 1])
+        BagClassifier(**{**ALONE, **options}).fit(BAGS, [0, 1])
 
 
 def test_prediction_complains(fitted):

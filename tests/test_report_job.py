@@ -167,7 +167,8 @@ def folder(tmp_path):
     events = [Label(names[0], 3.0, 4.5, "dog", True, 0.75), Label(names[0], 3600.0, 3660.0, NASTY, True, 0.5)]
     with Ledger(out / "ledger.sqlite") as ledger:
         ledger.add(zip(paths, names, strict=True))
-        ledger.finish(paths[0], events, status=os.stat(out), duration=7200.0)
+        began = recorded_at(str(paths[0]))
+        ledger.finish(paths[0], events, status=os.stat(out), duration=7200.0, began=began)
         ledger.finish(paths[1], [], status=os.stat(out), duration=60.0)
         ledger.fail(paths[2], "is empty: 0 bytes")
         ledger.fail(paths[3], "<i>holds text</i>\nand no sound")
@@ -205,7 +206,7 @@ def test_the_page_says_what_was_found_and_what_was_not(folder):
         "threshold: 0.5, low: none",
         "bad.wav is empty: 0 bytes",
         "worse.wav <i>holds text</i>\\nand no sound",
-        "from the start times in the names of 1 of the 2 recordings",
+        "from the start times of 1 of the 2 recordings, by name or metadata",
         "All events are drawn.",
     ):
         assert words in page.text

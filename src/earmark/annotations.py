@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
@@ -28,7 +29,7 @@ from earmark.timing import span_to_frames
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["Label", "LabelTable", "checked"]
+__all__ = ["Label", "LabelTable", "checked", "clock_cells"]
 
 _LATEST = 1e9  # seconds, 32 years: later times are mistakes
 
@@ -84,6 +85,21 @@ def checked(row: Label) -> Label:
     return row
 
 
+def clock_cells(began: datetime | None, onset: float | None) -> tuple[str, str]:
+    """Date and time of day so many seconds after the beginning, for tables; empty where it is not known.
+
+    >>> clock_cells(datetime(2026, 5, 14, 23, 59, 59), 1.5)
+    ('2026-05-15', '00:00:00.500')
+    """
+    if began is None or onset is None:
+        return "", ""
+    try:
+        moment = began + timedelta(seconds=round(onset, 3))
+    except OverflowError:  # after the year 9999
+        return "", ""
+    return moment.date().isoformat(), moment.timetz().isoformat(timespec="milliseconds")
+
+
 def _are_plain(rows: Iterable[Label]) -> bool:
     """Whether all rows are positive, have times and pass `checked`: a fast path for large tables of events."""
     try:
@@ -112,6 +128,8 @@ class LabelTable(Sequence[Label]):
         Whether classes without a row are absent (True) or unknown (False).
     splits
         Split by file name, for files that have one; other files are ignored.
+    began
+        When recordings began, by file name, where that is known: tables then have date and time of day of events.
 
     Examples
     --------
@@ -136,6 +154,7 @@ class LabelTable(Sequence[Label]):
         classes: Iterable[str] | None = None,
         complete: bool = True,
         splits: Mapping[str, str] | None = None,
+        began: Mapping[str, datetime] | None = None,
     ) -> None:
         self._rows = tuple(row if isinstance(row, Label) else Label(*row) for row in rows)  # type: ignore[arg-type]
         self._by_file: dict[str, list[Label]] = {name: [] for name in filenames}
@@ -146,6 +165,7 @@ class LabelTable(Sequence[Label]):
         self.classes = tuple(sorted(labels) if classes is None else classes)
         self.complete = complete
         self.splits = {name: split for name, split in (splits or {}).items() if name in self._by_file}
+        self.began = {name: moment for name, moment in (began or {}).items() if name in self._by_file}
         known = set(self.classes)
         if len(known) != len(self.classes):
             raise ArgumentError(f"duplicate class in classes: {', '.join(self.classes)}")
@@ -201,9 +221,16 @@ class LabelTable(Sequence[Label]):
         return ["filename", "onset", "offset", "label", "confidence", *["present"] * with_presence]
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Rows as a data frame: filename, onset, offset, label, confidence, and present if any row is not positive."""
+        """Rows as a data frame: filename, onset, offset, label, confidence.
+
+        There are also columns `present` if any row is not positive, and `date` and `time_of_day` of onsets if it is
+        known when recordings began.
+        """
         columns = self._columns()
         rows = [[getattr(row, column) for column in columns] for row in self]
+        if self.began:
+            columns = [*columns, "date", "time_of_day"]
+            rows = [[*cells, *self.clock(row)] for cells, row in zip(rows, self, strict=True)]
         return import_pandas().DataFrame(rows, columns=columns)
 
     def to_dict(self) -> dict[str, Any]:
@@ -225,6 +252,10 @@ class LabelTable(Sequence[Label]):
         if filename not in self._by_file:
             raise ArgumentError(f"{filename!r} is not one of the {len(self._by_file)} files of this table")
         return tuple(self._by_file[filename])
+
+    def clock(self, row: Label) -> tuple[str, str]:
+        """Date and time of day of a row's onset; empty where they are not known."""
+        return clock_cells(self.began.get(row.filename), row.onset)
 
     def presence(self, filename: str, label: str) -> bool | None:
         """Whether a class is in a file: True, False, or None for unknown."""
@@ -263,12 +294,12 @@ class LabelTable(Sequence[Label]):
         return targets
 
     def replace(self, **changes: Any) -> LabelTable:
-        """The same table with other `rows`, `filenames`, `classes`, `complete` or `splits`.
+        """The same table with other `rows`, `filenames`, `classes`, `complete`, `splits` or `began`.
 
         >>> LabelTable([("a.wav", 0, 1, "dog")]).replace(classes=["cat", "dog"]).classes
         ('cat', 'dog')
         """
-        same = {name: getattr(self, name) for name in ("filenames", "classes", "complete", "splits")}
+        same = {name: getattr(self, name) for name in ("filenames", "classes", "complete", "splits", "began")}
         return LabelTable(**{"rows": self._rows, **same, **changes})
 
     def select(self, filenames: Iterable[str]) -> LabelTable:
@@ -285,6 +316,7 @@ class LabelTable(Sequence[Label]):
             rows=[row._replace(filename=names.get(row.filename, row.filename)) for row in self],
             filenames=new,
             splits={names.get(name, name): split for name, split in self.splits.items()},
+            began={names.get(name, name): moment for name, moment in self.began.items()},
         )
 
 

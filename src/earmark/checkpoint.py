@@ -109,8 +109,11 @@ def read_tensors(
     path: Path, kind: str, schema: type[object] | None = None, *, only_about: bool = False
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read a file of `write_tensors`, with metadata that fit the schema; anything else is refused with the reason."""
+    if path.is_dir():
+        raise ModelFileError(f"{path}: a folder, not a file")
     if not path.is_file():
-        raise ModelFileError(f"{path}: {'a folder, not a file' if path.is_dir() else 'no such file'}")
+        hint = f"; train a model first: earmark train RECORDINGS --out {path}" if kind == "model" else ""
+        raise ModelFileError(f"{path}: no such file{hint if not path.suffix else ''}")
     try:
         _check_header_length(path)
         with safe_open(path, "pt") as file:

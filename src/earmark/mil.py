@@ -3,7 +3,8 @@
 A bag is an array (n_instances, n_features) with one label. The model is the paper's with a small perceptron in place of
 the sound network: each instance gets a probability p per class, a pooling operator of `earmark.pooling` reduces them to
 the bag's probability P, and P is trained with binary cross-entropy, Eq. (4). The classifier predicts which bags are
-positive (`predict`) and which instances make them positive (`predict_instances`).
+positive (`predict`) and which instances make them positive (`predict_instances`). No operator suits all bags, so by
+default there is a network for each of three, and their probabilities are averaged.
 
 The defaults follow Ilse, Tomczak and Welling, "Attention-based deep multiple instance learning" (ICML 2018), with a few
 numbers chosen on other folds than those that `benchmarks/mil.py` reports; it lists the candidates.
@@ -50,9 +51,11 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     pool
-        Name of the pooling operator: "auto", "max", "mean", "attention", ... (`earmark list pools` shows all).
+        Name of the pooling operator: "auto", "max", "mean", "attention", ... (`earmark list pools` shows all). With
+        several, a network is trained for each, and probabilities are averaged: the default takes three times as long
+        as one of them.
     pool_options
-        Keyword options of that operator, such as `{"penalty": 1e-2}` for "rap".
+        Keyword options of a single operator, such as `{"penalty": 1e-2}` for "rap".
     hidden
         Widths of the hidden layers; () makes the instance classifier a logistic regression.
     learning_rate, pool_learning_rate
@@ -71,8 +74,8 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     classes_ : (n_classes,)
         The labels, sorted; after training on a matrix, its column numbers.
-    network_
-        The trained network; `network_.pool` is the pooling operator with what it has learned.
+    networks_
+        The trained networks, one for each operator; `networks_[0].pool` is the first, with what it has learned.
 
     Notes
     -----
@@ -81,9 +84,10 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     `predict` takes the largest. *A 0/1 matrix* (n_bags, n_labels): a p and P for each label, predicted where P >= 0.5,
     Eq. (3).
 
-    Which pool? "auto" adapts from bags full of evidence (the mean) to bags with one telling instance (the maximum).
-    "attention" was as accurate or more where both were measured (`benchmarks/mil.py`), but trains no p of an
-    instance that it ignores, so such a p is not reliable.
+    Which pool? None is best everywhere (`benchmarks/mil.py`), and a hundred bags are too few to choose one by
+    cross-validation. The average of "mean" (bags full of evidence), "auto" (from the mean to the maximum) and
+    "attention" was never far from the best. "attention" trains no p of an instance that it ignores, so alone its p is
+    not reliable. For the shortest training, name one.
 
     Examples
     --------
@@ -104,7 +108,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def __init__(
         self,
         *,
-        pool: str = "auto",
+        pool: str | Sequence[str] = ("mean", "auto", "attention"),
         pool_options: Mapping[str, Any] | None = None,
         hidden: Sequence[int] = (256, 128, 64),
         epochs: int = 50,
@@ -141,8 +145,10 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.scale_[self.scale_ <= 1e-12 * np.abs(self.mean_)] = 1.0  # constant up to rounding: not informative
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         with GENERATOR_IN_USE, torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(seed)
-            self.network_ = self._train([self._to_tensor(bag) for bag in arrays], targets)
+            data, self.networks_ = [self._to_tensor(bag) for bag in arrays], []
+            for pool in self._pools():
+                torch.default_generator.manual_seed(seed)  # each network is the one that its operator alone would have
+                self.networks_.append(self._train(pool, data, targets))
         return self
 
     def predict(self, bags: Iterable[ArrayLike]) -> NDArray[Any]:
@@ -177,19 +183,23 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _forward(self, bags: Iterable[ArrayLike]) -> list[tuple[Array, Array]]:
         """P (outputs,) and p (n_instances, outputs) of each bag."""
-        check_is_fitted(self, "network_")
+        check_is_fitted(self, "networks_")
         data = [self._to_tensor(bag) for bag in _check_bags(bags, self.n_features_in_)]
         results: list[tuple[Array, Array]] = []
         with torch.inference_mode():
             for start in range(0, len(data), int(self.batch_size)):
                 batch = data[start : start + self.batch_size]
-                P, p = self.network_(batch)
+                outputs = [network(batch) for network in self.networks_]
+                P, p = (torch.stack(part).mean(dim=0) for part in zip(*outputs, strict=True))
                 ps = torch.split(p.double(), [len(bag) for bag in batch])
                 results += [(P_bag.numpy(), p_bag.numpy()) for P_bag, p_bag in zip(P.double(), ps, strict=True)]
         return results
 
-    def _train(self, data: Sequence[Tensor], targets: Tensor) -> _BagNetwork:
-        network = _BagNetwork(self, targets.shape[1])
+    def _pools(self) -> tuple[str, ...]:
+        return (self.pool,) if isinstance(self.pool, str) else tuple(self.pool)
+
+    def _train(self, pool: str, data: Sequence[Tensor], targets: Tensor) -> _BagNetwork:
+        network = _BagNetwork(self, pool, targets.shape[1])
         optimizer = self._optimizer(network)
         for _ in range(self.epochs):
             for batch in torch.split(torch.randperm(len(data)), int(self.batch_size)):
@@ -229,6 +239,10 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ):
             if not is_valid:
                 raise ArgumentError(f"{name}: expected {expected}, got {getattr(self, name)!r}")
+        if not self._pools():
+            raise ArgumentError("pool: expected a pooling operator, or several, got none")
+        if self.pool_options and len(self._pools()) > 1:
+            raise ArgumentError(f"pool_options are those of one operator, but there are {len(self._pools())}; name one")
 
     def _check_labels(self, y: NDArray[Any], n_bags: int) -> Tensor:
         """Set `kind_` and `classes_`; return the targets, 0/1 (n_bags, outputs)."""
@@ -259,14 +273,14 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 class _BagNetwork(nn.Module):
     """Perceptron on instances, sigmoid, pooling operator."""
 
-    def __init__(self, model: BagClassifier, n_outputs: int) -> None:
+    def __init__(self, model: BagClassifier, pool: str, n_outputs: int) -> None:
         super().__init__()
         widths = [model.n_features_in_, *model.hidden]
         layers = [nn.Sequential(nn.Linear(a, b), nn.ReLU(), nn.Dropout(model.dropout)) for a, b in pairwise(widths)]
         self.embed = nn.Sequential(*layers)
         self.classify = nn.Linear(widths[-1], n_outputs)
-        needed = {"embedding_dim": widths[-1]} if POOLS[model.pool].cls.uses_embedding else {}
-        self.pool = create_pool(model.pool, n_outputs, **needed | dict(model.pool_options or {}))
+        needed = {"embedding_dim": widths[-1]} if POOLS[pool].cls.uses_embedding else {}
+        self.pool = create_pool(pool, n_outputs, **needed | dict(model.pool_options or {}))
 
     def forward(self, bags: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """P (bags, outputs), and p (instances of all bags, outputs). Only what the pool sees is padded."""

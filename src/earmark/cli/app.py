@@ -86,7 +86,7 @@ def _run() -> int:
     except EarmarkError as error:
         print_error(str(error))
     except _UsageError as error:  # type: ignore[misc]
-        print_error(error.format_message())
+        print_error(_device_hint(getattr(error, "option_name", "")) or error.format_message())
     except (KeyboardInterrupt, typer.Abort):
         print_error("interrupted")
         code = exit_code()
@@ -96,6 +96,16 @@ def _run() -> int:
     except OSError as error:  # a full disk, a folder that may not be written to
         print_error(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
     return code if isinstance(code, int) else 0
+
+
+def _device_hint(option: str) -> str:
+    """The message for options by which other programs choose a GPU or the CPU; empty for others."""
+    if option.lstrip("-").lower() not in ("accelerator", "cpu", "cuda", "device", "gpu", "gpus"):
+        return ""
+    return (
+        f"No such option: {option}; a GPU is used if PyTorch finds one; to use the CPU instead, set "
+        "CUDA_VISIBLE_DEVICES= in the environment; train --devices N uses several"
+    )
 
 
 def parse_seconds(option: str, text: str, names: Mapping[str, float | None]) -> float | None:

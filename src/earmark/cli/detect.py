@@ -20,6 +20,8 @@ from earmark.files import json_text
 from earmark.text import counted, printable
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from earmark.annotations import Label
     from earmark.audio import Gap
     from earmark.detection.detector import SoundDetector
@@ -170,6 +172,7 @@ def _print_events(
     detector: SoundDetector, inputs: list[Path], decoder: Decoder, workers: int | None, damaged: str, as_json: bool
 ) -> None:
     from earmark.audio import check_damaged, describe_gaps
+    from earmark.audio.clock import recording_start
     from earmark.audio.containers import plain_name
     from earmark.detection.inputs import choose_names, find_recordings, reason_of
     from earmark.detection.spans import LocalExecutor, score_files
@@ -194,13 +197,14 @@ def _print_events(
         names, detector.scorer, executor, on_result=handle, on_gaps=gaps.__setitem__, damaged=check_damaged(damaged)
     )
     found = [event for path in names for event in events.get(path, ())]
+    began = {name: moment for path, name in names.items() if (moment := recording_start(path))}
     if as_json:
-        rows = [{k: getattr(e, k) for k in ("filename", "onset", "offset", "label", "confidence")} for e in found]
+        rows = [_json_row(event, began) for event in found]
         missing = [{"filename": names[path], **gap._asdict()} for path in gaps for gap in gaps[path]]
         reasons = {names[path]: why for path, why in failed.items()}
         print(json_text({"events": rows, "failed": reasons, "damaged": missing}))
     elif events:
-        _print_table(found, with_names=len(names) > 1)
+        _print_table(found, began, with_names=len(names) > 1)
     for path in events:
         if gaps.get(path):
             print(f"earmark: {plain_name(path)}: {describe_gaps(gaps[path])}", file=sys.stderr)
@@ -215,13 +219,27 @@ def _print_events(
         raise typer.Exit(1)
 
 
-def _print_table(events: list[Label], *, with_names: bool) -> None:
+def _json_row(event: Label, began: dict[str, datetime]) -> dict[str, Any]:
+    from earmark.annotations import clock_cells
+
+    row = {key: getattr(event, key) for key in ("filename", "onset", "offset", "label", "confidence")}
+    date, time_of_day = clock_cells(began.get(event.filename), event.onset)
+    return {**row, "date": date, "time_of_day": time_of_day} if date else row
+
+
+def _print_table(events: list[Label], began: dict[str, datetime], *, with_names: bool) -> None:
+    from earmark.annotations import clock_cells
+
     labels = {event.label: printable(event.label) for event in events}
     width = max(map(len, labels.values()), default=5)
-    print(f"{'onset':>10}{'offset':>11}  {'label':<{width}}  confidence" + "  filename" * with_names)
+    heading = f"{'onset':>10}{'offset':>11}  {'label':<{width}}  confidence" + "  filename" * with_names
+    print(heading + "  date and time of day" * bool(began))
+    longest = max((len(printable(event.filename)) for event in events), default=0)
     for event in events:
         line = f"{event.onset:10.3f}{event.offset:11.3f}  {labels[event.label]:<{width}}  {event.confidence:10.3f}"
-        print(line + f"  {printable(event.filename)}" * with_names)
+        clock = " ".join(clock_cells(began.get(event.filename), event.onset))
+        name = f"  {printable(event.filename):<{longest if clock else 0}}" * with_names
+        print((line + name + f"  {clock}" * bool(began)).rstrip())
 
 
 def _executor(cluster: str | None, model: Path, workers: int | None) -> AbstractContextManager[Executor | None]:

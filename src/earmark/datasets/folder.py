@@ -20,6 +20,7 @@ Labels without recording and recordings without label are skipped with a warning
 
 import csv
 import posixpath
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -39,7 +40,7 @@ from earmark.datasets.splitting import draw_splits
 from earmark.errors import DataError, MissingExtraError
 from earmark.formats import FORMATS, Audacity, Format, guess_format, read_labels
 from earmark.formats.text import SPREADSHEETS, WORKBOOK, class_name, read_text, refuse_spreadsheet, stem_of, whole_lines
-from earmark.text import first_few
+from earmark.text import counted, first_few
 
 _TABLE_NAMES = ("labels", "tags", "annotations")
 _SPLIT_FILES = ("split", "splits")
@@ -75,8 +76,10 @@ DATA/                DATA/
         if not folder.is_dir():
             raise DataError(f"{root}: no such file or folder")
         recordings = audio.find(folder)
+        foreign = audio.find(folder, suffixes=audio.FOREIGN)
         if not recordings:
-            raise DataError(f"{folder}: no audio files here or below; expected {', '.join(sorted(audio.SUFFIXES))}")
+            expected = _unreadable(foreign) or f"expected {', '.join(sorted(audio.SUFFIXES))}"
+            raise DataError(f"{folder}: no audio files here or below; {expected}")
         path = root if root.is_file() else _find_table(folder, recordings)
         table, source = _read_labels(folder, path, recordings)
         origin = path or folder
@@ -92,6 +95,10 @@ DATA/                DATA/
                 f"{first_few(names_below(recordings, folder))}"
             )
         lost = [name for name in table.filenames if name not in matched]
+        if foreign:
+            report_missing(f"{folder}: {_unreadable(foreign)}; left out until then")
+            named = match_names(lost, foreign, folder)
+            lost = [name for name in lost if name not in named]
         if lost:
             report_missing(
                 f"{origin}: {len(lost)} of {len(table.filenames)} labelled files have no recording and are left out: "
@@ -114,6 +121,16 @@ DATA/                DATA/
         labels = table.select(matched).replace(splits=splits)
         collection = Collection(clips, labels, source, has_own_splits, notes)
         return collection if split is None else collection.split(split)
+
+
+def _unreadable(foreign: Sequence[Path]) -> str:
+    """What to do about recordings that must be converted; empty if there are none."""
+    if not foreign:
+        return ""
+    kinds = ", ".join(sorted({path.suffix.lower().removeprefix(".") for path in foreign}))
+    what = f"{counted(len(foreign), 'recording')} ({first_few(path.name for path in foreign)}) must be converted"
+    command = f"ffmpeg -i {shlex.quote(foreign[0].name)} {shlex.quote(foreign[0].with_suffix('.flac').name)}"
+    return f"{what}, since earmark does not read {kinds}: {command}"
 
 
 def _find_table(folder: Path, recordings: Sequence[Path]) -> Path | None:

@@ -54,7 +54,7 @@ def mend_labels(table: LabelTable, separator: str | None = None) -> tuple[LabelT
     >>> print(*notes, sep="\\n")
     1 cell with several labels was divided: 'crow;Dog'
     labels that differ only in case or spaces are one class: 'Dog' is 'dog'
-    1 label that means "nothing" ('none') was dropped: its recording counts as one without sounds
+    1 label that means "nothing" ('none') was dropped: its recording counts as empty
     """
     notes: list[str] = []
     table, cells = _divided(table, separator)
@@ -71,8 +71,8 @@ def mend_labels(table: LabelTable, separator: str | None = None) -> tuple[LabelT
     if dropped:
         n, names = dropped.total(), ", ".join(map(repr, dropped))
         what = f'{counted(n, "label")} that {plural(n, "means", "mean")} "nothing" ({names})'
-        whose = plural(n, "its recording counts as one", "their recordings count as ones")
-        notes.append(f"{what} {plural(n, 'was', 'were')} dropped: {whose} without sounds")
+        whose = plural(n, "its recording counts", "their recordings count")
+        notes.append(f"{what} {plural(n, 'was', 'were')} dropped: {whose} as empty")
     return table, tuple(notes)
 
 

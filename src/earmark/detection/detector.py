@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ import numpy.typing as npt
 from earmark import audio
 from earmark.annotations import LabelTable
 from earmark.audio import AnyPath
+from earmark.audio.clock import recording_start
 from earmark.datasets import Clip
 from earmark.detection.inputs import find_recordings
 from earmark.detection.spans import LocalExecutor, make_scores, score_files
@@ -149,7 +151,8 @@ class SoundDetector:
             given = [recordings] if isinstance(recordings, str | os.PathLike) else list(recordings)
             scores = self.score_files(_files(given), damaged=damaged, workers=workers, on_progress=on_progress)
         events = [event for one in scores for event in decode_scores(one, decoder, one.filename)]
-        return LabelTable(events, filenames=[one.filename for one in scores], classes=self.classes)
+        names = [one.filename for one in scores]
+        return LabelTable(events, filenames=names, classes=self.classes, began=_starts(names))
 
     def score_files(
         self,
@@ -213,6 +216,12 @@ class SoundDetector:
         values = np.concatenate(list(score_samples(self.scorer, sound)))
         frames = feature_frames(self.scorer, len(sound))
         return make_scores("samples", values, self.scorer, frames, len(sound) / self.scorer.rate)
+
+
+def _starts(names: Iterable[str]) -> dict[str, datetime]:
+    """When recordings began, by name, where it is known."""
+    starts = {name: recording_start(Path(name)) for name in names}
+    return {name: began for name, began in starts.items() if began is not None}
 
 
 def _files(given: Sequence[AnyPath]) -> list[Path]:

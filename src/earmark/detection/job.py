@@ -22,6 +22,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -30,10 +31,11 @@ import numpy as np
 
 from earmark.annotations import Label, LabelTable
 from earmark.audio import AnyPath, check_damaged
+from earmark.audio.clock import recording_start
 from earmark.detection.detector import SoundDetector, load
 from earmark.detection.inputs import check_exists, choose_names, find_missing, find_recordings, reason_of, status_of
 from earmark.detection.ledger import Entry, Ledger
-from earmark.detection.outputs import EVENT_COLUMNS, JobFolder, OutputFiles, check_formats, event_cells
+from earmark.detection.outputs import JobFolder, OutputFiles, check_formats, event_table, presence_table
 from earmark.detection.spans import SPAN, Executor, IsolatedExecutor, LocalExecutor, score_files
 from earmark.errors import ArgumentError, DataError, EarmarkError, WorkerError
 from earmark.events import Decoder, decode_scores
@@ -347,19 +349,20 @@ class _Job:
     ) -> None:
         """Write the results of a recording: first files, then the ledger. If it says done, they are there."""
         events = decode_scores(scores, self.decoder, entry.name)
+        began = recording_start(entry.path)
         labels = self._label_files(entry)
         files, scores_file = dict(labels), self.folder.scores(entry.name)
         if self.options.keep_scores and not has_scores:
             files[scores_file] = "scores"
         with self.files.writing(files, recording=entry.path, new_events=True) as drafts:
-            self._write_labels(entry.name, events, scores.duration, labels, drafts)
+            self._write_labels(self._table(entry.name, events, began), scores.duration, labels, drafts)
             if scores_file in files:
                 write_scores(drafts[scores_file], scores)
         has_scores = has_scores or scores_file in files
         self.files.remove_outputs(entry, keep={*files, scores_file} if has_scores else set(files))
         if self.options.presence is not None:
             self._pool(entry, scores)
-        self.ledger.finish(entry.path, events, status=status, duration=scores.duration, scores=has_scores)
+        self.ledger.finish(entry.path, events, status=status, duration=scores.duration, scores=has_scores, began=began)
 
     def _pool(self, entry: Entry, scores: RecordingScores) -> None:
         """Pool the probabilities of a recording for presence.csv."""
@@ -378,7 +381,8 @@ class _Job:
         if files:
             events = self.ledger.events(entry)
             with self.files.writing(files, recording=entry.path) as drafts:
-                self._write_labels(entry.name, events, entry.duration or 0.0, files, drafts)
+                table = self._table(entry.name, events, entry.began)
+                self._write_labels(table, entry.duration or 0.0, files, drafts)
         return bool(files)
 
     def _kept_scores(self, entry: Entry) -> RecordingScores | None:
@@ -392,10 +396,13 @@ class _Job:
     def _label_files(self, entry: Entry) -> dict[Path, str]:
         return {self.folder.labels(entry.name, format): format for format in self.formats}
 
+    def _table(self, name: str, events: Sequence[Label], began: datetime | None) -> LabelTable:
+        known = {} if began is None else {name: began}
+        return LabelTable(events, filenames=[name], classes=self.detector.classes, began=known)
+
     def _write_labels(
-        self, name: str, events: Sequence[Label], duration: float, files: dict[Path, str], drafts: dict[Path, Path]
+        self, table: LabelTable, duration: float, files: dict[Path, str], drafts: dict[Path, Path]
     ) -> None:
-        table = LabelTable(events, filenames=[name], classes=self.detector.classes)
         for path, format in files.items():
             known = {"duration": duration, "safe": self.options.safe_csv}
             options = {name: value for name, value in known.items() if name in FORMATS[format].options()}
@@ -415,9 +422,7 @@ class _Job:
             self.files.write_table(self.folder.damaged, ("filename", "onset", "offset", "reason"), gaps)
         else:
             self.files.remove(self.folder.damaged)
-        events = self.ledger.all_events()
-        rows = ((name, "", "", "", "") if event is None else event_cells(event) for name, event in events)
-        self.files.write_table(self.folder.merged, EVENT_COLUMNS, rows, is_viewed=True)
+        self.files.write_table(self.folder.merged, *event_table(self.ledger), is_viewed=True)
         self.report.events = sum(entry.events or 0 for entry in self.ledger.entries("done"))
         self.report.edited = self.files.edited
 
@@ -429,13 +434,7 @@ class _Job:
         if not recordings and self.options.presence is None:  # no row of it is valid any more
             self.files.remove(self.folder.presence)
             return
-        heading = ("filename", "onset", "offset", *self.detector.classes)
-        rows = (
-            (name, onset, offset, *(f"{p:.6f}" for p in P))
-            for name, intervals in self.ledger.all_presence(horizon)
-            for onset, offset, *P in intervals.reshape(-1, len(heading) - 1).tolist()
-        )
-        self.files.write_table(self.folder.presence, heading, rows)
+        self.files.write_table(self.folder.presence, *presence_table(self.ledger, horizon, self.detector.classes))
         self.report.presence = recordings
 
     def _horizon(self) -> float | None:

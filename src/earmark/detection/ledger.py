@@ -18,9 +18,10 @@ import os
 import re
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import fields
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
@@ -33,7 +34,7 @@ from earmark.annotations import Label
 from earmark.errors import ArgumentError, DataError
 from earmark.schema import parse, record
 
-_VERSION = 3
+_VERSION = 4
 _LARGEST = 2**63 - 1  # integer in SQLite
 UNSAFE = r"[\\\x00-\x1f\x7f-\x9f\ud800-\udfff]"
 """A pattern for characters that names cannot hold: backslashes, control characters, bytes that are not UTF-8."""
@@ -43,7 +44,7 @@ CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE recordings (
     id INTEGER PRIMARY KEY, path BLOB NOT NULL UNIQUE, name TEXT NOT NULL UNIQUE, size INTEGER, mtime INTEGER,
     attempts INTEGER NOT NULL DEFAULT 0, missing INTEGER NOT NULL DEFAULT 0, reason TEXT, decoder TEXT, duration REAL,
-    events INTEGER, scores INTEGER NOT NULL DEFAULT 0, horizon REAL, presence BLOB
+    events INTEGER, scores INTEGER NOT NULL DEFAULT 0, horizon REAL, presence BLOB, began TEXT
 );
 CREATE VIEW entries AS SELECT *, CASE
     WHEN reason IS NOT NULL THEN 'failed'
@@ -94,6 +95,7 @@ class Entry:
     events: Count | None  # number of events
     scores: bool  # whether its frame probabilities are kept
     horizon: Annotated[float, Field(gt=0, allow_inf_nan=True)] | None  # seconds of its presence; None without
+    began: datetime | None  # when the recording began, by its name or metadata
     state: Literal["pending", "done", "failed"]
 
     def is_unchanged(self, status: os.stat_result | None) -> bool:
@@ -263,7 +265,14 @@ class Ledger:
         self._write(update, ((os.fsencode(path),) for path in paths))
 
     def finish(
-        self, path: Path, events: Sequence[Label], *, status: os.stat_result, duration: float, scores: bool = False
+        self,
+        path: Path,
+        events: Sequence[Label],
+        *,
+        status: os.stat_result,
+        duration: float,
+        scores: bool = False,
+        began: datetime | None = None,
     ) -> None:
         """A recording is done. `status` was taken before the file was read; `scores` tells whether they are kept."""
         with self._transaction() as database:
@@ -275,8 +284,8 @@ class Ledger:
             )
             database.execute(
                 "UPDATE recordings SET reason = NULL, attempts = 0, size = ?, mtime = ?, duration = ?, events = ?, "
-                "scores = ?, decoder = (SELECT value FROM about WHERE key = 'decoder') WHERE id = ?",
-                (*_stamp(status), duration, len(events), scores, id),
+                "scores = ?, began = ?, decoder = (SELECT value FROM about WHERE key = 'decoder') WHERE id = ?",
+                (*_stamp(status), duration, len(events), scores, began and began.isoformat(), id),
             )
 
     def set_gaps(self, path: Path, gaps: Sequence[tuple[float, float | None, str]]) -> None:
@@ -322,14 +331,20 @@ class Ledger:
         self._database.execute("DELETE FROM gaps WHERE recording = ?", (id,))
         self._database.execute(
             "UPDATE recordings SET attempts = 0, reason = NULL, decoder = NULL, duration = NULL, events = NULL, "
-            "scores = 0, horizon = NULL, presence = NULL WHERE id = ?",
+            "scores = 0, horizon = NULL, presence = NULL, began = NULL WHERE id = ?",
             (id,),
         )
 
     def _entry(self, row: Sequence[Any]) -> Entry:
         values = dict(zip(_COLUMNS.split(", "), row, strict=True))
-        for name, kind in (("path", os.fsdecode), ("missing", bool), ("scores", bool)):
-            with suppress(TypeError):  # reported below
+        kinds: dict[str, Callable[[Any], object]] = {
+            "path": os.fsdecode,
+            "missing": bool,
+            "scores": bool,
+            "began": _moment,
+        }
+        for name, kind in kinds.items():
+            with suppress(TypeError, ValueError):  # reported below
                 values[name] = kind(values[name])
         values["path"] = Path(values["path"]) if isinstance(values["path"], str) else None
         return parse(Entry, values, where=f"{self.path}: recording {values['name']!r}")
@@ -366,6 +381,10 @@ class Ledger:
             yield
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the second in the message of a damaged file
             raise DataError(f"{self.path}: the ledger cannot be used: {error}") from error
+
+
+def _moment(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
 
 
 def _stamp(status: os.stat_result | None) -> tuple[int | None, int | None]:

@@ -1,6 +1,7 @@
 """The folder of a detection job and its files.
 
-    OUT/events.csv               events of all recordings: filename, onset, offset, label, confidence
+    OUT/events.csv               events of all recordings: filename, onset, offset, label, confidence; also date and
+                                 time_of_day, if it is known when recordings began
     OUT/events/NAME.SUFFIX       events of one recording, in each format
     OUT/presence.csv             probabilities of classes per interval, if requested
     OUT/failed.csv               recordings that could not be read, with the reason; absent if there are none
@@ -22,15 +23,17 @@ import hashlib
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from datetime import datetime
 from itertools import chain, count
 from pathlib import Path
 
-from earmark.annotations import Label
+from earmark.annotations import Label, clock_cells
 from earmark.detection.inputs import choose_names, find_recordings
 from earmark.detection.ledger import Entry, Ledger
 from earmark.errors import ArgumentError
 from earmark.files import locked, make_folder, named_errors, remove_drafts, written_whole
 from earmark.formats import FORMATS
+from earmark.formats.columns import CLOCK_COLUMNS
 from earmark.formats.spreadsheets import write_rows
 from earmark.ownership import Owner, owned, sha256
 
@@ -236,9 +239,47 @@ def growing_table(path: Path, *, safe: bool = True) -> Iterator[Callable[[Label]
 
 
 def event_cells(event: Label) -> list[object]:
-    """A row of events.csv."""
+    """A row of events.csv, without date and time of day."""
     confidence = "" if event.confidence is None else float(event.confidence)
     return [event.filename, event.onset, event.offset, event.label, confidence]
+
+
+Rows = Iterator[Sequence[object]]
+
+
+def event_table(ledger: Ledger) -> tuple[Sequence[str], Rows]:
+    """Heading and rows of events.csv: recordings that are done, one without events with its name alone."""
+    began = _starts(ledger)
+    clock = CLOCK_COLUMNS if began else ()
+    heading = (*EVENT_COLUMNS, *clock)
+
+    def rows() -> Rows:
+        for name, event in ledger.all_events():
+            if event is None:
+                yield name, *[""] * (len(heading) - 1)
+            else:
+                yield *event_cells(event), *(clock_cells(began.get(name), event.onset) if clock else ())
+
+    return heading, rows()
+
+
+def presence_table(ledger: Ledger, horizon: float, classes: Sequence[str]) -> tuple[Sequence[str], Rows]:
+    """Heading and rows of presence.csv: a row per interval."""
+    began = _starts(ledger)
+    clock = CLOCK_COLUMNS if began else ()
+
+    def rows() -> Rows:
+        for name, intervals in ledger.all_presence(horizon):
+            for onset, offset, *P in intervals.reshape(-1, 2 + len(classes)).tolist():
+                cells = (name, round(onset, 3), round(offset, 3), *(f"{p:.6f}" for p in P))
+                yield *cells, *(clock_cells(began.get(name), onset) if clock else ())
+
+    return ("filename", "onset", "offset", *classes, *clock), rows()
+
+
+def _starts(ledger: Ledger) -> dict[str, datetime]:
+    """When recordings began, by name, where it is known."""
+    return {entry.name: entry.began for entry in ledger.entries() if entry.began is not None}
 
 
 def _short(name: str) -> str:

@@ -239,7 +239,7 @@ class DecoderStream:
         for c, first, last, peak in zip(*(column.tolist() for column in runs), strict=True):
             onset, offset = first * self.hop, min(last * self.hop, end)
             if last - first >= self._shortest[c] and onset < end:
-                yield Label(self.filename, onset, offset, self.classes[c], True, peak)
+                yield Label(self.filename, round(onset, 3), round(offset, 3), self.classes[c], True, round(peak, 4))
 
 
 def _setting(name: str, value: object) -> float | tuple[float, ...]:

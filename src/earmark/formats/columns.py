@@ -20,6 +20,8 @@ _NAMES = {
     "confidence": "confidence score probability",
     "split": "split subset",
 }
+CLOCK_COLUMNS = ("date", "time_of_day")
+"""Of onsets, in tables of recordings whose start is known; they are not read."""
 _MEANING = {name: (column, rank) for column, names in _NAMES.items() for rank, name in enumerate(names.split())}
 _TIME = re.compile(r"onset|offset|start|begin|stop|(^|_)end(_|$)|(^|_)time")
 _PRESENCE: Mapping[str, bool | None] = {
@@ -111,6 +113,8 @@ def records(table: LabelTable) -> Iterator[dict[str, Any]]:
                 record["confidence"] = float(row.confidence)
         if name in table.splits:
             record["split"] = table.splits[name]
+        if row is not None and table.clock(row) != ("", ""):
+            record |= dict(zip(CLOCK_COLUMNS, table.clock(row), strict=True))
         yield record
 
 
@@ -131,9 +135,10 @@ def _listed(table: LabelTable) -> Iterator[tuple[str, Label | None]]:
 
 
 def lay_out(table: LabelTable) -> list[list[str]]:
-    """A table as lines of cells, heading first; columns for presence, confidence and split only where needed."""
+    """A table as lines of cells, heading first; columns for presence, confidence, split and clock where needed."""
     lines = list(records(table))
-    optional = [column for column in ("present", "confidence", "split") if any(column in line for line in lines)]
+    columns = ("present", "confidence", "split", *CLOCK_COLUMNS)
+    optional = [column for column in columns if any(column in line for line in lines)]
     header = ["filename", "onset", "offset", "label", *optional]
     return [header, *([_cell(line, column) for column in header] for line in lines)]
 

@@ -10,7 +10,15 @@ from pathlib import Path
 from earmark.annotations import LabelTable
 from earmark.errors import DataError
 from earmark.formats.base import FORMATS, Format, Rows, check_width
-from earmark.formats.columns import add_cells, find_columns, is_mark, lay_out, presence, refuse_unknown_times
+from earmark.formats.columns import (
+    CLOCK_COLUMNS,
+    add_cells,
+    find_columns,
+    is_mark,
+    lay_out,
+    presence,
+    refuse_unknown_times,
+)
 from earmark.formats.spreadsheets import unprotected, write_rows
 from earmark.formats.text import (
     check_class,
@@ -32,7 +40,14 @@ _LAYOUTS = {  # of tables without a heading, by the number of columns
     5: ("filename", "scene", "onset", "offset", "label"),
 }
 _NUMBER = re.compile(r"\d+(\.\d*)?(e-?\d+)?", re.I)
-_IGNORED = ("scene", "scene_label", "identifier", "source_label", "index")  # columns that are not part of a label
+_IGNORED = (
+    "scene",
+    "scene_label",
+    "identifier",
+    "source_label",
+    "index",
+    *CLOCK_COLUMNS,
+)  # columns that are not part of a label
 _SEPARATOR_LINE = re.compile(r'"?sep=([,;|\t])"?\s*', re.I)  # Excel writes one above the heading
 _BLANK = ("", "nan", "na", "n/a", "-")  # what programs write into an empty cell
 _INDEX = ("", "index", "unnamed: 0")  # pandas numbers its lines

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
-from earmark.annotations import LabelTable
+from earmark.annotations import Label, LabelTable
 from earmark.errors import DataError
 from earmark.formats.base import FORMATS, LOST_TIMED, Format, Rows, check_width, only_recording, timed
 from earmark.formats.columns import canonical
@@ -12,6 +12,7 @@ from earmark.formats.text import check_class, check_name, first_line, number, ta
 
 _NUMBER = r"\s*\d+(?:[.,]\d*)?(?:[eE][-+]?\d+)?\s*"
 _AUDACITY_LINE = re.compile(rf"{_NUMBER}\t{_NUMBER}\t[^\t]+$")
+_CONFIDENCE = re.compile(r"\s+\(([01]\.\d\d)\)\Z")
 _USUAL = ("annotation", "label", "species", "common_name", "class", "tag", "tags")
 _RAVEN_LABELS = (*_USUAL, "call_type", "sound_type", "event")
 
@@ -21,12 +22,13 @@ class Audacity(Format):
     r"""Lines `onset <tab> offset <tab> label` in seconds; the file is named after its recording.
 
     Lines that start with a backslash hold frequencies and are ignored. A point label has offset = onset. An empty file
-    is a recording without events. URBAN-SED's text files have this format.
+    is a recording without events. A number in brackets after the label, `dog (0.87)`, is its confidence. URBAN-SED's
+    text files have this format.
     """
 
     suffix = ".txt"
     per_recording = True
-    loses = f"{LOST_TIMED}, confidences"
+    loses = f"{LOST_TIMED}, more than two digits of confidences"
 
     def _read(self, text: str, rows: Rows) -> None:
         name = rows.add_file(rows.recording)
@@ -41,15 +43,21 @@ class Audacity(Format):
             onset, offset = number(cells[0], "onset"), number(cells[1], "offset")
             if onset is None:
                 raise DataError("no onset")
-            rows.add(name, onset, offset, cells[2])
+            label, confidence = cells[2], None
+            if found := _CONFIDENCE.search(label):
+                label, confidence = label[: found.start()], float(found[1])
+            rows.add(name, onset, offset, label, True, confidence)
 
     def write(self, table: LabelTable, path: Path) -> None:
         only_recording(table)
-        lines = [
-            f"{onset!r}\t{offset!r}\t{check_class(row.label, self.name)}\n"
-            for row, onset, offset in timed(table, self.name)
-        ]
+        lines = [f"{onset!r}\t{offset!r}\t{self._text(row)}\n" for row, onset, offset in timed(table, self.name)]
         write_text(path, "".join(lines))
+
+    def _text(self, row: Label) -> str:
+        label = check_class(row.label, self.name)
+        if _CONFIDENCE.search(label):
+            raise DataError(f"{label!r} ends like a confidence, which {self.name} cannot store; rename it")
+        return label if row.confidence is None else f"{label} ({row.confidence:.2f})"
 
     def recognises(self, path: Path, head: str) -> bool:
         return bool(_AUDACITY_LINE.match(first_line(head)))
@@ -121,13 +129,14 @@ class Raven(Format):
         begin_file = check_name(PurePosixPath(only_recording(table)).name, self.name)
         header = ["Selection", "View", "Channel", "Begin Time (s)", "End Time (s)", "Begin File", "File Offset (s)"]
         with_confidence = any(row.confidence is not None for row in table)
-        lines = [[*header, "Annotation", *["Confidence"] * with_confidence]]
+        clock = ["Begin Date", "Begin Clock Time"] if table.began else []
+        lines = [[*header, "Annotation", *["Confidence"] * with_confidence, *clock]]
         for selection, (row, onset, offset) in enumerate(timed(table, self.name), 1):
             cells = [str(selection), "Waveform 1", "1", repr(onset), repr(offset), begin_file, repr(onset)]
             cells.append(check_class(row.label, self.name))
             if with_confidence:
                 cells.append("" if row.confidence is None else repr(float(row.confidence)))
-            lines.append(cells)
+            lines.append([*cells, *(table.clock(row) if clock else ())])
         write_text(path, "".join("\t".join(cells) + "\n" for cells in lines))
 
     def recognises(self, path: Path, head: str) -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -25,11 +25,12 @@ from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 from pydantic import Field
 
-from earmark.audio.clock import recorded_at
+from earmark.annotations import Label
 from earmark.detection.ledger import Ledger
 from earmark.errors import ArgumentError
 from earmark.files import json_text
 from earmark.reporting.pages import fill_page, write_text
+from earmark.reporting.reliability import NAMES, Reliability, read_reliability, with_events
 from earmark.schema import Names, open_record, parse, read_json
 from earmark.tables import Cell, Column, Table
 from earmark.text import printable
@@ -72,6 +73,8 @@ class Job:
     pending: int = 0
     """Number of recordings that are neither done nor failed."""
     settings: Mapping[str, Any] = field(default_factory=dict)
+    reliability: Reliability = field(default_factory=Reliability)
+    """How many such detections were right on evaluated clips."""
 
 
 @open_record
@@ -94,7 +97,10 @@ def write_job_report(folder: Path, *, figures: Iterable[Path] = ()) -> Path:
 
     `figures` are PNG files to include: see `earmark.reporting.stretches`.
     """
-    page = render_job(read_job(folder), [(path.stem, path.read_bytes()) for path in figures])
+    job = read_job(folder)
+    with Ledger(folder / "ledger.sqlite", read_only=True) as ledger:
+        job = replace(job, reliability=with_events(read_reliability(job.settings.get("model")), _located(ledger)))
+    page = render_job(job, [(path.stem, path.read_bytes()) for path in figures])
     return write_text(folder / "report.html", page)
 
 
@@ -109,11 +115,17 @@ def read_job(folder: Path) -> Job:
         counts = ledger.counts()
         failed = tuple((entry.name, entry.reason or "unknown reason") for entry in ledger.entries("failed"))
         recordings = tuple(
-            Recording(entry.name, entry.duration or 0.0, recorded_at(entry.name)) for entry in ledger.entries("done")
+            Recording(entry.name, entry.duration or 0.0, entry.began) for entry in ledger.entries("done")
         )
         index = {recording.name: r for r, recording in enumerate(recordings)}
         events = np.fromiter(_event_rows(ledger, index, classes), EVENT)
     return Job(folder.absolute().name, tuple(classes), recordings, events, failed, counts["pending"], settings)
+
+
+def _located(ledger: Ledger) -> Iterator[tuple[Label, Path]]:
+    """Events of a job, each with the file of its recording."""
+    paths = {entry.name: entry.path for entry in ledger.entries("done")}
+    return ((event, paths[name]) for name, event in ledger.all_events() if event is not None and name in paths)
 
 
 def _event_rows(ledger: Ledger, recordings: Mapping[str, int], classes: dict[str, int]) -> Iterator[tuple[Any, ...]]:
@@ -148,6 +160,8 @@ def render_job(job: Job, figures: Sequence[tuple[str, bytes]] = ()) -> str:
         clock=by_clock(*shown) if has_clock else None,
         days=by_day(job.recordings, events) if has_clock else None,
         position=by_position(*shown),
+        reliability=job.reliability,
+        bands=NAMES,
         failed=Table([Column("file", is_text=True), Column("reason", is_text=True)], failed),
         figures=[(name, Markup(b64encode(png).decode())) for name, png in figures],
         **_timelines(job),
