@@ -26,6 +26,8 @@
     static_rule = "pooled"       # or "maximum"
     [published.scores]           # static F1, P, R (macro), dynamic F1, P, R, error rate (micro)
     max = [0.742, 0.774, 0.717, 0.463, 0.774, 0.330, 0.695]
+    [published.class_f1]         # dynamic F1 by class, where known; optional
+    max = { siren = 0.524 }
 
 Each combination is a cell: one run, in one folder.
 """
@@ -75,6 +77,9 @@ class Published:
     static_rule: Literal["maximum", "pooled"] = Field(description="The rule behind the paper's static scores.")
     scores: dict[str, Scores] = Field(description="By system: three static scores, four dynamic ones, as above.")
     static_evaluation: str = Field(default="", description="The evaluation for static scores; empty is the same one.")
+    class_f1: dict[str, dict[str, float]] = Field(
+        default_factory=dict, description="Dynamic F1 by system and class, where known."
+    )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "static_evaluation", self.static_evaluation or self.evaluation)

@@ -41,6 +41,7 @@ from earmark.reporting.grid_tables import (
     fold_table,
     mean_interval,
     mean_scores,
+    published_class_table,
     published_tables,
 )
 from earmark.reporting.pages import fill_page, fill_text, inline_svg, write_tables, write_text
@@ -64,15 +65,22 @@ _LONGEST = 30.0  # seconds shown of a clip
 
 
 def write_grid_report(
-    grid: Grid, rows: Sequence[Row], out: Path, *, command: str = "", on_progress: OnProgress = ignore_progress
+    grid: Grid,
+    rows: Sequence[Row],
+    out: Path,
+    *,
+    command: str = "",
+    force: bool = False,
+    on_progress: OnProgress = ignore_progress,
 ) -> list[Path]:
     """Write tables, figures and the page of finished runs; returns the files.
 
-    `rows` are from `earmark.experiment.results.gather`; `command` is the command that reproduces the results.
+    `rows` are from `earmark.experiment.results.gather`; `command` is the command that reproduces the results; `force`
+    replaces files that earmark did not write, or that were edited since.
     """
     if not rows:
         raise DataError(f"{out}: no run of this grid is finished")
-    with owned(make_folder(out)):
+    with owned(make_folder(out), force=force):
         drawn = [out / "figures" / f"{name}{end}" for name in _FILES.values() for end in (".png", ".svg")]
         remove_drafts([out / "report.html", out / "results.csv", *drawn])  # of a process that was killed
         return _write_grid_report(grid, rows, out, command, on_progress)
@@ -90,8 +98,9 @@ def _write_grid_report(grid: Grid, rows: Sequence[Row], out: Path, command: str,
     on_progress(Progress("report", steps - 2, steps, "steps"))
     intervals = {e.name: e.intervals for e in evaluations}
     published = published_tables(grid, rows, intervals[grid.published.evaluation] if grid.published else {})
+    by_class = published_class_table(grid, rows)
     if published:
-        written += write_tables(out / "published", published)
+        written += write_tables(out / "published", [*published, *([by_class] if by_class else [])])
     drawings = {}
     for name, figure in _figures(grid, rows, evaluations).items():
         written += plots.save(figure, out / "figures" / _FILES[name])
@@ -102,6 +111,7 @@ def _write_grid_report(grid: Grid, rows: Sequence[Row], out: Path, command: str,
         "title": grid.title,
         "verdict": first.verdict,
         "published": published,
+        "published_classes": by_class,
         "others": [evaluation.table for evaluation in evaluations[1:]],
         "grid": grid,
         "data": describe_data(grid, out),

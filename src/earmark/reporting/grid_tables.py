@@ -110,6 +110,29 @@ def published_tables(
     )
 
 
+def published_class_table(grid: Grid, rows: Sequence[Row]) -> Table | None:
+    """Dynamic F1 of each class, with the difference from the published one; None if no class has one."""
+    published = grid.published
+    if published is None or not published.class_f1:
+        return None
+    systems = by_system(row for row in rows if row.evaluation == published.evaluation)
+    columns = [Column("class", is_text=True)]
+    labels = list(dict.fromkeys(label for own in published.class_f1.values() for label in own))
+    cells = {label: [Cell(label)] for label in labels}
+    for name, own in systems.items():
+        paper = published.class_f1.get(own[0].cell.system)
+        if paper is None:
+            continue
+        per_class = [row.saved().scores["dynamic"]["per_class"] for row in own]
+        columns.append(Column(name))
+        for label, row_cells in cells.items():
+            ours = float(np.mean([scores[label]["f1"] if label in scores else math.nan for scores in per_class]))
+            difference = f" ({_signed(ours - paper[label])})" if label in paper and math.isfinite(ours) else ""
+            row_cells.append(replace(number_cell(ours), text=f"{short_number(ours)}{difference}"))
+    caption = f"Dynamic F1 by class beside the files behind {published.table}"
+    return Table(columns, list(cells.values()), caption, "Differences in brackets: ours minus the paper's.")
+
+
 def _signed(difference: float) -> str:
     """With a sign, unless it rounds to zero."""
     rounded = round(difference, 3) + 0.0
