@@ -16,9 +16,11 @@ from earmark import audio
 from earmark.annotations import LabelTable
 from earmark.cli import main
 from earmark.errors import DataError, TrainingError
+from earmark.evaluation.comparison import Entry
 from earmark.evaluation.scoring import EvaluationOptions, evaluate_scores
 from earmark.experiment import gather, load_grid
 from earmark.inference.scores import RecordingScores
+from earmark.reporting import grid as reporting
 from earmark.reporting.grid import write_grid_report
 from earmark.reporting.grid_tables import fold_table, published_tables
 
@@ -112,7 +114,7 @@ def test_a_grid_leaves_tables_figures_and_a_page(made):
     _, _, place, written = made
     names = {str(path.relative_to(place / "out")) for path in written}
     tables = ("table-clean", "table-table-1", "published", "report")
-    figures = ("f1-by-class", "learned-alpha", "published-f1")
+    figures = ("f1-by-class", "learned-alpha", "published-f1", "network")
     assert names == {
         *("results.csv", "report.html"),
         *(f"{name}{suffix}" for name in tables for suffix in (".md", ".tex")),
@@ -121,26 +123,74 @@ def test_a_grid_leaves_tables_figures_and_a_page(made):
     assert all(path.stat().st_size for path in written)
 
 
-def test_where_the_data_are_at_hand_durations_and_a_clip_are_drawn(made, tmp_path):
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Sound of the judged clips, and of others to train and to validate with."""
+    place = tmp_path_factory.mktemp("sound")
+    labels = labels_of(None)
+    sound = np.random.default_rng(0).normal(0, 0.1, int(SECONDS * 8000))
+    lines = ["filename\tonset\toffset\tlabel\tsplit"]
+    for name in labels.filenames:
+        rows = [row for row in labels.of(name) if row.has_times]
+        lines += [f"{name}\t{r.onset}\t{r.offset}\t{r.label}\ttest" for r in rows] or [f"{name}\t\t\t\ttest"]
+    lines += ["to-learn.wav\t0\t4\tsiren\ttrain", "other.wav\t\t\t\ttrain"]
+    lines += [f"to-check.wav\t1\t2\t{label}\tvalidate" for label in CLASSES]
+    for name in (*labels.filenames, "to-learn.wav", "other.wav", "to-check.wav"):
+        audio.write(place / name, sound, 8000)
+    (place / "labels.tsv").write_text("\n".join(lines) + "\n")
+    return place
+
+
+def test_where_the_data_are_at_hand_durations_and_a_clip_are_drawn(made, data, tmp_path):
     """Figs. 3 to 5 and 9. The clip is the first with both classes; unless it cannot be read."""
     grid, rows, _, _ = made
-    labels = labels_of(None)
-    (tmp_path / "data").mkdir()
-    for name in labels.filenames:
-        audio.write(tmp_path / "data" / name, np.random.default_rng(0).normal(0, 0.1, int(SECONDS * 8000)), 8000)
-    lines = [f"{r.filename}\t{r.onset}\t{r.offset}\t{r.label}\ttest" for r in labels if r.has_times]
-    silent = [f"{name}\t\t\t\ttest" for name in labels.filenames if not any(r.present for r in labels.of(name))]
-    (tmp_path / "data" / "labels.tsv").write_text(
-        "\n".join(["filename\tonset\toffset\tlabel\tsplit", *lines, *silent]) + "\n"
-    )
+    shutil.copytree(data, tmp_path / "data")
     there = grid.selected(data=f"folder:{tmp_path / 'data'}")
     with drawn():
         written = {path.name for path in write_grid_report(there, rows, tmp_path / "out")}
     assert {"event-durations.png", "example.png", "example.svg"} <= written
-    assert "Output of the best system for the clip" in (tmp_path / "out" / "report.html").read_text()
+    text = (tmp_path / "out" / "report.html").read_text()
+    assert "Output of RAP 1e-3 for None-1.wav, the test clip with the most classes" in text  # the best one
     for path in (tmp_path / "data").glob("*.wav"):
         path.write_bytes(b"no sound")
     assert "example.png" not in {path.name for path in write_grid_report(there, rows, tmp_path / "again")}
+
+
+def test_the_clip_is_one_to_validate_with_if_the_model_is_there(made, data, monkeypatch):
+    """Fig. 9, by the system that the grid names."""
+    grid, rows, _, _ = made
+    evaluation = reporting._Evaluation("clean", (), None, {})
+    there = replace(grid, example="CAP", data={"": f"folder:{data}"})
+    own = next(row for row in rows if (row.evaluation, row.cell.system) == ("clean", "CAP"))
+    model = own.folder.parent / "model.safetensors"
+    frames = round(SECONDS / HOP)
+
+    class Detector:
+        def score_clips(self, clips):
+            p = np.full((frames, 2), 0.5, np.float32)
+            return [RecordingScores(clip.filename, CLASSES, p, HOP, 1, frames, SECONDS) for clip in clips], {}
+
+    monkeypatch.setattr(reporting, "load", lambda folder: Detector() if folder == model.parent else None)
+    model.touch()
+    try:
+        example = reporting._example(there, rows, evaluation)
+    finally:
+        model.unlink()
+    assert (example.system, example.split, example.filename) == ("CAP", "validate", "to-check.wav")
+    example = reporting._example(there, rows, evaluation)
+    assert (example.system, example.split) == ("CAP", "test")
+
+
+def test_durations_are_those_of_test_clips_and_logarithmic_for_long_recordings(made, data, monkeypatch):
+    """Figs. 3 and 4; Fig. 5."""
+    grid, _, _, _ = made
+    drawn = []
+    monkeypatch.setattr(reporting.plots, "event_durations", lambda labels, **options: drawn.append((labels, options)))
+    reporting._durations(grid.selected(data=f"folder:{data}"))
+    reporting._durations(grid.selected(data=f"folder:{data}", changes={"patch": 1.0}))
+    (labels, short), (_, long) = drawn
+    assert set(labels.filenames) == set(labels_of(None).filenames)
+    assert (short, long) == ({"clip_duration": 10.0, "log": False}, {"clip_duration": 1.0, "log": True})
 
 
 def test_systems_that_were_told_when_do_not_compete(made):
@@ -239,8 +289,9 @@ def test_folds_are_ranked_as_in_table_3(split_three_ways, tmp_path):
     rows = [replace(r, scores=dict.fromkeys(r.scores, clear[r.cell.system] + 0.001 * r.cell.fold)) for r in rows]
     table = fold_table(grid, rows, "clean")
     assert table.caption == "Evaluation clean: means over 3 splits"
-    marks = {row[0].text: row[7].best for row in table.rows}  # dynamic F1; strong is not in the test
-    assert marks == {"max": False, "RAP 1e-3": True, "CAP": True, "strong": False}
+    marks = {row[0].text: (row[7].best, row[7].tied) for row in table.rows}  # dynamic F1; strong is not in the test
+    assert marks == {"max": (False, False), "RAP 1e-3": (False, True), "CAP": (True, False), "strong": (False, False)}
+    assert "Bold: best of the column. Underlined: not distinguishable from it (Friedman" in table.note
     assert table.rows[-1][0].text == "strong"
     assert table.rows[0][7].text == ".201"
     assert table.rows[0][7].interval == pytest.approx(
@@ -248,7 +299,25 @@ def test_folds_are_ranked_as_in_table_3(split_three_ways, tmp_path):
     )
     alone = fold_table(grid, [row for row in rows if row.cell.fold == 0], "clean")
     assert "Nothing is marked: the test needs two systems with two splits in common" in alone.note
-    assert not any(cell.best for row in alone.rows for cell in row)
+    assert not any(cell.best or cell.tied for row in alone.rows for cell in row)
+
+
+def test_bars_over_folds_are_of_a_bootstrap(split_three_ways):
+    """Fig. 12; Student's would be five times as wide."""
+    _, rows, _ = split_three_ways
+    entry = Entry("max", tuple(r.saved() for r in rows if (r.evaluation, r.cell.system) == ("clean", "max")))
+    f1 = [[saved.scores["dynamic"]["per_class"][label]["f1"] for label in CLASSES] for saved in entry.evaluations]
+    interval = reporting._fold_f1(entry)
+    assert interval.value == pytest.approx(np.mean(f1, axis=0))
+    assert interval.low == pytest.approx(np.min(f1, axis=0))  # one in 27 resamples has the lowest fold only
+    assert interval.high == pytest.approx(np.max(f1, axis=0))
+
+
+def test_with_folds_the_best_system_is_the_example(split_three_ways):
+    _, rows, _ = split_three_ways
+    clear = {"max": 0.2, "RAP 1e-3": 0.6, "CAP": 0.61, "strong": 0.9}
+    rows = [replace(r, scores=dict.fromkeys(r.scores, clear[r.cell.system])) for r in rows]
+    assert reporting._best_row(rows, reporting._Evaluation("clean", (), None, {})).cell.system == "CAP"
 
 
 def test_a_grid_of_folds_leaves_a_page(split_three_ways, tmp_path):

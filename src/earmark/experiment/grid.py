@@ -8,6 +8,7 @@
     folds = 0                    # for a data set with several splits, such as MedleyDB; 0 if it has one
     networks = ["cnn"]
     settings = { steps = 256 }   # changes to the recipe for all systems; optional
+    example = "max"              # the system whose output for one clip is drawn; by default the best
 
     [systems]                    # a name, and its changes to the recipe
     max = { pool = "max" }
@@ -155,6 +156,7 @@ class Grid:
     )
     published: Published | None = Field(default=None, description="Numbers to compare with.")
     notes: Many[str] = Field(default=(), description="Differences from the paper, a line each.")
+    example: str = Field(default="", description="System whose output for one clip is drawn; empty: the best.")
 
     def __post_init__(self) -> None:
         for key in ("evaluation", "static_evaluation") if self.published else ():
@@ -231,6 +233,8 @@ class Grid:
 def load_grid(grid: str | Path) -> Grid:
     """Load one of the paper's grids by name, or a grid from a TOML file."""
     loaded = parse(Grid, load_toml("grid", grid, _FOLDER), where=grid, error=ArgumentError)
+    if loaded.example and loaded.example not in loaded.systems:
+        raise unknown_name(f"{grid}: example", loaded.example, loaded.systems)
     try:
         names = [cell.name for cell in loaded.cells]  # builds all settings, so that mistakes show now
     except (ArgumentError, DataError) as error:

@@ -146,7 +146,7 @@ def _beside(ours: float, paper: float, interval: tuple[float, float] | None = No
 
 
 def fold_table(grid: Grid, rows: Sequence[Row], name: str) -> Table:
-    """Means over folds; systems not distinguishable from the best of a column are bold, as in Table III.
+    """Means over folds, as in Table III: the best of a column is bold, and those not distinguishable are underlined.
 
     Systems trained with event times are listed last, untested. Intervals are Student's, over folds.
     """
@@ -162,14 +162,16 @@ def fold_table(grid: Grid, rows: Sequence[Row], name: str) -> Table:
         columns.append(Column(heading, group, lower_is_better=is_rate))
         try:
             test = compare_folds(weak, score)
-            marked, p = test.indistinguishable, test.p_value
+            best, marked, p = test.control, test.indistinguishable, test.p_value
         except DataError:  # a single fold or system
-            marked, p = (), math.nan
+            best, marked, p = "", (), math.nan
         p_value = p if score == "dynamic_f1" else p_value
         for system, own in systems.items():
             values = [*by_fold(own, score).values()]
             interval = clipped_interval(*mean_interval(values), is_rate=is_rate)
-            cells[system].append(number_cell(float(np.mean(values)), interval, best=system in marked))
+            is_best = system == best
+            is_tied = system in marked and not is_best
+            cells[system].append(number_cell(float(np.mean(values)), interval, best=is_best, tied=is_tied))
     strong = [system for system, own in systems.items() if not own[0].cell.is_weak]
     note = fill_text("table-note.txt.j2", untested=strong, p_value=p_value, **_reference(grid.evaluations[name]))
     caption = f"Evaluation {name}: means over {counted(len({row.cell.fold for row in rows}), 'split')}"
