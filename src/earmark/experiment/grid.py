@@ -46,7 +46,7 @@ from pydantic import BeforeValidator, Field
 
 from earmark.errors import ArgumentError, DataError, unknown_name
 from earmark.schema import Many, load_toml, parse, record
-from earmark.settings import Settings, load_recipe
+from earmark.settings import WITHOUT_TIMES, Settings, load_recipe
 
 REFERENCES = {
     "data": "the data set's own labels",
@@ -102,8 +102,8 @@ class Cell:
 
     @property
     def is_weak(self) -> bool:
-        """Whether it is trained on weak labels; the others are upper bounds."""
-        return self.settings.training.supervision == "weak"
+        """Whether it is trained without event times; the others are upper bounds."""
+        return self.settings.training.supervision in WITHOUT_TIMES
 
     @property
     def name(self) -> str:

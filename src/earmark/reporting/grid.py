@@ -36,7 +36,7 @@ from earmark.networks import create_network
 from earmark.ownership import owned
 from earmark.plots.clip import clip_figure, log_mel, spectrogram_config, within
 from earmark.plots.scores import class_figure
-from earmark.pooling import ConstrainedAutoPool, create_pool
+from earmark.pooling import ConstrainedAutoPool
 from earmark.progress import OnProgress, Progress, ignore_progress
 from earmark.reporting.grid_tables import (
     evaluation_table,
@@ -52,6 +52,7 @@ from earmark.reporting.runs import DESCRIPTIONS, write_report
 from earmark.settings import Settings
 from earmark.tables import Table
 from earmark.timing import span_to_frames
+from earmark.training.loop import create_detector
 from earmark.training.run import split_for_training
 
 if TYPE_CHECKING:
@@ -335,8 +336,7 @@ def _fold_f1(entry: Entry) -> Interval[Floats]:
 
 def _alpha_bound(settings: Settings, n_classes: int) -> float | None:
     """The largest alpha that CAP allows for its training bags; None for other operators, or if classes differ in it."""
-    options = dict(settings.pool)
-    pool = create_pool(options.pop("name"), n_classes, **options)
+    pool = create_detector(settings, tuple(map(str, range(n_classes)))).pool
     if not isinstance(pool, ConstrainedAutoPool):
         return None
     with torch.no_grad():
