@@ -231,6 +231,11 @@ def test_cap_in_a_detector_knows_the_frame_rate():
     assert given.frame_rate == 5.0
 
 
+@pytest.mark.parametrize("name", ["auto", "cap", "rap"])
+def test_alpha_starts_at_one(name):
+    assert create_pool(name, 3).alpha.tolist() == [1.0, 1.0, 1.0]
+
+
 def test_cap_projects_after_the_step():
     pool = ConstrainedAutoPool(2, bag_size=26, alpha=[5.0, -5.0])
     pool.project()
