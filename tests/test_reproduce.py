@@ -1,6 +1,7 @@
 """`earmark reproduce` and what it leaves to read, from evaluations made by hand; and the results that are kept."""
 
 import html
+import importlib.util
 import json
 import re
 import shutil
@@ -20,6 +21,7 @@ from earmark.evaluation.comparison import Entry
 from earmark.evaluation.scoring import EvaluationOptions, evaluate_scores
 from earmark.experiment import gather, load_grid
 from earmark.inference.scores import RecordingScores
+from earmark.progress import Progress
 from earmark.reporting import grid as reporting
 from earmark.reporting.grid import write_grid_report
 from earmark.reporting.grid_tables import fold_table, published_tables
@@ -377,6 +379,30 @@ def test_a_failed_run_costs_no_table(made, tmp_path, monkeypatch, capsys):
     assert "1 of the runs failed" in err
     assert (tmp_path / "report.html").exists()
     assert "F1 beside Table I" in out
+
+
+def test_an_archive_of_table_1_keeps_results_but_no_weights_and_is_restored(made, tmp_path, monkeypatch, capsys):
+    spec = importlib.util.spec_from_file_location("table_1", ROOT / "experiments" / "table_1.py")
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    grid, _, place, _ = made
+    shutil.copytree(place / "out", tmp_path / "out")
+    for name in ("features/train/index.md", "cells/max-cnn-seed0/model.safetensors", "cells/max-cnn-seed0/last.ckpt"):
+        (tmp_path / "out" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "out" / name).write_text("large")
+    tool.write_archive(tmp_path / "out", tmp_path / "a.tar.gz")
+    monkeypatch.setattr(tool, "load_grid", lambda name: grid)
+    monkeypatch.setattr(tool, "run_grid", lambda grid, out, **options: options["on_progress"](Progress("training")))
+    words = ["table_1", str(tmp_path / "scapes"), str(tmp_path / "new"), "--seeds", "2"]
+    monkeypatch.setattr(sys, "argv", [*words, "--restore", str(tmp_path / "a.tar.gz")])
+    tool.main()
+    shown = capsys.readouterr().out
+    assert re.search(r"So far: 7 of 8 runs\n +start +\d+ s\n +training +\d+ s\n +report +\d+ s\n +together", shown)
+    assert {path.name for path in (tmp_path / "new" / "cells" / "max-cnn-seed0").iterdir()} == {
+        *("config.toml", "log.jsonl", "clean", "table-1")
+    }
+    assert not (tmp_path / "new" / "features").exists()
+    assert set(json.loads((tmp_path / "new" / "times.json").read_text())) == {"start", "training", "report"}
 
 
 def test_an_interrupted_grid_says_how_to_go_on(made, tmp_path, monkeypatch, capsys):
