@@ -17,7 +17,7 @@ from earmark import audio
 from earmark.annotations import LabelTable
 from earmark.bags import Bags, FeatureStore, build_store
 from earmark.datasets import Clip, Source
-from earmark.effects import compress
+from earmark.effects import change_pitch_and_time, compress
 from earmark.errors import ArgumentError, DataError
 from earmark.features import FeatureConfig, LogMel
 
@@ -70,6 +70,23 @@ def test_pitch_variants_are_kept_beside_the_clip(tmp_path, clips):
     assert store.semitones == (0, -2, -1, 1, 2)
     x = LogMel(CONFIG)(torch.from_numpy(clips[2].read(8000))[None], semitones=(0, -2, -1, 1, 2))[0]
     np.testing.assert_allclose(store[clips[2].filename], x.transpose(1, 2).numpy(), atol=1e-4)
+
+
+def test_pitch_variants_may_be_of_shifted_sound(tmp_path, clips):
+    options = {"semitones": (-2, 1), "compression": ("speech",), "dtype": "float32"}
+    store = build_store(tmp_path / "sound", clips, CONFIG, pitch_shift="sound", **options)
+    assert (store.variants, store.semitones) == (4, (0, -2, 1))
+    sound = clips[2].read(8000)
+    changed = [
+        sound,
+        *(change_pitch_and_time(sound, 8000, semitones=s) for s in (-2, 1)),
+        compress(sound, 8000, "speech"),
+    ]
+    for variant, samples in enumerate(changed):
+        x = LogMel(CONFIG)(torch.from_numpy(samples)[None])[0]
+        np.testing.assert_allclose(store[clips[2].filename][variant], x.T.numpy(), atol=1e-4)
+    with pytest.raises(ArgumentError, match=r"holds features with other settings: pitch_shift sound \(now filters\)"):
+        build_store(tmp_path / "sound", clips, CONFIG, **options)
 
 
 def test_compressed_variants_follow_the_pitch_variants(tmp_path, clips, labels):

@@ -28,6 +28,8 @@ CONFIGS = {
     "band limits": {"rate": 22050, "n_fft": 1024, "hop_samples": 512, "n_bands": 40, "fmin": 50.0, "fmax": 8000.0},
     "not centred": {"rate": 8000, "n_fft": 512, "hop_samples": 100, "n_bands": 20, "center": False, "range_db": 50.0},
     "magnitude": {"power": 1.0, "window": "hamming", "n_bands": 33},
+    "reflected": {"pad_mode": "reflect"},
+    "reflected, odd": {"rate": 11025, "n_fft": 501, "hop_samples": 3, "n_bands": 15, "pad_mode": "reflect"},
     "odd": {"rate": 11025, "n_fft": 501, "win_samples": 321, "hop_samples": 77, "n_bands": 15},
     "hop beyond window": {"rate": 8000, "n_fft": 256, "hop_samples": 700, "n_bands": 12},
     "one band": {"rate": 8000, "n_fft": 256, "hop_samples": 128, "n_bands": 1},
@@ -55,7 +57,7 @@ def by_librosa(y, config, ref=np.max):
             win_length=config.win_samples,
             window=config.window,
             center=config.center,
-            pad_mode="constant",
+            pad_mode="constant" if config.pad_mode == "zeros" else "reflect",
             power=config.power,
             n_mels=config.n_bands,
             fmin=config.fmin,
@@ -112,7 +114,11 @@ def test_mel_matrix_is_librosas(options):
     np.testing.assert_allclose(mel_matrix(c), expected, atol=1e-7 * expected.max(), rtol=1e-5)
 
 
-@pytest.mark.parametrize("options", [{}, {"scaling": "fixed"}, {"center": False, "win_samples": 200}, {"htk": True}])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"scaling": "fixed"}, {"center": False, "win_samples": 200}, {"htk": True}, {"pad_mode": "reflect"}],
+    ids=str,
+)
 @pytest.mark.parametrize("semitones", [0.0, 3.0, -5.5])
 def test_features_follow_the_formulas(options, semitones, rng):
     config = FeatureConfig(**SMALL, **options)
@@ -122,10 +128,21 @@ def test_features_follow_the_formulas(options, semitones, rng):
 
 
 @pytest.mark.parametrize("n", [1, 2, 255, 256, 257, 128 * 108 - 1, 128 * 108, 128 * 108 + 128])
-def test_short_and_round_lengths(n, rng):
+@pytest.mark.parametrize("pad_mode", ["zeros", "reflect"])
+def test_short_and_round_lengths(n, pad_mode, rng):
     y = sound(n, rng)
-    x = LogMel(FeatureConfig(**SMALL))(torch.from_numpy(y)[None])[0]
-    np.testing.assert_allclose(x, by_librosa(y, FeatureConfig(**SMALL)), atol=1e-3, rtol=0)
+    config = FeatureConfig(**SMALL, pad_mode=pad_mode)
+    x = LogMel(config)(torch.from_numpy(y)[None])[0]
+    np.testing.assert_allclose(x, reference.log_mel(y, config.to_dict()), atol=1e-3, rtol=0)
+    if pad_mode == "zeros":  # librosa refuses to reflect a sound shorter than its padding
+        np.testing.assert_allclose(x, by_librosa(y, config), atol=1e-3, rtol=0)
+
+
+def test_padding_changes_the_first_and_the_last_frame_only(rng):
+    y = torch.from_numpy(sound(441_000, rng, 44100))[None]
+    zeros, reflect = (LogMel(FeatureConfig(pad_mode=mode, scaling="fixed"))(y)[0] for mode in ("zeros", "reflect"))
+    differ = (zeros != reflect).any(dim=0).nonzero().flatten().tolist()
+    assert differ == [0, 430]
 
 
 @pytest.mark.parametrize(("scaling", "value"), [("clip", 0.0), ("fixed", -80.0)])
@@ -188,9 +205,9 @@ def test_bands_that_a_shift_fills_from_beyond_half_the_rate_hold_the_floor(rng):
 
 
 @pytest.mark.parametrize("scaling", ["clip", "fixed"])
-@pytest.mark.parametrize("center", [True, False])
-def test_exported_it_computes_the_same_for_any_batch_and_length(scaling, center, rng):
-    logmel = LogMel(FeatureConfig(**SMALL, scaling=scaling, center=center)).eval()
+@pytest.mark.parametrize("padding", [{}, {"center": False}, {"pad_mode": "reflect"}], ids=str)
+def test_exported_it_computes_the_same_for_any_batch_and_length(scaling, padding, rng):
+    logmel = LogMel(FeatureConfig(**SMALL, scaling=scaling, **padding)).eval()
     y = torch.from_numpy(sound(30_000, rng)).reshape(3, -1)
     n, bags = torch.export.Dim("n", min=512, max=1 << 24), torch.export.Dim("bags", min=1, max=1 << 10)
     program = torch.export.export(logmel, (y,), dynamic_shapes=({0: bags, 1: n},))
@@ -198,9 +215,10 @@ def test_exported_it_computes_the_same_for_any_batch_and_length(scaling, center,
         torch.testing.assert_close(program.module()(batch), logmel(batch), atol=1e-4, rtol=0)
 
 
-def test_all_bags_together_give_what_one_after_the_other_gives(rng):
+@pytest.mark.parametrize("pad_mode", ["zeros", "reflect"])
+def test_all_bags_together_give_what_one_after_the_other_gives(pad_mode, rng):
     """The way of GPUs and compilers, on a CPU."""
-    logmel = LogMel(FeatureConfig(**SMALL))
+    logmel = LogMel(FeatureConfig(**SMALL, pad_mode=pad_mode))
     y = torch.from_numpy(sound(30_000, rng)).reshape(3, -1)
     together = logmel._together(y, logmel._tables(y.dtype, [0.0, 2.0])).transpose(-1, -2)
     torch.testing.assert_close(together, logmel(y, semitones=[0.0, 2.0]), atol=1e-4, rtol=0)
@@ -308,7 +326,7 @@ def test_settings_travel_as_plain_values():
 
 def test_the_fingerprint_tells_features_apart_and_stays():
     assert FeatureConfig().fingerprint() == "c6e8a6b26ec39788"  # features kept on disk are found by it
-    same = [{"fmax": 22050}, {"win_samples": 2048}, {"range_db": 80}, {"reference_db": 3}]
+    same = [{"fmax": 22050}, {"win_samples": 2048}, {"range_db": 80}, {"reference_db": 3}, {"pad_mode": "zeros"}]
     assert {FeatureConfig(**options).fingerprint() for options in same} == {FeatureConfig().fingerprint()}
     other = [
         {"scaling": "fixed"},
@@ -316,6 +334,7 @@ def test_the_fingerprint_tells_features_apart_and_stays():
         {"n_bands": 64},
         {"rate": 22050},
         {"htk": True},
+        {"pad_mode": "reflect"},
     ]
     other += [{"norm": None}, {"center": False}, {"hop_samples": 512}, {"power": 1}, {"window": "hamming"}]
     assert len({FeatureConfig(**options).fingerprint() for options in [{}, *other]}) == len(other) + 1

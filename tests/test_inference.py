@@ -35,6 +35,7 @@ from earmark.training import validate
 
 RATE = 4000
 CLASSES = ("dog", "cat")
+PADDINGS = st.sampled_from([{}, {"center": False}, {"pad_mode": "reflect"}])
 
 
 def make_detector(*, name="cnn", reduction=4, width=0.25, seed=0, classes=CLASSES, **features):
@@ -72,7 +73,7 @@ def joined(blocks):
 @given(
     reduction=st.sampled_from([1, 2, 4, 8, 16]),
     width=st.sampled_from([0.1, 0.5]),
-    center=st.booleans(),
+    padding=PADDINGS,
     n_fft=st.sampled_from([256, 255, 400]),
     hop=st.sampled_from([128, 100, 77, 300]),
     frames=st.integers(1, 12),
@@ -80,10 +81,9 @@ def joined(blocks):
     block=st.sampled_from([0.001, 0.11, 0.7, 3.0]),
     data=st.data(),
 )
-def test_blocks_give_what_the_whole_gives(reduction, width, center, n_fft, hop, frames, more, block, data):
-    detector = make_detector(
-        reduction=reduction, width=width, center=center, n_fft=n_fft, hop_samples=hop, scaling="fixed"
-    )
+def test_blocks_give_what_the_whole_gives(reduction, width, padding, n_fft, hop, frames, more, block, data):
+    options = {"reduction": reduction, "width": width, "n_fft": n_fft, "hop_samples": hop}
+    detector = make_detector(**options, **padding, scaling="fixed")
     scorer = TorchScorer(detector, device="cpu")
     sound = make_sound(max(1, frames * reduction * hop + more))
     silence = np.zeros(max(0, scorer.least_samples - len(sound)), np.float32)
@@ -97,13 +97,13 @@ def test_blocks_give_what_the_whole_gives(reduction, width, center, n_fft, hop, 
 @settings(max_examples=25, deadline=None)
 @given(
     reduction=st.sampled_from([1, 4, 16]),
-    center=st.booleans(),
+    padding=PADDINGS,
     window=st.sampled_from([0.05, 0.3, 0.5, 1.0]),
     samples=st.integers(1, 12_000),
     data=st.data(),
 )
-def test_windows_do_not_depend_on_blocks(reduction, center, window, samples, data):
-    scorer = TorchScorer(make_detector(reduction=reduction, center=center), window=window, device="cpu")
+def test_windows_do_not_depend_on_blocks(reduction, padding, window, samples, data):
+    scorer = TorchScorer(make_detector(reduction=reduction, **padding), window=window, device="cpu")
     sound = make_sound(samples)
     whole = joined(score_samples(scorer, sound))
     assert len(whole) == output_frames(scorer, samples)

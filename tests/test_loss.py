@@ -77,7 +77,7 @@ def test_what_is_unknown_is_in_no_gradient_even_if_it_is_nan(generator):
     assert (logits.grad[~known] == 0).all()
 
 
-@pytest.mark.parametrize("supervision", ["weak", "strong", "mixed"])
+@pytest.mark.parametrize("supervision", ["weak", "propagated", "strong", "mixed"])
 def test_a_batch_of_which_nothing_is_known_costs_and_teaches_nothing(supervision, generator):
     logits = torch.randn(2, 4, 3, generator=generator).requires_grad_()
     unknown = torch.full((2, 8, 3), NAN)
@@ -212,10 +212,20 @@ def test_weak_looks_at_bags_and_strong_at_frames(generator):
     assert strong == frame_loss(logits, reduce_targets(frames, 2))
 
 
+def test_propagated_labels_are_those_of_the_bag_at_every_frame(generator):
+    logits, bags = torch.randn(2, 4, 3, generator=generator), torch.tensor([[1.0, 0.0, NAN], [0.0, 1.0, 1.0]])
+    mask = torch.tensor([[True, True, True, False], [True] * 4])
+    loss = detector_loss(output_of(logits, mask), bags, supervision="propagated")
+    cost = F.binary_cross_entropy_with_logits(logits, bags.nan_to_num()[:, None].expand(-1, 4, -1), reduction="none")
+    known = (mask[..., None] & ~bags.isnan()[:, None]).expand_as(cost)
+    assert loss == pytest.approx(cost[known].mean().item())
+
+
 def test_impossible_calls_are_refused(generator):
     output, bags = output_of(torch.randn(2, 4, 3, generator=generator)), torch.zeros(2, 3)
     with pytest.raises(
-        ArgumentError, match=r"supervision='week' is not known; did you mean 'weak'\? Choose from: weak, strong, mixed"
+        ArgumentError,
+        match=r"supervision='week' is not known; did you mean 'weak'\? Choose from: weak, propagated, strong, mixed",
     ):
         detector_loss(output, bags, supervision="week")
     for supervision in ("strong", "mixed"):

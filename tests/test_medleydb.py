@@ -96,6 +96,9 @@ def test_the_songs_make_the_authors_531_mixes_and_one_that_they_lost(medleydb, t
     assert len(ours) == 532
     assert ours - theirs == {"AmarLal_SpringDay1---"}
     assert not theirs - ours
+    instruments = [{i for stem in track.stems for i in stem.instruments} for track in tracks]
+    by_the_text = sum(len(own) for own in instruments if len(own) > 1)  # a song without its only instrument is silent
+    assert (by_the_text, by_the_text + len(tracks)) == (702, 824)
 
 
 def test_instruments_left_out_are_the_most_frequent_but_synthesizer_and_effects(tracks):

@@ -15,6 +15,7 @@ from earmark.errors import ArgumentError, DataError
 from earmark.evaluation import curves
 from earmark.features import FeatureConfig, mel_matrix
 from earmark.formats import read_labels
+from earmark.networks import create_network
 from earmark.plots import style
 from earmark.plots.style import looks
 from earmark.pooling import weight_bounds
@@ -411,3 +412,19 @@ def test_a_class_without_clips_is_marked():
     marks = [(text.get_text(), text.xy[1]) for text in figure.axes[0].texts]
     assert marks == [("no clips", 0)]
     assert figure.axes[0].get_yticklabels()[0].get_text() == "cat"
+
+
+def test_the_network_is_drawn_with_its_true_shapes():
+    """Fig. 6."""
+    network = create_network("cnn", 128).train()
+    figure = plots.network_diagram(network, 431, 10)
+    shown = [text.replace("\N{MULTIPLICATION SIGN}", "x") for text in texts(figure.axes[0])]
+    shapes = ["128 x 431", "16 x 64 x 215", "32 x 32 x 107", "64 x 16 x 53", "128 x 8 x 26", "256 x 1 x 26", "10 x 26"]
+    assert [text for text in shown if " x " in text and "conv" not in text] == shapes
+    assert sum("2 x conv 3x3" in text for text in shown) == 4
+    assert any("conv 8x1\n256 filters" in text for text in shown)
+    assert network.training
+    narrow = plots.network_diagram(create_network("cnn", 64, reduction=8, width=0.5), 216, 3)
+    assert any("64 filters\nmax-pool 2\N{MULTIPLICATION SIGN}1" in text for text in texts(narrow.axes[0]))
+    with pytest.raises(ArgumentError, match="expected a CNN, the paper's network, got CRNN"):
+        plots.network_diagram(create_network("crnn", 128), 431, 10)

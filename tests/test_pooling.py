@@ -28,6 +28,7 @@ VARIANTS = [(name, {}) for name in NAMES] + [
     ("auto", {"alpha": -1e4}),
     ("cap", {"alpha": 50.0, "phi": 0.2}),
     ("cap", {"alpha": [9.0, -9.0, 9.0, 9.0], "min_duration": [0.1, 1.0, 2.0, 9.0], "frame_rate": 2.5}),
+    ("cap", {"alpha": [9.0, -9.0, 9.0, -9.0], "min_active": [0.01, 0.2, 0.5, 0.9], "phi_minus": 0.02}),
     ("rap", {"penalty": 0.01, "alpha": 3.0}),
     ("power", {"exponent": [0.0, 0.5, 3.0, 20.0]}),
     ("lse", {"sharpness": [0.0, 1e-3, -4.0, 1e4], "learned": True}),
@@ -46,6 +47,7 @@ family = pytest.mark.parametrize(("name", "options"), VARIANTS, ids=[f"{n}-{i}" 
 each = pytest.mark.parametrize("name", NAMES)
 GRAPHS = [(name, {}) for name in NAMES] + [  # for slow tests: options that change the computation, not only numbers
     ("cap", {"alpha": [9.0, -9.0, 9.0, 9.0], "min_duration": [0.1, 1.0, 2.0, 9.0], "frame_rate": 2.5}),
+    ("cap", {"alpha": [9.0, -9.0, 9.0, -9.0], "min_active": [0.01, 0.2, 0.5, 0.9], "phi_minus": 0.02}),
     ("top-k", {"share": 0.3}),
     ("attention", {"embedding_dim": DIM}),
     ("hierarchical", {"sizes": [3, 2]}),
@@ -74,8 +76,8 @@ def reference_pool(pool, name, p, h):
     if name in reference.STRUCTURED:
         look = x if getattr(pool, "embedding_dim", None) is None else h.double().numpy()
         return reference.STRUCTURED[name](x, look, {**state, "sizes": getattr(pool, "sizes", None)})
-    settings = {k: getattr(pool, k, None) for k in ("phi", "slope", "k", "share", "decay")}
-    least = getattr(pool, "least", None)
+    settings = {k: getattr(pool, k, None) for k in ("phi", "phi_minus", "slope", "k", "share", "decay")}
+    least = pool._least_frames(torch.tensor(float(len(x)))) if name == "cap" else None
     return np.array(
         [
             reference.REFERENCES[name](
@@ -418,12 +420,12 @@ def test_an_empty_batch_is_fine(name):
         ("rap", {"penalty": -1.0}, "penalty: expected a number of at least 0, got -1.0"),
         ("cap", {"phi": 1.0}, "phi: expected the greatest weight of one frame, between 0 and 1, got 1.0"),
         ("cap", {"bag_size": 0}, "bag_size: expected a whole number of at least 1, got 0"),
-        (
-            "cap",
-            {"min_duration": 1.0},
-            "min_duration (seconds) and frame_rate (frames per second): expected both or neither",
-        ),
-        ("cap", {"min_duration": -1.0, "frame_rate": 1.0}, "min_duration and frame_rate: expected positive numbers"),
+        ("cap", {"phi_minus": 0.0}, "phi_minus: expected the least weight of the largest frame, between 0 and 1, got"),
+        ("cap", {"frame_rate": 1.0}, "frame_rate: expected a positive number, beside min_duration, got 1.0"),
+        ("cap", {"min_duration": 1.0, "frame_rate": 0.0}, "frame_rate: expected a positive number, beside min_dur"),
+        ("cap", {"min_duration": -1.0, "frame_rate": 1.0}, "min_duration: expected positive numbers, got [-1.0"),
+        ("cap", {"min_active": 1.0}, "min_active: expected numbers between 0 and 1, got [1.0"),
+        ("cap", {"min_active": 0.5, "min_duration": 1.0}, "min_active and min_duration: expected one of them, got"),
         ("noisy-and", {"slope": 0.0}, "slope: expected a positive, finite number, got 0.0"),
         ("top-k", {"k": 0}, "k: expected a whole number of at least 1, got 0"),
         ("top-k", {"share": 2.0}, "share: expected a value in (0, 1], got 2.0"),

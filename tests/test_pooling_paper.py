@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from earmark.detector import Detector
 from earmark.errors import ArgumentError
+from earmark.features import FeatureConfig
+from earmark.networks import create_network
 from earmark.pooling import (
     AutoPool,
     ConstrainedAutoPool,
@@ -184,6 +187,53 @@ def test_cap_by_duration_turns_positive_at_the_duration():
                 p = torch.zeros(1, m, 3, dtype=torch.float64)
                 p[0, :active] = 1
                 assert (pool(p)[0, c] >= 0.5).item() == positive, (m, duration, active)
+
+
+def test_cap_by_share_turns_positive_at_the_share():
+    """The minimum fraction of instances of section III.E, in bags of any size."""
+    shares = [0.1, 0.3, 0.8]
+    pool = ConstrainedAutoPool(3, min_active=shares, alpha=99.0).double()
+    for m in (10, 26, 500):
+        for c, share in enumerate(shares):
+            for active, positive in ((math.ceil(share * m) - 1, False), (math.floor(share * m) + 1, True)):
+                p = torch.zeros(1, m, 3, dtype=torch.float64)
+                p[0, :active] = 1
+                assert (pool(p)[0, c] >= 0.5).item() == positive, (m, share, active)
+
+
+@pytest.mark.parametrize("m", [3, 26, 99])
+def test_cap_keeps_the_least_weight_of_equation_12(m):
+    """In an extremal bag the largest instance keeps phi_minus, until that exceeds 1/m."""
+    pool = ConstrainedAutoPool(1, bag_size=m, phi_minus=0.02, alpha=-99.0).double()
+    p = torch.zeros(1, m, 1, dtype=torch.float64)
+    p[0, 0] = 1
+    assert pool.weights(p)[0, 0].item() == pytest.approx(min(0.02, 1 / m))
+    pool.project()
+    assert pool.alpha.item() == pytest.approx(min(float(min_alpha(0.02, m)), 0) if m < 50 else 0, abs=1e-12)
+    mirrored = ConstrainedAutoPool(1, bag_size=m, alpha=-99.0)
+    mirrored.project()
+    assert mirrored.alpha.item() == pytest.approx(-math.log(m - 1))  # not in the paper, but in the authors' code
+
+
+def test_cap_in_a_detector_knows_the_frame_rate():
+    pool = ConstrainedAutoPool(1, min_duration=2.0)
+    with pytest.raises(ArgumentError, match="frame_rate: expected the number of frames per second, beside min_dur"):
+        pool(torch.rand(1, 26, 1))
+    detector = Detector(["dog"], FeatureConfig(), create_network("cnn", 128, width=0.1), pool)
+    assert detector.pool.frame_rate == pytest.approx(44100 / 1024 / 16)
+    detector.pool.train()(torch.rand(1, 26, 1))
+    with torch.no_grad():
+        pool.alpha.fill_(99.0)
+    pool.project()
+    assert pool.alpha.item() == pytest.approx(math.log(26 / (2 * 44100 / 1024 / 16) - 1))
+    given = ConstrainedAutoPool(1, min_duration=2.0, frame_rate=5.0)
+    Detector(["dog"], FeatureConfig(), create_network("cnn", 128, width=0.1), given)
+    assert given.frame_rate == 5.0
+
+
+@pytest.mark.parametrize("name", ["auto", "cap", "rap"])
+def test_alpha_starts_at_one(name):
+    assert create_pool(name, 3).alpha.tolist() == [1.0, 1.0, 1.0]
 
 
 def test_cap_projects_after_the_step():

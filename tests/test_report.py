@@ -117,6 +117,7 @@ def test_alpha_never_asks_for_less_than_a_frame(kept, data, tmp_path):
     [
         ("strong", 3, "labels that say when each of 3 classes occurs, and"),
         ("mixed", 1, "labels that say when the class occurs, and"),
+        ("propagated", 1, "labels that say whether the class occurs in a clip, but not when, and"),
         ("weak", 1, "labels that say whether the class occurs in a clip, but not when, and"),
     ],
 )

@@ -1,13 +1,11 @@
 """`earmark reproduce` and what it leaves to read, from evaluations made by hand; and the results that are kept."""
 
-import csv
 import html
 import importlib.util
 import json
 import re
 import shutil
 import sys
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,17 +17,14 @@ from earmark import audio
 from earmark.annotations import LabelTable
 from earmark.cli import main
 from earmark.errors import DataError, TrainingError
+from earmark.evaluation.comparison import Entry
 from earmark.evaluation.scoring import EvaluationOptions, evaluate_scores
-from earmark.experiment import gather, load_grid, write_results
-from earmark.experiment.cells import changed_settings
-from earmark.experiment.results import by_system
-from earmark.features.config import mel_matrix
+from earmark.experiment import gather, load_grid
 from earmark.inference.scores import RecordingScores
+from earmark.progress import Progress
+from earmark.reporting import grid as reporting
 from earmark.reporting.grid import write_grid_report
-from earmark.reporting.grid_tables import fold_table, mean_scores, published_tables
-from earmark.settings import load_recipe
-from earmark.synthesis import plan_from
-from earmark.synthesis.sources import open_bank
+from earmark.reporting.grid_tables import fold_table, published_tables
 
 ROOT = Path(__file__).parents[1]
 CLASSES = ("dog <bark>", "siren")
@@ -121,7 +116,7 @@ def test_a_grid_leaves_tables_figures_and_a_page(made):
     _, _, place, written = made
     names = {str(path.relative_to(place / "out")) for path in written}
     tables = ("table-clean", "table-table-1", "published", "report")
-    figures = ("f1-by-class", "learned-alpha", "published-f1")
+    figures = ("f1-by-class", "learned-alpha", "published-f1", "network")
     assert names == {
         *("results.csv", "report.html"),
         *(f"{name}{suffix}" for name in tables for suffix in (".md", ".tex")),
@@ -130,26 +125,74 @@ def test_a_grid_leaves_tables_figures_and_a_page(made):
     assert all(path.stat().st_size for path in written)
 
 
-def test_where_the_data_are_at_hand_durations_and_a_clip_are_drawn(made, tmp_path):
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Sound of the judged clips, and of others to train and to validate with."""
+    place = tmp_path_factory.mktemp("sound")
+    labels = labels_of(None)
+    sound = np.random.default_rng(0).normal(0, 0.1, int(SECONDS * 8000))
+    lines = ["filename\tonset\toffset\tlabel\tsplit"]
+    for name in labels.filenames:
+        rows = [row for row in labels.of(name) if row.has_times]
+        lines += [f"{name}\t{r.onset}\t{r.offset}\t{r.label}\ttest" for r in rows] or [f"{name}\t\t\t\ttest"]
+    lines += ["to-learn.wav\t0\t4\tsiren\ttrain", "other.wav\t\t\t\ttrain"]
+    lines += [f"to-check.wav\t1\t2\t{label}\tvalidate" for label in CLASSES]
+    for name in (*labels.filenames, "to-learn.wav", "other.wav", "to-check.wav"):
+        audio.write(place / name, sound, 8000)
+    (place / "labels.tsv").write_text("\n".join(lines) + "\n")
+    return place
+
+
+def test_where_the_data_are_at_hand_durations_and_a_clip_are_drawn(made, data, tmp_path):
     """Figs. 3 to 5 and 9. The clip is the first with both classes; unless it cannot be read."""
     grid, rows, _, _ = made
-    labels = labels_of(None)
-    (tmp_path / "data").mkdir()
-    for name in labels.filenames:
-        audio.write(tmp_path / "data" / name, np.random.default_rng(0).normal(0, 0.1, int(SECONDS * 8000)), 8000)
-    lines = [f"{r.filename}\t{r.onset}\t{r.offset}\t{r.label}\ttest" for r in labels if r.has_times]
-    silent = [f"{name}\t\t\t\ttest" for name in labels.filenames if not any(r.present for r in labels.of(name))]
-    (tmp_path / "data" / "labels.tsv").write_text(
-        "\n".join(["filename\tonset\toffset\tlabel\tsplit", *lines, *silent]) + "\n"
-    )
+    shutil.copytree(data, tmp_path / "data")
     there = grid.selected(data=f"folder:{tmp_path / 'data'}")
     with drawn():
         written = {path.name for path in write_grid_report(there, rows, tmp_path / "out")}
     assert {"event-durations.png", "example.png", "example.svg"} <= written
-    assert "Output of the best system for the clip" in (tmp_path / "out" / "report.html").read_text()
+    text = (tmp_path / "out" / "report.html").read_text()
+    assert "Output of RAP 1e-3 for None-1.wav, the test clip with the most classes" in text  # the best one
     for path in (tmp_path / "data").glob("*.wav"):
         path.write_bytes(b"no sound")
     assert "example.png" not in {path.name for path in write_grid_report(there, rows, tmp_path / "again")}
+
+
+def test_the_clip_is_one_to_validate_with_if_the_model_is_there(made, data, monkeypatch):
+    """Fig. 9, by the system that the grid names."""
+    grid, rows, _, _ = made
+    evaluation = reporting._Evaluation("clean", (), None, {})
+    there = replace(grid, example="CAP", data={"": f"folder:{data}"})
+    own = next(row for row in rows if (row.evaluation, row.cell.system) == ("clean", "CAP"))
+    model = own.folder.parent / "model.safetensors"
+    frames = round(SECONDS / HOP)
+
+    class Detector:
+        def score_clips(self, clips):
+            p = np.full((frames, 2), 0.5, np.float32)
+            return [RecordingScores(clip.filename, CLASSES, p, HOP, 1, frames, SECONDS) for clip in clips], {}
+
+    monkeypatch.setattr(reporting, "load", lambda folder: Detector() if folder == model.parent else None)
+    model.touch()
+    try:
+        example = reporting._example(there, rows, evaluation)
+    finally:
+        model.unlink()
+    assert (example.system, example.split, example.filename) == ("CAP", "validate", "to-check.wav")
+    example = reporting._example(there, rows, evaluation)
+    assert (example.system, example.split) == ("CAP", "test")
+
+
+def test_durations_are_those_of_test_clips_and_logarithmic_for_long_recordings(made, data, monkeypatch):
+    """Figs. 3 and 4; Fig. 5."""
+    grid, _, _, _ = made
+    drawn = []
+    monkeypatch.setattr(reporting.plots, "event_durations", lambda labels, **options: drawn.append((labels, options)))
+    reporting._durations(grid.selected(data=f"folder:{data}"))
+    reporting._durations(grid.selected(data=f"folder:{data}", changes={"patch": 1.0}))
+    (labels, short), (_, long) = drawn
+    assert set(labels.filenames) == set(labels_of(None).filenames)
+    assert (short, long) == ({"clip_duration": 10.0, "log": False}, {"clip_duration": 1.0, "log": True})
 
 
 def test_systems_that_were_told_when_do_not_compete(made):
@@ -248,8 +291,9 @@ def test_folds_are_ranked_as_in_table_3(split_three_ways, tmp_path):
     rows = [replace(r, scores=dict.fromkeys(r.scores, clear[r.cell.system] + 0.001 * r.cell.fold)) for r in rows]
     table = fold_table(grid, rows, "clean")
     assert table.caption == "Evaluation clean: means over 3 splits"
-    marks = {row[0].text: row[7].best for row in table.rows}  # dynamic F1; strong is not in the test
-    assert marks == {"max": False, "RAP 1e-3": True, "CAP": True, "strong": False}
+    marks = {row[0].text: (row[7].best, row[7].tied) for row in table.rows}  # dynamic F1; strong is not in the test
+    assert marks == {"max": (False, False), "RAP 1e-3": (False, True), "CAP": (True, False), "strong": (False, False)}
+    assert "Bold: best of the column. Underlined: not distinguishable from it (Friedman" in table.note
     assert table.rows[-1][0].text == "strong"
     assert table.rows[0][7].text == ".201"
     assert table.rows[0][7].interval == pytest.approx(
@@ -257,7 +301,25 @@ def test_folds_are_ranked_as_in_table_3(split_three_ways, tmp_path):
     )
     alone = fold_table(grid, [row for row in rows if row.cell.fold == 0], "clean")
     assert "Nothing is marked: the test needs two systems with two splits in common" in alone.note
-    assert not any(cell.best for row in alone.rows for cell in row)
+    assert not any(cell.best or cell.tied for row in alone.rows for cell in row)
+
+
+def test_bars_over_folds_are_of_a_bootstrap(split_three_ways):
+    """Fig. 12; Student's would be five times as wide."""
+    _, rows, _ = split_three_ways
+    entry = Entry("max", tuple(r.saved() for r in rows if (r.evaluation, r.cell.system) == ("clean", "max")))
+    f1 = [[saved.scores["dynamic"]["per_class"][label]["f1"] for label in CLASSES] for saved in entry.evaluations]
+    interval = reporting._fold_f1(entry)
+    assert interval.value == pytest.approx(np.mean(f1, axis=0))
+    assert interval.low == pytest.approx(np.min(f1, axis=0))  # one in 27 resamples has the lowest fold only
+    assert interval.high == pytest.approx(np.max(f1, axis=0))
+
+
+def test_with_folds_the_best_system_is_the_example(split_three_ways):
+    _, rows, _ = split_three_ways
+    clear = {"max": 0.2, "RAP 1e-3": 0.6, "CAP": 0.61, "strong": 0.9}
+    rows = [replace(r, scores=dict.fromkeys(r.scores, clear[r.cell.system])) for r in rows]
+    assert reporting._best_row(rows, reporting._Evaluation("clean", (), None, {})).cell.system == "CAP"
 
 
 def test_a_grid_of_folds_leaves_a_page(split_three_ways, tmp_path):
@@ -319,199 +381,33 @@ def test_a_failed_run_costs_no_table(made, tmp_path, monkeypatch, capsys):
     assert "F1 beside Table I" in out
 
 
+def test_an_archive_of_table_1_keeps_results_but_no_weights_and_is_restored(made, tmp_path, monkeypatch, capsys):
+    spec = importlib.util.spec_from_file_location("table_1", ROOT / "experiments" / "table_1.py")
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    grid, _, place, _ = made
+    shutil.copytree(place / "out", tmp_path / "out")
+    for name in ("features/train/index.md", "cells/max-cnn-seed0/model.safetensors", "cells/max-cnn-seed0/last.ckpt"):
+        (tmp_path / "out" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "out" / name).write_text("large")
+    tool.write_archive(tmp_path / "out", tmp_path / "a.tar.gz")
+    monkeypatch.setattr(tool, "load_grid", lambda name: grid)
+    monkeypatch.setattr(tool, "run_grid", lambda grid, out, **options: options["on_progress"](Progress("training")))
+    words = ["table_1", str(tmp_path / "scapes"), str(tmp_path / "new"), "--seeds", "2"]
+    monkeypatch.setattr(sys, "argv", [*words, "--restore", str(tmp_path / "a.tar.gz")])
+    tool.main()
+    shown = capsys.readouterr().out
+    assert re.search(r"So far: 7 of 8 runs\n +start +\d+ s\n +training +\d+ s\n +report +\d+ s\n +together", shown)
+    assert {path.name for path in (tmp_path / "new" / "cells" / "max-cnn-seed0").iterdir()} == {
+        *("config.toml", "log.jsonl", "clean", "table-1")
+    }
+    assert not (tmp_path / "new" / "features").exists()
+    assert set(json.loads((tmp_path / "new" / "times.json").read_text())) == {"start", "training", "report"}
+
+
 def test_an_interrupted_grid_says_how_to_go_on(made, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("earmark.experiment.run_grid", lambda *args, **options: False)
     code, _, err = call(monkeypatch, capsys, made[2] / "grid.toml", "--data", tmp_path, "--out", tmp_path)
     assert code == 130
     assert "Interrupted, 0 evaluations done; run the same command again to continue" in " ".join(err.split())
     assert (tmp_path / "results.csv").exists()
-
-
-KEPT = ROOT / "results" / "urban-sed"
-PAGE = ROOT / "docs" / "reproduction.md"
-
-
-@pytest.fixture(scope="module")
-def kept():
-    """Rows of the results that are kept in the repository."""
-    return gather(load_grid("urban-sed"), KEPT)
-
-
-def test_the_kept_tables_are_those_of_the_kept_runs(kept, tmp_path):
-    write_results(kept, tmp_path / "results.csv")
-    assert (KEPT / "results.csv").read_text() == (tmp_path / "results.csv").read_text()
-    short, full = published_tables(load_grid("urban-sed"), kept)
-    text = (KEPT / "published.md").read_text()
-    without_intervals = re.sub(r" \(\.\d+\N{EN DASH}\.\d+\)", "", text)
-    assert short.to_markdown() in without_intervals
-    assert full.to_markdown() in text
-    assert not any(changed_settings(row.folder.parent, row.cell) for row in kept)
-
-
-def test_the_page_about_the_reproduction_has_the_tables_of_the_results():
-    spec = importlib.util.spec_from_file_location("fill_tables", ROOT / "tools" / "fill_tables.py")
-    tool = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tool)
-    text = PAGE.read_text()
-    assert len(tool.TABLE.findall(text)) == 3
-    assert tool.filled(text) == text, "run: tools/fill_tables.py docs/reproduction.md"
-
-
-def test_what_the_page_about_the_reproduction_says_is_so(kept):
-    """Each sentence that rests on results, whatever their last digits."""
-    mean = {
-        (name, system): mean_scores(own)
-        for name in ("clean", "table-1")
-        for system, own in by_system(row for row in kept if row.evaluation == name).items()
-    }
-    systems = list(load_grid("urban-sed").systems)
-    weak = systems[:-1]
-    clean = {system: mean["clean", system] for system in systems}
-    table_1 = {system: mean["table-1", system] for system in systems}
-    f1 = {system: own["dynamic_f1"] for system, own in clean.items()}
-    order = sorted(systems, key=lambda s: -f1[s])
-    behind = {
-        name: {s: round(own["strong"]["dynamic_f1"] - own[s]["dynamic_f1"], 2) for s in systems}
-        for name, own in (("clean", clean), ("table-1", table_1))
-    }
-    assert {behind["clean"][s] for s in ("CAP", "RAP 1e-3", "RAP 1e-4")} <= {0.03, 0.04}
-    assert behind["clean"]["auto"] == 0.05
-    assert [behind["table-1"][s] for s in ("CAP", "RAP 1e-3", "RAP 1e-4", "auto")] == [0.02, 0.02, 0.05, 0.07]
-    assert order[0] == "strong"
-    assert set(order[1:4]) == {"CAP", "RAP 1e-3", "RAP 1e-4"}
-    assert order[4:6] == ["auto", "max"]
-    assert set(order[-2:]) == {"mean", "RAP 1e-2"}
-    assert all(f1["strong"] - f1[name] < 0.05 for name in order[1:4])
-    assert max(weak, key=lambda s: clean[s]["dynamic_precision"]) == "max"
-    assert max(weak, key=lambda s: clean[s]["dynamic_recall"]) == "mean"
-    assert min(weak, key=lambda s: clean[s]["dynamic_recall"]) == "max"
-    assert min(weak, key=lambda s: clean[s]["dynamic_precision"]) == "mean"
-    assert sorted(weak, key=lambda s: clean[s]["dynamic_error_rate"])[:2] == ["RAP 1e-4", "auto"]
-    best = max(f1[name] for name in weak)
-    assert all(best - f1[name] < 0.02 for name in ("CAP", "RAP 1e-3", "RAP 1e-4"))
-    gain = {system: table_1[system]["dynamic_f1"] - f1[system] for system in systems}
-    assert {system for system, value in gain.items() if value > 0.005} == {"mean", "RAP 1e-2"}
-    assert {system for system, value in gain.items() if abs(value) < 0.005} == {"soft-max"}
-    assert clean["mean"]["static_maximum_recall"] > 0.98
-    assert clean["mean"]["static_pooled_recall"] < 0.5
-    for rule in ("maximum", "pooled"):
-        near = [clean[s][f"static_{rule}_f1"] for s in ("auto", "CAP", "RAP 1e-3", "RAP 1e-4", "max")]
-        assert max(near) - min(near) < 0.02
-        assert clean["strong"][f"static_{rule}_f1"] > max(near)
-    assert max(weak, key=lambda s: clean[s]["static_pooled_f1"]) != "auto"
-    assert clean["auto"]["static_pooled_f1"] < clean["max"]["static_pooled_f1"]
-    assert [round(f1[s], 3) for s in ("mean", "RAP 1e-2", "soft-max")] == [0.360, 0.419, 0.482]
-    precision = [clean[f"RAP 1e-{k}"]["dynamic_precision"] for k in (2, 3, 4)]
-    assert precision == sorted(precision)
-    paper = load_grid("urban-sed").published.scores
-    away = {system: round(table_1[system]["dynamic_f1"] - paper[system][3], 3) for system in systems}
-    assert round(paper["RAP 1e-2"][3] - paper["mean"][3], 3) == 0.011
-    assert {system for system in systems if away[system] > 0} == {"RAP 1e-2"}
-    assert {system for system in systems if abs(away[system]) > 0.05} == {"RAP 1e-4"}
-    assert set(sorted(systems, key=away.get)[:3]) == {"max", "auto", "RAP 1e-4"}
-    assert len([row for row in kept if row.evaluation == "clean"]) == 3 * len(systems)
-    for system in ("auto", "RAP 1e-4"):
-        assert table_1[system]["dynamic_f1"] < table_1["soft-max"]["dynamic_f1"]
-        assert paper[system][3] > paper["soft-max"][3]
-        assert f1[system] > f1["soft-max"]
-    assert all(round(away[system], 2) == -0.05 for system in ("auto", "max"))
-    alpha = {(r.cell.system, r.cell.seed): r.saved().scores["alpha"] for r in kept if r.evaluation == "clean"}
-    for (system, _), own in alpha.items():
-        if system == "CAP":
-            assert np.allclose(own, np.log(25), atol=1e-4)
-        elif system in ("auto", "RAP 1e-4"):
-            assert min(own) > np.log(25)
-        elif system == "RAP 1e-2":
-            assert max(own) < 1
-
-
-def test_what_the_page_says_about_the_reasons_is_so(kept):
-    """Experiments beside the nine systems, a sentence at a time."""
-    systems = ("RAP 1e-4", "CAP", "auto")
-    rows = gather(load_grid(ROOT / "experiments" / "sources.toml"), ROOT / "results" / "urban-sed-sources")
-    f1 = {(r.evaluation, r.cell.system, r.cell.dataset): r.scores["dynamic_f1"] for r in rows}
-    for name in ("clean", "table-1"):
-        own = by_system(row for row in kept if row.evaluation == name)
-        f1 |= {(name, system, "all"): mean_scores(own[system])["dynamic_f1"] for system in systems}
-    paper = load_grid("urban-sed").published.scores
-    doublings = np.log2(798 / 268)
-    assert round(doublings, 1) == 1.6
-    made_up = {}
-    for system in systems:
-        steps = [f1["table-1", system, part] for part in ("quarter", "half", "all")]
-        assert all(0.015 < gain < 0.065 for gain in np.diff(steps))
-        assert max(np.diff([f1["clean", system, part] for part in ("quarter", "half", "all")])) < 0.095
-        made_up[system] = doublings * (steps[2] - steps[1]) / (paper[system][3] - steps[2])
-        for part in ("quarter", "half"):
-            assert abs(f1["authors-middle", system, part] - f1["table-1", system, part]) < 0.003
-    assert {system: round(value, 1) for system, value in made_up.items()} == {"RAP 1e-4": 0.8, "CAP": 3.0, "auto": 1.9}
-    assert round(f1["clean", "CAP", "all"] - f1["clean", "CAP", "half"], 2) == 0.06
-    (early,) = (r for r in rows if (r.cell.system, r.cell.dataset, r.evaluation) == ("RAP 1e-4", "half", "clean"))
-    assert early.best_epoch == 7
-    rows = gather(load_grid(ROOT / "experiments" / "otherwise.toml"), ROOT / "results" / "urban-sed-auto")
-    auto = {(row.evaluation, row.cell.system): round(row.scores["dynamic_f1"], 3) for row in rows}
-    plain, alphas = auto_runs(kept, "table-1"), [np.mean(r.saved().scores["alpha"]) for r in auto_rows(kept, "table-1")]
-    assert (auto["table-1", "auto, 32 bits"], plain) == (0.470, [0.448, 0.450, 0.464])
-    assert [row.best_epoch for row in auto_rows(kept, "clean")] == [26, 47, 36]
-    assert 6 < min(alphas) < max(alphas) < 8.5
-    (short,) = (r for r in rows if (r.cell.system, r.evaluation) == ("auto, no pitch variants", "clean"))
-    assert (short.best_epoch, round(np.mean(short.saved().scores["alpha"]), 1)) == (6, 2.6)
-    assert (auto["table-1", short.cell.system], auto["clean", short.cell.system]) == (0.485, 0.538)
-    assert (min(auto_runs(kept, "clean")), max(auto_runs(kept, "clean"))) == (0.551, 0.567)
-
-
-def test_what_the_page_says_about_the_sound_is_so(shared):
-    bank = open_bank(shared / "urbansed" / "soundbank")
-    found = {split: Counter() for split in ("train", "validate", "test")}
-    for split, own in found.items():
-        for label in bank.classes:
-            own[label] = len({Path(name).name.split("-")[0] for name in bank.sources(label, split)})
-    assert {split: (own.total(), own["jackhammer"]) for split, own in found.items()} == {
-        "train": (268, 10),
-        "validate": (64, 1),
-        "test": (124, 4),
-    }
-    there = {path.stem for path in (shared / "urbansed" / "soundbank").rglob("*.ogg")}
-    asked = [e for s in plan_from(shared / "urbansed" / "events.csv.gz") if s.split == "validate" for e in s.events]
-    assert asked
-    assert not {Path(event.source_file).stem for event in asked} & there
-    config = load_recipe("paper").features
-    heard = np.fft.rfftfreq(config.n_fft, 1 / config.rate) < 22050 / 2
-    assert (mel_matrix(config)[:, heard] == 0).all(axis=1).sum() == 20
-
-
-def auto_rows(kept, evaluation):
-    return [row for row in kept if (row.evaluation, row.cell.system) == (evaluation, "auto")]
-
-
-def auto_runs(kept, evaluation):
-    return [round(row.scores["dynamic_f1"], 3) for row in auto_rows(kept, evaluation)]
-
-
-def test_what_the_page_says_about_the_recipe_best_is_so(kept):
-    rows = gather(load_grid(ROOT / "experiments" / "best.toml"), ROOT / "results" / "urban-sed-best")
-    validate = {row.cell.system: row.scores for row in rows if row.evaluation == "validate"}
-    f1 = {system: round(scores["dynamic_f1"], 3) for system, scores in validate.items()}
-    assert max(f1, key=f1.get) == "plain"
-    changed = [system for system in f1 if system not in ("plain", "paper's schedule")]
-    assert len(changed) == 7
-    others = sorted(f1[system] for system in changed)
-    assert (f1["plain"], f1["paper's schedule"], others[0], others[-1]) == (0.575, 0.567, 0.555, 0.567)
-    test = {row.cell.system: round(row.scores["dynamic_f1"], 3) for row in rows if row.evaluation == "clean"}
-    assert [test[s] for s in ("plain", "both, fixed", "both", "mixup")] == [0.582, 0.587, 0.584, 0.583]
-    assert (round(f1["plain"] - f1["fixed"], 2), round(test["plain"] - test["fixed"], 3)) == (0.01, 0.005)
-    helped = ("masks", "mixup", "both", "both, fine", "both, fixed")
-    clips = sorted(round(validate[system]["static_pooled_f1"], 3) for system in helped)
-    assert (round(validate["plain"]["static_pooled_f1"], 3), clips[0], clips[-1]) == (0.703, 0.709, 0.718)
-    assert round(validate["paper's schedule"]["static_pooled_f1"], 3) == 0.716
-    for system in helped:
-        assert validate[system]["dynamic_precision"] < validate["plain"]["dynamic_precision"]
-        assert validate[system]["dynamic_recall"] > validate["plain"]["dynamic_recall"]
-    kept_beyond = csv.DictReader((ROOT / "results" / "urban-sed-beyond" / "results.csv").read_text().splitlines())
-    beyond = {row["system"]: row for row in kept_beyond if row["evaluation"] == "clean"}
-    columns = ("dynamic_f1", "dynamic_precision", "dynamic_recall")
-    assert [round(float(beyond["best"][column]), 3) for column in columns] == [0.663, 0.676, 0.65]
-    assert round(float(beyond["strong"]["dynamic_f1"]), 3) == 0.695
-    assert load_grid(ROOT / "experiments" / "beyond.toml").cells[0].settings == load_recipe("best")
-    cap = [round(row.scores["dynamic_f1"], 3) for row in kept if (row.evaluation, row.cell.system) == ("clean", "CAP")]
-    assert (min(cap), max(cap)) == (0.572, 0.575)

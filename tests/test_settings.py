@@ -55,7 +55,8 @@ def test_every_knob_of_a_recipe_can_be_set(name):
 
 def test_the_papers_numbers():
     settings = load_recipe("paper")
-    assert settings.features == FeatureConfig(rate=44100, n_fft=2048, hop_samples=1024, n_bands=128, scaling="clip")
+    features = FeatureConfig(rate=44100, n_fft=2048, hop_samples=1024, n_bands=128, scaling="clip", pad_mode="reflect")
+    assert settings.features == features
     assert settings.network == {"name": "cnn", "reduction": 16}
     assert settings.augment == Augmentation(semitones=(-2.0, -1.0, 1.0, 2.0))
     training = settings.training
@@ -179,7 +180,7 @@ def test_options_of_every_kind_are_knobs(entry):
         ({"balanced": "1"}, "training.balanced: expected true or false, got 1"),
         ({"monitor": "true"}, "training.monitor: expected accuracy, f1, loss or last, got True"),
         ({"monitor": "f2"}, "training.monitor: expected accuracy, f1, loss or last, got 'f2'$"),
-        ({"supervision": "week"}, "expected weak, strong or mixed, got 'week'; did you mean 'weak'?"),
+        ({"supervision": "week"}, "expected weak, propagated, strong or mixed, got 'week'; did you mean 'weak'?"),
         ({"precision": "16"}, "training.precision: expected auto, 32 or bf16, got '16'"),
         ({"compile": "maybe"}, "training.compile: expected auto, yes or no, got 'maybe'$"),
         ({"semitones": "2"}, "augment.semitones: expected a list of numbers, got 2"),
@@ -254,7 +255,8 @@ def test_an_unknown_recipe():
 def draw_value(rng, kind, name):
     """A value that the knob can have."""
     words = {
-        "supervision": ("weak", "strong", "mixed"),
+        "supervision": ("weak", "propagated", "strong", "mixed"),
+        "pitch_shift": ("filters", "sound"),
         "monitor": ("accuracy", "f1", "loss", "last"),
         "precision": ("auto", "32", "bf16"),
         "compile": ("auto", "yes", "no"),

@@ -130,7 +130,7 @@ def test_the_first_weights_depend_on_the_seed_alone():
     assert not torch.equal(a["head.weight"], c["head.weight"])
 
 
-@pytest.mark.parametrize("supervision", ["strong", "mixed"])
+@pytest.mark.parametrize("supervision", ["propagated", "strong", "mixed"])
 def test_other_supervision(supervision, bags, fabric, tmp_path, folder):
     """Rain is said to be everywhere, nobody says when it beeps."""
     data = open_data(folder)
@@ -486,6 +486,17 @@ def test_training_draws_compressed_variants(folder, fabric, tmp_path):
     assert np.abs(plain - compressed).max() > 1
     with pytest.raises(ArgumentError, match=r"augment: compression='raido' is not known; did you mean 'radio'\?"):
         SETTINGS.changed({"augment.compression": '["raido"]'})
+
+
+def test_training_draws_variants_of_shifted_sound(folder, fabric, tmp_path):
+    for way in ("sound", "filters"):
+        settings = SETTINGS.changed({"semitones": "[2]", "pitch_shift": way, "epochs": "1", "steps": "1"})
+        run(open_data(folder), settings, tmp_path / way, cache=tmp_path / "cache", fabric=fabric)
+    stores = [FeatureStore(path) for path in (tmp_path / "cache").iterdir() if path.name.startswith("train")]
+    assert len(stores) == 2  # one does not take the place of the other
+    (a, b), (c, d) = (store[min(store.filenames)] for store in stores)
+    assert np.array_equal(a, c)
+    assert np.abs(b - d).max() > 0.1
 
 
 def test_tensorboard_gets_the_same_numbers(bags, fabric, tmp_path):

@@ -94,7 +94,7 @@ def train(
         Pretrained encoder (`earmark encoders`) whose embeddings are used instead of log-mel features. A name that runs
         Python code, such as "hear:PACKAGE", is trusted.
     pool
-        Pooling operator (`earmark list pools`), or "strong" to train on frames.
+        Pooling operator (`earmark list pools`), or "strong" or "propagated" to train on frames.
     settings
         Changes to the recipe by name: {"epochs": 20, "pool.penalty": 1e-3}.
     resume

@@ -64,6 +64,7 @@ class Detector(nn.Module):
         self.head = nn.Linear(int(network.embedding), len(self.classes))  # type: ignore[arg-type]
         nn.init.xavier_uniform_(self.head.weight)  # Keras' default for a dense layer
         nn.init.zeros_(self.head.bias)
+        pool.at_frame_rate(1 / (features.hop * self.reduction))
         self.pool = pool
 
     @property

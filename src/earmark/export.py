@@ -36,6 +36,7 @@ from earmark.encoders.mn04 import MobileNetEncoder
 from earmark.encoders.mobilenet import FrameEmbedder
 from earmark.errors import ArgumentError, DataError, MissingExtraError
 from earmark.features import FeatureConfig, LogMel, mel_matrix
+from earmark.features.logmel import pad
 from earmark.files import json_text, make_folder, written_whole
 from earmark.inference.onnx_scorer import FORMAT, sealed
 from earmark.inference.torch_scorer import TorchScorer, load_scorer
@@ -144,7 +145,7 @@ class _ProductLogMel(nn.Module):
 
     def forward(self, samples: Tensor) -> Tensor:
         c = self.config
-        levels = 10.0 * torch.log10(self.bands(F.pad(samples, (c.padding, c.padding))).clamp_min(c.amin))
+        levels = 10.0 * torch.log10(self.bands(pad(samples, c)).clamp_min(c.amin))
         reference = levels.amax((1, 2), keepdim=True) if c.scaling == "clip" else c.reference_db
         return (levels - reference).clamp_min(-c.range_db).transpose(1, 2)
 

@@ -13,7 +13,7 @@ from earmark.errors import ArgumentError, unknown_name
 
 __all__ = ["SUPERVISION", "bag_loss", "detector_loss", "frame_loss", "reduce_targets", "taught_loss"]
 
-SUPERVISION = ("weak", "strong", "mixed")
+SUPERVISION = ("weak", "propagated", "strong", "mixed")
 
 
 def bag_loss(P: Tensor, targets: Tensor) -> Tensor:
@@ -67,13 +67,16 @@ def detector_loss(
     targets : (bags, classes)
     frame_targets : (bags, frames, classes) on the grid of the features
     supervision
-        "weak" uses bags only. "strong" uses frames only. "mixed" uses the frames of every bag and class whose frames
+        "weak" uses bags only. "propagated" gives the label of a bag to each of its frames, a baseline that the paper
+        names in section II.C. "strong" uses frames only. "mixed" uses the frames of every bag and class whose frames
         are known, and the bag where they are not.
     """
     if supervision not in SUPERVISION:
         raise unknown_name("supervision", supervision, SUPERVISION)
     if supervision == "weak":
         return bag_loss(output.static, targets)
+    if supervision == "propagated":
+        return frame_loss(output.logits, targets[:, None].expand(-1, output.logits.shape[1], -1), output.mask)
     if frame_targets is None:
         raise ArgumentError(f"frame_targets: expected a tensor for supervision={supervision!r}, got None")
     frames = reduce_targets(frame_targets, reduction)

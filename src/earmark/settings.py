@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
+from earmark.bags import PitchShift
 from earmark.effects import PRESETS
 from earmark.encoders import CheckedFeatures, completed
 from earmark.errors import ArgumentError, unknown_name
@@ -36,6 +37,7 @@ class Augmentation:
     """Random changes to training features."""
 
     semitones: Many[float] = Field(default=(), description="Pitch shifts used beside the original clip.")
+    pitch_shift: PitchShift = Field(default="filters", description="Shift by moving the mel filters, or the sound.")
     compression: Many[str] = Field(
         default=(), description="Presets of dynamic-range compression used beside the original clip."
     )
@@ -58,7 +60,9 @@ def _text(value: object) -> object:
     return str(value) if type(value) is int else value
 
 
-Supervision = Literal["weak", "strong", "mixed"]
+Supervision = Literal["weak", "propagated", "strong", "mixed"]
+WITHOUT_TIMES: tuple[Supervision, ...] = ("weak", "propagated")
+"""Supervision that uses the labels of bags only."""
 Monitor = Literal["accuracy", "f1", "loss", "last"]
 Precision = Annotated[Literal["auto", "32", "bf16"], BeforeValidator(_text)]
 
@@ -67,7 +71,10 @@ Precision = Annotated[Literal["auto", "32", "bf16"], BeforeValidator(_text)]
 class Training:
     """The training schedule. The recipe `paper` holds the paper's values."""
 
-    supervision: Supervision = Field(default="weak", description="Bag labels, frame labels, or whichever is known.")
+    supervision: Supervision = Field(
+        default="weak",
+        description="Bag labels, bag labels given to every frame, frame labels, or whichever is known.",
+    )
     patch: float = Field(default=10.0, gt=0, le=86400, description="Length of a training excerpt, in seconds.")
     batch_size: int = Field(default=16, ge=1, description="Excerpts per batch.")
     steps: int = Field(default=512, ge=0, description="Batches per epoch; 0: as many as hold all clips once.")
@@ -189,9 +196,9 @@ def recipes() -> dict[str, str]:
 
 
 def pool_changes(pool: str | None) -> dict[str, str]:
-    """Settings for a pooling operator; "strong" trains on frames and pools only afterwards, with the maximum."""
-    if pool == "strong":
-        return {"pool": "max", "supervision": "strong"}
+    """Settings for a pooling operator; "strong" and "propagated" train on frames and pool only afterwards, with max."""
+    if pool in ("strong", "propagated"):
+        return {"pool": "max", "supervision": pool}
     return {} if pool is None else {"pool": pool}
 
 

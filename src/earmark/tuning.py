@@ -237,8 +237,10 @@ def _check(settings: Settings, trials: int, search: Sequence[str]) -> list[str]:
         )
     if "penalty" in knobs:
         pool = settings.pool["name"]
-        if settings.training.supervision == "strong":
-            raise ArgumentError("strong supervision does not use the pool, so there is no penalty to search for")
+        if (supervision := settings.training.supervision) in ("strong", "propagated"):
+            raise ArgumentError(
+                f"{supervision} supervision does not use the pool, so there is no penalty to search for"
+            )
         if "penalty" not in POOLS[pool].options():
             raise ArgumentError(f"pool {pool!r} has no penalty to search for; choose pool rap, or search for reduction")
     try:

@@ -56,8 +56,7 @@ def log_mel(samples, c, semitones=0.0):
     window = np.zeros(n_fft)
     window[(n_fft - win) // 2 :][:win] = hann(win)
     if c["center"]:
-        zeros = np.zeros(n_fft // 2)
-        samples = np.concatenate([zeros, samples, zeros])
+        samples = np.pad(samples, n_fft // 2, mode={"zeros": "constant", "reflect": "reflect"}[c["pad_mode"]])
     mel, columns = filters(c, semitones), []
     for begin in range(0, len(samples) - n_fft + 1, c["hop_samples"]):
         spectrum = np.fft.rfft(window * samples[begin : begin + n_fft])

@@ -29,6 +29,8 @@ def cap(x, q):
     else:
         k = min(max(q["least"], 1.0), m - 1)
         low, high = -math.log(m - 1), math.log(m / k - 1)
+    if q["phi_minus"] is not None and m > 1:
+        low = min(0.0, math.log(q["phi_minus"] / (1 - q["phi_minus"])) + math.log(m - 1))
     return auto(x, {"alpha": min(max(q["alpha"], low), high)})
 
 

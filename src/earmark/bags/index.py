@@ -22,6 +22,9 @@ from earmark.schema import Many, parse, parse_json, read_json, record
 
 VERSION = 3
 
+PitchShift = Literal["filters", "sound"]
+"""How pitch is shifted: by moving the mel filters, or by shifting the sound."""
+
 Stamp = tuple[str, int, int]
 """Name, size and modification time (ns) of a file."""
 
@@ -35,6 +38,7 @@ class StoreSettings:
     dtype: Literal["float16", "float32"]
     semitones: Many[float] = Field(min_length=1, description="Pitch variants; the first is 0, the unchanged clip.")
     compression: Many[str] = ()
+    pitch_shift: PitchShift = "filters"
 
     @property
     def variants(self) -> int:
@@ -53,6 +57,7 @@ class StoreSettings:
             "features": self.features.to_dict(),
             "semitones": list(self.semitones),
             "compression": list(self.compression),
+            "pitch_shift": self.pitch_shift,
             "dtype": self.dtype,
         }
 

@@ -24,9 +24,18 @@ import torch
 from platformdirs import user_cache_path
 
 from earmark import audio
-from earmark.bags.index import VERSION, Entry, Stamp, StoreSettings, read_index, read_settings, read_skipped
+from earmark.bags.index import (
+    VERSION,
+    Entry,
+    PitchShift,
+    Stamp,
+    StoreSettings,
+    read_index,
+    read_settings,
+    read_skipped,
+)
 from earmark.datasets import Clip
-from earmark.effects import compress
+from earmark.effects import change_pitch_and_time, compress
 from earmark.encoders import Features, FileEncoder, front_end, stored_encoder
 from earmark.errors import ArgumentError, DataError, unknown_name
 from earmark.files import flush, json_text, locked, make_folder, named_errors, written_whole
@@ -173,6 +182,7 @@ def build_store(
     *,
     semitones: Sequence[float] = (),
     compression: Sequence[str] = (),
+    pitch_shift: PitchShift = "filters",
     dtype: str = "float16",
     workers: int | None = None,
     on_progress: OnProgress | None = None,
@@ -185,12 +195,14 @@ def build_store(
 
     In addition to the unchanged clip, pitch variants are computed for `semitones`, (-2, -1, 1, 2) for the paper's
     five-fold set, and variants with compressed dynamic range for `compression`, presets in `earmark.effects.PRESETS`.
+    With `pitch_shift="sound"`, pitch variants are the features of shifted sound, as in the paper, instead of those of
+    shifted mel filters; that takes much longer, and also works for encoders.
     """
     if dtype not in _DTYPES:
         raise unknown_name("dtype", dtype, _DTYPES)
     folder, workers, tell = make_folder(Path(path)), worker_count(workers), on_progress or ignore_progress
     pitches = (0.0, *(float(s) for s in semitones))
-    settings = StoreSettings(VERSION, config, dtype, pitches, tuple(compression))  # type: ignore[arg-type]
+    settings = StoreSettings(VERSION, config, dtype, pitches, tuple(compression), pitch_shift)  # type: ignore[arg-type]
 
     def filled(stale: Mapping[str, Entry]) -> FeatureStore:
         with locked(folder, wait=True), owned(folder):
@@ -287,10 +299,15 @@ def _fill(
 
 def _variants(transform: Any, samples: npt.NDArray[np.float32], settings: StoreSettings) -> torch.Tensor:
     """Features of a clip at each pitch, then with each compression: (variants, bands, frames)."""
-    sound = torch.from_numpy(samples)[None]
-    pitches = transform(sound, semitones=settings.semitones)[0] if len(settings.semitones) > 1 else transform(sound)
-    compressed = [compress(samples, transform.config.rate, preset) for preset in settings.compression]
-    return torch.cat([pitches, *(transform(torch.from_numpy(x)[None]) for x in compressed)])
+    sound, rate = torch.from_numpy(samples)[None], transform.config.rate
+    changed = []
+    if len(settings.semitones) > 1 and settings.pitch_shift == "filters":
+        pitches = transform(sound, semitones=settings.semitones)[0]
+    else:
+        pitches = transform(sound)
+        changed = [change_pitch_and_time(samples, rate, semitones=s) for s in settings.semitones[1:]]
+    changed += [compress(samples, rate, preset) for preset in settings.compression]
+    return torch.cat([pitches, *(transform(torch.from_numpy(x)[None]) for x in changed)])
 
 
 @contextmanager

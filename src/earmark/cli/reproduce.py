@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from earmark.cli.app import Changes, Json, app
+from earmark.cli.app import Changes, Force, Json, app
 from earmark.cli.display import live_display
 from earmark.cli.terminal import make_console
 from earmark.cli.train import parse_changes
@@ -46,6 +46,7 @@ def reproduce(
     only_report: Annotated[
         bool, typer.Option("--only-report", help="Train nothing: tables, figures and report of what is in --out.")
     ] = False,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Repeat an experiment of the paper: train and evaluate all its systems, and compare the tables with the paper's.
@@ -75,7 +76,7 @@ def reproduce(
     if failure is None or rows:
         source = ["--data", chosen.source.partition(":")[2] or chosen.source] if len(chosen.data) == 1 else []
         command = shlex.join(["earmark", "reproduce", grid, *source, "--out", str(out)])
-        _report(chosen, rows, out, command, as_json)
+        _report(chosen, rows, out, command, force, as_json)
     if failure is not None:
         raise failure
 
@@ -116,15 +117,17 @@ def _run(chosen: Grid, out: Path, cache: Path, at_once: int, quiet: bool) -> Non
         raise typer.Exit(exit_code())
 
 
-def _report(chosen: Grid, rows: list[Row], out: Path, command: str, as_json: bool) -> None:
+def _report(chosen: Grid, rows: list[Row], out: Path, command: str, force: bool, as_json: bool) -> None:
     """Write tables and a page for each data set, in separate folders if there are several."""
     from earmark.experiment import write_results
+    from earmark.ownership import owned
     from earmark.reporting.grid import write_grid_report
     from earmark.reporting.grid_tables import published_tables, short_table
 
     written, console = [], make_console(quiet=as_json)
     if len(chosen.data) > 1:
-        write_results(rows, out / "results.csv")
+        with owned(out, force=force):
+            write_results(rows, out / "results.csv")
         written.append(out / "results.csv")
     for dataset in chosen.data:
         part, own = chosen.on(dataset), [row for row in rows if row.cell.dataset == dataset]
@@ -132,7 +135,8 @@ def _report(chosen: Grid, rows: list[Row], out: Path, command: str, as_json: boo
             console.print(f"{dataset}: no run is finished")
             continue
         with live_display(quiet=as_json) as display:
-            written += write_grid_report(part, own, out / dataset, command=command, on_progress=display)
+            options: dict[str, Any] = {"command": command, "force": force, "on_progress": display}
+            written += write_grid_report(part, own, out / dataset, **options)
         beside = published_tables(part, own)
         shown = [short_table(own, name) for name in part.evaluations] if beside is None else [beside[0]]
         for table in shown:

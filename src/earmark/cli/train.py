@@ -26,7 +26,9 @@ def train(
         ),
     ],
     out: Annotated[Path, typer.Option(help="The run folder.")],
-    pool: Annotated[str | None, typer.Option(help="Pooling operator (earmark list pools), or strong.")] = None,
+    pool: Annotated[
+        str | None, typer.Option(help="Pooling operator (earmark list pools), strong or propagated.")
+    ] = None,
     recipe: Annotated[
         str | None,
         typer.Option(

@@ -260,7 +260,7 @@ def friedman(
 ) -> Friedman:
     """Friedman's test over blocks, and which methods do not differ from the best, with Holm's correction.
 
-    As in Demsar (2006), which the paper follows (IV.C): ties share their ranks and are not corrected for, so the test
+    As in Demsar (2006), which the paper follows (V.C): ties share their ranks and are not corrected for, so the test
     is conservative with many ties. Methods are compared with the control by the difference of their average ranks,
     divided by sqrt(k (k + 1) / (6 n)) for k methods and n blocks, and only if the test finds any difference at all.
 

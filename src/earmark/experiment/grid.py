@@ -8,6 +8,7 @@
     folds = 0                    # for a data set with several splits, such as MedleyDB; 0 if it has one
     networks = ["cnn"]
     settings = { steps = 256 }   # changes to the recipe for all systems; optional
+    example = "max"              # the system whose output for one clip is drawn; by default the best
 
     [systems]                    # a name, and its changes to the recipe
     max = { pool = "max" }
@@ -26,6 +27,8 @@
     static_rule = "pooled"       # or "maximum"
     [published.scores]           # static F1, P, R (macro), dynamic F1, P, R, error rate (micro)
     max = [0.742, 0.774, 0.717, 0.463, 0.774, 0.330, 0.695]
+    [published.class_f1]         # dynamic F1 by class, where known; optional
+    max = { siren = 0.524 }
 
 Each combination is a cell: one run, in one folder.
 """
@@ -43,7 +46,7 @@ from pydantic import BeforeValidator, Field
 
 from earmark.errors import ArgumentError, DataError, unknown_name
 from earmark.schema import Many, load_toml, parse, record
-from earmark.settings import Settings, load_recipe
+from earmark.settings import WITHOUT_TIMES, Settings, load_recipe
 
 REFERENCES = {
     "data": "the data set's own labels",
@@ -75,6 +78,9 @@ class Published:
     static_rule: Literal["maximum", "pooled"] = Field(description="The rule behind the paper's static scores.")
     scores: dict[str, Scores] = Field(description="By system: three static scores, four dynamic ones, as above.")
     static_evaluation: str = Field(default="", description="The evaluation for static scores; empty is the same one.")
+    class_f1: dict[str, dict[str, float]] = Field(
+        default_factory=dict, description="Dynamic F1 by system and class, where known."
+    )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "static_evaluation", self.static_evaluation or self.evaluation)
@@ -96,8 +102,8 @@ class Cell:
 
     @property
     def is_weak(self) -> bool:
-        """Whether it is trained on weak labels; the others are upper bounds."""
-        return self.settings.training.supervision == "weak"
+        """Whether it is trained without event times; the others are upper bounds."""
+        return self.settings.training.supervision in WITHOUT_TIMES
 
     @property
     def name(self) -> str:
@@ -150,6 +156,7 @@ class Grid:
     )
     published: Published | None = Field(default=None, description="Numbers to compare with.")
     notes: Many[str] = Field(default=(), description="Differences from the paper, a line each.")
+    example: str = Field(default="", description="System whose output for one clip is drawn; empty: the best.")
 
     def __post_init__(self) -> None:
         for key in ("evaluation", "static_evaluation") if self.published else ():
@@ -226,6 +233,8 @@ class Grid:
 def load_grid(grid: str | Path) -> Grid:
     """Load one of the paper's grids by name, or a grid from a TOML file."""
     loaded = parse(Grid, load_toml("grid", grid, _FOLDER), where=grid, error=ArgumentError)
+    if loaded.example and loaded.example not in loaded.systems:
+        raise unknown_name(f"{grid}: example", loaded.example, loaded.systems)
     try:
         names = [cell.name for cell in loaded.cells]  # builds all settings, so that mistakes show now
     except (ArgumentError, DataError) as error:

@@ -53,12 +53,32 @@ def _window(name: str, length: int) -> npt.NDArray[np.float64]:
     return np.asarray(scipy.signal.get_window(name, length))
 
 
+def reflected(x: Tensor, first: int, last: int) -> Tensor:
+    """Samples `first` up to, not including, `last` of a sound (..., samples) that is mirrored at both of its ends.
+
+    Like `numpy.pad` with mode "reflect", the outermost samples are not repeated, and padding may exceed the sound.
+
+    >>> reflected(torch.tensor([1.0, 2.0, 3.0]), -2, 5)
+    tensor([3., 2., 1., 2., 3., 2., 1.])
+    """
+    end = torch.arange(x.shape[-1], device=x.device)[-1]  # a tensor: a length may be unknown while exporting
+    place = torch.arange(first, last, device=x.device) % (2 * end).clamp_min(1)
+    return x[..., torch.minimum(place, 2 * end - place)]
+
+
+def pad(x: Tensor, config: FeatureConfig) -> Tensor:
+    """(bags, samples) with the padding of centred frames at both ends."""
+    if config.pad_mode == "reflect" and config.center:
+        return reflected(x, -config.padding, x.shape[1] + config.padding)
+    return F.pad(x, (config.padding, config.padding))
+
+
 class LogMel(nn.Module):
     """Log-mel frames of sound: (bags, samples) to (bags, bands, frames), in decibels.
 
     Differentiable; computes in float32, or in float64 for such samples. Holds no parameters, and nothing in its state
     dict. On a CPU, results do not depend on the other bags of a batch; on a GPU, or compiled or exported, they agree to
-    within rounding. The default configuration is the paper's.
+    within rounding.
 
     Examples
     --------
@@ -140,14 +160,22 @@ class LogMel(nn.Module):
             end = begin + (_GROUP - 1) * c.hop_samples + c.n_fft
             excerpt = x[max(begin, 0) : end]
             if begin < 0 or end > len(x):
-                excerpt = torch.cat((x.new_zeros(max(-begin, 0)), excerpt, x.new_zeros(max(end - len(x), 0))))
+                excerpt = self._edge(x, begin, end)
             groups.append(self._levels(excerpt.unfold(0, c.n_fft, c.hop_samples), tables))
         return torch.cat(groups, dim=-2)[:, :frames]
+
+    def _edge(self, x: Tensor, begin: int, end: int) -> Tensor:
+        """Samples `begin` to `end` of a sound, of which some lie in its padding, or beyond it, where zeros are."""
+        c = self.config
+        stop = min(end, len(x) + c.padding)
+        if c.pad_mode == "reflect" and c.center:
+            return F.pad(reflected(x, begin, stop), (0, end - stop))
+        return F.pad(x[max(begin, 0) : end], (max(-begin, 0), max(end - len(x), 0)))
 
     def _together(self, x: Tensor, tables: Tables) -> Tensor:
         """All bags in the same calls, for GPUs, compilation and export."""
         c = self.config
-        frames = F.pad(x, (c.padding, c.padding)).unfold(1, c.n_fft, c.hop_samples)
+        frames = pad(x, c).unfold(1, c.n_fft, c.hop_samples)
         if torch.compiler.is_compiling():
             return self._scaled(self._levels(frames, tables))
         at_once = max(1, _GPU_FRAMES // c.frames(x.shape[1]))

@@ -6,6 +6,7 @@ nominal size.
 """
 
 from earmark.plots.clip import clip_figure, recording_figure
+from earmark.plots.network import network_diagram
 from earmark.plots.pooling import alpha_against_share, responsibilities, weight_bounds_by_size
 from earmark.plots.scores import (
     EVALUATION_FIGURES,
@@ -30,6 +31,7 @@ __all__ = [
     "f1_by_class",
     "learned_alpha",
     "learning_curves",
+    "network_diagram",
     "precision_recall",
     "recording_figure",
     "responsibilities",

@@ -87,6 +87,10 @@ class Pool(nn.Module, ABC):
         """Project the parameters onto their allowed range; call it after each step of the optimiser."""
         return None
 
+    def at_frame_rate(self, frame_rate: float) -> None:
+        """Learn the number of frames per second, for an operator with options in seconds; a detector calls it."""
+        return None
+
     def stream(self) -> Stream:
         """A running pool over a recording that arrives in pieces: exact, in constant memory, mergeable.
 

@@ -4,7 +4,7 @@
 max, min, mean      the fixed ones
 softmax             Eq. (6)
 auto                Eq. (8): alpha learned per class, free
-cap                 alpha bounded so that no instance can weigh more than phi, Eqs. (11) and (13)
+cap                 alpha bounded so that no instance can weigh more than phi, Eqs. (11) to (13)
 rap                 alpha penalised by lambda ||alpha||^2
 """
 
@@ -21,6 +21,13 @@ from earmark.pooling.base import POOLS, ScoredPool, WeightedPool, count, per_cla
 from earmark.pooling.stream import State, Summary
 
 MOST_FRAMES_KEPT = 1 << 20
+
+
+def _log_odds(expected: str, phi: object) -> float:
+    """ln(phi / (1 - phi)) of a weight."""
+    if not (isinstance(phi, int | float | Real) and 0 < float(phi) < 1):
+        raise ArgumentError(f"{expected}, between 0 and 1, got {phi!r}")
+    return math.log(phi) - math.log1p(-phi)
 
 
 def mean_weights(p: Tensor, mask: Tensor | None) -> Tensor:
@@ -172,33 +179,41 @@ class AutoPool(_AlphaPool):
         return self.alpha.to(p.dtype)
 
 
-@POOLS.register("cap", "auto with alpha bounded by bag length or by a minimum duration")
+@POOLS.register("cap", "auto with alpha bounded by bag length, or by a minimum share or duration")
 class ConstrainedAutoPool(AutoPool):
-    """Constrained auto-pooling: Eq. (8) with alpha bounded, so that no frame can weigh more than phi, Eqs. (11) and
+    """Constrained auto-pooling: Eq. (8) with alpha bounded, so that no frame can weigh more than phi, Eqs. (11) to
     (13).
 
-    The bound for a bag of m frames is |alpha| <= ln(phi / (1 - phi)) + ln(m - 1), on both sides as in the authors'
-    code; with the default phi = 0.5 it is ln(m - 1), the least that still lets one frame carry the vote. Alternatively,
-    `min_duration` says how long an event of each class lasts at least: the bag must not turn positive on less, so alpha
-    <= ln(m/k - 1) with k = min_duration * frame_rate frames (and alpha >= -ln(m - 1)).
+    For a bag of m frames alpha <= ln(phi / (1 - phi)) + ln(m - 1); with the default phi = 0.5 it is ln(m - 1), the
+    least that still lets one frame carry the vote. Alternatively, the bag must not turn positive on fewer than k active
+    frames, so alpha <= ln(m/k - 1): `min_active` gives k as a share of the bag, `min_duration` in seconds.
+
+    From below, `phi_minus` is the weight that the largest frame of an extremal bag keeps at least: alpha >=
+    ln(phi_minus / (1 - phi_minus)) + ln(m - 1), Eq. (12), and alpha >= 0 where phi_minus exceeds 1/m. The paper's CAP
+    has no such bound. Without it, the lower bound mirrors the upper one, alpha >= -(ln(phi / (1 - phi)) + ln(m - 1)),
+    as in the authors' code (with a minimum share or duration, alpha >= -ln(m - 1)).
 
     m is each bag's own number of real frames. A short bag in a padded batch is pooled with an alpha cut to its own
     bound; the stored alpha is brought back by `project()`, after each step of the optimiser, to the bound of
     `bag_size`.
 
-    Limits: phi -> 1 is `auto`; phi = 1/m is `mean`. A bag of one or two frames is pooled by the mean. In a bag no
-    longer than `min_duration`, nearly every frame must be active, as for `min`.
+    Limits: phi -> 1 is `auto`; phi = 1/m is `mean`. A bag of two frames is pooled by the mean, unless phi_minus allows
+    less. In a bag no longer than `min_duration`, nearly every frame must be active, as for `min`.
 
     Parameters
     ----------
     phi
         Greatest weight of one frame, in (0, 1).
+    phi_minus
+        Least weight of the largest frame, in (0, 1); None mirrors the upper bound.
     bag_size
         Frames in a bag, for `project()`. None: the longest bag met in training so far, which is saved with alpha.
+    min_active
+        Share of the bag, in (0, 1), one number or one per class; replaces phi.
     min_duration
-        Seconds, one number or one per class; replaces phi, and needs `frame_rate`.
+        Seconds, one number or one per class; replaces phi.
     frame_rate
-        Frames per second.
+        Frames per second, for `min_duration`; by default that of the detector which the operator is part of.
     alpha
         Start value, one or one per class.
 
@@ -217,9 +232,17 @@ class ConstrainedAutoPool(AutoPool):
     >>> pool.project()
     >>> print([f"{a:.2f}" for a in pool.alpha])
     ['2.95', '0.41']
+
+    A fifth of the bag must be active, and no frame may weigh less than 1 % where it is the only active one:
+
+    >>> pool = ConstrainedAutoPool(n_classes=2, bag_size=26, min_active=0.2, phi_minus=0.01, alpha=[100.0, -100.0])
+    >>> pool.project()
+    >>> print([f"{a:.2f}" for a in pool.alpha])
+    ['1.39', '-1.38']
     """
 
-    least: Tensor | None
+    shares: Tensor | None
+    seconds: Tensor | None
     longest: Tensor
 
     def __init__(
@@ -227,32 +250,37 @@ class ConstrainedAutoPool(AutoPool):
         n_classes: int,
         *,
         phi: float = 0.5,
+        phi_minus: float | None = None,
         bag_size: int | None = None,
+        min_active: float | Sequence[float] | Tensor | None = None,
         min_duration: float | Sequence[float] | Tensor | None = None,
         frame_rate: float | None = None,
         alpha: float | Sequence[float] | Tensor = 1.0,
     ) -> None:
         super().__init__(n_classes, alpha=alpha)
-        if not (isinstance(phi, int | float | Real) and 0 < phi < 1):
-            raise ArgumentError(f"phi: expected the greatest weight of one frame, between 0 and 1, got {phi!r}")
-        if bag_size is not None:
-            bag_size = count("bag_size", bag_size)
-        if (min_duration is None) != (frame_rate is None):
-            raise ArgumentError(
-                "min_duration (seconds) and frame_rate (frames per second): expected both or neither, got one"
-            )
-        self.log_odds = math.log(phi) - math.log1p(-phi)
-        self.phi, self.bag_size = phi, bag_size
-        least = None
-        if min_duration is not None and frame_rate is not None:
-            seconds = per_class("min_duration", min_duration, n_classes)
-            if not (frame_rate > 0 and bool((seconds > 0).all())):
-                raise ArgumentError(
-                    f"min_duration and frame_rate: expected positive numbers, got {seconds.tolist()} and {frame_rate!r}"
-                )
-            least = seconds * frame_rate
-        self.register_buffer("least", least, persistent=False)
-        self.register_buffer("longest", torch.tensor(bag_size or 0))
+        self.log_odds = _log_odds("phi: expected the greatest weight of one frame", phi)
+        self.least_log_odds = None
+        if phi_minus is not None:
+            self.least_log_odds = _log_odds("phi_minus: expected the least weight of the largest frame", phi_minus)
+        if min_active is not None and min_duration is not None:
+            raise ArgumentError("min_active and min_duration: expected one of them, got both")
+        if frame_rate is not None and (min_duration is None or not frame_rate > 0):
+            raise ArgumentError(f"frame_rate: expected a positive number, beside min_duration, got {frame_rate!r}")
+        shares = None if min_active is None else per_class("min_active", min_active, n_classes)
+        if shares is not None and not bool(((shares > 0) & (shares < 1)).all()):
+            raise ArgumentError(f"min_active: expected numbers between 0 and 1, got {shares.tolist()}")
+        seconds = None if min_duration is None else per_class("min_duration", min_duration, n_classes)
+        if seconds is not None and not bool((seconds > 0).all()):
+            raise ArgumentError(f"min_duration: expected positive numbers, got {seconds.tolist()}")
+        self.phi, self.phi_minus, self.frame_rate = phi, phi_minus, frame_rate
+        self.bag_size = None if bag_size is None else count("bag_size", bag_size)
+        self.register_buffer("shares", shares, persistent=False)
+        self.register_buffer("seconds", seconds, persistent=False)
+        self.register_buffer("longest", torch.tensor(self.bag_size or 0))
+
+    def at_frame_rate(self, frame_rate: float) -> None:
+        if self.seconds is not None and self.frame_rate is None:
+            self.frame_rate = frame_rate
 
     @torch.no_grad()
     def project(self) -> None:
@@ -261,20 +289,38 @@ class ConstrainedAutoPool(AutoPool):
         self.alpha.copy_(torch.where(self.longest > 0, cut, self.alpha))  # no branch: this can be part of a CUDA graph
 
     def extra_repr(self) -> str:
-        frames = None if self.least is None else [round(k, 2) for k in self.least.tolist()]
-        bound = f"phi={self.phi:g}" if frames is None else f"min_frames={frames}"
-        return f"{super().extra_repr()}, {bound}, bag_size={self.bag_size}"
+        bound = f"phi={self.phi:g}"
+        if self.shares is not None:
+            bound = f"min_active={[round(share, 3) for share in self.shares.tolist()]}"
+        elif self.seconds is not None:
+            bound = f"min_duration={[round(s, 3) for s in self.seconds.tolist()]}, frame_rate={self.frame_rate}"
+        below = "" if self.phi_minus is None else f", phi_minus={self.phi_minus:g}"
+        return f"{super().extra_repr()}, {bound}{below}, bag_size={self.bag_size}"
+
+    def _least_frames(self, m: Tensor) -> Tensor | None:
+        """Active frames that a bag of m frames needs at least, (classes,) or (bags, classes); None if phi decides."""
+        if self.shares is not None:
+            return self.shares.to(m.dtype) * m
+        if self.seconds is None:
+            return None
+        if self.frame_rate is None:
+            raise ArgumentError("frame_rate: expected the number of frames per second, beside min_duration, got none")
+        return self.seconds.to(m.dtype) * self.frame_rate
 
     def _bounds(self, m: Tensor) -> tuple[Tensor, Tensor]:
         """Least and greatest alpha of bags of m frames: m (bags, 1), bounds (bags, classes)."""
         m = m.to(self.alpha.dtype).clamp_min(2)  # ln 1 = 0: one frame is its own mean
-        even = torch.log(m - 1)
-        if self.least is None:
-            # phi < 1/m cannot be had: the mean is nearest
-            high = (self.log_odds + even).clamp_min(0).expand(-1, self.n_classes)
-            return -high, high
-        k = torch.minimum(self.least.to(m.dtype).clamp_min(1), m - 1)
-        return -even.expand(-1, self.n_classes), torch.log(m / k - 1)
+        even = torch.log(m - 1).expand(-1, self.n_classes)
+        least = self._least_frames(m)
+        if least is None:
+            high = (self.log_odds + even).clamp_min(0)  # phi < 1/m cannot be had: the mean is nearest
+            low = -high
+        else:
+            high = torch.log(m / torch.minimum(least.clamp_min(1), m - 1) - 1)
+            low = -even
+        if self.least_log_odds is not None:
+            low = (self.least_log_odds + even).clamp_max(0)  # phi_minus > 1/m cannot be had either
+        return low, high
 
     def _alpha(self, p: Tensor, mask: Tensor | None) -> Tensor:
         m = p.new_full((1, 1), p.shape[1]) if mask is None else mask.sum(1, keepdim=True)
@@ -290,22 +336,35 @@ class ConstrainedAutoPool(AutoPool):
         # longer bites; up to there, all frames are kept, and pooled in the end with the alpha of the true length.
         return Summary(scores=self._free_scores, k=self._unbound_length())
 
+    def _free_alpha(self) -> Tensor:
+        """Alpha in a bag of unlimited length: only a minimum share bounds it from above, only phi_minus from below."""
+        alpha = self.alpha if self.phi_minus is None else self.alpha.clamp_min(0)
+        if self.shares is None:
+            return alpha
+        return torch.minimum(alpha, torch.log(1 / self.shares.to(alpha.dtype) - 1))  # last, as in a clamp
+
     def _unbound_length(self) -> int:
-        """Frames from which on the stored alpha is within its bounds."""
-        a = self.alpha.double()
-        if self.least is None:
-            m = 1 + torch.exp(a.abs() - self.log_odds)
+        """Frames from which on alpha is the same as in a bag of unlimited length."""
+        a = self._free_alpha().double()
+        if self.shares is not None:
+            m = torch.maximum(1 + torch.exp(a), 1 / (1 - self.shares.double()))
+        elif (k := self._least_frames(a)) is not None:
+            k = k.double().clamp_min(1)
+            m = torch.maximum(k * (1 + torch.exp(a)), k + 1)
         else:
-            k = self.least.double().clamp_min(1)
-            m = torch.maximum(torch.maximum(k * (1 + torch.exp(a)), 1 + torch.exp(-a)), k + 1)
-        most = float(m.max())
+            m = 1 + torch.exp(a - self.log_odds)
+        if self.least_log_odds is not None:
+            below = torch.where(self.alpha < 0, 1 + math.exp(-self.least_log_odds), 0.0)
+        else:
+            below = 1 + torch.exp(-a - (self.log_odds if self.shares is None and self.seconds is None else 0.0))
+        most = float(torch.maximum(m, below).max())
         if most > MOST_FRAMES_KEPT:
             out = f"alpha is too far out of its bounds to be streamed ({self.alpha.tolist()})"
             raise ArgumentError(f"{out}: give bag_size, and call project()")
         return max(2, math.ceil(most))
 
     def _free_scores(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
-        return self.alpha.to(p.dtype) * p
+        return self._free_alpha().to(p.dtype) * p
 
     def _conclude(self, state: State) -> Tensor:
         top, count = state["top"], state["count"]

@@ -3,8 +3,8 @@
 OUT/results.csv                 every score of every run
 OUT/table-EVALUATION.md, .tex   systems against scores, with intervals and tests
 OUT/published.md, .tex          our scores beside the paper's
-OUT/figures/                    F1 and alpha by class, F1 beside the paper's; if the data are available, durations of
-                                events and the output for one clip; as PNG and SVG
+OUT/figures/                    F1 and alpha by class, F1 beside the paper's, the network; if the data are available,
+                                durations of events and the output for one clip; as PNG and SVG
 OUT/report.html, .md, .tex      all of it on one page
 """
 
@@ -15,32 +15,35 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from earmark import plots
 from earmark.datasets import Collection
-from earmark.encoders import Features
+from earmark.detection.detector import load
 from earmark.errors import DataError, EarmarkError
 from earmark.evaluation.base import Floats
 from earmark.evaluation.comparison import Comparison, Entry, compare_entries
-from earmark.evaluation.statistics import Interval
+from earmark.evaluation.statistics import Interval, bootstrap
 from earmark.experiment.cells import changed_settings, data_of
 from earmark.experiment.grid import Grid, Published
 from earmark.experiment.results import Row, by_fold, by_system, describe_data, write_results
 from earmark.files import make_folder, remove_drafts
+from earmark.networks import create_network
 from earmark.ownership import owned
 from earmark.plots.clip import clip_figure, log_mel, spectrogram_config, within
 from earmark.plots.scores import class_figure
-from earmark.pooling import ConstrainedAutoPool, create_pool
+from earmark.pooling import ConstrainedAutoPool
 from earmark.progress import OnProgress, Progress, ignore_progress
 from earmark.reporting.grid_tables import (
     evaluation_table,
     fold_table,
     mean_interval,
     mean_scores,
+    published_class_table,
     published_tables,
 )
 from earmark.reporting.pages import fill_page, fill_text, inline_svg, write_tables, write_text
@@ -49,6 +52,8 @@ from earmark.reporting.runs import DESCRIPTIONS, write_report
 from earmark.settings import Settings
 from earmark.tables import Table
 from earmark.timing import span_to_frames
+from earmark.training.loop import create_detector
+from earmark.training.run import split_for_training
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -59,20 +64,28 @@ _FILES = {  # of figures
     "durations": "event-durations",
     "example": "example",
     "published": "published-f1",
+    "network": "network",
 }
 _LONGEST = 30.0  # seconds shown of a clip
 
 
 def write_grid_report(
-    grid: Grid, rows: Sequence[Row], out: Path, *, command: str = "", on_progress: OnProgress = ignore_progress
+    grid: Grid,
+    rows: Sequence[Row],
+    out: Path,
+    *,
+    command: str = "",
+    force: bool = False,
+    on_progress: OnProgress = ignore_progress,
 ) -> list[Path]:
     """Write tables, figures and the page of finished runs; returns the files.
 
-    `rows` are from `earmark.experiment.results.gather`; `command` is the command that reproduces the results.
+    `rows` are from `earmark.experiment.results.gather`; `command` is the command that reproduces the results; `force`
+    replaces files that earmark did not write, or that were edited since.
     """
     if not rows:
         raise DataError(f"{out}: no run of this grid is finished")
-    with owned(make_folder(out)):
+    with owned(make_folder(out), force=force):
         drawn = [out / "figures" / f"{name}{end}" for name in _FILES.values() for end in (".png", ".svg")]
         remove_drafts([out / "report.html", out / "results.csv", *drawn])  # of a process that was killed
         return _write_grid_report(grid, rows, out, command, on_progress)
@@ -90,10 +103,12 @@ def _write_grid_report(grid: Grid, rows: Sequence[Row], out: Path, command: str,
     on_progress(Progress("report", steps - 2, steps, "steps"))
     intervals = {e.name: e.intervals for e in evaluations}
     published = published_tables(grid, rows, intervals[grid.published.evaluation] if grid.published else {})
+    by_class = published_class_table(grid, rows)
     if published:
-        written += write_tables(out / "published", published)
+        written += write_tables(out / "published", [*published, *([by_class] if by_class else [])])
     drawings = {}
-    for name, figure in _figures(grid, rows, evaluations).items():
+    example = _example(grid, rows, evaluations[0])
+    for name, figure in _figures(grid, rows, evaluations, example).items():
         written += plots.save(figure, out / "figures" / _FILES[name])
         drawings[name] = inline_svg(figure, DESCRIPTIONS[name])
     on_progress(Progress("report", steps - 1, steps, "steps"))
@@ -102,6 +117,7 @@ def _write_grid_report(grid: Grid, rows: Sequence[Row], out: Path, command: str,
         "title": grid.title,
         "verdict": first.verdict,
         "published": published,
+        "published_classes": by_class,
         "others": [evaluation.table for evaluation in evaluations[1:]],
         "grid": grid,
         "data": describe_data(grid, out),
@@ -112,6 +128,7 @@ def _write_grid_report(grid: Grid, rows: Sequence[Row], out: Path, command: str,
         "mistakes_note": "",
         "tables": {"models": first.table},
         "drawings": drawings,
+        "shown": example,
     }
     page = out / "report.html"
     if first.comparison is None:  # folds have different clips
@@ -189,62 +206,137 @@ def _changed(rows: Iterable[Row]) -> dict[str, list[str]]:
     return groups
 
 
-def _figures(grid: Grid, rows: Sequence[Row], evaluations: Sequence[_Evaluation]) -> dict[str, Figure]:
-    """F1 and alpha by class of the first evaluation, F1 beside the published one, and figures of the data."""
+def _figures(
+    grid: Grid, rows: Sequence[Row], evaluations: Sequence[_Evaluation], example: _Example | None
+) -> dict[str, Figure]:
+    """F1 and alpha by class of the first evaluation, F1 beside the published one, the network, and the data."""
     first = evaluations[0]
     f1 = {entry.name: _fold_f1(entry) if grid.folds else class_f1(entry) for entry in first.entries}
-    figures = {"classes": class_figure(f1, first.entries[0].evaluations[0].static_counts.classes)}
+    classes = first.entries[0].evaluations[0].static_counts.classes
+    figures = {"classes": class_figure(f1, classes)}
     alphas = learned_alphas(first.entries)
+    cells = {system: own[0].cell for system, own in by_system(rows).items()}
     if alphas:
-        cells = {system: own[0].cell for system, own in by_system(rows).items()}
         bounds = {name: _alpha_bound(cells[name].settings, len(alpha)) for name, alpha in alphas.items()}
         known = {name: bound for name, bound in bounds.items() if bound is not None}
         figures["alphas"] = plots.learned_alpha(alphas, known)
     if grid.published and any(evaluation.intervals for evaluation in evaluations):
         figures["published"] = _published_figure(grid.published, rows, evaluations)
-    with suppress(DataError):  # of the paper, Figs. 3 to 5 and 9, if the data are available
-        collection = data_of(grid.source, 0 if grid.folds else None)
-        settings = grid.cells[0].settings
-        figures["durations"] = plots.event_durations(collection.labels, clip_duration=settings.training.patch)
-        figures["example"] = _example(collection, first, settings.features)
+    figures["network"] = _network(next(iter(cells.values())).settings, len(classes))
+    with suppress(DataError):  # if the data are available, and have times
+        figures["durations"] = _durations(grid)
+    figures["example"] = example.figure if example else None
     return {name: figure for name, figure in figures.items() if figure is not None}
 
 
-def _example(collection: Collection, evaluation: _Evaluation, features: Features) -> Figure | None:
-    """The clip with the most classes, the first by name; None without probabilities, or if it cannot be read."""
-    best = evaluation.comparison.best if evaluation.comparison else evaluation.entries[0].name
-    saved = next(entry for entry in evaluation.entries if entry.name == best).evaluations[0]
-    p = dense_probabilities(saved)
-    clips = {clip.filename: clip for clip in collection.clips if clip.filename in p}
-    if not clips:
+def _network(settings: Settings, n_classes: int) -> Figure | None:
+    """Fig. 6; None for other networks than the paper's."""
+    options = dict(settings.network)
+    name = options.pop("name")
+    if name != "cnn":
         return None
-    labels = collection.labels
-    name = max(sorted(clips), key=lambda name: len({row.label for row in labels.of(name) if row.present}))
+    with torch.device("meta"):
+        network = create_network(name, settings.features.n_bands, **options)
+    frames = settings.features.frames(round(settings.training.patch * settings.features.rate))
+    return plots.network_diagram(network, frames, n_classes)
+
+
+def _durations(grid: Grid) -> Figure:
+    """Of test clips, as in Figs. 3 and 4; with folds of all, logarithmic where recordings are long, as in Fig. 5."""
+    collection = data_of(grid.source, 0 if grid.folds else None)
+    labels = (collection if grid.folds or "test" not in collection.splits else collection.split("test")).labels
+    patch = grid.cells[0].settings.training.patch
+    longest = max((row.offset for row in labels if row.offset is not None), default=0.0)
+    return plots.event_durations(labels, clip_duration=patch, log=longest > 2 * patch)
+
+
+@dataclass(frozen=True)
+class _Example:
+    """The output of one system for one clip."""
+
+    figure: Figure
+    system: str
+    split: str
+    filename: str
+
+
+def _example(grid: Grid, rows: Sequence[Row], evaluation: _Evaluation) -> _Example | None:
+    """The output of the grid's example system, or else of the best, for the clip with the most classes.
+
+    As in Fig. 9 it is a validation clip, if the model is still there; otherwise one with saved probabilities. None
+    without either, or if the clip cannot be read.
+    """
+    rows = [row for row in rows if row.evaluation == evaluation.name]
+    row = next((row for row in rows if row.cell.system == grid.example), None) or _best_row(rows, evaluation)
+    saved = row.saved()
+    align = saved.scores["grid"]["align"]
     try:
-        samples = clips[name].read(features.rate)[: round(_LONGEST * features.rate)]
-    except EarmarkError:
+        collection = data_of(grid.source, row.cell.fold)
+        if (row.folder.parent / "model.safetensors").is_file():
+            part = split_for_training(collection)[1]
+            name = _most_classes(part)
+            scores, _ = load(row.folder.parent).score_clips(part.select([name]).clips)
+            likelihoods = {clip.filename: clip.dense(align) for clip in scores}
+        else:
+            likelihoods = dense_probabilities(saved)
+            part = collection.select(clip.filename for clip in collection.clips if clip.filename in likelihoods)
+            name = _most_classes(part)
+        figure = _draw_example(part.select([name]), row, likelihoods[name], float(saved.scores["grid"]["hop"]))
+    except (EarmarkError, LookupError):  # no data, no clip
         return None
-    duration, hop = len(samples) / features.rate, float(saved.scores["grid"]["hop"])
-    reference, likelihoods = within(labels.of(name), 0.0, duration), p[name][: span_to_frames(0.0, duration, hop)[1]]
+    return _Example(figure, row.cell.system, next(clip.split for clip in part.clips if clip.filename == name), name)
+
+
+def _best_row(rows: Sequence[Row], evaluation: _Evaluation) -> Row:
+    """A run of the best system trained without event times, by dynamic F1 over all of its runs."""
+    systems = by_system([row for row in rows if row.cell.is_weak] or rows)
+    if evaluation.comparison is not None and evaluation.comparison.best in systems:
+        return systems[evaluation.comparison.best][0]
+    return max(systems.values(), key=lambda own: np.nan_to_num(mean_scores(own)["dynamic_f1"]))[0]
+
+
+def _most_classes(part: Collection) -> str:
+    """The clip with the most classes, the first by name."""
+    names = sorted(clip.filename for clip in part.clips)
+    if not names:
+        raise DataError("expected at least one clip, got none")
+    return max(names, key=lambda name: len({row.label for row in part.labels.of(name) if row.present}))
+
+
+def _draw_example(part: Collection, row: Row, p: npt.NDArray[np.floating[Any]], hop: float) -> Figure:
+    """Spectrogram, reference and likelihoods p (frames, classes) of the only clip of `part`."""
+    (clip,), features = part.clips, row.cell.settings.features
+    samples = clip.read(features.rate)[: round(_LONGEST * features.rate)]
+    duration = len(samples) / features.rate
+    reference = within(part.labels.of(clip.filename), 0.0, duration)
+    shown = p[: span_to_frames(0.0, duration, hop)[1]]
     drawn = spectrogram_config(features)
+    classes = row.saved().scores["classes"]
     spectrogram = log_mel(samples, drawn)
-    classes = saved.scores["classes"]
-    return clip_figure(spectrogram, drawn, reference, {best: likelihoods}, classes, duration=duration, p_hop=hop)
+    likelihoods = {row.cell.system: shown}
+    return clip_figure(spectrogram, drawn, reference, likelihoods, classes, duration=duration, p_hop=hop)
 
 
 def _fold_f1(entry: Entry) -> Interval[Floats]:
-    """Dynamic F1 (static without event times) of each class, with intervals over folds."""
+    """Dynamic F1 (static without event times) of each class, with bootstrap intervals over folds, as in Fig. 12."""
     parts = [saved.scores["dynamic"] or saved.scores["static"]["maximum"] for saved in entry.evaluations]
-    f1 = [[part["per_class"][label]["f1"] for part in parts] for label in entry.evaluations[0].static_counts.classes]
-    known = [[value for value in folds if np.isfinite(value)] for folds in f1]
-    low, high = np.array([mean_interval(folds) for folds in known]).T
-    return Interval(np.array([np.mean(folds) if folds else np.nan for folds in known]), low, high)
+    labels = entry.evaluations[0].static_counts.classes
+    f1 = np.array([[part["per_class"][label]["f1"] for label in labels] for part in parts], float)
+    is_known = np.isfinite(f1)
+
+    def mean_f1(weights: Floats) -> Floats:
+        counted = weights @ is_known
+        with np.errstate(invalid="ignore"):
+            return np.where(counted > 0, weights @ np.where(is_known, f1, 0.0) / counted, np.nan)
+
+    interval = bootstrap(mean_f1, len(f1))
+    alone = is_known.sum(0) < 2  # no interval of one value
+    return Interval(interval.value, np.where(alone, np.nan, interval.low), np.where(alone, np.nan, interval.high))
 
 
 def _alpha_bound(settings: Settings, n_classes: int) -> float | None:
     """The largest alpha that CAP allows for its training bags; None for other operators, or if classes differ in it."""
-    options = dict(settings.pool)
-    pool = create_pool(options.pop("name"), n_classes, **options)
+    pool = create_detector(settings, tuple(map(str, range(n_classes)))).pool
     if not isinstance(pool, ConstrainedAutoPool):
         return None
     with torch.no_grad():

@@ -110,6 +110,29 @@ def published_tables(
     )
 
 
+def published_class_table(grid: Grid, rows: Sequence[Row]) -> Table | None:
+    """Dynamic F1 of each class, with the difference from the published one; None if no class has one."""
+    published = grid.published
+    if published is None or not published.class_f1:
+        return None
+    systems = by_system(row for row in rows if row.evaluation == published.evaluation)
+    columns = [Column("class", is_text=True)]
+    labels = list(dict.fromkeys(label for own in published.class_f1.values() for label in own))
+    cells = {label: [Cell(label)] for label in labels}
+    for name, own in systems.items():
+        paper = published.class_f1.get(own[0].cell.system)
+        if paper is None:
+            continue
+        per_class = [row.saved().scores["dynamic"]["per_class"] for row in own]
+        columns.append(Column(name))
+        for label, row_cells in cells.items():
+            ours = float(np.mean([scores[label]["f1"] if label in scores else math.nan for scores in per_class]))
+            difference = f" ({_signed(ours - paper[label])})" if label in paper and math.isfinite(ours) else ""
+            row_cells.append(replace(number_cell(ours), text=f"{short_number(ours)}{difference}"))
+    caption = f"Dynamic F1 by class beside the files behind {published.table}"
+    return Table(columns, list(cells.values()), caption, "Differences in brackets: ours minus the paper's.")
+
+
 def _signed(difference: float) -> str:
     """With a sign, unless it rounds to zero."""
     rounded = round(difference, 3) + 0.0
@@ -123,7 +146,7 @@ def _beside(ours: float, paper: float, interval: tuple[float, float] | None = No
 
 
 def fold_table(grid: Grid, rows: Sequence[Row], name: str) -> Table:
-    """Means over folds; systems not distinguishable from the best of a column are bold, as in Table III.
+    """Means over folds, as in Table III: the best of a column is bold, and those not distinguishable are underlined.
 
     Systems trained with event times are listed last, untested. Intervals are Student's, over folds.
     """
@@ -139,14 +162,16 @@ def fold_table(grid: Grid, rows: Sequence[Row], name: str) -> Table:
         columns.append(Column(heading, group, lower_is_better=is_rate))
         try:
             test = compare_folds(weak, score)
-            marked, p = test.indistinguishable, test.p_value
+            best, marked, p = test.control, test.indistinguishable, test.p_value
         except DataError:  # a single fold or system
-            marked, p = (), math.nan
+            best, marked, p = "", (), math.nan
         p_value = p if score == "dynamic_f1" else p_value
         for system, own in systems.items():
             values = [*by_fold(own, score).values()]
             interval = clipped_interval(*mean_interval(values), is_rate=is_rate)
-            cells[system].append(number_cell(float(np.mean(values)), interval, best=system in marked))
+            is_best = system == best
+            is_tied = system in marked and not is_best
+            cells[system].append(number_cell(float(np.mean(values)), interval, best=is_best, tied=is_tied))
     strong = [system for system, own in systems.items() if not own[0].cell.is_weak]
     note = fill_text("table-note.txt.j2", untested=strong, p_value=p_value, **_reference(grid.evaluations[name]))
     caption = f"Evaluation {name}: means over {counted(len({row.cell.fold for row in rows}), 'split')}"

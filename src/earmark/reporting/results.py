@@ -23,7 +23,7 @@ from earmark.evaluation.result import Evaluation
 from earmark.evaluation.statistics import Interval, bootstrap
 from earmark.networks import create_network
 from earmark.pooling.bounds import alpha_to_active_share
-from earmark.settings import Settings, load_recipe
+from earmark.settings import WITHOUT_TIMES, Settings, load_recipe
 from earmark.tables import Cell, Column, Table, number_cell
 from earmark.text import percent
 
@@ -59,7 +59,7 @@ class Run:
     def is_weak(self) -> bool:
         """Whether it was trained without event times."""
         try:
-            return bool(tomllib.loads(self.config)["training"]["supervision"] == "weak")
+            return tomllib.loads(self.config)["training"]["supervision"] in WITHOUT_TIMES
         except (ValueError, LookupError, TypeError, RecursionError):
             return True
 

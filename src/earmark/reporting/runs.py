@@ -50,6 +50,7 @@ DESCRIPTIONS = {
     "curves": "Precision against recall by model",
     "example": "Output for one clip: spectrogram, reference, likelihoods",
     "published": "F1 of each system beside the paper's",
+    "network": "Block diagram of the network",
 }
 """What a figure shows, by its name, for screen readers."""
 

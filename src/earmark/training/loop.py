@@ -33,7 +33,7 @@ from earmark.interrupt import interruptible
 from earmark.networks import FrameNorm, create_network
 from earmark.pooling import create_pool
 from earmark.progress import OnProgress
-from earmark.settings import Settings, Training
+from earmark.settings import WITHOUT_TIMES, Settings, Training
 from earmark.tables import import_pandas
 from earmark.training.averaging import Average
 from earmark.training.memory import Log, Memory, Schedule, check_folder, load_state, one_cycle, read_log, save
@@ -203,7 +203,7 @@ def _steps(
         first=memory.step,
         balanced=knobs.balanced,
         min_share=knobs.min_share,
-        with_frames=training.is_taught or knobs.supervision != "weak",
+        with_frames=training.is_taught or knobs.supervision not in WITHOUT_TIMES,
         part=(fabric.global_rank, fabric.world_size),
     )
     total = torch.zeros((), device=fabric.device, dtype=torch.float64)

@@ -243,6 +243,8 @@ def feature_store(
     """Features of training clips, with variants of pitch and compression, or of validation clips."""
     name, augment = ("train", settings.augment) if to_learn else ("validate", Augmentation())
     variants = f"{augment.semitones} {augment.compression}" if augment.compression else f"{augment.semitones}"
+    if augment.semitones and augment.pitch_shift == "sound":
+        variants += " of sound"
     text = f"{STORE_VERSION} {settings.features.fingerprint()} {variants}"  # stores of other versions are left alone
     key = hashlib.sha256(text.encode()).hexdigest()[:12]
     return build_store(
@@ -250,6 +252,7 @@ def feature_store(
         part.clips,
         settings.features,
         semitones=augment.semitones,
+        pitch_shift=augment.pitch_shift,
         compression=augment.compression,
         on_progress=on_progress,
     )

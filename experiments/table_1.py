@@ -1,0 +1,146 @@
+"""Table I from rendered clips: train and evaluate the nine systems, write tables and figures, and say how long it took.
+
+    python experiments/table_1.py SOUNDSCAPES OUT [--seeds 1] [--at-once 9] [--minutes 9]
+                                  [--restore FILE.tar.gz] [--archive FILE.tar.gz]
+
+SOUNDSCAPES is what `earmark synth events.csv.gz SOUNDSCAPES --soundbank FOLDER` made; nothing is rendered here. Run the
+same command again to continue: finished runs are kept, the others go on from their last epoch. With --minutes it stops
+by itself in time for the archive. The time of all sittings is in OUT/times.json.
+
+--archive writes what results/ keeps, without weights and features: tables, figures, and settings, logs, scores and
+counts of finished runs. --restore puts such an archive back into an OUT without runs, on another machine; finished
+runs then count, and unfinished ones begin again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import tarfile
+import threading
+import time
+from pathlib import Path
+
+from earmark.experiment import Cell, Grid, gather, load_grid, run_grid
+from earmark.files import json_text, make_folder
+from earmark.interrupt import raising_signals
+from earmark.progress import Progress
+from earmark.reporting.grid import write_grid_report
+from earmark.reporting.grid_tables import published_tables
+
+KEPT = {"config.toml", "log.jsonl", "scores.json", "counts.npz", "data.json", "results.csv", "times.json"}
+KEPT_ENDS = {".md", ".tex", ".html", ".png", ".svg"}
+LEFT_OUT = {"example.svg", "event-durations.svg"}  # images within vectors: larger than the PNG, and no sharper
+
+
+class Clock:
+    """Seconds of each stage over all sittings, saved every few seconds, so that a killed sitting counts, too."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.seconds: dict[str, float] = json.loads(path.read_text()) if path.exists() else {}
+        self._stage, self._since, self._saved = "start", time.monotonic(), 0.0
+
+    def __call__(self, progress: Progress) -> None:
+        """Count the time since the last call to its stage, and begin that of `progress`."""
+        known = ("features", "scoring", "report")
+        self.switch(progress.stage if progress.stage in known else "training")
+
+    def switch(self, stage: str) -> None:
+        now = time.monotonic()
+        self.seconds[self._stage] = self.seconds.get(self._stage, 0.0) + now - self._since
+        self._stage, self._since = stage, now
+        if now - self._saved > 5:
+            self.save()
+
+    def save(self) -> None:
+        draft = self.path.with_suffix(".draft")
+        draft.write_text(json_text(self.seconds, indent=1) + "\n", encoding="utf-8")
+        draft.replace(self.path)
+        self._saved = time.monotonic()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("soundscapes", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--at-once", type=int, default=9)
+    parser.add_argument("--minutes", type=float, help="stop after this time, to be continued")
+    parser.add_argument("--systems", nargs="+", help="only these; by default all nine")
+    parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="changes to the recipe, for trials")
+    parser.add_argument("--restore", type=Path)
+    parser.add_argument("--archive", type=Path)
+    given = parser.parse_args()
+    changes = dict(change.split("=", 1) for change in given.set)
+    source = f"urban-sed:{given.soundscapes}"
+    grid = load_grid("urban-sed").selected(data=source, seeds=given.seeds, systems=given.systems, changes=changes)
+    make_folder(given.out)
+    if given.restore and not (given.out / "cells").exists():
+        with tarfile.open(given.restore) as archive:
+            archive.extractall(given.out, filter="data")
+    clock = Clock(given.out / "times.json")
+    if given.minutes:
+        timer = threading.Timer(60 * given.minutes, os.kill, (os.getpid(), signal.SIGINT))
+        timer.daemon = True
+        timer.start()
+    with raising_signals():
+        is_done = run(grid, given.out, given.at_once, clock)
+    show(grid, clock, is_done)
+    if given.archive:
+        write_archive(given.out, given.archive)
+
+
+def run(grid: Grid, out: Path, at_once: int, clock: Clock) -> bool:
+    """Train and evaluate what is not done, then write the report; False if it was interrupted."""
+    begun: dict[str, float] = {}
+
+    def tell(cell: Cell, status: str) -> None:
+        now = time.monotonic()
+        took = f" after {now - begun[cell.name]:.0f} s" if cell.name in begun else ""
+        begun.setdefault(cell.name, now)
+        print(f"{cell.name}: {status}{took}", flush=True)
+
+    try:
+        is_done = run_grid(grid, out, cache=out / "features", at_once=at_once, on_cell=tell, on_progress=clock)
+        rows = gather(grid, out)
+        if rows:
+            clock.switch("report")
+            command = "python experiments/table_1.py SOUNDSCAPES OUT"
+            write_grid_report(grid, rows, out, command=command, force=True, on_progress=clock)  # or restored ones stay
+    except KeyboardInterrupt:
+        is_done = False
+    clock.switch("end")
+    clock.save()
+    return is_done
+
+
+def show(grid: Grid, clock: Clock, is_done: bool) -> None:
+    """Print the table so far, and the time of each stage over all sittings."""
+    rows = gather(grid, clock.path.parent)
+    tables = published_tables(grid, rows) if rows else None
+    if tables:
+        print(tables[0])
+    finished = len({row.cell.name for row in rows})
+    print(f"{'All' if is_done else 'So far'}: {finished} of {len(grid.cells)} runs")
+    for stage, seconds in clock.seconds.items():
+        print(f"{stage:>10} {seconds:7.0f} s")
+    total = sum(clock.seconds.values())
+    print(f"{'together':>10} {total:7.0f} s ({total / 60:.1f} min) from rendered clips to table")
+
+
+def write_archive(out: Path, path: Path) -> None:
+    """Everything below `out` that results/ keeps."""
+    with tarfile.open(path, "w:gz") as archive:
+        for file in sorted(out.rglob("*")):
+            place = file.relative_to(out)
+            is_kept = (file.name in KEPT or file.suffix in KEPT_ENDS) and file.name not in LEFT_OUT
+            if file.is_file() and is_kept and "features" not in place.parts:
+                archive.add(file, str(place))
+    print(f"{path}: {path.stat().st_size / 2**20:.1f} MiB")
+
+
+if __name__ == "__main__":
+    main()
