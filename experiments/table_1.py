@@ -94,7 +94,7 @@ def main() -> None:
 
 
 def run(grid: Grid, out: Path, at_once: int, clock: Clock) -> bool:
-    """Train and evaluate what is not done, then write the report; False if it was interrupted."""
+    """Train and evaluate what is not done, and if nothing remains, write the report; False if it was interrupted."""
     begun: dict[str, float] = {}
 
     def tell(cell: Cell, status: str) -> None:
@@ -105,9 +105,9 @@ def run(grid: Grid, out: Path, at_once: int, clock: Clock) -> bool:
 
     try:
         is_done = run_grid(grid, out, cache=out / "features", at_once=at_once, on_cell=tell, on_progress=clock)
-        rows = gather(grid, out)
-        if rows:
+        if is_done:
             clock.switch("report")
+            rows = gather(grid, out)
             command = "python experiments/table_1.py SOUNDSCAPES OUT"
             write_grid_report(grid, rows, out, command=command, force=True, on_progress=clock)  # or restored ones stay
     except KeyboardInterrupt:
@@ -128,7 +128,9 @@ def show(grid: Grid, clock: Clock, is_done: bool) -> None:
     for stage, seconds in clock.seconds.items():
         print(f"{stage:>10} {seconds:7.0f} s")
     total = sum(clock.seconds.values())
-    print(f"{'together':>10} {total:7.0f} s ({total / 60:.1f} min) from rendered clips to table")
+    to_table = total - clock.seconds.get("report", 0.0)
+    minutes = to_table / 60
+    print(f"{to_table:.0f} s ({minutes:.1f} min) from rendered clips to table, {total:.0f} s with figures and report")
 
 
 def write_archive(out: Path, path: Path) -> None:

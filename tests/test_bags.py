@@ -1,5 +1,6 @@
 """Bags: stores that survive, batches that depend on nothing but their number, targets that are never guessed."""
 
+import dataclasses
 import json
 import os
 import signal
@@ -118,6 +119,21 @@ def test_a_clip_of_several_sources_is_their_sum(tmp_path, clips):
 def test_building_again_computes_nothing(tmp_path, store, clips, monkeypatch):
     monkeypatch.setattr("earmark.audio.read", lambda *a, **k: pytest.fail("read again"))
     assert build_store(tmp_path / "store", clips, CONFIG, dtype="float32").filenames == store.filenames
+
+
+def test_a_store_from_before_there_were_choices_is_used(tmp_path, clips, monkeypatch):
+    """Without `pad_mode`, frames were padded with zeros; without `pitch_shift`, filters were moved."""
+    build_store(tmp_path / "old", clips, CONFIG, semitones=(1,))
+    path = tmp_path / "old" / "store.json"
+    settings = json.loads(path.read_text())
+    del settings["pitch_shift"], settings["features"]["pad_mode"]
+    path.write_text(json.dumps(settings))
+    monkeypatch.setattr("earmark.audio.read", lambda *a, **k: pytest.fail("read again"))
+    store = build_store(tmp_path / "old", clips, CONFIG, semitones=(1,))
+    assert (store.config.pad_mode, len(store)) == ("zeros", len(clips))
+    reflected = dataclasses.replace(CONFIG, pad_mode="reflect")
+    with pytest.raises(ArgumentError, match=r"holds features with other settings: pad_mode zeros \(now reflect\)"):
+        build_store(tmp_path / "old", clips, reflected, semitones=(1,))
 
 
 def test_a_changed_file_is_done_again(tmp_path, store, clips):

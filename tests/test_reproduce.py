@@ -392,12 +392,17 @@ def test_an_archive_of_table_1_keeps_results_but_no_weights_and_is_restored(made
         (tmp_path / "out" / name).write_text("large")
     tool.write_archive(tmp_path / "out", tmp_path / "a.tar.gz")
     monkeypatch.setattr(tool, "load_grid", lambda name: grid)
-    monkeypatch.setattr(tool, "run_grid", lambda grid, out, **options: options["on_progress"](Progress("training")))
+
+    def run(grid, out, **options):
+        options["on_progress"](Progress("training"))
+        return True
+
+    monkeypatch.setattr(tool, "run_grid", run)
     words = ["table_1", str(tmp_path / "scapes"), str(tmp_path / "new"), "--seeds", "2"]
     monkeypatch.setattr(sys, "argv", [*words, "--restore", str(tmp_path / "a.tar.gz")])
     tool.main()
     shown = capsys.readouterr().out
-    assert re.search(r"So far: 7 of 8 runs\n +start +\d+ s\n +training +\d+ s\n +report +\d+ s\n +together", shown)
+    assert re.search(r"All: 7 of 8 runs\n +start +\d+ s\n +training +\d+ s\n +report +\d+ s\n\d+ s .* to table", shown)
     assert {path.name for path in (tmp_path / "new" / "cells" / "max-cnn-seed0").iterdir()} == {
         *("config.toml", "log.jsonl", "clean", "table-1")
     }

@@ -382,7 +382,17 @@ def test_what_the_page_says_about_the_sound_is_so(shared):
     assert (many[-1][1], many[0][1]) == (24, 68)
     assert (found["test"]["engine_idling"], found["test"]["siren"]) == (9, 7)
     there = {path.stem for path in (shared / "urbansed" / "soundbank").rglob("*.ogg")}
-    asked = [e for s in plan_from(shared / "urbansed" / "events.csv.gz") if s.split == "validate" for e in s.events]
+    plan = plan_from(shared / "urbansed" / "events.csv.gz")
+    published = {split: {} for split in found}
+    for soundscape in plan:
+        for event in soundscape.events:
+            recording = Path(event.source_file).name.split("-")[0]
+            published[soundscape.split].setdefault(event.label, set()).add(recording)
+    halves = [len(published["test"][label]) for label in ("engine_idling", "siren", "jackhammer")]
+    assert halves == [18, 14, 8]
+    thirds = [found["train"][label] / len(own) for label, own in published["train"].items()]
+    assert (round(min(thirds), 2), round(max(thirds), 2)) == (0.33, 0.35)
+    asked = [e for s in plan if s.split == "validate" for e in s.events]
     assert asked
     assert not {Path(event.source_file).stem for event in asked} & there
     config = load_recipe("paper").features
