@@ -284,7 +284,7 @@ def test_whatever_is_set_comes_back_from_the_run_folder(rng):
             cls: cls(**{f.name: draw_value(rng, kinds.get(f.type), f.name) for f in dataclasses.fields(cls)})
             for cls in (Training, Augmentation)
         }
-        if built[Training].supervision == "strong":
+        if built[Training].supervision in ("strong", "propagated"):
             built[Training] = dataclasses.replace(built[Training], rounds=0)
         pool = {"name": "auto", "alpha": rng.normal(size=3).tolist()}
         settings = Settings(training=built[Training], augment=built[Augmentation], pool=pool)

@@ -88,8 +88,8 @@ def train(
         A folder of recordings with labels, a label table beside them, "NAME:PATH" of a known data set, or clips that
         `earmark.datasets.open_data` opened.
     recipe
-        Name of a recipe (`earmark list recipes`) or a TOML file; by default "paper", or "head" with an encoder, or what
-        a resumed run has.
+        Name of a recipe (`earmark list recipes`) or a TOML file. By default "auto", which chooses one by the data and
+        the machine, or "head" with an encoder, or what a resumed run has.
     encoder
         Pretrained encoder (`earmark encoders`) whose embeddings are used instead of log-mel features. A name that runs
         Python code, such as "hear:PACKAGE", is trusted.
@@ -106,20 +106,30 @@ def train(
     from earmark.plots import learning_curves, save
     from earmark.settings import load_recipe, pool_changes
     from earmark.training import check_folder
+    from earmark.training.choosing import choose, describe, first_fitting
     from earmark.training.run import make_fabric, run
 
     folder, compute = Path(out), compute or Compute()
     is_resumed = check_folder(folder, resume=resume)  # before computing features
     if recipe is None:
-        recipe = folder / "config.toml" if is_resumed else "head" if encoder else "paper"
+        recipe = folder / "config.toml" if is_resumed else "head" if encoder else "auto"
     features: dict[str, Any] = {}
     if encoder is not None:
         made = provide(encoder)
         features = {"encoder": encoder} if made.reads_sound else {"encoder": encoder, "mixtures": 0}
-    chosen = load_recipe(os.fspath(recipe)).changed({**features, **pool_changes(pool), **(settings or {})})
+    changes = {**features, **pool_changes(pool), **(settings or {})}
+    chosen = first_fitting(changes) if recipe == "auto" else load_recipe(os.fspath(recipe)).changed(changes)
     collection = data if isinstance(data, Collection) else open_data(os.fspath(data))
     source = "" if isinstance(data, Collection) else os.fspath(data)
     fabric = make_fabric(chosen, devices=compute.devices, nodes=compute.nodes)
+    if recipe == "auto":
+        choice = choose(collection, on_gpu=fabric.device.type == "cuda")
+        recipe = choice.recipe
+        without = {"rounds": 0} if chosen.training.supervision in ("strong", "propagated") else {}
+        chosen = load_recipe(recipe).changed({**choice.changes, **without, **changes})
+        if on_note is not None and fabric.is_global_zero:
+            for line in describe(choice, collection, chosen, fabric.device):
+                on_note(line)
     if recipe == "paper" and fabric.device.type == "cpu" and on_note is not None:
         on_note("no GPU found: the recipe paper is meant for one; the recipe quick takes minutes on a CPU")
     result = run(

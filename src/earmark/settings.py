@@ -140,8 +140,9 @@ class Settings:
             if not isinstance(name, str):
                 raise ArgumentError(f"{section}.name: expected text, got {name!r}")
             family.check_options(name, values)
-        if self.training.rounds and self.training.supervision == "strong":
-            raise ArgumentError("training.rounds: expected 0, since strong supervision leaves no frames to guess")
+        supervision = self.training.supervision
+        if self.training.rounds and supervision in ("strong", "propagated"):
+            raise ArgumentError(f"training.rounds: expected 0, since {supervision} labels leave no frames to guess")
 
     @classmethod
     def from_dict(cls, sections: Mapping[str, Any], *, where: str | Path = "") -> Settings:

@@ -31,9 +31,7 @@ def train(
     ] = None,
     recipe: Annotated[
         str | None,
-        typer.Option(
-            help="A recipe (earmark list recipes) or a TOML file; paper, head for encoders, or a resumed run's."
-        ),
+        typer.Option(help="A recipe (earmark list recipes) or a TOML file; chosen by data and machine if not given."),
     ] = None,
     encoder: Annotated[
         str | None, typer.Option(help="Pretrained encoder (earmark encoders) for embeddings instead of log-mel.")

@@ -49,6 +49,8 @@ from earmark.training.teaching import frame_targets, score_frames
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
+_SMALL_BATCH = 1_000_000  # elements
+
 
 def make_fabric(settings: Settings, *, devices: int | None = None, nodes: int = 1) -> Fabric:
     """The devices and the precision of a run; processes that torchrun or SLURM started join each other."""
@@ -213,9 +215,10 @@ def _train_rounds(
 
 @contextmanager
 def _few_threads(settings: Settings) -> Iterator[None]:
-    """One thread for a head: its tensors are so small that threads would spend their time waiting for each other."""
-    threads = torch.get_num_threads()
-    if issubclass(NETWORKS[settings.network["name"]].cls, Head):
+    """One thread for a head with small batches, where several would spend their time waiting for each other."""
+    threads, features, knobs = torch.get_num_threads(), settings.features, settings.training
+    elements = knobs.batch_size * features.n_bands * features.frames(round(knobs.patch * features.rate))
+    if issubclass(NETWORKS[settings.network["name"]].cls, Head) and elements < _SMALL_BATCH:
         torch.set_num_threads(1)
     try:
         yield
