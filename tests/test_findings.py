@@ -114,7 +114,7 @@ def test_4_a_file_from_the_year_2264_stops_nothing(earmark, model, sounds, tmp_p
 
 
 TRAIN = [sys.executable, "-m", "earmark.cli", "train"]
-SHORT = ["--recipe", "quick", "--set", "steps=5", "--set", "batch_size=2", "--set", "width=0.25"]
+SHORT = ["--recipe", "quick", *(f"--set={s}" for s in ("steps=5", "batch_size=2", "width=0.25", "stop_epochs=9999"))]
 
 
 @pytest.fixture
