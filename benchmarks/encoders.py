@@ -1,11 +1,15 @@
 """Encoders: times real time, the time that a frame stands for, and AudioSet's classes of real sounds.
 
-    python benchmarks/encoders.py [--encoder mn04] [--minutes M] [--rounds N] [--data FOLDER] [--sounds FOLDER]
+    python benchmarks/encoders.py [--encoder mn04] [--minutes M] [--rounds N] [--work] [--data FOLDER] [--sounds FOLDER]
 
 Speed: windows in memory are embedded on one thread and on two, each with one thread of PyTorch. Then two FLAC files at
 44.1 kHz are read, resampled and embedded in windows that overlap by a quarter, by one thread and by two. All variants
 take turns, round after round; the median and the best round are printed, and the CPU time of the median one, which
 other work on the machine disturbs less.
+
+With --work, what users wait for: events in an hour of sound in one FLAC file at 44.1 kHz, with PyTorch and with the
+exported model in onnxruntime, and whether both and other block sizes find the same; embeddings of 200 clips of 10 s;
+the recipe `head` on 200 clips whose embeddings, and those of their mixtures, are there. Wall-clock and CPU time.
 
 With --data, a folder of clips with labels that have times (`earmark synth urban-sed FOLDER`): how well a linear model
 predicts events from the embeddings if labels are shifted against the frames. The best shift should be about 0.
@@ -20,20 +24,32 @@ import argparse
 import os
 import platform
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import soundfile
 import torch
 
+import earmark
 from earmark import audio
+from earmark.bags import build_store
+from earmark.checkpoint import save_detector
 from earmark.datasets import open_data
-from earmark.encoders import Encoder, Mn04, create_encoder
+from earmark.detector import Detector
+from earmark.encoders import Encoder, EncoderFeatures, Mn04, create_encoder
+from earmark.formats import read_labels
+from earmark.inference.recordings import score_recording
+from earmark.networks import create_network
 from earmark.parallel import parallel_map
+from earmark.pooling import create_pool
 
 # Positions in AudioSet's list of 527 classes (class_labels_indices.csv) that fit the classes of UrbanSound8K.
 AUDIOSET = {
@@ -55,6 +71,7 @@ def main() -> None:
     parser.add_argument("--encoder", default="mn04")
     parser.add_argument("--minutes", type=float, default=5, help="of each of the two files")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--work", action="store_true", help="an hour of sound, 200 clips, and the training of a head")
     parser.add_argument("--data", help="clips with timed labels, for the time that a frame stands for")
     parser.add_argument("--sounds", type=Path, help="UrbanSound8K, for AudioSet's classes")
     args = parser.parse_args()
@@ -62,6 +79,10 @@ def main() -> None:
     encoder = create_encoder(args.encoder)
     print(f"{encoder!r}, {platform.processor() or platform.machine()}, {os.cpu_count()} cores")
     speed(encoder, args.minutes, args.rounds)
+    if args.work:
+        with tempfile.TemporaryDirectory() as folder:
+            events(encoder, Path(folder))
+            training(encoder, Path(folder))
     if args.data:
         alignment(encoder, args.data)
     if args.sounds and isinstance(encoder, Mn04):
@@ -97,6 +118,88 @@ def speed(encoder: Encoder, minutes: float, rounds: int) -> None:
             f"{name:40} {seconds / wall:6.0f} times real time, best round {seconds / best:5.0f}; "
             f"CPU time {3600 * cpu / seconds:5.1f} s per hour of sound"
         )
+
+
+@contextmanager
+def timed(what: str, seconds: float = 0) -> Iterator[None]:
+    """Print the time that a block of code takes, and how many times real time that is for so many seconds of sound."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    yield
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    speed = f"; {seconds / wall:4.0f} times real time" if seconds else ""
+    print(f"{what:55} {wall:6.1f} s, CPU time {cpu:6.1f} s{speed}", flush=True)
+
+
+def clip(rng: np.random.Generator, seconds: float) -> npt.NDArray[np.float32]:
+    """Noise that swells and fades, at 44.1 kHz; noise is what FLAC decodes most slowly."""
+    n = round(seconds * 44100)
+    return (0.1 * rng.standard_normal(n, np.float32) * (1 + np.sin(np.arange(n) / 44100)) / 2).astype(np.float32)
+
+
+def events(encoder: Encoder, folder: Path) -> None:
+    """Events in an hour of sound, by a head with random weights."""
+    from earmark.export import export_model
+
+    torch.manual_seed(0)
+    features = EncoderFeatures.of(encoder)
+    head, pool = {"name": "mlp", "hidden": 128}, {"name": "linear"}
+    network = create_network("mlp", features.n_bands, hidden=128)
+    detector = Detector(tuple("abcdefghij"), features, network, create_pool("linear", 10))
+    torch.nn.init.normal_(detector.head.weight, std=1.0)
+    save_detector(folder / "model.safetensors", detector, network=head, pool=pool, provenance={})
+    rng = np.random.default_rng(0)
+    with soundfile.SoundFile(folder / "hour.flac", "w", 44100, 1) as file:
+        for _ in range(60):
+            file.write(clip(rng, 60))
+    export_model(folder / "model.safetensors", folder / "model.onnx")
+    found = [detected(folder, name) for name in ("model.safetensors", "model.onnx")]
+    print(f"{len(found[0])} events with PyTorch, {len(found[1])} with onnxruntime, the same: {found[0] == found[1]}")
+    scorer = earmark.load(folder / "model.safetensors").scorer
+    pieces = [
+        np.concatenate(list(score_recording(scorer, folder / "hour.flac", last=2000, block=block)))
+        for block in (3.0, 20.0, 61.0)
+    ]
+    print(f"probabilities equal for blocks of 3, 20 and 61 s: {all(np.array_equal(p, pieces[0]) for p in pieces)}")
+
+
+def detected(folder: Path, model: str) -> list[tuple[object, ...]]:
+    """Events (label, onset, offset) in the hour of sound, found by the command in a process of its own."""
+    words = ["-m", "earmark.cli", "detect", folder / model, folder / "hour.flac", "--out", folder / f"found {model}"]
+    begin = time.perf_counter()
+    process = subprocess.Popen([sys.executable, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)
+    wall, cpu = time.perf_counter() - begin, used.ru_utime + used.ru_stime
+    assert status == 0
+    cores = os.cpu_count() or 1
+    print(
+        f"earmark detect {model}, an hour of sound: {wall:.1f} s, {3600 / wall:.0f} times real time; CPU time "
+        f"{cpu:.1f} s, or {cores * 3600 / cpu:.0f} times real time on {cores} free cores; "
+        f"{used.ru_maxrss / 1024:.0f} MB",
+        flush=True,
+    )
+    return [(row.label, row.onset, row.offset) for row in read_labels(folder / f"found {model}" / "events.csv")]
+
+
+def training(encoder: Encoder, folder: Path) -> None:
+    """Embeddings of 200 clips, and the training of a head."""
+    rng = np.random.default_rng(0)
+    (folder / "clips").mkdir()
+    rows = ["filename,label,split"]
+    for i in range(250):
+        audio.write(folder / "clips" / f"{i}.flac", clip(rng, 10), 44100)
+        rows += [
+            f"{i}.flac,{label},{'train' if i < 200 else 'validate'}" for label in rng.choice(list("abcdefghij"), 3)
+        ]
+    (folder / "clips" / "labels.csv").write_text("\n".join(rows) + "\n")
+    clips = open_data(str(folder / "clips"), "train").clips
+    with timed("embeddings of 200 clips of 10 s", 2000):
+        build_store(folder / "store", clips, EncoderFeatures.of(encoder))
+    compute = earmark.api.Compute(cache=folder / "cache")
+    options = {"encoder": encoder.card.name, "compute": compute}
+    with timed("recipe head, 200 clips, with embeddings and mixtures"):
+        earmark.train(folder / "clips", folder / "first", **options)
+    with timed("recipe head, 200 clips, embeddings are there"):
+        earmark.train(folder / "clips", folder / "second", **options)
 
 
 def run(function: Callable[[object], object], items: list[object], threads: int) -> None:

@@ -15,6 +15,7 @@ from earmark import audio, encoders
 from earmark.bags import build_store
 from earmark.checkpoint import load_detector, read_model_info, read_tensors
 from earmark.datasets import open_data
+from earmark.detection.job import JobOptions, run_job
 from earmark.encoders import (
     CallableEncoder,
     Card,
@@ -279,3 +280,23 @@ def test_an_encoder_without_a_network_of_pytorch_is_not_exported(own_encoder, re
     run = product.train(recordings, tmp_path / "r", recipe="head", settings=settings)
     with pytest.raises(ArgumentError, match=r"a model with the encoder 'python:mine:encode' cannot be exported"):
         export_model(run.path, tmp_path / "a.onnx")
+
+
+def test_an_interrupted_detection_ends_with_the_same_events(run, tmp_path):
+    """Also with recordings longer than a window."""
+    (tmp_path / "in").mkdir()
+    for i, seconds in enumerate((1, 12, 27)):
+        audio.write(tmp_path / "in" / f"{i}.wav", noise(seconds, seed=i), 8000)
+    detector, options = product.load(run.path), JobOptions(decoder=Decoder(threshold=0.4))
+    run_job(detector, [tmp_path / "in"], tmp_path / "whole", options)
+
+    def interrupt(progress):
+        if progress.detail.startswith("1 of "):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_job(detector, [tmp_path / "in"], tmp_path / "parts", options, workers=1, on_progress=interrupt)
+    run_job(detector, [tmp_path / "in"], tmp_path / "parts", options, workers=1)
+    whole, parts = (read_labels(tmp_path / name / "events.csv") for name in ("whole", "parts"))
+    assert list(whole) == list(parts)
+    assert len(whole) > 0

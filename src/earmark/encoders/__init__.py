@@ -13,6 +13,7 @@ two import code, which `imports_code` tells. `files:FOLDER` has embeddings that 
 """
 
 from earmark.encoders.base import ENCODERS, Card, Embeddings, Encoder, create_encoder, imports_code
+from earmark.encoders.birdnet import BirdNet
 from earmark.encoders.callable import CallableEncoder
 from earmark.encoders.features import (
     OVERLAP,
@@ -37,6 +38,7 @@ from earmark.encoders.yamnet import Yamnet
 __all__ = [
     "ENCODERS",
     "OVERLAP",
+    "BirdNet",
     "CallableEncoder",
     "Card",
     "CheckedFeatures",

