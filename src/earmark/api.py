@@ -42,10 +42,11 @@ from earmark.settings import Settings
 from earmark.text import counted, first_few, plural
 
 if TYPE_CHECKING:
+    from earmark.reviewing.running import Address, ReviewServer
     from earmark.synthesis import Summary
     from earmark.training import Run
 
-__all__ = ["Compute", "compare", "evaluate", "load", "report", "synth", "train"]
+__all__ = ["Compute", "compare", "evaluate", "load", "report", "review", "synth", "train"]
 
 About = dict[str, Any]  # what an evaluation records of its data, options and model
 
@@ -252,6 +253,45 @@ def report(
 
     folders = [Path(run) for run in runs]
     return write_report(folders, Path(out), data=data, title=title, force=force, on_progress=on_progress)[0]
+
+
+def review(
+    found: AnyPath,
+    *,
+    labels: AnyPath | None = None,
+    out: AnyPath | None = None,
+    address: Address | None = None,
+    browser: bool = True,
+    block: bool = True,
+) -> ReviewServer:
+    """Review events in a browser: hear, see and correct them; needs the extra `review`.
+
+    Parameters
+    ----------
+    found
+        The folder of a detection job, or recordings: a folder or a file.
+    labels
+        A label table of the recordings, to check.
+    out
+        Folder for the verdicts on recordings; by default NAME.review beside them. Those on a job are in its folder.
+    address
+        Where to listen, and who may connect; by default only this machine (`earmark.reviewing.running.Address`).
+    browser
+        Whether to open a browser.
+    block
+        Whether to wait until the review ends, with Ctrl-C. If not, the server that is returned has the address as
+        `url`, and runs until its `stop()` is called or the process ends.
+    """
+    from earmark.reviewing.running import start_review
+
+    server = start_review(found, labels=labels, out=out, address=address, browser=browser)
+    if block:
+        print(f"Review: {server.url}", flush=True)
+        try:
+            server.wait()
+        except KeyboardInterrupt:
+            server.stop()
+    return server
 
 
 def synth(

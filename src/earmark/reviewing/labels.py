@@ -8,13 +8,14 @@ unsure or disagree. A recording that was checked is known as a whole.
 from __future__ import annotations
 
 import os
+import threading
 from collections import defaultdict
 from collections.abc import Iterable
 from itertools import count
 from pathlib import Path
 
 from earmark.annotations import Label, LabelTable
-from earmark.errors import ArgumentError
+from earmark.errors import EarmarkError
 from earmark.files import make_folder
 from earmark.formats import write_labels
 from earmark.ownership import owned
@@ -100,8 +101,35 @@ def _recording_rows(
     return sorted(rows, key=lambda row: (row.onset is not None, row.onset or 0.0, row.offset or 0.0, row.label))
 
 
-def check_name(label: str) -> str:
-    """A class name that label tables can hold."""
-    if not label or label != label.strip() or not label.isprintable():
-        raise ArgumentError(f"expected a class name of one line without white space at its ends, got {label!r}")
-    return label
+class TableWriter:
+    """Writes verdicts.csv in a thread, some seconds after the first of several changes, and when it is closed."""
+
+    DELAY = 2.0  # seconds
+
+    def __init__(self, review: Review) -> None:
+        self.review = review
+        self.problem: str | None = None  # why the table could not be written
+        self._changed, self._stopped = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="verdicts.csv", daemon=True)
+        self._thread.start()
+
+    def notify(self) -> None:
+        """Something has changed."""
+        self._changed.set()
+
+    def close(self) -> None:
+        """Write what has changed, and end the thread."""
+        self._stopped.set()
+        self._changed.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            self._changed.wait()
+            self._stopped.wait(self.DELAY)
+            self._changed.clear()
+            try:
+                write_table(self.review)
+                self.problem = None
+            except (OSError, EarmarkError) as error:  # the journal has everything
+                self.problem = str(error)

@@ -31,7 +31,7 @@ from earmark.files import make_folder, written_whole
 from earmark.reviewing.sound import read_part
 from earmark.reviewing.source import Recording
 
-COLUMNS, ROWS = 128, 256
+COLUMNS, ROWS, THUMBNAIL_ROWS = 128, 256, 64
 LEVELS = 18
 SCALES = ("mel", "linear")
 _VERSION = 1
@@ -81,6 +81,25 @@ def check(about: AudioInfo, scale: str, level: int, index: int) -> None:
         raise ArgumentError(f"level: expected 0 to {LEVELS - 1}, got {level}")
     if not 0 <= index * COLUMNS * column_seconds(level) < about.duration:
         raise ArgumentError(f"tile {index} of level {level} is not within the {about.duration:.3f} s of the recording")
+
+
+def thumbnail(recording: Recording, onset: float, offset: float) -> Tile:
+    """A small picture of an excerpt on the mel scale: (THUMBNAIL_ROWS, COLUMNS), the highest frequency first."""
+    about = recording.info()
+    length = max(offset - onset, 0.01)
+    step = length / COLUMNS
+    n_fft = max(32, 2 ** round(math.log2(min(max(3 * step, _SHORTEST_WINDOW), _LONGEST_WINDOW) * about.rate)))
+    centres = np.round((onset + (np.arange(COLUMNS) + 0.5) * step) * about.rate).astype(np.int64)
+    if length <= _WHOLE:
+        begins = centres - n_fft // 2
+        sound = _padded(recording.path, about, int(begins[0]), int(begins[-1]) + n_fft)
+        power = _power(np.lib.stride_tricks.sliding_window_view(sound, n_fft)[begins - begins[0]])
+    else:
+        pieces = [_padded(recording.path, about, int(c) - n_fft // 2, int(c) + n_fft - n_fft // 2) for c in centres]
+        power = _power(np.stack(pieces))
+    rows = power @ _bands(n_fft, about.rate, "mel").T
+    decibels = 10 * np.log10(np.maximum(rows.reshape(COLUMNS, THUMBNAIL_ROWS, -1).max(2), 1e-12))
+    return np.clip((decibels + _FLOOR) * (255 / _FLOOR), 0, 255).round().astype(np.uint8).T[::-1]
 
 
 def _whole(path: Path, about: AudioInfo, step: float, first: int, columns: int, n_fft: int) -> Floats:
