@@ -16,7 +16,7 @@ from earmark.reviewing import journal as journal_module
 from earmark.reviewing.intervals import covers, subtract, union
 from earmark.reviewing.journal import Journal, parse_entry
 from earmark.reviewing.labels import label_table, verified_table, write_table
-from earmark.reviewing.queues import ORDERS, Queues, Query, explain, select
+from earmark.reviewing.queues import ORDERS, Query, Queues, explain, select
 from earmark.reviewing.source import Given, Recording, Source, event_id, open_source, recording_paths
 from earmark.reviewing.state import Review
 
@@ -154,7 +154,10 @@ def test_a_bulk_verdict_is_one_action(review):
         ({"action": "verdict", "events": [], "verdict": "right"}, "events: expected a list"),
         ({"action": "add", "recording": "../a.wav", "label": "owl", "onset": 0.0, "offset": 1.0}, "no recording"),
         ({"action": "add", "recording": "a.wav", "label": "owl", "onset": 2.0, "offset": 1.0}, "ends before"),
-        ({"action": "add", "recording": "a.wav", "label": "owl", "onset": 2.0, "offset": 2.0}, "offset after the onset"),
+        (
+            {"action": "add", "recording": "a.wav", "label": "owl", "onset": 2.0, "offset": 2.0},
+            "offset after the onset",
+        ),
         ({"action": "add", "recording": "a.wav", "label": "owl", "onset": 2.0, "offset": 99.0}, "within the 10.000 s"),
         ({"action": "add", "recording": "a.wav", "label": " owl", "onset": 2.0, "offset": 3.0}, "label: expected text"),
         ({"action": "stretch", "recording": "a.wav", "onset": float("nan"), "offset": 3.0}, "onset: expected"),
@@ -234,7 +237,7 @@ def test_the_table_can_be_read_and_an_edited_one_is_kept(review, tmp_path):
 
 
 def test_events_for_other_programs(review):
-    dog, long, cat, _ = ids(review)
+    dog, _long, cat, _ = ids(review)
     judge(review, dog, "right", offset=2.5)
     judge(review, cat, "wrong")
     assert [tuple(row)[:4] for row in verified_table(review)] == [("a.wav", 1.0, 2.5, "dog")]
@@ -243,7 +246,7 @@ def test_events_for_other_programs(review):
 
 
 def test_verdicts_outlive_another_detection(review, tmp_path):
-    dog, long, cat, other = ids(review)
+    dog, long, *_ = ids(review)
     judge(review, dog, "right")
     judge(review, long, "wrong")
     later = [(0, 4.1, 6.1, "dog", 0.8), (0, 8.0, 9.0, "dog", 0.5)]
@@ -429,8 +432,8 @@ def test_reviewing_a_label_table_or_recordings_alone(tmp_path):
     assert (plain.kind, plain.folder, plain.events) == ("recordings", tmp_path / "sound.review", [])
     assert str(plain.recordings[0].began) == "2026-05-14 22:15:00"
     assert recording_paths(plain.folder)["a.wav"] == folder / "a.wav"
+    (tmp_path / "others.csv").write_text("filename,label\nx.wav,dog\n")
     with pytest.raises(DataError, match="none of its files is among the recordings"):
-        (tmp_path / "others.csv").write_text("filename,label\nx.wav,dog\n")
         open_source(folder, labels=tmp_path / "others.csv")
     (tmp_path / "labels.csv").write_text("filename,onset,offset,label\na.wav,0.2,0.5,dog\na.wav,,,cat\n")
     source = open_source(folder, labels=tmp_path / "labels.csv", out=tmp_path / "elsewhere")

@@ -102,4 +102,4 @@ def _plain(name: str) -> str:
     >>> _plain("owl, <b>?"), _plain("../..")
     ('owl_b', 'file')
     """
-    return re.sub(r"[^\w.+-]+", "_", name).strip("_.") [:80] or "file"
+    return re.sub(r"[^\w.+-]+", "_", name).strip("_.")[:80] or "file"

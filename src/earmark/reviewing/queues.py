@@ -98,15 +98,15 @@ def _matches(event: Event, query: Query) -> bool:
 
 
 def _by_time(review: Review, events: list[Event], columns: _Columns, seed: int) -> Integers:
-    return np.lexsort((columns.label, columns.onset, columns.recording))
+    return np.asarray(np.lexsort((columns.label, columns.onset, columns.recording)))
 
 
 def _confident(review: Review, events: list[Event], columns: _Columns, seed: int) -> Integers:
-    return np.lexsort((columns.onset, columns.recording, -columns.confidence))
+    return np.asarray(np.lexsort((columns.onset, columns.recording, -columns.confidence)))
 
 
 def _doubtful(review: Review, events: list[Event], columns: _Columns, seed: int) -> Integers:
-    return np.lexsort((columns.onset, columns.recording, columns.confidence))
+    return np.asarray(np.lexsort((columns.onset, columns.recording, columns.confidence)))
 
 
 def _random(review: Review, events: list[Event], columns: _Columns, seed: int) -> Integers:
@@ -117,12 +117,12 @@ def _stratified(review: Review, events: list[Event], columns: _Columns, seed: in
     """Round after round, one event of each tenth of confidence."""
     shuffled = _random(review, events, columns, seed)
     stratum = np.minimum((columns.confidence[shuffled] * _STRATA).astype(np.int64), _STRATA - 1)
-    return shuffled[np.lexsort((stratum, _rank_within(stratum)))]
+    return np.asarray(shuffled[np.lexsort((stratum, _rank_within(stratum)))])
 
 
 def _informative(review: Review, events: list[Event], columns: _Columns, seed: int) -> Integers:
     uncertain, unlike, decisive = _factors(review, events, columns)
-    return np.lexsort((columns.onset, columns.recording, -(uncertain * unlike * decisive)))
+    return np.asarray(np.lexsort((columns.onset, columns.recording, -(uncertain * unlike * decisive))))
 
 
 def _factors(review: Review, events: list[Event], columns: _Columns) -> tuple[Floats, Floats, Floats]:

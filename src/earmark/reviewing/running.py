@@ -135,8 +135,8 @@ def _create(review: Review, token: str | None, host: str, port: int) -> tuple[Se
     from earmark.reviewing.tiles import TileCache
 
     session = Session(review, TileCache(), TableWriter(review))
-    app = Guard(create_app(session), token=token, host=host, port=port)  # type: ignore[arg-type]
-    config = uvicorn.Config(app, log_level="critical", access_log=False, server_header=False, timeout_keep_alive=30)  # type: ignore[arg-type]
+    app = Guard(create_app(session), token=token, host=host, port=port)
+    config = uvicorn.Config(app, log_level="critical", access_log=False, server_header=False, timeout_keep_alive=30)
     config.timeout_graceful_shutdown = 2
     return session, uvicorn.Server(config)
 

@@ -50,7 +50,9 @@ def create_app(session: Session) -> FastAPI:
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     _add_errors(app)
     _add_recordings(app, session)
+    _add_sound(app, session)
     _add_events(app, session)
+    _add_progress(app, session)
     _add_actions(app, session)
     _add_exports(app, session)
 
@@ -100,7 +102,9 @@ def _add_recordings(app: FastAPI, session: Session) -> None:
             "reviewer": _user(),
             "orders": ORDERS,
             "statuses": STATUSES,
-            "formats": [{"name": f.name, "perRecording": f.cls.per_recording} for f in FORMATS if f.name != "dcase2017"],
+            "formats": [
+                {"name": f.name, "perRecording": f.cls.per_recording} for f in FORMATS if f.name != "dcase2017"
+            ],
             "which": WHICH,
             "audio": AUDIO,
             "tiles": {"columns": tiles.COLUMNS, "rows": tiles.ROWS, "levels": tiles.LEVELS, "scales": tiles.SCALES},
@@ -128,6 +132,10 @@ def _add_recordings(app: FastAPI, session: Session) -> None:
             values |= {"duration": info.duration, "rate": info.rate, "channels": info.channels, "format": info.format}
             values["gaps"] = [[gap.onset, gap.offset] for gap in info.gaps]
         return values
+
+
+def _add_sound(app: FastAPI, session: Session) -> None:
+    review = session.review
 
     @app.get("/api/recordings/{index}/tiles/{scale}/{level}/{tile}")
     def one_tile(index: int, scale: str, level: int, tile: int) -> Response:
@@ -198,6 +206,10 @@ def _add_events(app: FastAPI, session: Session) -> None:
     @app.get("/api/queue/{name}")
     def queue_page(name: str, first: First = 0, count: Count = 100) -> dict[str, Any]:
         return {"events": describe_all(review, session.queues.page(name, first, count))}
+
+
+def _add_progress(app: FastAPI, session: Session) -> None:
+    review = session.review
 
     @app.get("/api/progress")
     def progress() -> dict[str, Any]:
@@ -304,4 +316,3 @@ def _user() -> str:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):
         return "reviewer"
-

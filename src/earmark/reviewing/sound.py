@@ -99,7 +99,7 @@ def byte_range(header: str | None, size: int) -> tuple[int, int] | None:
 
 
 def read_part(path: Path, rate: int, first: int, last: int) -> Samples:
-    """Samples `first` to `last` of a file, counted at `rate`; sound that is damaged is read with silence in its gaps."""
+    """Samples `first` to `last` of a file, counted at `rate`; gaps in damaged sound are silence."""
     if last <= first:
         return np.empty(0, np.float32)
     for damaged in audio.DAMAGED:

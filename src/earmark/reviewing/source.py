@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from earmark import audio
-from earmark.annotations import Label, LabelTable
+from earmark.annotations import Label
 from earmark.audio import AnyPath, AudioInfo
 from earmark.datasets.matching import match_names
 from earmark.detection.inputs import check_exists, choose_names, find_recordings, reason_of
@@ -96,7 +96,6 @@ class Source:
     classes: tuple[str, ...] = ()
     model: Path | None = None
     threshold: float | dict[str, float] = 0.5
-    complete: tuple[str, ...] = ()  # recordings whose labels were complete when they were given
 
     def scores(self, recording: Recording) -> RecordingScores | None:
         """Frame probabilities of a recording; None if the job did not keep them."""
@@ -189,17 +188,15 @@ def _add_labels(source: Source, path: Path, root: Path) -> None:
         raise DataError(f"{path}: none of its files is among the recordings: it names {first_few(table.filenames)}")
     by_path = {one.path: one for one in source.recordings}
     names = {name: by_path[found] for name, found in matched.items()}
-    rows = [
-        row._replace(filename=names[row.filename].name, **_times(row, names[row.filename]))
-        for row in table
-        if row.present and row.filename in names
-    ]
+    rows = [_timed(row, names[row.filename]) for row in table if row.present and row.filename in names]
     source.events = _given(rows, {one.name: one.index for one in source.recordings})
     source.classes = table.classes
 
 
-def _times(row: Label, recording: Recording) -> dict[str, float]:
-    return {} if row.has_times else {"onset": 0.0, "offset": max(recording.seconds(), 0.001)}
+def _timed(row: Label, recording: Recording) -> Label:
+    """The row with the name of the recording; without times, it lasts as long as the recording."""
+    row = row._replace(filename=recording.name)
+    return row if row.has_times else row._replace(onset=0.0, offset=max(recording.seconds(), 0.001))
 
 
 def _given(rows: Iterable[Label], index: Mapping[str, int]) -> list[Given]:
@@ -226,8 +223,3 @@ def recording_paths(folder: Path) -> dict[str, Path]:
 @open_record
 class _Paths:
     recordings: dict[str, str]
-
-
-def as_table(rows: Sequence[Label], source: Source) -> LabelTable:
-    """Rows as a table of the recordings that they name."""
-    return LabelTable(rows, classes=sorted({*source.classes, *(row.label for row in rows)}))

@@ -15,7 +15,19 @@ from typing import Any, NamedTuple
 
 from earmark.errors import ArgumentError, DataError
 from earmark.reviewing.intervals import Intervals, covers, subtract, union
-from earmark.reviewing.journal import Add, Checked, Entry, Journal, Note, Redo, Stretch, Target, Undo, Verdict, parse_entry
+from earmark.reviewing.journal import (
+    Add,
+    Checked,
+    Entry,
+    Journal,
+    Note,
+    Redo,
+    Stretch,
+    Target,
+    Undo,
+    Verdict,
+    parse_entry,
+)
 from earmark.reviewing.source import Given, Recording, Source
 
 STATUSES = ("open", "right", "wrong", "unsure", "disputed")
@@ -250,13 +262,11 @@ class Review:
             stack = self._stacks[entry.reviewer]
             if action.target not in (stack.done if isinstance(action, Undo) else stack.undone):
                 raise ArgumentError(f"{entry.reviewer} has no action {action.target!r} to change")
-        offset = getattr(action, "offset", None)
-        names = [action.recording] if isinstance(action, Add | Stretch) else []
-        names += [action.events[0].recording] if isinstance(action, Verdict) else []
-        for name in names if offset is not None else ():
+        if isinstance(action, Add | Stretch | Verdict) and action.offset is not None:
+            name = action.events[0].recording if isinstance(action, Verdict) else action.recording
             seconds = self.source.recordings[self.index[name]].seconds()
-            if seconds and offset > seconds + 0.01:
-                raise ArgumentError(f"expected an offset within the {seconds:.3f} s of {name}, got {offset}")
+            if seconds and action.offset > seconds + 0.01:
+                raise ArgumentError(f"expected an offset within the {seconds:.3f} s of {name}, got {action.offset}")
 
     # Applying
 
@@ -270,11 +280,10 @@ class Review:
         self._stacks[entry.reviewer].act(entry)
         action = entry.action
         if isinstance(action, Undo | Redo):
-            target = self.entries.get(action.target)
-            if target is None or target.reviewer != entry.reviewer:
-                return
-            (self._inactive.add if isinstance(action, Undo) else self._inactive.discard)(target.id)
-            self._refresh(target)
+            earlier = self.entries.get(action.target)
+            if earlier is not None and earlier.reviewer == entry.reviewer:
+                (self._inactive.add if isinstance(action, Undo) else self._inactive.discard)(earlier.id)
+                self._refresh(earlier)
             return
         if isinstance(action, Verdict):
             for target in action.events:
@@ -321,7 +330,9 @@ class Review:
             self._refresh_added(entry)
         elif isinstance(action, Note):
             key = _note_key(action)
-            texts = [e.action.text for e in self._notes[key] if e.id not in self._inactive and isinstance(e.action, Note)]
+            texts = [
+                e.action.text for e in self._notes[key] if e.id not in self._inactive and isinstance(e.action, Note)
+            ]
             self.notes.pop(key, None)
             if texts and texts[-1].strip():
                 self.notes[key] = texts[-1]

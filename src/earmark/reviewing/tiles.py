@@ -51,7 +51,7 @@ def column_seconds(level: int) -> float:
     >>> column_seconds(0), column_seconds(10)
     (0.001, 1.024)
     """
-    return 0.001 * 2**level
+    return 0.001 * float(1 << level)
 
 
 def compute(path: Path, about: AudioInfo, scale: str, level: int, index: int) -> Tile:
@@ -69,7 +69,7 @@ def compute(path: Path, about: AudioInfo, scale: str, level: int, index: int) ->
     rows = power @ _bands(n_fft, about.rate, scale).T  # (columns, ROWS)
     decibels = 10 * np.log10(np.maximum(rows, 1e-12))
     tile = np.zeros((ROWS, COLUMNS), np.uint8)
-    tile[:, :columns] = np.clip((decibels + _FLOOR) * (255 / _FLOOR), 0, 255).T.round().astype(np.uint8)[::-1]
+    tile[:, :columns] = _as_bytes(decibels).T[::-1]
     return tile
 
 
@@ -99,7 +99,7 @@ def thumbnail(recording: Recording, onset: float, offset: float) -> Tile:
         power = _power(np.stack(pieces))
     rows = power @ _bands(n_fft, about.rate, "mel").T
     decibels = 10 * np.log10(np.maximum(rows.reshape(COLUMNS, THUMBNAIL_ROWS, -1).max(2), 1e-12))
-    return np.clip((decibels + _FLOOR) * (255 / _FLOOR), 0, 255).round().astype(np.uint8).T[::-1]
+    return _as_bytes(decibels).T[::-1]
 
 
 def _whole(path: Path, about: AudioInfo, step: float, first: int, columns: int, n_fft: int) -> Floats:
@@ -110,7 +110,7 @@ def _whole(path: Path, about: AudioInfo, step: float, first: int, columns: int, 
     start, stop = int(begins[0]), int(begins[-1]) + n_fft
     sound = _padded(path, about, start, stop)
     frames = np.lib.stride_tricks.sliding_window_view(sound, n_fft)[begins - start]
-    return _power(frames).reshape(columns, spectra, -1).max(1)
+    return np.asarray(_power(frames).reshape(columns, spectra, -1).max(1))
 
 
 def _glimpses(path: Path, about: AudioInfo, step: float, first: int, columns: int, n_fft: int) -> Floats:
@@ -122,7 +122,7 @@ def _glimpses(path: Path, about: AudioInfo, step: float, first: int, columns: in
         begin = max(0, min(begin, about.samples - length))
         piece = _padded(path, about, begin, begin + length)
         frames[column] = np.lib.stride_tricks.sliding_window_view(piece, n_fft)[:: n_fft // 2][:_GLIMPSES]
-    return _power(frames.reshape(-1, n_fft)).reshape(columns, _GLIMPSES, -1).max(1)
+    return np.asarray(_power(frames.reshape(-1, n_fft)).reshape(columns, _GLIMPSES, -1).max(1))
 
 
 def _padded(path: Path, about: AudioInfo, start: int, stop: int) -> Samples:
@@ -140,6 +140,10 @@ def _power(frames: npt.NDArray[np.float32]) -> Floats:
     return power
 
 
+def _as_bytes(decibels: npt.NDArray[np.floating]) -> Tile:
+    return np.asarray(np.clip((decibels + _FLOOR) * (255 / _FLOOR), 0, 255).round(), np.uint8)
+
+
 @lru_cache(maxsize=32)
 def _bands(n_fft: int, rate: int, scale: str) -> Floats:
     """Weights (ROWS, bins) of bins in rows, lowest frequency first: triangles, at least one bin wide."""
@@ -153,7 +157,7 @@ def _bands(n_fft: int, rate: int, scale: str) -> Floats:
     centres = (edges[:-1] + edges[1:]) / 2
     width = np.maximum(np.diff(edges), rate / n_fft)
     weights = np.maximum(0, 1 - np.abs(bins[None] - centres[:, None]) / width[:, None])
-    return (weights / np.maximum(weights.sum(1, keepdims=True), 1e-9)).astype(np.float32)
+    return np.asarray(weights / np.maximum(weights.sum(1, keepdims=True), 1e-9), np.float32)
 
 
 class TileCache:
@@ -224,7 +228,7 @@ class TileCache:
                 files.append((status.st_mtime_ns, status.st_size, path))
         total = sum(size for _, size, _ in files)
         for _, size, path in sorted(files):
-            if total <= self.most_bytes:
+            if total <= self.most_bytes * 15 // 16:  # what may be written before the next check
                 break
             with suppress(OSError):
                 path.unlink()

@@ -12,7 +12,13 @@ export function open(title, ...content) {
   if (!dialog.open) dialog.showModal();
   const first = $("dialog-body").querySelector("input, textarea, select, button");
   if (first) first.focus();
-  return new Promise((resolve) => dialog.addEventListener("close", () => resolve(), { once: true }));
+  return new Promise((resolve) => dialog.addEventListener("close", () => {
+    resolve();
+    setTimeout(() => { // the browser has put the focus back where it was by then, if that was somewhere
+      const home = document.querySelector(".grid-mode:not([hidden]) .card[tabindex='0']") ?? $("view");
+      if (!dialog.open && document.activeElement === document.body) home.focus({ preventScroll: true });
+    });
+  }, { once: true }));
 }
 
 export function close() { const dialog = $("dialog"); if (dialog.open) dialog.close(); }

@@ -58,7 +58,7 @@ export class Grid {
   }
 
   async draw() {
-    const events = [...this.events], colours = levelColours(this.on.theme(), 60, 200);
+    const events = [...this.events];
     let next = 0;
     const work = async () => {
       while (next < events.length && events[0] === this.events[0]) {
@@ -70,7 +70,6 @@ export class Grid {
         } catch { /* a recording that cannot be read has no picture */ }
       }
     };
-    void colours;
     await Promise.all([work(), work(), work(), work()]);
   }
 

@@ -16,8 +16,9 @@ export const $ = (id) => {
 export function make(name, attributes = {}, ...children) {
   const element = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
-    if (value === undefined || value === null || value === false) continue;
-    if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
+    if (value === undefined || value === null || (value === false && !key.startsWith("aria-"))) continue;
+    if (key.startsWith("aria-")) element.setAttribute(key, String(value));
+    else if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
     else if (key === "colour") element.style.background = value;
     else element.setAttribute(key, value === true ? "" : String(value));
   }

@@ -109,6 +109,8 @@ export class View {
     const length = Math.min(this.duration, Math.max(SHORTEST, offset - onset));
     this.onset = Math.min(Math.max(0, onset), this.duration - length);
     this.offset = this.onset + length;
+    this.canvas.dataset.onset = this.onset.toFixed(4);
+    this.canvas.dataset.offset = this.offset.toFixed(4);
     this.on.changed();
     this.redraw();
   }
@@ -252,7 +254,7 @@ export class View {
     const context = prepare(this.canvas);
     if (!context) return;
     const style = getComputedStyle(document.documentElement);
-    const ink = style.getPropertyValue("--text"), muted = style.getPropertyValue("--muted"), line = style.getPropertyValue("--line");
+    const muted = style.getPropertyValue("--muted"), line = style.getPropertyValue("--line");
     const width = this.canvas.clientWidth, height = this.canvas.clientHeight;
     context.fillStyle = style.getPropertyValue("--canvas");
     context.fillRect(0, 0, width, height);
@@ -283,7 +285,6 @@ export class View {
       context.fillStyle = "#ffcc33";
       context.fillRect(Math.round(this.x(this.playhead)) - 1, AXIS - 6, 2, height);
     }
-    context.strokeStyle = ink;
     this.drawOverview(style);
   }
 
@@ -293,13 +294,13 @@ export class View {
     const level = tiles.level(perPixel), recording = this.recording?.index ?? 0;
     const span = tiles.seconds(level) * tiles.shape.columns;
     const first = Math.max(0, Math.floor(this.onset / span)), last = Math.floor(Math.min(this.offset, this.duration - 1e-9) / span);
-    const middle = (first + last) / 2, keys = [], here = [];
+    const middle = (first + last) / 2, keys = [];
     for (let k = first; k <= last; k++) keys.push(`${recording}/${this.scale}/${level}/${k}`);
     this.updateColours(keys);
     context.imageSmoothingEnabled = true;
     for (let k = first; k <= last; k++) {
       const image = tiles.image(keys[k - first]);
-      if (image) { context.drawImage(image, this.x(k * span), top, this.x((k + 1) * span) - this.x(k * span) + 0.5, height); here.push(k); }
+      if (image) context.drawImage(image, this.x(k * span), top, this.x((k + 1) * span) - this.x(k * span) + 0.5, height);
       else this.drawCoarser(context, level, k, span, top, height);
     }
     tiles.want([...keys].sort((a, b) => Math.abs(Number(a.split("/")[3]) - middle) - Math.abs(Number(b.split("/")[3]) - middle)));
