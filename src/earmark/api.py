@@ -67,7 +67,7 @@ class Compute:
 
 
 def train(
-    data: AnyPath | Collection,
+    data: AnyPath | Collection | Sequence[AnyPath],
     out: AnyPath,
     *,
     recipe: AnyPath | None = None,
@@ -87,10 +87,11 @@ def train(
     ----------
     data
         A folder of recordings with labels, a label table beside them, "NAME:PATH" of a known data set, or clips that
-        `earmark.datasets.open_data` opened.
+        `earmark.datasets.open_data` opened. A list is one of these paths and label tables with more labels, such as
+        the verdicts.csv of a review: their known times are used too (`supervision` is then "mixed").
     recipe
         Name of a recipe (`earmark list recipes`) or a TOML file; by default "paper", or "head" with an encoder, or what
-        a resumed run has.
+        a resumed run has. The folder of another run stands for its recipe, with its weights to start from.
     encoder
         Pretrained encoder (`earmark encoders`) whose embeddings are used instead of log-mel features. A name that runs
         Python code, such as "hear:PACKAGE", is trusted.
@@ -117,9 +118,10 @@ def train(
     if encoder is not None:
         made = provide(encoder)
         features = {"encoder": encoder} if made.reads_sound else {"encoder": encoder, "mixtures": 0}
-    chosen = load_recipe(os.fspath(recipe)).changed({**features, **pool_changes(pool), **(settings or {})})
-    collection = data if isinstance(data, Collection) else open_data(os.fspath(data))
-    source = "" if isinstance(data, Collection) else os.fspath(data)
+    collection, source, mixed = _training_data(data, on_note)
+    recipe, start = _recipe_and_start(recipe)
+    changes = {**features, **pool_changes(pool), **mixed, **start, **(settings or {})}
+    chosen = load_recipe(os.fspath(recipe)).changed(changes)
     fabric = make_fabric(chosen, devices=compute.devices, nodes=compute.nodes)
     if recipe == "paper" and fabric.device.type == "cpu" and on_note is not None:
         on_note("no GPU found: the recipe paper is meant for one; the recipe quick takes minutes on a CPU")
@@ -138,6 +140,41 @@ def train(
         with owned(folder):
             save(learning_curves(folder / "log.jsonl", collection.classes), folder / "figures" / "learning")
     return result
+
+
+def _training_data(
+    data: AnyPath | Collection | Sequence[AnyPath], on_note: Callable[[str], None] | None
+) -> tuple[Collection, str, dict[str, str]]:
+    """The clips to train on, where they are, and the settings that more labels need."""
+    if isinstance(data, Collection):
+        return data, "", {}
+    if isinstance(data, str | os.PathLike):
+        return open_data(os.fspath(data)), os.fspath(data), {}
+    from earmark.reviewing.clips import with_labels
+
+    first, *tables = data
+    collection = open_data(os.fspath(first))
+    for table in tables:
+        collection, notes = with_labels(collection, Path(table))
+        for note in notes:
+            (on_note or _ignore_note)(note)
+    return collection, os.fspath(first), {"training.supervision": "mixed"} if tables else {}
+
+
+def _ignore_note(note: str) -> None:
+    pass
+
+
+def _recipe_and_start(recipe: AnyPath) -> tuple[AnyPath, dict[str, str]]:
+    """The recipe, and the setting of the weights to start from if it is a run."""
+    place = Path(recipe)
+    if not place.is_dir() and place.suffix != ".safetensors":
+        return recipe, {}
+    model = model_file(place)
+    config = model.with_name("config.toml")
+    if not config.is_file():
+        raise ArgumentError(f"{model}: no config.toml beside it, so its settings are not known; give a run folder")
+    return config, {"training.start": os.fspath(model.absolute())}
 
 
 def evaluate(

@@ -98,6 +98,7 @@ class Training:
     min_share: float = Field(default=0.1, ge=0, le=1, description="Share of an excerpt that a timed class must fill.")
     freeze_norm: bool = Field(default=False, description="Use batch normalisation's running statistics unchanged.")
     seed: int = Field(default=0, ge=0, description="Seed of everything random.")
+    start: str = Field(default="", description="Model file whose weights training starts from; empty: random ones.")
     precision: Precision = Field(default="auto", description="auto: bf16 on a GPU that supports it, 32 elsewhere.")
     compile: Literal["auto", "yes", "no"] = Field(default="auto", description="auto: on a GPU, if the run is long.")
     tensorboard: bool = Field(default=False, description="Also write a TensorBoard log (extra `tensorboard`).")

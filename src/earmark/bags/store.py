@@ -253,7 +253,7 @@ def _fill(
 
     def compute(clip: Clip) -> tuple[Array, int, tuple[Stamp, ...]]:
         stamps = _stamps(clip, stored)  # before reading: a file that changes meanwhile is read again next time
-        seconds = sum(audio.info(source.path).duration for source in clip.sources)
+        seconds = sum(source.duration for source in clip.sources)
         with memory.acquire(math.ceil(seconds)), torch.inference_mode():
             if stored is not None:
                 return *_stored_rows(stored, clip, dtype), stamps

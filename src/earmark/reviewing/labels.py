@@ -90,15 +90,22 @@ def _recording_rows(
                 doubtful[decision.label].append((decision.onset, decision.offset))
     for label in dict.fromkeys((*classes, *present)):
         gone = subtract(subtract(union(absent[label], empty), present[label]), doubtful[label])
-        gone = [(onset, min(offset, seconds)) for onset, offset in gone if not seconds or onset < seconds]
-        if seconds and covers(union(present[label], gone), 0.0, seconds):
-            if not present[label]:
-                rows.append(Label(name, None, None, label, False))
-            continue  # known as a whole: absent outside of its events
-        rows += [Label(name, onset, offset, label, False) for onset, offset in gone]
-        if present[label]:
-            rows.append(Label(name, None, None, label, None))
+        rows += absence_rows(name, label, seconds, present[label], gone)
     return sorted(rows, key=lambda row: (row.onset is not None, row.onset or 0.0, row.offset or 0.0, row.label))
+
+
+def absence_rows(name: str, label: str, seconds: float, present: Intervals, absent: Intervals) -> list[Label]:
+    """Rows that state where a class is absent from a recording, and whether it is unknown elsewhere.
+
+    >>> absence_rows("a.wav", "dog", 10.0, [(1.0, 2.0)], [(2.0, 5.0)])
+    [Label(filename='a.wav', onset=2.0, offset=5.0, label='dog', present=False, confidence=None),
+     Label(filename='a.wav', onset=None, offset=None, label='dog', present=None, confidence=None)]
+    """
+    absent = [(onset, min(offset, seconds)) for onset, offset in absent if onset < seconds] if seconds else absent
+    if seconds and covers(union(present, absent), 0.0, seconds):  # absent outside of its events
+        return [] if present else [Label(name, None, None, label, False)]
+    rows = [Label(name, onset, offset, label, False) for onset, offset in absent]
+    return [*rows, Label(name, None, None, label, None)] if present else rows
 
 
 class TableWriter:
