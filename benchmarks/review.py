@@ -131,7 +131,9 @@ def tiles_of(onset: float, offset: float, duration: float) -> list[tuple[int, in
     return [(level, k) for k in range(int(onset // span), int(min(offset, duration - 1e-6) // span) + 1)]
 
 
-def view(server: Server, pool: ThreadPoolExecutor, index: int, onset: float, offset: float, duration: float) -> list[float]:
+def view(
+    server: Server, pool: ThreadPoolExecutor, index: int, onset: float, offset: float, duration: float
+) -> list[float]:
     """Load what the page loads for a view; seconds of each tile."""
     server.get(f"recordings/{index}/events", onset=onset, offset=offset)
     server.get(f"recordings/{index}/probabilities", onset=onset, offset=offset, points=ACROSS)
@@ -139,7 +141,9 @@ def view(server: Server, pool: ThreadPoolExecutor, index: int, onset: float, off
     return list(pool.map(lambda path: timed(lambda: server.request(path)), paths))
 
 
-def judge(server: Server, events: Sequence[dict[str, Any]], *, run: str, with_views: bool) -> tuple[list[float], list[str]]:
+def judge(
+    server: Server, events: Sequence[dict[str, Any]], *, run: str, with_views: bool
+) -> tuple[list[float], list[str]]:
     """Judge one event after another; seconds and ids of those that were acknowledged."""
     seconds, done = [], []
     with ThreadPoolExecutor(6) as pool:

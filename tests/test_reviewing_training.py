@@ -1,17 +1,27 @@
 """Training with verdicts: excerpts of long recordings, labels of both kinds, weights to start from."""
 
+import json
+import sys
+import time
+
 import numpy as np
 import pytest
 import torch
-from review_job import make_job
+from review_job import make_job, served
 
 from earmark import api, audio
 from earmark.annotations import LabelTable
 from earmark.checkpoint import load_detector, load_weights
 from earmark.datasets import Clip, Collection, Source, open_data
-from earmark.errors import ArgumentError, ModelFileError
-from earmark.formats import write_labels
+from earmark.detection.job import JobOptions, run_job
+from earmark.errors import ArgumentError, DataError, ModelFileError
+from earmark.events import Decoder
+from earmark.formats import read_labels, write_labels
+from earmark.retraining import _compare_on_verdicts, _main, retrain
+from earmark.reviewing.again import Trainer
 from earmark.reviewing.clips import HELD_OUT, LONGEST, verdict_clips, with_labels
+from earmark.reviewing.source import open_source
+from earmark.reviewing.state import Review
 from earmark.settings import load_recipe
 from earmark.training.loop import create_detector
 
@@ -66,9 +76,7 @@ def test_verdicts_join_a_data_set(judged, recordings):
     assert joined.classes == ("click", "hum", "dog", "owl")
     assert len(joined) == len(data) + 4
     name = data.clips[0].filename
-    np.testing.assert_array_equal(
-        joined.labels.bag_targets([name])[0], [*data.labels.bag_targets([name])[0], NAN, NAN]
-    )
+    np.testing.assert_array_equal(joined.labels.bag_targets([name])[0], [*data.labels.bag_targets([name])[0], NAN, NAN])
     assert {clip.split for clip in joined.clips[len(data) :]} <= {"train", HELD_OUT}
     assert notes[0].startswith("verdicts.csv: 0 clips of the data with more labels, 4 clips added")
 
@@ -129,3 +137,85 @@ def test_the_recipe_comes_from_the_run(earmark, tmp_path):
 def test_collections_stay_collections(recordings):
     data = open_data(recordings)
     assert isinstance(api._training_data(data, None)[0], Collection)
+
+
+@pytest.fixture(scope="module")
+def detected(recordings, first, tmp_path_factory):
+    """A job of the run of one step, which finds something everywhere."""
+    out = tmp_path_factory.mktemp("detected") / "found"
+    run_job(first.path, [recordings], out, JobOptions(decoder=Decoder(threshold=0.01)))
+    return out
+
+
+def test_training_again_compares_and_detects(recordings, detected, tmp_path, capsys):
+    with pytest.raises(DataError, match="nothing has been judged yet"):
+        retrain(detected, recordings, tmp_path / "nothing")
+    review = Review(open_source(detected))
+    for number, event in enumerate(list(review.events)):
+        verdict = "right" if number % 2 else "wrong"
+        review.act({"id": f"v{number}", "reviewer": "a", "action": "verdict", "events": [event], "verdict": verdict})
+    settings = json.dumps({"epochs": 1, "steps": 1})
+    assert _main([str(detected), str(recordings), str(tmp_path / "again"), settings]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {"features", "training", "scoring", "detecting"} <= {line.get("stage") for line in lines}
+    result = lines[-1]["result"]
+    assert any(line.startswith("On 6 clips, segments of 1 s: ") for line in result["lines"])
+    new = open_source(result["found"])
+    assert [one.name for one in new.recordings] == [one.name for one in review.source.recordings]
+    judged = [event for event in Review(new).events.values() if event.decisions]
+    assert len(judged) == len([event for event in review.events.values() if event.decisions])
+    assert read_labels(detected / "verdicts.csv").classes == ("click", "hum")
+
+
+def test_only_what_a_test_shows_is_claimed(tmp_path):
+    class Fixed:
+        classes = ("owl",)
+
+        def __init__(self, p):
+            self.p = p
+
+        def score_clips(self, clips, on_progress):
+            values = {"duration": 1.0, "hop": 1.0, "p": np.array([[self.p]]), "classes": ("owl",)}
+            return [type("Scores", (), {**values, "filename": clip.filename}) for clip in clips], {}
+
+    def compare(number, old, new):
+        names = [f"{k}.wav" for k in range(number)]
+        labels = LabelTable([(name, None, None, "owl") for name in names], complete=False)
+        clips = tuple(Clip(name, (Source(tmp_path / name),), HELD_OUT) for name in names)
+        return _compare_on_verdicts(Fixed(old), Fixed(new), Collection(clips, labels), None)
+
+    assert compare(20, 0.1, 0.9)[0] is True
+    assert compare(20, 0.9, 0.1)[0] is False
+    assert compare(20, 0.9, 0.8)[0] is None
+    few, (line,) = compare(4, 0.1, 0.9)
+    assert (few, line) == (
+        None,
+        "Of 4 held-out verdicts, the old model agrees with 0, the new one with 4: too few to tell.",
+    )
+
+
+def test_the_page_follows_training(detected, monkeypatch, tmp_path):
+    script = """import json, sys, time
+print("a warning"); print(json.dumps({"note": "24 clips"}))
+print(json.dumps({"stage": "training", "done": 1, "total": 2, "detail": "loss 0.5"}), flush=True)
+time.sleep(float(sys.argv[2]))
+print(json.dumps({"summary": "It helped.", "result": {}}))"""
+    monkeypatch.setattr(Trainer, "command", (sys.executable, "-c", script))
+    trainer = Trainer(open_source(detected))
+    assert trainer.problem() is None
+    with pytest.raises(ArgumentError, match="expected the folder of the labelled clips"):
+        trainer.start(" ")
+    trainer.start("0.3")
+    with pytest.raises(ArgumentError, match="running already"):
+        trainer.start("0.3")
+    while (status := trainer.status())["summary"] is None:
+        time.sleep(0.02)
+    assert (status["lines"], status["share"]) == (["a warning", "24 clips", "training loss 0.5"], 0.5)
+    trainer.start("60")
+    while not trainer.status()["lines"]:
+        time.sleep(0.02)
+    trainer.close()
+    assert not trainer.status()["running"]
+    with served(make_job(tmp_path)) as server:
+        problem = Trainer(server.review.source).problem()
+    assert problem == "there is no model to train again; review a detection job"

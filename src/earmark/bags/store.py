@@ -23,7 +23,6 @@ import numpy.typing as npt
 import torch
 from platformdirs import user_cache_path
 
-from earmark import audio
 from earmark.bags.index import VERSION, Entry, Stamp, StoreSettings, read_index, read_settings, read_skipped
 from earmark.datasets import Clip
 from earmark.effects import compress

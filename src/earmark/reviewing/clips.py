@@ -124,9 +124,9 @@ def _known(table: LabelTable, name: str, label: str, seconds: float) -> tuple[In
     rows = [row for row in table.of(name) if row.label == label]
     present = union((row.onset or 0.0, row.offset or 0.0) for row in rows if row.is_event)
     absent = union((row.onset or 0.0, row.offset or 0.0) for row in rows if row.present is False and row.has_times)
-    if any(row.present is False and not row.has_times for row in rows):
-        absent = [(0.0, seconds)]
-    elif present and not any(row.present is None for row in rows):
+    is_absent = any(row.present is False and not row.has_times for row in rows)
+    is_unknown = any(row.present is None for row in rows)
+    if is_absent or (present and not is_unknown):  # known as a whole
         absent = [(0.0, seconds)]
     return present, subtract(absent, present)
 

@@ -99,7 +99,7 @@ class ReviewServer:
         self._server.should_exit = True
         self._thread.join()
         self._socket.close()
-        self._session.writer.close()
+        self._session.close()
 
 
 def start_review(

@@ -19,6 +19,7 @@ from starlette.staticfiles import StaticFiles
 from earmark.errors import ArgumentError, EarmarkError
 from earmark.formats import FORMATS
 from earmark.reviewing import queues, tiles
+from earmark.reviewing.again import Trainer
 from earmark.reviewing.exporting import AUDIO, WHICH, Export, export_labels, export_snippets
 from earmark.reviewing.journal import KINDS
 from earmark.reviewing.labels import TableWriter
@@ -26,6 +27,7 @@ from earmark.reviewing.queues import ORDERS, Queues
 from earmark.reviewing.sound import byte_range, excerpt
 from earmark.reviewing.state import STATUSES, Event, Review, describe_all
 from earmark.reviewing.tiles import TileCache
+from earmark.schema import parse_json
 
 STATIC = Path(__file__).parent / "static"
 _MOST = 500  # items of a page
@@ -43,6 +45,12 @@ class Session:
     def __init__(self, review: Review, cache: TileCache, writer: TableWriter) -> None:
         self.review, self.cache, self.writer = review, cache, writer
         self.queues = Queues(review)
+        self.trainer = Trainer(review.source)
+
+    def close(self) -> None:
+        """Write what is not written yet, and stop training."""
+        self.trainer.close()
+        self.writer.close()
 
 
 def create_app(session: Session) -> FastAPI:
@@ -55,6 +63,7 @@ def create_app(session: Session) -> FastAPI:
     _add_progress(app, session)
     _add_actions(app, session)
     _add_exports(app, session)
+    _add_training(app, session)
 
     @app.get("/", include_in_schema=False)
     def index() -> Response:
@@ -109,7 +118,8 @@ def _add_recordings(app: FastAPI, session: Session) -> None:
             "audio": AUDIO,
             "tiles": {"columns": tiles.COLUMNS, "rows": tiles.ROWS, "levels": tiles.LEVELS, "scales": tiles.SCALES},
             "model": None if source.model is None else str(source.model),
-            "canTrain": False,
+            "canTrain": session.trainer.problem() is None,
+            "trainingData": _training_data(source.model),
             "number": review.number,
         }
 
@@ -259,6 +269,39 @@ def _add_exports(app: FastAPI, session: Session) -> None:
         if not isinstance(margin, int | float) or not isinstance(kind, str):
             raise ArgumentError("expected a number of seconds as margin, and wav or flac as kind")
         return _download(export_snippets(review, [review.event(id) for id in ids], kind, float(margin)))
+
+
+def _add_training(app: FastAPI, session: Session) -> None:
+    @app.get("/api/training")
+    def status() -> dict[str, Any]:
+        return session.trainer.status()
+
+    @app.post("/api/training")
+    def start(request: Annotated[dict[str, Any], Body()]) -> dict[str, Any]:
+        data = request.get("data")
+        if not isinstance(data, str):
+            raise ArgumentError("data: expected the folder of the labelled clips")
+        session.trainer.start(data)
+        return session.trainer.status()
+
+    @app.post("/api/training/stop")
+    def stop(request: Annotated[dict[str, Any], Body()]) -> dict[str, Any]:
+        session.trainer.stop()
+        return session.trainer.status()
+
+
+def _training_data(model: Path | None) -> str:
+    """Where the clips were that a model was trained on, as far as its file tells."""
+    if model is None or not model.is_file() or model.suffix != ".safetensors":
+        return ""
+    with model.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = file.read(min(length, 1 << 24))
+    try:  # without the weights, and without PyTorch
+        about = parse_json(dict[str, Any], parse_json(dict[str, Any], header)["__metadata__"]["earmark"])
+        return str(about["provenance"].get("data_source", ""))
+    except (EarmarkError, LookupError, TypeError, AttributeError):
+        return ""
 
 
 def _changes(session: Session, since: Any, reviewer: str) -> dict[str, Any]:
