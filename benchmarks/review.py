@@ -1,6 +1,6 @@
 """`earmark review` on a day of sound and 100,000 events: how long a reviewer waits, and what the server needs.
 
-    python benchmarks/review.py [--hours 24] [--rate 44100] [--events 100000] [--verdicts 1000] [--work DIR] [--json FILE]
+    python benchmarks/review.py [--hours 24] [--rate 44100] [--events 100000] [--verdicts 1000] [--work DIR]
 
 A flac file of so many hours is made (quiet noise with tones; kept in DIR), and the ledger of a job with so many events
 in it. The real command serves them, in a process of its own. Measured through HTTP, as a browser asks:

@@ -45,10 +45,11 @@ class _Columns:
     """Events as columns."""
 
     def __init__(self, events: list[Event]) -> None:
-        labels = {label: c for c, label in enumerate(dict.fromkeys(event.current.label for event in events))}
+        now = [event.current for event in events]
+        labels = {label: c for c, label in enumerate(dict.fromkeys(each.label for each in now))}
         self.recording = np.array([event.given.recording for event in events], np.int64)
-        self.onset = np.array([event.current.onset for event in events])
-        self.label = np.array([labels[event.current.label] for event in events], np.int64)
+        self.onset = np.array([each.onset for each in now])
+        self.label = np.array([labels[each.label] for each in now], np.int64)
         known = [0.5 if event.given.confidence is None else event.given.confidence for event in events]
         self.confidence = np.array(known, np.float64)
 
@@ -72,17 +73,15 @@ def explain(review: Review, event: Event) -> str:
     """The score of an event in the informative queue, in words."""
     with review.lock:
         same = [e for e in review.events_of(event.given.recording) if e.current.label == event.current.label]
-        columns = _Columns(same)
-        uncertain, unlike, decisive = _factors(review, same, columns)
+        uncertain, unlike, decisive = _factors(review, same, _Columns(same))
         k = next(k for k, other in enumerate(same) if other is event)
-        judged = sum(bool(other.decisions) for other in same)
+        group = review.tally.groups[event.given.recording, event.current.label]
     confidence = event.given.confidence
     model = "no confidence is known" if confidence is None else f"confidence {confidence:.2f}"
-    left = sum(other.status != "wrong" for other in same)
     return (
         f"uncertain {uncertain[k]:.2f} ({model}) \N{MULTIPLICATION SIGN} unlike others {unlike[k]:.2f} "
-        f"({judged} of {len(same)} {event.current.label} events here judged) \N{MULTIPLICATION SIGN} "
-        f"decides the recording's classes {decisive[k]:.2f} ({left} not ruled out) "
+        f"({group.judged} of {len(same)} {event.current.label} events here judged) \N{MULTIPLICATION SIGN} "
+        f"decides the recording's classes {decisive[k]:.2f} ({group.possible} not ruled out) "
         f"= {uncertain[k] * unlike[k] * decisive[k]:.2f}"
     )
 
@@ -140,13 +139,8 @@ def _factors(review: Review, events: list[Event], columns: _Columns) -> tuple[Fl
 
 def _group_counts(review: Review, events: list[Event]) -> tuple[Integers, Integers, Integers]:
     """Judged, right and not ruled out events of the same recording and class, for each event."""
-    counts: dict[tuple[int, str], list[int]] = {}
-    for event in review.events.values():
-        numbers = counts.setdefault((event.given.recording, event.current.label), [0, 0, 0])
-        numbers[0] += bool(event.decisions)
-        numbers[1] += event.status == "right"
-        numbers[2] += event.status != "wrong"
-    rows = [counts[event.given.recording, event.current.label] for event in events]
+    groups = review.tally.groups
+    rows = [groups[event.given.recording, event.current.label] for event in events]
     judged, right, candidates = np.array(rows, np.int64).T
     return judged, right, candidates
 

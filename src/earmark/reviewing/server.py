@@ -25,7 +25,7 @@ from earmark.reviewing.journal import KINDS
 from earmark.reviewing.labels import TableWriter
 from earmark.reviewing.queues import ORDERS, Queues
 from earmark.reviewing.sound import byte_range, excerpt
-from earmark.reviewing.state import STATUSES, Event, Review, describe_all
+from earmark.reviewing.state import STATUSES, Review, describe_all
 from earmark.reviewing.tiles import TileCache
 from earmark.schema import parse_json
 
@@ -179,7 +179,7 @@ def _add_events(app: FastAPI, session: Session) -> None:
     def events(index: int, onset: Times = 0.0, offset: Times = 1e9) -> dict[str, Any]:
         review.recording(index)
         with review.lock:
-            seen = [event for event in review.events_of(index) if _is_within(event, onset, offset)]
+            seen = review.events_between(index, onset, offset)
             total = len(seen)
             if total > _MOST_SHOWN:  # the most certain ones
                 seen = sorted(seen, key=lambda event: -(event.given.confidence or 1.0))[:_MOST_SHOWN]
@@ -337,11 +337,6 @@ def _probabilities(session: Session, index: int, onset: float, offset: float, po
         if end > begin:
             values[k] = scores.p[begin:end].max(0)
     return {"classes": scores.classes, "values": np.round(values.T * 100).astype(int).tolist()}
-
-
-def _is_within(event: Event, onset: float, offset: float) -> bool:
-    now, given = event.current, event.given
-    return min(now.onset, given.onset) < offset and max(now.offset, given.offset) > onset
 
 
 def _download(export: Export) -> Response:

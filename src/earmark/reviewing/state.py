@@ -8,10 +8,14 @@ do not count. The state is a function of the journal, so that it is the same aft
 from __future__ import annotations
 
 import threading
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from earmark.errors import ArgumentError, DataError
 from earmark.reviewing.intervals import Intervals, covers, subtract, union
@@ -29,6 +33,8 @@ from earmark.reviewing.journal import (
     parse_entry,
 )
 from earmark.reviewing.source import Given, Recording, Source
+
+Floats = npt.NDArray[np.float64]
 
 STATUSES = ("open", "right", "wrong", "unsure", "disputed")
 
@@ -51,8 +57,8 @@ class Event:
     decisions: dict[str, Decision] = field(default_factory=dict)
     status: str = "open"
     by_stretch: bool = False  # wrong because nothing else was heard there
-    changed: int = 0  # number of the action that changed it last
     entries: list[Entry] = field(default_factory=list)  # that judge it
+    tallied: tuple[str, str, bool] | None = None  # as `_Tally` counts it
 
     @property
     def id(self) -> str:
@@ -62,8 +68,10 @@ class Event:
     @property
     def current(self) -> Decision:
         """Label and edges after corrections; of several reviewers, the latest who says that it is right."""
-        right = [decision for decision in self.decisions.values() if decision.verdict == "right"]
         given = self.given
+        if not self.decisions:
+            return Decision(self.status, given.label, given.onset, given.offset)
+        right = [decision for decision in self.decisions.values() if decision.verdict == "right"]
         return right[-1] if right else Decision(self.status, given.label, given.onset, given.offset)
 
     def to_dict(self, recording: Recording, notes: Mapping[str, str]) -> dict[str, Any]:
@@ -107,6 +115,42 @@ class _Stack:
             self.undone.clear()
 
 
+class Group(NamedTuple):
+    """Numbers of events of one class in one recording."""
+
+    judged: int = 0
+    right: int = 0
+    possible: int = 0  # not wrong
+
+
+class _Tally:
+    """Numbers of events by class, recording and status, kept up to date event by event."""
+
+    def __init__(self) -> None:
+        self.by_label: dict[str, Counter[str]] = defaultdict(Counter)
+        self.by_recording: dict[int, Counter[str]] = defaultdict(Counter)
+        self.groups: dict[tuple[int, str], Group] = defaultdict(Group)
+
+    def update(self, event: Event, *, is_gone: bool = False) -> None:
+        """Count an event as it is now."""
+        if event.tallied is not None:
+            self._add(event.given.recording, event.tallied, -1)
+        event.tallied = None if is_gone else (event.current.label, event.status, bool(event.decisions))
+        if event.tallied is not None:
+            self._add(event.given.recording, event.tallied, 1)
+
+    def _add(self, recording: int, counted: tuple[str, str, bool], sign: int) -> None:
+        label, status, is_judged = counted
+        self.by_label[label][status] += sign
+        self.by_recording[recording][status] += sign
+        group = self.groups[recording, label]
+        self.groups[recording, label] = Group(
+            group.judged + sign * is_judged,
+            group.right + sign * (status == "right"),
+            group.possible + sign * (status != "wrong"),
+        )
+
+
 class Review:
     """A review in progress. Methods may be called from several threads."""
 
@@ -132,6 +176,11 @@ class Review:
         self._empty: dict[int, Intervals] = {}
         self.checked: dict[int, bool] = {}
         self._changed_recordings: dict[int, int] = {}
+        self._changes: list[tuple[int, str]] = []  # number of an action, and an event that it changed
+        self._spans: dict[int, tuple[list[str], Floats, Floats]] = {}
+        self.tally = _Tally()
+        for event in self.events.values():
+            self.tally.update(event)
         self.update()
 
     # Reading
@@ -159,6 +208,15 @@ class Review:
         """Events of a recording."""
         return [self.events[id] for id in self.by_recording.get(index, ())]
 
+    def events_between(self, index: int, onset: float, offset: float) -> list[Event]:
+        """Events of a recording that touch an interval, as they are or as they were given."""
+        if index not in self._spans:
+            events = self.events_of(index)
+            extents = np.array([_extent(event) for event in events], np.float64).reshape(-1, 2)
+            self._spans[index] = [event.id for event in events], extents[:, 0], extents[:, 1]
+        ids, first, last = self._spans[index]
+        return [self.events[ids[k]] for k in np.flatnonzero((first < offset) & (last > onset))]
+
     def describe(self, event: Event) -> dict[str, Any]:
         """An event for the page."""
         return event.to_dict(self.source.recordings[event.given.recording], self.notes)
@@ -172,7 +230,7 @@ class Review:
     def describe_recording(self, index: int) -> dict[str, Any]:
         """What was said about a recording as a whole."""
         name = self.source.recordings[index].name
-        counts = Counter(event.status for event in self.events_of(index))
+        counts = self.tally.by_recording[index]
         return {
             "index": index,
             "name": name,
@@ -184,15 +242,15 @@ class Review:
 
     def changed_since(self, number: int) -> tuple[list[Event], list[int]]:
         """Events and recordings that actions after a given one have changed."""
-        events = [event for event in self.events.values() if event.changed > number]
+        first = bisect_right(self._changes, number, key=lambda change: change[0])
+        ids = dict.fromkeys(id for _, id in self._changes[first:])
+        events = [self.events[id] for id in ids if id in self.events]
         return events, [index for index, at in self._changed_recordings.items() if at > number]
 
     def progress(self) -> dict[str, Any]:
         """Counts of events by class and status, of checked recordings, and of actions by reviewer."""
         with self.lock:
-            counts: dict[str, Counter[str]] = {label: Counter() for label in self.classes}
-            for event in self.events.values():
-                counts.setdefault(event.current.label, Counter())[event.status] += 1
+            counts = {label: self.tally.by_label[label] for label in self.classes}
             total = sum(counts.values(), Counter())
             return {
                 "classes": [{"label": label, **_all(count)} for label, count in counts.items()],
@@ -291,8 +349,7 @@ class Review:
         elif isinstance(action, Add):
             if action.recording in self.index:
                 given = Given(entry.id, self.index[action.recording], action.label, action.onset, action.offset, None)
-                self.events[entry.id] = Event(given, "added", entries=[entry])
-                self.by_recording[given.recording].append(entry.id)
+                self._insert(Event(given, "added", entries=[entry]))
         elif isinstance(action, Note):
             self._notes[_note_key(action)].append(entry)
         elif action.recording in self.index:
@@ -312,11 +369,19 @@ class Review:
             other = self.events[id]
             if other.source == "given" and not other.entries and _overlap(other.given, given) >= 0.5:
                 given = given._replace(confidence=other.given.confidence)  # found again, with other edges
-                del self.events[id]
-                self.by_recording[index].remove(id)
-        self.events[target.id] = Event(given, "earlier")
-        self.by_recording[index].append(target.id)
-        return self.events[target.id]
+                self._remove(other)
+        return self._insert(Event(given, "earlier"))
+
+    def _insert(self, event: Event) -> Event:
+        self.events[event.id] = event
+        self.by_recording[event.given.recording].append(event.id)
+        self._note_change(event, moved=True)
+        return event
+
+    def _remove(self, event: Event) -> None:
+        del self.events[event.id]
+        self.by_recording[event.given.recording].remove(event.id)
+        self._note_change(event, moved=True, is_gone=True)
 
     def _refresh(self, entry: Entry) -> None:
         """Derive again what an action concerns, after it was written, undone or redone."""
@@ -337,7 +402,7 @@ class Review:
             if texts and texts[-1].strip():
                 self.notes[key] = texts[-1]
             if action.event in self.events:
-                self.events[str(action.event)].changed = self.number
+                self._note_change(self.events[str(action.event)])
             elif action.recording in self.index:
                 self._changed_recordings[self.index[action.recording]] = self.number
         elif isinstance(action, Stretch | Checked) and action.recording in self.index:
@@ -359,11 +424,9 @@ class Review:
         if is_active and entry.id not in self.events:
             given = Given(entry.id, index, action.label, action.onset, action.offset, None)
             judged = [e for e in self.sequence if isinstance(e.action, Verdict) and entry.id in _ids(e.action)]
-            self.events[entry.id] = Event(given, "added", entries=[entry, *judged])
-            self.by_recording[index].append(entry.id)
+            self._insert(Event(given, "added", entries=[entry, *judged]))
         elif not is_active and entry.id in self.events:
-            del self.events[entry.id]
-            self.by_recording[index].remove(entry.id)
+            self._remove(self.events[entry.id])
         self._changed_recordings[index] = self.number
         if entry.id in self.events:
             self._judge(self.events[entry.id])
@@ -420,7 +483,20 @@ class Review:
             event.by_stretch = covers(self.empty_intervals(given.recording), given.onset, given.offset)
             event.status = "wrong" if event.by_stretch else "open"
         if (event.status, event.by_stretch, event.decisions) != before:
-            event.changed = self.number
+            edges = {(d.onset, d.offset) for d in (*before[2].values(), *decisions.values())}
+            self._note_change(event, moved=bool(edges - {(given.onset, given.offset)}))
+
+    def _note_change(self, event: Event, *, moved: bool = False, is_gone: bool = False) -> None:
+        """Keep what is derived from an event up to date."""
+        self._changes.append((self.number, event.id))
+        self.tally.update(event, is_gone=is_gone)
+        if moved:
+            self._spans.pop(event.given.recording, None)
+
+
+def _extent(event: Event) -> tuple[float, float]:
+    now, given = event.current, event.given
+    return min(now.onset, given.onset), max(now.offset, given.offset)
 
 
 def _all(counts: Mapping[str, int]) -> dict[str, int]:
