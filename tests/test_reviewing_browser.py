@@ -2,11 +2,13 @@
 
 import json
 import re
+import sys
 
 import pytest
 from review_job import NAMES, chromium, make_job, served
 
 from earmark.formats import read_labels
+from earmark.reviewing.again import Trainer
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -255,3 +257,25 @@ def test_recordings_without_events_and_a_server_that_goes_away(browser, tmp_path
         one.context.close()
     assert len(read_labels(tmp_path / "out" / "verdicts.csv")) == 2
     assert (tmp_path / "out" / "recordings.json").is_file()
+
+
+TRAINING = """import json, time
+print(json.dumps({"stage": "training", "done": 1, "total": 2, "detail": "loss 0.5"}), flush=True)
+time.sleep(0.5)
+print(json.dumps({"summary": "No difference was shown.", "result": {}}))"""
+
+
+def test_train_again_shows_progress_and_its_verdict(browser, found, monkeypatch):
+    monkeypatch.setattr(Trainer, "command", (sys.executable, "-c", TRAINING))
+    (found / "model.safetensors").write_bytes(b"a model")
+    (found / "config.toml").write_text("")
+    about = json.loads((found / "job.json").read_text())
+    (found / "job.json").write_text(json.dumps({**about, "model": str(found / "model.safetensors")}))
+    with served(found) as server:
+        one = Page(browser, server.url)
+        one.page.locator("#train-button").click()
+        one.page.locator("#train-data").fill("clips")
+        one.page.locator("#train-start").click()
+        one.wait("#dialog-body pre", "training loss 0.5")
+        one.wait("#dialog-body", "No difference was shown.")
+        one.close()

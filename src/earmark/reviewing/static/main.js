@@ -161,7 +161,8 @@ function applyChanges(/** @type {any} */ answer) {
   }
   for (const row of answer.recordings) {
     recordings.update(row);
-    if (view.recording?.index === row.index) { Object.assign(view.recording, row); showHeading(); void refreshEvents(); }
+    const shown = view.recording;
+    if (shown && shown.index === row.index) { Object.assign(shown, row); showHeading(); void refreshEvents(); }
   }
   if (answer.progress) { progress = answer.progress; showTotals(); }
   $("undo").disabled = !answer.can.undo;
@@ -340,6 +341,11 @@ function fillClasses() {
   $("label-filter").value = classes.includes(chosen) ? chosen : "";
 }
 
+async function remake() {
+  await queue.make();
+  if (isGrid) await grid.show(0);
+}
+
 function setMode(/** @type {boolean} */ grids) {
   isGrid = grids;
   player.stop();
@@ -395,7 +401,7 @@ const ACTIONS = {
   j: () => step(1), ArrowDown: () => step(1), k: () => step(-1), ArrowUp: () => step(-1), n: nothingElse, a: addEvent, e: relabel, t: () => note(true), m: () => setChecked(!view.recording?.checked),
   z: (e) => undo(e.shiftKey ? "redo" : "undo"), Z: () => undo("redo"), l: () => $("loop").click(), b: () => $("band").click(), s: () => setSpeed(player.speed === 1 ? 0.5 : player.speed === 0.5 ? 0.25 : 1),
   "+": () => view.zoom(0.5), "=": () => view.zoom(0.5), "-": () => view.zoom(2), ArrowLeft: (e) => view.pan(e.shiftKey ? -0.9 : -0.25), ArrowRight: (e) => view.pan(e.shiftKey ? 0.9 : 0.25),
-  f: () => current && view.fit(current), w: () => view.show(0, view.duration), g: () => setMode(!isGrid), r: () => queue.make(), p: () => progress && dialogs.showProgress(progress), h: () => dialogs.showHistory(), o: () => $("export-button").click(),
+  f: () => current && view.fit(current), w: () => view.show(0, view.duration), g: () => setMode(!isGrid), r: remake, p: () => progress && dialogs.showProgress(progress), h: () => dialogs.showHistory(), o: () => $("export-button").click(),
   v: () => { settles = current?.status === "disputed" && !settles; showInspector(); }, c: () => { $("clock").value = view.useClock ? "seconds" : "clock"; $("clock").dispatchEvent(new Event("change")); },
   d: async () => { if (view.recording && view.recording.index + 1 < session.recordings) { await select(null); await openRecording(view.recording.index + 1); } },
   "?": () => dialogs.showKeys(), Escape: () => { view.selection = null; player.stop(); viewChanged(); view.redraw(); },
@@ -447,7 +453,7 @@ function listen() {
   click("classes-button", () => progress && dialogs.showProgress(progress));
   click("export-button", () => dialogs.showExport(session, isGrid ? grid.targets() : current ? [current.id] : [], (kind) => void saveSnippets(kind)));
   click("theme", () => setTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"));
-  click("tab-queue", () => setTab("queue")); click("tab-recordings", () => setTab("recordings")); click("refresh", () => queue.make().then(() => isGrid && grid.show(0)));
+  click("tab-queue", () => setTab("queue")); click("tab-recordings", () => setTab("recordings")); click("refresh", remake);
   click("mode-recording", () => setMode(false)); click("mode-grid", () => setMode(true)); click("note-recording", () => note(false)); click("copy-link", copyLink);
   click("play", () => (player.isPlaying ? player.stop() : play())); click("fit", () => current && view.fit(current)); click("whole", () => view.show(0, view.duration)); click("zoom-in", () => view.zoom(0.5)); click("zoom-out", () => view.zoom(2));
   click("loop", () => { player.setLoop(!player.isLooping); $("loop").setAttribute("aria-pressed", String(player.isLooping)); }); click("band", () => useBand(player.band === null));
@@ -455,7 +461,7 @@ function listen() {
   click("grid-snippets", () => saveSnippets("wav")); click("train-button", () => showTraining(session));
   for (const button of document.querySelectorAll("[data-speed]")) button.addEventListener("click", () => setSpeed(Number(/** @type {HTMLElement} */ (button).dataset.speed)));
   for (const button of document.querySelectorAll("[data-bulk]")) button.addEventListener("click", () => void judge(/** @type {string} */ (/** @type {HTMLElement} */ (button).dataset.bulk)));
-  for (const id of ["order", "label-filter", "status-filter"]) $(id).addEventListener("change", () => { queue.make().then(() => isGrid && grid.show(0)).catch(fail); });
+  for (const id of ["order", "label-filter", "status-filter"]) $(id).addEventListener("change", () => void remake().catch(fail));
   $("checked").addEventListener("change", () => void setChecked($("checked").checked));
   $("scale").addEventListener("change", () => { view.scale = $("scale").value; view.lastLevels = ""; view.redraw(); });
   $("clock").addEventListener("change", () => { view.useClock = $("clock").value === "clock"; showPosition(); view.redraw(); });
