@@ -451,6 +451,7 @@ def test_what_cannot_be_reviewed(what, tmp_path):
     message = {"nothing": "no such file or folder", "model": "is a model", "empty": "there are no audio files"}[what]
     with pytest.raises((ArgumentError, DataError), match=message):
         open_source(place)
+    assert not (tmp_path / "place.review").exists()
 
 
 def test_entries_are_as_their_lines():

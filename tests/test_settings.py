@@ -268,6 +268,8 @@ def draw_value(rng, kind, name):
         return ("speech", "film light")[: rng.integers(3)]
     if kind is bool:
         return bool(rng.integers(2))
+    if kind is str:
+        return str(rng.choice(["", 'run "1"\\model.safetensors']))
     if kind is int:
         return int(rng.integers(1, 10**6))
     if kind is float:

@@ -14,9 +14,10 @@ from typing import NamedTuple
 from earmark.errors import ArgumentError, unknown_name
 from earmark.formats import FORMATS, write_labels
 from earmark.formats.spreadsheets import protected
+from earmark.reviewing.events import Event
 from earmark.reviewing.labels import label_table, verified_table
 from earmark.reviewing.sound import excerpt, read_part, wav_bytes
-from earmark.reviewing.state import Event, Review
+from earmark.reviewing.state import Review
 
 WHICH = {
     "verified": "events that are right",

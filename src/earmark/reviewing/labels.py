@@ -19,8 +19,9 @@ from earmark.errors import EarmarkError
 from earmark.files import make_folder
 from earmark.formats import write_labels
 from earmark.ownership import owned
+from earmark.reviewing.events import Event
 from earmark.reviewing.intervals import Intervals, covers, subtract, union
-from earmark.reviewing.state import Event, Review
+from earmark.reviewing.state import Review
 
 TABLE = "verdicts.csv"
 

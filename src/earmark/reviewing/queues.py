@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from earmark.errors import ArgumentError, unknown_name
-from earmark.reviewing.state import STATUSES, Event, Review
+from earmark.reviewing.events import STATUSES, Event
+from earmark.reviewing.state import Review
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -72,15 +73,17 @@ def select(review: Review, query: Query) -> list[str]:
 def explain(review: Review, event: Event) -> str:
     """The score of an event in the informative queue, in words."""
     with review.lock:
-        same = [e for e in review.events_of(event.given.recording) if e.current.label == event.current.label]
+        label = event.current.label
+        events = review.events_of(event.given.recording)
+        same = [e for e in events if (e.current.label if e.decisions else e.given.label) == label]
         uncertain, unlike, decisive = _factors(review, same, _Columns(same))
         k = next(k for k, other in enumerate(same) if other is event)
-        group = review.tally.groups[event.given.recording, event.current.label]
+        group = review.tally.groups[event.given.recording, label]
     confidence = event.given.confidence
     model = "no confidence is known" if confidence is None else f"confidence {confidence:.2f}"
     return (
         f"uncertain {uncertain[k]:.2f} ({model}) \N{MULTIPLICATION SIGN} unlike others {unlike[k]:.2f} "
-        f"({group.judged} of {len(same)} {event.current.label} events here judged) \N{MULTIPLICATION SIGN} "
+        f"({group.judged} of {len(same)} {label} events here judged) \N{MULTIPLICATION SIGN} "
         f"decides the recording's classes {decisive[k]:.2f} ({group.possible} not ruled out) "
         f"= {uncertain[k] * unlike[k] * decisive[k]:.2f}"
     )

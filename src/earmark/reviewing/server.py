@@ -20,12 +20,13 @@ from earmark.errors import ArgumentError, EarmarkError
 from earmark.formats import FORMATS
 from earmark.reviewing import queues, tiles
 from earmark.reviewing.again import Trainer
+from earmark.reviewing.events import STATUSES
 from earmark.reviewing.exporting import AUDIO, WHICH, Export, export_labels, export_snippets
 from earmark.reviewing.journal import KINDS
 from earmark.reviewing.labels import TableWriter
 from earmark.reviewing.queues import ORDERS, Queues
 from earmark.reviewing.sound import byte_range, excerpt
-from earmark.reviewing.state import STATUSES, Review, describe_all
+from earmark.reviewing.state import Review, describe_all
 from earmark.reviewing.tiles import TileCache
 from earmark.schema import parse_json
 

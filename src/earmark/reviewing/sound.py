@@ -8,8 +8,9 @@ from __future__ import annotations
 import io
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -102,13 +103,19 @@ def read_part(path: Path, rate: int, first: int, last: int) -> Samples:
     """Samples `first` to `last` of a file, counted at `rate`; gaps in damaged sound are silence."""
     if last <= first:
         return np.empty(0, np.float32)
-    for damaged in audio.DAMAGED:
-        try:
-            return audio.read(path, rate=rate, onset=first / rate, offset=last / rate, damaged=damaged)
-        except DataError:
-            if damaged == "keep":
-                raise
-    raise AssertionError("unreachable")
+    return _also_damaged(partial(audio.read, path, rate=rate, onset=first / rate, offset=last / rate))
+
+
+def read_glimpses(path: Path, starts: list[int], samples: int) -> Samples:
+    """Short excerpts of a file at its own rate: (excerpts, samples); gaps in damaged sound are silence."""
+    return _also_damaged(partial(audio.read_pieces, path, starts, samples))
+
+
+def _also_damaged(read: Callable[..., Samples]) -> Samples:
+    try:
+        return read()
+    except DataError:
+        return read(damaged="keep")
 
 
 def wav_bytes(samples: Samples, rate: int, kind: str = "wav") -> bytes:

@@ -133,7 +133,9 @@ def open_source(place: AnyPath, *, labels: AnyPath | None = None, out: AnyPath |
     check_exists([path])
     if (path / "model.safetensors").is_file() or path.suffix in (".safetensors", ".onnx"):
         raise ArgumentError(f"{path} is a model; review the folder that earmark detect {path} RECORDINGS --out wrote")
-    folder = make_folder(Path(out) if out is not None else path.absolute().with_name(f"{path.absolute().stem}.review"))
+    if (path / RECORDINGS).is_file():
+        raise ArgumentError(f"{path} holds the verdicts of a review; give the recordings that it is about")
+    folder = Path(out) if out is not None else path.absolute().with_name(f"{path.absolute().name}.review")
     named = choose_names(find_recordings([path], folder), {})
     recordings = [Recording(i, name, where, began=recorded_at(name)) for i, (where, name) in enumerate(named)]
     if not recordings:
@@ -142,7 +144,7 @@ def open_source(place: AnyPath, *, labels: AnyPath | None = None, out: AnyPath |
     if labels is not None:
         _add_labels(source, Path(labels), path if path.is_dir() else path.parent)
     about = json_text({"recordings": {one.name: os.fspath(one.path) for one in recordings}}, indent=1)
-    with owned(folder), written_whole(folder / RECORDINGS) as draft:
+    with owned(make_folder(folder)), written_whole(folder / RECORDINGS) as draft:
         draft.write_text(about, encoding="utf-8")
     return source
 

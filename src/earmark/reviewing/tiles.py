@@ -28,7 +28,7 @@ from platformdirs import user_cache_path
 from earmark.audio import AudioInfo, Samples
 from earmark.errors import ArgumentError, unknown_name
 from earmark.files import make_folder, written_whole
-from earmark.reviewing.sound import read_part
+from earmark.reviewing.sound import read_glimpses, read_part
 from earmark.reviewing.source import Recording
 
 COLUMNS, ROWS, THUMBNAIL_ROWS = 128, 256, 64
@@ -36,10 +36,9 @@ LEVELS = 18
 SCALES = ("mel", "linear")
 _VERSION = 1
 _FLOOR = 120.0  # dB
-_WHOLE = 32.0  # seconds; a longer tile is read in glimpses
-_GLIMPSES = 2  # spectra of a column that is read in a glimpse
+_WHOLE = 17.0  # seconds; a longer tile is read in glimpses
 _SHORTEST_WINDOW, _LONGEST_WINDOW = 0.005, 0.046  # seconds
-_MOST_SPECTRA = 4  # of a column that is read as a whole
+_MOST_SPECTRA = 2  # of a column that is read as a whole
 
 Tile = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
@@ -95,8 +94,7 @@ def thumbnail(recording: Recording, onset: float, offset: float) -> Tile:
         sound = _padded(recording.path, about, int(begins[0]), int(begins[-1]) + n_fft)
         power = _power(np.lib.stride_tricks.sliding_window_view(sound, n_fft)[begins - begins[0]])
     else:
-        pieces = [_padded(recording.path, about, int(c) - n_fft // 2, int(c) + n_fft - n_fft // 2) for c in centres]
-        power = _power(np.stack(pieces))
+        power = _power(read_glimpses(recording.path, np.maximum(centres - n_fft // 2, 0).tolist(), n_fft))
     rows = power @ _bands(n_fft, about.rate, "mel").T
     decibels = 10 * np.log10(np.maximum(rows.reshape(COLUMNS, THUMBNAIL_ROWS, -1).max(2), 1e-12))
     return _as_bytes(decibels).T[::-1]
@@ -115,14 +113,13 @@ def _whole(path: Path, about: AudioInfo, step: float, first: int, columns: int, 
 
 def _glimpses(path: Path, about: AudioInfo, step: float, first: int, columns: int, n_fft: int) -> Floats:
     """Power spectra of columns, (columns, bins), from a short piece in the middle of each."""
-    frames = np.empty((columns, _GLIMPSES, n_fft), np.float32)
-    length = n_fft * (_GLIMPSES + 1) // 2
-    for column in range(columns):
-        begin = round((first + column + 0.5) * step * about.rate) - length // 2
-        begin = max(0, min(begin, about.samples - length))
-        piece = _padded(path, about, begin, begin + length)
-        frames[column] = np.lib.stride_tricks.sliding_window_view(piece, n_fft)[:: n_fft // 2][:_GLIMPSES]
-    return np.asarray(_power(frames.reshape(-1, n_fft)).reshape(columns, _GLIMPSES, -1).max(1))
+    spectra = 4 if step < 1 else 2
+    length = n_fft * (spectra + 1) // 2  # they overlap by half
+    centres = np.round((first + np.arange(columns) + 0.5) * step * about.rate).astype(np.int64)
+    begins = np.clip(centres - length // 2, 0, max(0, about.samples - length))
+    pieces = read_glimpses(path, begins.tolist(), length)
+    frames = np.lib.stride_tricks.sliding_window_view(pieces, n_fft, axis=1)[:, :: n_fft // 2][:, :spectra]
+    return np.asarray(_power(frames.reshape(-1, n_fft)).reshape(columns, spectra, -1).max(1))
 
 
 def _padded(path: Path, about: AudioInfo, start: int, stop: int) -> Samples:
