@@ -262,14 +262,12 @@ def draw_value(rng, kind, name):
     }
     if name in words:
         return str(rng.choice(words[name]))
-    if name == "teacher":
+    if name in ("teacher", "start"):
         return (None, "run", "a b.safetensors")[rng.integers(3)]
     if name == "compression":
         return ("speech", "film light")[: rng.integers(3)]
     if kind is bool:
         return bool(rng.integers(2))
-    if kind is str:
-        return str(rng.choice(["", 'run "1"\\model.safetensors']))
     if kind is int:
         return int(rng.integers(1, 10**6))
     if kind is float:

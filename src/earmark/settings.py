@@ -86,6 +86,7 @@ class Training:
     teacher: str | None = Field(
         default=None, description="Run folder or model whose scores are learned from; it counts as the first network."
     )
+    start: str | None = Field(default=None, description="Model file whose weights training starts from.")
     alpha_rate: float = Field(default=1.0, gt=0, description="Learning rate of the pool, relative to the network's.")
     plateau_epochs: int = Field(default=10, ge=1, description="Epochs without improvement before the rate is reduced.")
     plateau_factor: float = Field(default=0.1, gt=0, le=1, description="Factor by which the rate is reduced.")
@@ -98,7 +99,6 @@ class Training:
     min_share: float = Field(default=0.1, ge=0, le=1, description="Share of an excerpt that a timed class must fill.")
     freeze_norm: bool = Field(default=False, description="Use batch normalisation's running statistics unchanged.")
     seed: int = Field(default=0, ge=0, description="Seed of everything random.")
-    start: str = Field(default="", description="Model file whose weights training starts from; empty: random ones.")
     precision: Precision = Field(default="auto", description="auto: bf16 on a GPU that supports it, 32 elsewhere.")
     compile: Literal["auto", "yes", "no"] = Field(default="auto", description="auto: on a GPU, if the run is long.")
     tensorboard: bool = Field(default=False, description="Also write a TensorBoard log (extra `tensorboard`).")

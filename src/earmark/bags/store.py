@@ -23,6 +23,7 @@ import numpy.typing as npt
 import torch
 from platformdirs import user_cache_path
 
+from earmark import audio
 from earmark.bags.index import VERSION, Entry, Stamp, StoreSettings, read_index, read_settings, read_skipped
 from earmark.datasets import Clip
 from earmark.effects import compress
@@ -328,6 +329,10 @@ def _appending(folder: Path, end: int) -> Iterator[Callable[[Array, dict[str, An
 def _stored_rows(stored: FileEncoder, clip: Clip, dtype: np.dtype[Any]) -> tuple[Array, int]:
     """Embeddings of a clip that were computed elsewhere, and its number of samples."""
     path = clip.sources[0].path
+    if not clip.is_file:
+        raise DataError(
+            f"{clip.filename}: embeddings in files are those of whole recordings, and this is a part of one"
+        )
     samples = audio.info(path).samples_at(stored.card.rate)
     return stored.embeddings_of(path, samples).astype(dtype, order="C"), samples
 

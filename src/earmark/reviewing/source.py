@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from earmark import audio
 from earmark.annotations import Label
 from earmark.audio import AnyPath, AudioInfo
+from earmark.audio.clock import recorded_at
 from earmark.datasets.matching import match_names
 from earmark.detection.inputs import check_exists, choose_names, find_recordings, reason_of
 from earmark.detection.ledger import Ledger
@@ -23,7 +24,6 @@ from earmark.files import json_text, make_folder, written_whole
 from earmark.formats import read_labels
 from earmark.inference.scores import RecordingScores, read_scores
 from earmark.ownership import owned
-from earmark.reporting.job import recorded_at
 from earmark.schema import open_record, read_json
 from earmark.text import first_few
 

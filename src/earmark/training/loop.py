@@ -99,7 +99,7 @@ def create_detector(settings: Settings, classes: tuple[str, ...]) -> Detector:
             create_network(network.pop("name"), settings.features.n_bands, **network),
             create_pool(pool.pop("name"), len(classes), **pool),
         )
-    if settings.training.start:
+    if settings.training.start is not None:
         load_weights(detector, settings.training.start)
     detector.pool.check_values = False  # inputs are sigmoids, and a NaN shows in the loss
     detector.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # faster convolutions
