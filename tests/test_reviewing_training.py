@@ -208,7 +208,7 @@ print(json.dumps({"summary": "It helped.", "result": {}}))"""
     trainer.start("0.3")
     with pytest.raises(ArgumentError, match="running already"):
         trainer.start("0.3")
-    while (status := trainer.status())["summary"] is None:
+    while (status := trainer.status())["running"] or status["summary"] is None:
         time.sleep(0.02)
     assert (status["lines"], status["share"]) == (["a warning", "24 clips", "training loss 0.5"], 0.5)
     trainer.start("60")
