@@ -108,7 +108,8 @@ def test_other_hosts_origins_and_methods_are_refused(client):
         assert client.request("GET", "api/session", Host=host)[0] in (400, 403), host
     assert client.get("api/session", Host=f"localhost:{port}")[0] == 200
     assert client.get("api/session", Origin="http://evil.example")[0] == 403
-    assert client.get("api/session", Sec_Fetch_Site="cross-site")[0] == 403
+    assert client.get("api/session", Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="cors")[0] == 403
+    assert client.request("GET", "", Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="navigate")[0] == 200
     assert client.get("api/session", Origin=f"http://127.0.0.1:{port}")[0] == 200
     for method in ("PUT", "DELETE", "OPTIONS"):
         assert client.request(method, "api/session")[0] == 405
@@ -345,6 +346,7 @@ def test_every_acknowledged_verdict_survives_a_kill(tmp_path):
     with served(found) as server:
         judged = Client(server.url).get("api/queue?status=judged&count=500")[1]["events"]
     assert acknowledged.items() <= {event["id"]: event["status"] for event in judged}.items()
+    assert sum(row.is_event for row in read_labels(found / "verdicts.csv")) >= 39
     assert len(judged) <= len(acknowledged) + 1
 
 

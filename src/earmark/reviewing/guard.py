@@ -80,7 +80,8 @@ class Guard:
         origin = headers.get("origin")
         if origin is not None and origin != f"http://{host}":
             return 403, "requests from other sites are refused"
-        if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+        is_foreign = headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
+        if is_foreign and headers.get("sec-fetch-mode") != "navigate":  # a link in a message or notebook may be opened
             return 403, "requests from other sites are refused"
         if scope["method"] not in ("GET", "HEAD", "POST"):
             return 405, f"method {scope['method']!r:.20} is not supported"

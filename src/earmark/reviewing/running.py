@@ -79,6 +79,8 @@ class ReviewServer:
             time.sleep(0.01)
         if not self._server.started:
             raise DataError("the server of the review could not be started")
+        if self.review.number:  # the table may be older than the journal, if the last server was killed
+            self._session.writer.notify()
 
     def __enter__(self) -> ReviewServer:
         return self
