@@ -7,6 +7,8 @@ import pytest
 
 from earmark.annotations import Label, LabelTable, checked
 from earmark.errors import ArgumentError, DataError
+from earmark.evaluation import segment
+from earmark.formats import read_labels, write_labels
 
 NAN = math.nan
 
@@ -43,8 +45,8 @@ def table():
         (("a", -0.1, 1, "dog"), "begins before the file: onset -0.1"),
         (("a", NAN, 1, "dog"), "must be finite"),
         (("a", 0, math.inf, "dog"), "must be finite"),
-        (("a", 0, 1, "dog", False), "'dog' is marked absent or unknown, and cannot have times"),
-        (("a", 0, 1, "dog", None), "cannot have times"),
+        (("a", 0, 1, "dog", None), "'dog' is marked unknown, and cannot have times"),
+        (("a", 2, 1, "dog", False), "ends before it begins"),
         (("a", 0, 1, "dog", True, 1.1), r"confidence must be in \[0, 1\], got 1.1"),
         (("a", 0, 1, "dog", True, NAN), "confidence must be"),
     ],
@@ -84,9 +86,9 @@ def test_tables_are_equal_in_everything_or_not_at_all(table):
 
 
 def test_contradictions_and_strange_classes_are_refused():
-    for other in (False, None):
+    for times, other in (((0, 1), False), ((None, None), False), ((None, None), None)):
         with pytest.raises(DataError, match=r"a.wav: 'dog' is marked both present and absent"):
-            LabelTable([("a.wav", 0, 1, "dog"), ("a.wav", None, None, "dog", other)])
+            LabelTable([("a.wav", *times, "dog"), ("a.wav", None, None, "dog", other)])
     with pytest.raises(ArgumentError, match=r"label='dgo' is not known; did you mean 'dog'\?"):
         LabelTable([("a.wav", 0, 1, "dgo")], classes=["dog", "cat"])
     with pytest.raises(ArgumentError, match="duplicate class in classes: dog, cat, dog"):
@@ -215,3 +217,48 @@ def test_a_table_becomes_a_data_frame():
     absent = LabelTable([("a.wav", None, None, "dog", False)]).to_pandas()
     assert absent["present"].tolist() == [False]
     assert list(LabelTable().to_pandas().columns) == ["filename", "onset", "offset", "label", "confidence"]
+
+
+PARTLY = [
+    ("a", 1.0, 2.0, "dog"),
+    ("a", 2.0, 3.0, "dog", False),
+    ("a", None, None, "dog", None),
+    ("a", 0.0, 1.5, "cat", False),
+]
+
+
+def test_a_class_can_be_known_in_intervals_only():
+    table = LabelTable(PARTLY, complete=False)
+    same(table.frame_targets("a", 4, hop=1.0), [[0, NAN], [0, 1], [NAN, 0], [NAN, NAN]])
+    same(table.bag_targets(), [[NAN, 1]])
+    assert (table.presence("a", "dog"), table.presence("a", "cat")) == (True, None)
+
+
+def test_without_a_row_of_unknown_presence_a_class_is_absent_outside_of_its_events():
+    table = LabelTable(PARTLY[:2], complete=False)
+    same(table.frame_targets("a", 4, hop=1.0), [[0], [1], [0], [0]])
+
+
+def test_where_intervals_overlap_presence_wins():
+    for rows in (PARTLY[:1], [*PARTLY[:1], ("a", 0, 4, "dog", False)]):
+        same(LabelTable(rows[::-1]).frame_targets("a", 3, hop=1.0), [[0], [1], [0]])
+
+
+def test_metrics_leave_out_what_is_known_in_intervals_only():
+    reference = LabelTable([*PARTLY, ("a", 0.0, 1.0, "owl")], complete=True)
+    estimate = [("a", 0.0, 4.0, "dog"), ("a", 0.0, 1.0, "owl")]
+    scores = segment.evaluate(reference, estimate, durations={"a": 4.0})
+    assert (scores.per_class["owl"].f1, scores.overall.precision) == (1.0, 1.0)
+    assert not segment.counts(reference, estimate, durations={"a": 4.0}).fp.any()
+
+
+@pytest.mark.parametrize("format", ["csv", "tsv", "json"])
+def test_intervals_of_absence_survive_a_file(format, tmp_path):
+    table = LabelTable(PARTLY, complete=False)
+    write_labels(table, tmp_path / "labels", format)
+    assert read_labels(tmp_path / "labels", format) == table
+
+
+def test_editors_get_events_only(tmp_path):
+    write_labels(LabelTable(PARTLY[:2]), tmp_path / "labels", "audacity")
+    assert [row.onset for row in read_labels(tmp_path / "labels", "audacity")] == [1.0]

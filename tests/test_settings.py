@@ -264,7 +264,7 @@ def draw_value(rng, kind, name):
     }
     if name in words:
         return str(rng.choice(words[name]))
-    if name == "teacher":
+    if name in ("teacher", "start"):
         return (None, "run", "a b.safetensors")[rng.integers(3)]
     if name == "compression":
         return ("speech", "film light")[: rng.integers(3)]

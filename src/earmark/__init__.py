@@ -14,9 +14,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from earmark.api import compare, evaluate, load, report, synth, train
+    from earmark.api import compare, evaluate, load, report, review, synth, train
 
-__all__ = ["__version__", "compare", "evaluate", "load", "report", "synth", "train"]
+__all__ = ["__version__", "compare", "evaluate", "load", "report", "review", "synth", "train"]
 
 __version__ = "0.1.0"
 

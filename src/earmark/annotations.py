@@ -1,9 +1,11 @@
 """Labels: which classes occur in which files, when, and which are known to be absent.
 
 One type for weak labels, strong labels and mixtures of them. A table has rows (filename, onset, offset, label); a row
-without times means "somewhere in this file". A row may also state that a class is *not* in the file (`present=False`)
-or that this is unknown (`present=None`). Classes without a row are decided by the table as a whole: in a `complete`
-table every listed file was checked for every class, so they are absent; otherwise they are unknown.
+without times means "somewhere in this file". A row may also state that a class is *not* in the file (`present=False`),
+with times that it is not in this interval, or that its presence is unknown (`present=None`). Classes without a row are
+decided by the table as a whole: in a `complete` table every listed file was checked for every class, so they are
+absent; otherwise they are unknown. A class with events is absent outside of them, unless a row without times marks it
+as unknown: then it is only known within the intervals of its rows, as in a recording that was checked in part.
 
 Unknown labels are never guessed: they are NaN in targets, and losses and scores ignore them.
 
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Label", "LabelTable", "checked", "clock_cells"]
 
+_PRECEDENCE = {False: 0, None: 1, True: 2}  # of contradicting rows of a class in a file; the highest counts
 _LATEST = 1e9  # seconds, 32 years: later times are mistakes
 
 Targets = npt.NDArray[np.float32]
@@ -39,8 +42,8 @@ Targets = npt.NDArray[np.float32]
 class Label(NamedTuple):
     """One row: a class in a file.
 
-    `onset` and `offset` are seconds, both or neither. `present` is False for "not in this file" and None for "unknown",
-    both without times. `confidence` is in [0, 1], or None.
+    `onset` and `offset` are seconds, both or neither. `present` is False for "not in this file", or with times "not in
+    this interval", and None for "unknown", without times. `confidence` is in [0, 1], or None.
     """
 
     filename: str
@@ -54,6 +57,11 @@ class Label(NamedTuple):
     def has_times(self) -> bool:
         """Whether the row has onset and offset."""
         return self.onset is not None
+
+    @property
+    def is_event(self) -> bool:
+        """Whether the class is present between onset and offset."""
+        return self.present is True and self.onset is not None
 
 
 def checked(row: Label) -> Label:
@@ -70,8 +78,8 @@ def checked(row: Label) -> Label:
     if (row.onset is None) != (row.offset is None):
         raise DataError(f"expected both onset and offset, got onset {row.onset}, offset {row.offset}")
     if row.onset is not None and row.offset is not None:
-        if row.present is not True:
-            raise DataError(f"{row.label!r} is marked absent or unknown, and cannot have times")
+        if row.present is None:
+            raise DataError(f"{row.label!r} is marked unknown, and cannot have times")
         if not (math.isfinite(row.onset) and math.isfinite(row.offset)):
             raise DataError(f"times must be finite, got onset {row.onset}, offset {row.offset}")
         if row.onset < 0:
@@ -171,9 +179,16 @@ class LabelTable(Sequence[Label]):
             raise ArgumentError(f"duplicate class in classes: {', '.join(self.classes)}")
         if not labels <= known:
             raise unknown_name("label", next(r.label for r in self._rows if r.label not in known), self.classes)
-        present = set() if is_plain else {(row.filename, row.label) for row in self._rows if row.present}
+        if not is_plain:
+            self._refuse_contradictions()
+
+    def _refuse_contradictions(self) -> None:
+        """Refuse a class that is present in a file and not in it, or somewhere in it and unknown."""
+        present = {(row.filename, row.label) for row in self._rows if row.present}
+        somewhere = {(row.filename, row.label) for row in self._rows if row.present and not row.has_times}
         for row in self._rows if present else ():
-            if row.present is not True and (row.filename, row.label) in present:
+            others = somewhere if row.present is None else present
+            if row.present is not True and not row.has_times and (row.filename, row.label) in others:
                 raise DataError(f"{row.filename}: {row.label!r} is marked both present and absent or unknown")
 
     @overload
@@ -259,7 +274,8 @@ class LabelTable(Sequence[Label]):
 
     def presence(self, filename: str, label: str) -> bool | None:
         """Whether a class is in a file: True, False, or None for unknown."""
-        marks = [row.present for row in self.of(filename) if row.label == label]
+        rows = [row for row in self.of(filename) if row.label == label]
+        marks = [row.present for row in rows if row.present or not row.has_times]
         if True in marks:
             return True
         is_unknown = None in marks if marks else not self.complete
@@ -272,25 +288,27 @@ class LabelTable(Sequence[Label]):
         column = {label: c for c, label in enumerate(self.classes)}
         value = {True: 1.0, False: 0.0, None: np.nan}
         for f, name in enumerate(names):
-            for row in sorted(self.of(name), key=lambda row: row.present is None):  # unknown overrides absent
+            rows = [row for row in self.of(name) if row.present or not row.has_times]
+            for row in sorted(rows, key=lambda row: _PRECEDENCE[row.present]):
                 targets[f, column[row.label]] = value[row.present]
         return targets
 
     def frame_targets(self, filename: str, frames: int, hop: float) -> Targets:
         """Targets per frame: (frames, classes); NaN for a class that is present without times, or unknown.
 
-        Where a class has rows with and without times, those without are ignored.
+        Where a class has events and rows of presence without times, the latter are ignored.
         """
         (bag,) = self.bag_targets([filename])
         column = {label: c for c, label in enumerate(self.classes)}
-        spans = [(r.onset, r.offset, column[r.label]) for r in self.of(filename)]
+        rows = self.of(filename)
         whole = np.where(bag == 1, np.nan, bag)
-        whole[[c for onset, _, c in spans if onset is not None]] = 0
+        whole[[column[row.label] for row in rows if row.is_event]] = 0
+        whole[[column[row.label] for row in rows if row.present is None]] = np.nan
         targets = np.tile(whole.astype(np.float32), (frames, 1))
-        for onset, offset, c in spans:
-            if onset is not None and offset is not None:
-                first, last = span_to_frames(onset, offset, hop)
-                targets[first:last, c] = 1
+        for row in sorted(rows, key=lambda row: row.present is True):  # where rows overlap, presence wins
+            if row.onset is not None and row.offset is not None:
+                first, last = span_to_frames(row.onset, row.offset, hop)
+                targets[first:last, column[row.label]] = float(row.present is True)
         return targets
 
     def replace(self, **changes: Any) -> LabelTable:

@@ -42,10 +42,13 @@ from earmark.settings import Settings
 from earmark.text import counted, first_few, plural
 
 if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+    from earmark.reviewing.running import Address, ReviewServer
     from earmark.synthesis import Summary
     from earmark.training import Run
 
-__all__ = ["Compute", "compare", "evaluate", "load", "report", "synth", "train"]
+__all__ = ["Compute", "compare", "evaluate", "load", "report", "review", "synth", "train"]
 
 About = dict[str, Any]  # what an evaluation records of its data, options and model
 
@@ -66,7 +69,7 @@ class Compute:
 
 
 def train(
-    data: AnyPath | Collection,
+    data: AnyPath | Collection | Sequence[AnyPath],
     out: AnyPath,
     *,
     recipe: AnyPath | None = None,
@@ -86,10 +89,12 @@ def train(
     ----------
     data
         A folder of recordings with labels, a label table beside them, "NAME:PATH" of a known data set, or clips that
-        `earmark.datasets.open_data` opened.
+        `earmark.datasets.open_data` opened. A list is one of these paths and label tables with more labels, such as
+        the verdicts.csv of a review: their known times are used too (`supervision` is then "mixed").
     recipe
         Name of a recipe (`earmark list recipes`) or a TOML file. By default "auto", which chooses one by the data and
-        the machine, or "head" with an encoder, or what a resumed run has.
+        the machine, or "head" with an encoder, or what a resumed run has. The folder of another run stands for its
+        recipe, with its weights to start from.
     encoder
         Pretrained encoder (`earmark encoders`) whose embeddings are used instead of log-mel features. A name that runs
         Python code, such as "hear:PACKAGE", is trusted.
@@ -106,7 +111,7 @@ def train(
     from earmark.plots import learning_curves, save
     from earmark.settings import load_recipe, pool_changes
     from earmark.training import check_folder
-    from earmark.training.choosing import choose, describe, first_fitting
+    from earmark.training.choosing import first_fitting
     from earmark.training.run import make_fabric, run
 
     folder, compute = Path(out), compute or Compute()
@@ -117,19 +122,15 @@ def train(
     if encoder is not None:
         made = provide(encoder)
         features = {"encoder": encoder} if made.reads_sound else {"encoder": encoder, "mixtures": 0}
-    changes = {**features, **pool_changes(pool), **(settings or {})}
+    recipe, start = _recipe_and_start(recipe)
+    changes = {**features, **pool_changes(pool), **start, **(settings or {})}
     chosen = first_fitting(changes) if recipe == "auto" else load_recipe(os.fspath(recipe)).changed(changes)
-    collection = data if isinstance(data, Collection) else open_data(os.fspath(data))
-    source = "" if isinstance(data, Collection) else os.fspath(data)
+    collection, source, mixed = _training_data(data, on_note)
+    changes = {**mixed, **changes}
+    chosen = chosen.changed(changes)
     fabric = make_fabric(chosen, devices=compute.devices, nodes=compute.nodes)
     if recipe == "auto":
-        choice = choose(collection, on_gpu=fabric.device.type == "cuda")
-        recipe = choice.recipe
-        without = {"rounds": 0} if chosen.training.supervision in ("strong", "propagated") else {}
-        chosen = load_recipe(recipe).changed({**choice.changes, **without, **changes})
-        if on_note is not None and fabric.is_global_zero:
-            for line in describe(choice, collection, chosen, fabric.device):
-                on_note(line)
+        recipe, chosen = _chosen(collection, changes, chosen.training.supervision, fabric, on_note)
     if recipe == "paper" and fabric.device.type == "cpu" and on_note is not None:
         on_note("no GPU found: the recipe paper is meant for one; the recipe quick takes minutes on a CPU")
     result = run(
@@ -147,6 +148,61 @@ def train(
         with owned(folder):
             save(learning_curves(folder / "log.jsonl", collection.classes), folder / "figures" / "learning")
     return result
+
+
+def _training_data(
+    data: AnyPath | Collection | Sequence[AnyPath], on_note: Callable[[str], None] | None
+) -> tuple[Collection, str, dict[str, str]]:
+    """The clips to train on, where they are, and the settings that more labels need."""
+    if isinstance(data, Collection):
+        return data, "", {}
+    if isinstance(data, str | os.PathLike):
+        return open_data(os.fspath(data)), os.fspath(data), {}
+    from earmark.reviewing.clips import with_labels
+
+    first, *tables = data
+    collection = open_data(os.fspath(first))
+    for table in tables:
+        collection, notes = with_labels(collection, Path(table))
+        for note in notes:
+            (on_note or _ignore_note)(note)
+    return collection, os.fspath(first), {"training.supervision": "mixed"} if tables else {}
+
+
+def _ignore_note(note: str) -> None:
+    pass
+
+
+def _recipe_and_start(recipe: AnyPath) -> tuple[AnyPath, dict[str, str]]:
+    """The recipe, and the setting of the weights to start from if it is a run."""
+    place = Path(recipe)
+    if not place.is_dir() and place.suffix != ".safetensors":
+        return recipe, {}
+    model = model_file(place)
+    config = model.with_name("config.toml")
+    if not config.is_file():
+        raise ArgumentError(f"{model}: no config.toml beside it, so its settings are not known; give a run folder")
+    return config, {"training.start": os.fspath(model.absolute())}
+
+
+def _chosen(
+    data: Collection,
+    changes: Mapping[str, Any],
+    supervision: str,
+    fabric: Fabric,
+    on_note: Callable[[str], None] | None,
+) -> tuple[str, Settings]:
+    """The recipe for these data and this machine, by name and with changes; notes say what was chosen and why."""
+    from earmark.settings import load_recipe
+    from earmark.training.choosing import choose, describe
+
+    choice = choose(data, on_gpu=fabric.device.type == "cuda")
+    without = {"rounds": 0} if supervision in ("strong", "propagated") else {}
+    chosen = load_recipe(choice.recipe).changed({**choice.changes, **without, **changes})
+    if on_note is not None and fabric.is_global_zero:
+        for line in describe(choice, data, chosen, fabric.device):
+            on_note(line)
+    return choice.recipe, chosen
 
 
 def evaluate(
@@ -262,6 +318,45 @@ def report(
 
     folders = [Path(run) for run in runs]
     return write_report(folders, Path(out), data=data, title=title, force=force, on_progress=on_progress)[0]
+
+
+def review(
+    found: AnyPath,
+    *,
+    labels: AnyPath | None = None,
+    out: AnyPath | None = None,
+    address: Address | None = None,
+    browser: bool = True,
+    block: bool = True,
+) -> ReviewServer:
+    """Review events in a browser: hear, see and correct them; needs the extra `review`.
+
+    Parameters
+    ----------
+    found
+        The folder of a detection job, or recordings: a folder or a file.
+    labels
+        A label table of the recordings, to check.
+    out
+        Folder for the verdicts on recordings; by default NAME.review beside them. Those on a job are in its folder.
+    address
+        Where to listen, and who may connect; by default only this machine (`earmark.reviewing.running.Address`).
+    browser
+        Whether to open a browser.
+    block
+        Whether to wait until the review ends, with Ctrl-C. If not, the server that is returned has the address as
+        `url`, and runs until its `stop()` is called or the process ends.
+    """
+    from earmark.reviewing.running import start_review
+
+    server = start_review(found, labels=labels, out=out, address=address, browser=browser)
+    if block:
+        print(f"Review: {server.url}", flush=True)
+        try:
+            server.wait()
+        except KeyboardInterrupt:
+            server.stop()
+    return server
 
 
 def synth(

@@ -30,6 +30,7 @@ from earmark.text import printable
 __all__ = [
     "check_tensors",
     "load_detector",
+    "load_weights",
     "model_file",
     "read_model_info",
     "read_tensors",
@@ -213,6 +214,27 @@ def load_detector(path: str | Path, *, network: nn.Module | None = None) -> Dete
     except (EarmarkError, AttributeError, LookupError, TypeError, ValueError, RuntimeError) as error:
         raise ModelFileError(f"{path}: its parts do not fit together: {' '.join(str(error).split())}") from error
     return detector.eval()
+
+
+def load_weights(detector: Detector, path: str | Path) -> None:
+    """Give a detector the weights of a model file; classes that the file does not have keep theirs."""
+    start = load_detector(path)
+    if start.features.fingerprint() != detector.features.fingerprint():
+        raise ModelFileError(f"{path}: was trained on other features; start from a model with the same ones")
+    mine, theirs = detector.state_dict(), start.state_dict()
+    if mine.keys() != theirs.keys():
+        raise ModelFileError(f"{path}: has another network or pool; start from a model with the same ones")
+    known = [label for label in detector.classes if label in start.classes]
+    rows = [detector.classes.index(label) for label in known], [start.classes.index(label) for label in known]
+    for name, value in theirs.items():
+        per_class = name.startswith(("head.", "pool.")) and value.dim() and len(value) == len(start.classes)
+        if per_class and len(mine[name]) == len(detector.classes):
+            mine[name][rows[0]] = value[rows[1]]
+        elif mine[name].shape == value.shape:
+            mine[name].copy_(value)
+        else:
+            raise ModelFileError(f"{path}: {name}: expected shape {(*mine[name].shape,)}, got {(*value.shape,)}")
+    detector.load_state_dict(mine)
 
 
 def check_tensors(tensors: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> None:

@@ -93,6 +93,7 @@ class Training:
     teacher: str | None = Field(
         default=None, description="Run folder or model whose scores are learned from; it counts as the first network."
     )
+    start: str | None = Field(default=None, description="Model file whose weights training starts from.")
     alpha_rate: float = Field(default=1.0, gt=0, description="Learning rate of the pool, relative to the network's.")
     plateau_epochs: int = Field(default=10, ge=1, description="Epochs without improvement before the rate is reduced.")
     plateau_factor: float = Field(default=0.1, gt=0, le=1, description="Factor by which the rate is reduced.")

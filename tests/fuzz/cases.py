@@ -14,6 +14,7 @@ MODULES = (
     "evaluations",
     "stores",
     "jobs",
+    "reviews",
     "settings",
     "live",
     "encoders",

@@ -17,6 +17,7 @@ CHEAP = {
     "encoders": 12,
     "evaluations": 12,
     "jobs": 6,
+    "reviews": 40,
     "stores": 6,
     "runs": 4,
 }

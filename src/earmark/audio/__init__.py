@@ -49,6 +49,7 @@ __all__ = [
     "find",
     "info",
     "read",
+    "read_pieces",
     "resample",
     "stream",
     "write",
@@ -119,6 +120,38 @@ def read(
         rate = sound.about.rate if rate is None else checked_rate(rate)
         parts = list(_excerpt(sound, rate, *_bounds(sound.about, rate, onset, offset)))
         return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.float32), *parts])
+
+
+def read_pieces(path: AnyPath, starts: Sequence[int], samples: int, *, damaged: str = "refuse") -> Samples:
+    """Many short excerpts of a file at its own rate, which is opened once: (excerpts, samples).
+
+    `starts` are the first samples of the excerpts, in increasing order; what lies past the end is silence.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write(Path(folder) / "a.wav", np.arange(8) / 8, 8000)
+    ...     read_pieces(Path(folder) / "a.wav", [1, 6], 3).tolist()
+    [[0.125, 0.25, 0.375], [0.75, 0.875, 0.0]]
+    """
+    result = np.zeros((len(starts), samples), np.float32)
+    if any(start < 0 for start in starts) or list(starts) != sorted(starts):
+        raise ArgumentError("starts: expected whole numbers of at least 0, in increasing order")
+    with _opened(path, damaged) as sound:
+        about = sound.about
+        for row, first in zip(result, starts, strict=True):
+            last = min(first + samples, about.samples)
+            if first >= last:
+                continue
+            if about.format.endswith("OPUS"):  # which is always decoded from the start of the file
+                row[: last - first] = read(path, onset=first / about.rate, offset=last / about.rate, damaged=damaged)
+                continue
+            at = 0
+            if not sound.pieces:
+                sound.file.seek(0)
+            for block in sound.blocks(first, last):
+                row[at : at + len(block)] = block
+                at += len(block)
+    return result
 
 
 def stream(

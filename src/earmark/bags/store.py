@@ -265,7 +265,7 @@ def _fill(
 
     def compute(clip: Clip) -> tuple[Array, int, tuple[Stamp, ...]]:
         stamps = _stamps(clip, stored)  # before reading: a file that changes meanwhile is read again next time
-        seconds = sum(audio.info(source.path).duration for source in clip.sources)
+        seconds = sum(source.duration for source in clip.sources)
         with memory.acquire(math.ceil(seconds)), torch.inference_mode():
             if stored is not None:
                 return *_stored_rows(stored, clip, dtype), stamps
@@ -346,6 +346,10 @@ def _appending(folder: Path, end: int) -> Iterator[Callable[[Array, dict[str, An
 def _stored_rows(stored: FileEncoder, clip: Clip, dtype: np.dtype[Any]) -> tuple[Array, int]:
     """Embeddings of a clip that were computed elsewhere, and its number of samples."""
     path = clip.sources[0].path
+    if not clip.is_file:
+        raise DataError(
+            f"{clip.filename}: embeddings in files are those of whole recordings, and this is a part of one"
+        )
     samples = audio.info(path).samples_at(stored.card.rate)
     return stored.embeddings_of(path, samples).astype(dtype, order="C"), samples
 

@@ -9,8 +9,7 @@ from earmark.cli.app import app, main
 
 __all__ = ["app", "main"]
 
-_COMMANDS = (
-    "synth train evaluate compare report detect tune reproduce export listing encoders demo"  # the order of --help
-)
+# in the order of --help
+_COMMANDS = "synth train evaluate compare report detect review tune reproduce export listing encoders demo"
 for _name in _COMMANDS.split():
     import_module(f"earmark.cli.{_name}")

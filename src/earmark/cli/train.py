@@ -37,6 +37,14 @@ def train(
         str | None, typer.Option(help="Pretrained encoder (earmark encoders) for embeddings instead of log-mel.")
     ] = None,
     separator: Separator = None,
+    labels: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="TABLE", help="More labels: the verdicts.csv of a review, or a table; repeatable."),
+    ] = None,
+    start: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="RUN", help="Start from the weights of another run, with its recipe."),
+    ] = None,
     change: Changes = None,
     resume: Annotated[bool, typer.Option(help="Resume an interrupted run; start one if there is none.")] = False,
     cache: Annotated[
@@ -50,7 +58,11 @@ def train(
     """Train a detector from labels of clips.
 
     Example: earmark train recordings --out run --pool rap --recipe quick --set epochs=20
+
+    Example: earmark train recordings --out run2 --labels found/verdicts.csv --from run
     """
+    if start is not None and recipe is not None:
+        raise ArgumentError("--from has the recipe of its run; change settings with --set instead of --recipe")
     command = "earmark train " + shlex.join(sys.argv[2:])
     is_silent = as_json or not is_first_process()
     try:
@@ -59,9 +71,9 @@ def train(
 
         with live_display(quiet=is_silent) as display:
             run = api.train(
-                with_separator(data, separator),
+                [with_separator(data, separator), *(labels or [])],
                 out,
-                recipe=recipe,
+                recipe=start or recipe,
                 pool=pool,
                 encoder=encoder,
                 settings=parse_changes(change),

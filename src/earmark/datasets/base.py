@@ -22,10 +22,23 @@ FOLDER_NAMES = "the names of folders"
 
 @dataclass(frozen=True)
 class Source:
-    """An audio file and its gain in a clip."""
+    """An audio file, or the part of it from `onset` to `offset` in seconds, and its gain in a clip."""
 
     path: Path
     gain: float = 1.0
+    onset: float = 0.0
+    offset: float | None = None  # None for its end
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is the whole file."""
+        return self.onset == 0 and self.offset is None
+
+    @property
+    def duration(self) -> float:
+        """Seconds, read from the file's header."""
+        total = audio.info(self.path).duration
+        return (total if self.offset is None else min(self.offset, total)) - self.onset
 
 
 @dataclass(frozen=True)
@@ -38,13 +51,13 @@ class Clip:
 
     @property
     def is_file(self) -> bool:
-        """Whether the clip is one file as it is, rather than a mixture."""
-        return len(self.sources) == 1 and self.sources[0].gain == 1
+        """Whether the clip is one file as it is, rather than a mixture or an excerpt."""
+        return len(self.sources) == 1 and self.sources[0].gain == 1 and self.sources[0].is_whole
 
     def read(self, rate: int) -> npt.NDArray[np.float32]:
         """Read the sum of the sources, as long as the longest: (samples,), mono."""
-        parts = [audio.read(source.path, rate=rate) for source in self.sources]
-        if self.is_file:
+        parts = [audio.read(s.path, rate=rate, onset=s.onset, offset=s.offset) for s in self.sources]
+        if len(parts) == 1 and self.sources[0].gain == 1:
             return parts[0]
         total = np.zeros(max(len(part) for part in parts), np.float32)
         for part, source in zip(parts, self.sources, strict=True):

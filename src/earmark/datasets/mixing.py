@@ -48,11 +48,12 @@ def _labels(labels: LabelTable, first: str, second: str, name: str) -> Iterator[
     """Rows of a mixture."""
     for label in labels.classes:
         known = labels.presence(first, label), labels.presence(second, label)
+        marks = [row.present for file in (first, second) for row in labels.of(file) if row.label == label]
         if True not in known:
             if known == (False, False) and labels.complete:
                 continue  # as for every class without a row
             yield Label(name, None, None, label, False if known == (False, False) else None)
-        elif None in known:  # it may be in the other clip, at any time
+        elif None in known or None in marks:  # it may be there at other times too
             yield Label(name, None, None, label)
         else:
             rows = [row for file in (first, second) for row in labels.of(file) if row.label == label and row.present]

@@ -136,12 +136,16 @@ def pair_labels(
     for row in sorted(untimed, key=lambda row: row.present is not False):  # unknown takes precedence over absent
         known[clips[row.filename], columns[row.label]] = row.present is False
     known[true_events.clip, true_events.label] = True  # and times over both
-    return Pair(names, labels, true_events, found_events.select(known[found_events.clip, found_events.label]), known)
+    for row in untimed:
+        if row.present is None:  # with times, it is known only in part
+            known[clips[row.filename], columns[row.label]] = False
+    true_events, found_events = (each.select(known[each.clip, each.label]) for each in (true_events, found_events))
+    return Pair(names, labels, true_events, found_events, known)
 
 
 def _as_columns(table: LabelTable, clips: Mapping[str, int], columns: Mapping[str, int]) -> tuple[Events, list[Label]]:
-    """Rows with times, as columns, and rows without."""
-    rows = [row for row in table if row.onset is not None]
+    """Events, as columns, and rows without times."""
+    rows = [row for row in table if row.is_event]
     untimed = [] if len(rows) == len(table) else [row for row in table if row.onset is None]
     names, onsets, offsets, labels = (map(itemgetter(k), rows) for k in range(4))
     events = Events(

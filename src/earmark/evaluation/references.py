@@ -245,7 +245,7 @@ evaluate against labels with onsets and offsets (--reference FILE)
     ()
     """
     present = {row.label for row in reference if row.present}
-    timed = {row.label for row in reference if row.has_times}
+    timed = {row.label for row in reference if row.is_event}
     if present and not timed:
         return (f"no scores of segments and events: the reference has no times; {_REMEDY}",)
     if len(estimate) and not any(row.has_times for row in estimate):

@@ -201,7 +201,7 @@ class _Result:
     def add_timed(self, durations: Mapping[str, float] | None) -> None:
         """Segments and events, if the reference says when, or that there is nothing."""
         reference, estimate = self.reference, self.estimate
-        says_when = any(row.has_times for row in reference) or not any(row.present for row in reference)
+        says_when = any(row.is_event for row in reference) or not any(row.present for row in reference)
         is_weak = len(estimate) > 0 and not any(row.has_times for row in estimate)
         if says_when and not is_weak:
             length, self.durations = self.options.segment, durations or {}
@@ -267,7 +267,7 @@ class _Result:
 
 def _as_frame_scores(estimate: LabelTable, filename: str, duration: float) -> tuple[Floats, Floats]:
     """Events as scores that are constant between their ends: (frames, classes), and edges (frames + 1,)."""
-    rows = [row for row in estimate.of(filename) if row.onset is not None and row.offset is not None]
+    rows = [row for row in estimate.of(filename) if row.present and row.onset is not None and row.offset is not None]
     times = np.unique([0.0, duration, *(min(t, duration) for row in rows for t in (row.onset, row.offset) if t)])
     column = {label: c for c, label in enumerate(estimate.classes)}
     values = np.full((len(times) - 1, len(column)), -np.inf)
@@ -297,7 +297,7 @@ def tune_thresholds(
     for name in table.filenames:
         if table.splits.get(name) == "test":
             raise ArgumentError(f"{name!r} belongs to the test split; thresholds are tuned on validation data only")
-    if not any(row.has_times for row in table):
+    if not any(row.is_event for row in table):
         raise DataError("the reference has no times; tuning needs strong labels")
     decoder = options.decoder
     tried = np.array(THRESHOLDS)

@@ -157,5 +157,5 @@ def timed(table: LabelTable, format: str) -> Iterator[tuple[Label, float, float]
             raise DataError(
                 f"{row.filename}: {row.label!r} has no times, which {format} requires; use tsv, csv, json or jams"
             )
-        if row.onset is not None and row.offset is not None:
+        if row.present and row.onset is not None and row.offset is not None:
             yield row, float(row.onset), float(row.offset)

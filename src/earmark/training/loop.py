@@ -26,7 +26,7 @@ import torch
 from torch import nn
 
 from earmark.bags import Bags
-from earmark.checkpoint import save_detector
+from earmark.checkpoint import load_weights, save_detector
 from earmark.detector import Detector
 from earmark.errors import TrainingError
 from earmark.interrupt import interruptible
@@ -99,6 +99,8 @@ def create_detector(settings: Settings, classes: tuple[str, ...]) -> Detector:
             create_network(network.pop("name"), settings.features.n_bands, **network),
             create_pool(pool.pop("name"), len(classes), **pool),
         )
+    if settings.training.start is not None:
+        load_weights(detector, settings.training.start)
     detector.pool.check_values = False  # inputs are sigmoids, and a NaN shows in the loss
     detector.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # faster convolutions
     return detector

@@ -1,0 +1,164 @@
+"""Verdicts against F1: does the informative queue of `earmark review` learn more from a verdict than a random order?
+
+    python benchmarks/active.py urban-sed:URBAN-SED --out active [--tagged 50] [--pool 500] [--verdicts 50 100 200 400]
+                                [--orders informative random] [--draws 3] [--recipe quick | --encoder mn04]
+
+A model is trained on a few clips with tags alone. It detects events in other training clips, without their labels, and
+a simulated reviewer judges them one by one in the order of a queue: right if a true event of that class covers at least
+half of it, otherwise wrong. After so many verdicts, `earmark train --labels verdicts.csv --from` continues from the
+first model, which is evaluated on the test clips: segment F1 at the default threshold. Both orders share the first
+model and its events; draws differ in the clips.
+
+Each result is a line of results.jsonl; a line that is there is not computed again, so that the script can be killed and
+started again. At the end it prints, for each number of verdicts, means over draws, and the difference between the
+orders with its 95 % interval (t, paired by draw): with three draws it is wide, and says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+import earmark
+from earmark.annotations import LabelTable
+from earmark.datasets import Collection, open_data
+from earmark.detection.job import JobOptions, run_job
+from earmark.reviewing.clips import with_labels
+from earmark.reviewing.events import Event
+from earmark.reviewing.labels import write_table
+from earmark.reviewing.queues import Query, select
+from earmark.reviewing.source import open_source
+from earmark.reviewing.state import Review
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--tagged", type=int, default=50)
+    parser.add_argument("--pool", type=int, default=500)
+    parser.add_argument("--verdicts", type=int, nargs="+", default=[50, 100, 200, 400])
+    parser.add_argument("--orders", nargs="+", default=["informative", "random"])
+    parser.add_argument("--draws", type=int, default=3)
+    parser.add_argument("--recipe", default="quick")
+    parser.add_argument("--encoder")
+    parser.add_argument("--set", dest="changes", nargs="*", default=[], metavar="KEY=VALUE")
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    for draw in range(arguments.draws):
+        measure(arguments, draw)
+    show(read(arguments.out))
+
+
+def measure(arguments: argparse.Namespace, draw: int) -> None:
+    """All orders and numbers of verdicts of one draw."""
+    data = open_data(arguments.data)
+    training = data.split("train")
+    names = np.random.default_rng(draw).permutation(sorted(clip.filename for clip in training.clips)).tolist()
+    tagged, others = names[: arguments.tagged], names[arguments.tagged : arguments.tagged + arguments.pool]
+    folder = arguments.out / f"draw-{draw}"
+    start = weak(training.select(tagged))
+    how: dict[str, Any] = {"encoder": arguments.encoder} if arguments.encoder else {"recipe": arguments.recipe}
+    changes = dict(change.split("=", 1) for change in arguments.changes)
+    compute = earmark.api.Compute(cache=arguments.out / "cache" / str(draw))
+    first = earmark.train(start, folder / "first", resume=True, settings=changes, compute=compute, **how)
+    record(arguments, draw, "none", 0, first)
+    paths = [clip.sources[0].path for clip in training.select(others).clips]
+    truth = {clip.sources[0].path: training.labels.of(clip.filename) for clip in training.clips}
+    for order in arguments.orders:
+        found = folder / f"found-{order}"
+        run_job(first.path, paths, found, JobOptions())
+        for count in sorted(arguments.verdicts):
+            if is_known(arguments.out, draw, order, count):
+                continue
+            table = judge(found, truth, order, count)
+            joined, _ = with_labels(start, table)
+            settings = {**changes, "supervision": "mixed"}
+            run = earmark.train(
+                joined, folder / f"{order}-{count}", recipe=first.path, resume=True, settings=settings, compute=compute
+            )
+            record(arguments, draw, order, count, run)
+
+
+def weak(clips: Collection) -> Collection:
+    """The same clips with tags instead of times, and every one to train on."""
+    tags = {(row.filename, None, None, row.label) for row in clips.labels if row.present}
+    labels = LabelTable(sorted(tags), filenames=clips.labels.filenames, classes=clips.classes)
+    return replace(clips, labels=labels)
+
+
+def judge(found: Path, truth: dict[Path, Any], order: str, count: int) -> Path:
+    """Let the simulated reviewer continue up to so many verdicts; the table they give."""
+    review = Review(open_source(found))
+    while (done := sum(bool(event.decisions) for event in review.events.values())) < count:
+        queue = select(review, Query(order, seed=done))[: min(25, count - done)]  # a queue that is made again at times
+        if not queue:
+            break
+        for id in queue:
+            event = review.event(id)
+            verdict = "right" if is_right(event, truth[review.recording(event.given.recording).path]) else "wrong"
+            action = {"action": "verdict", "events": [id], "verdict": verdict}
+            review.act({"id": f"{order}-{id}", "reviewer": "simulated", **action})
+    return write_table(review)
+
+
+def is_right(event: Event, truth: Any) -> bool:
+    """Whether true events of the class cover at least half of an event."""
+    given = event.given
+    spans = [(row.onset, row.offset) for row in truth if row.is_event and row.label == given.label]
+    times = np.linspace(given.onset, given.offset, 101)
+    covered = np.any([(times >= onset) & (times <= offset) for onset, offset in spans] or [np.zeros(101, bool)], axis=0)
+    return bool(covered.mean() >= 0.5)
+
+
+def record(arguments: argparse.Namespace, draw: int, order: str, count: int, run: Any) -> None:
+    """Evaluate a run on the test clips, unless its line is there."""
+    if is_known(arguments.out, draw, order, count):
+        return
+    scores = earmark.evaluate(run, arguments.data, split="test", out=Path(run.path) / "test").to_dict()
+    line = {"draw": draw, "order": order, "verdicts": count, "f1": scores["dynamic"]["overall"]["f1"]}
+    with (arguments.out / "results.jsonl").open("a") as file:
+        file.write(json.dumps(line) + "\n")
+    print(json.dumps(line), flush=True)
+
+
+def is_known(out: Path, draw: int, order: str, count: int) -> bool:
+    return any((r["draw"], r["order"], r["verdicts"]) == (draw, order, count) for r in read(out))
+
+
+def read(out: Path) -> list[dict[str, Any]]:
+    path = out / "results.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def show(results: list[dict[str, Any]]) -> None:
+    """Means over draws, and the difference between the first two orders."""
+    orders = list(dict.fromkeys(r["order"] for r in results if r["order"] != "none"))
+    base = [r["f1"] for r in results if r["order"] == "none"]
+    print(f"\nwithout verdicts: F1 {statistics.mean(base):.3f} over {len(base)} draws")
+    print(f"{'verdicts':>8}  " + "  ".join(f"{order:>12}" for order in orders) + "  difference (95 % interval)")
+    for count in sorted({r["verdicts"] for r in results if r["verdicts"]}):
+        by_order = {
+            o: {r["draw"]: r["f1"] for r in results if (r["order"], r["verdicts"]) == (o, count)} for o in orders
+        }
+        means = "  ".join(f"{statistics.mean(values.values()):12.3f}" for values in by_order.values() if values)
+        text = ""
+        if len(orders) > 1:
+            a, b = by_order[orders[0]], by_order[orders[1]]
+            both = np.array([a[draw] - b[draw] for draw in sorted(a.keys() & b.keys())])
+            text = f"{both.mean():+.3f}" if len(both) else ""
+            if len(both) > 1:
+                half = stats.t.ppf(0.975, len(both) - 1) * both.std(ddof=1) / np.sqrt(len(both))
+                text += f" ({both.mean() - half:+.3f} to {both.mean() + half:+.3f})"
+        print(f"{count:8}  {means}  {text}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,215 @@
+"""Training again with the verdicts of a review, and whether it helped.
+
+    result = retrain("found", "clips", "found/again-1")
+    print(result)
+
+The model of a detection job is trained further, with its labelled clips and the job's verdicts. The old and the new
+model are then compared on clips that neither was trained on: the data's test split, and the fifth of the verdicts that
+is held out. Only what a test shows is claimed. Finally the new model detects in the same recordings, in a new folder
+that has the verdicts too, so that the review continues there. Nothing of the old job changes.
+
+The server of a review runs this module in a process of its own; it prints a line of JSON for each step.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from earmark import api
+from earmark.audio import AnyPath
+from earmark.datasets import Collection, open_data
+from earmark.detection.detector import SoundDetector, load
+from earmark.detection.job import JobOptions, run_job
+from earmark.detection.ledger import Ledger
+from earmark.detection.outputs import JobFolder
+from earmark.errors import ArgumentError, DataError, EarmarkError
+from earmark.files import json_text, make_folder
+from earmark.inference.scores import RecordingScores
+from earmark.progress import OnProgress, Progress, ignore_progress
+from earmark.reviewing.clips import HELD_OUT, verdict_clips
+from earmark.reviewing.labels import write_table
+from earmark.reviewing.source import Source, open_source
+from earmark.reviewing.state import open_review
+from earmark.text import counted
+
+__all__ = ["Retraining", "retrain"]
+
+_LEVEL = 0.05  # of a test
+_FEW = 10  # held-out verdicts below which no claim is made
+
+
+@dataclass
+class Retraining:
+    """What training again gave."""
+
+    run: str  # folder of the new run
+    found: str  # folder of the new detection job
+    helped: bool | None  # None if the tests do not show a difference
+    lines: list[str] = field(default_factory=list)  # the comparison in words
+
+    def __str__(self) -> str:
+        verdict = {True: "It helped.", False: "It made things worse.", None: "No difference was shown."}[self.helped]
+        return "\n".join([verdict, *self.lines, f"New run: {self.run}", f"New events: {self.found}"])
+
+
+def retrain(
+    found: AnyPath,
+    data: AnyPath,
+    out: AnyPath,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    on_progress: OnProgress = ignore_progress,
+    on_note: Callable[[str], None] = lambda note: None,
+) -> Retraining:
+    """Train the model of a reviewed job further, compare it with the old one, and detect again.
+
+    `data` are the labelled clips that the model was trained on, as for `earmark.train`; `out` is a new folder for the
+    run, the evaluations and the new events; `settings` change the recipe.
+    """
+    source = open_source(found)
+    if source.model is None or not source.model.is_file():
+        raise ArgumentError(f"{found}: the model of this job is not known, or no longer at {source.model}")
+    review = open_review(source)
+    table = write_table(review)
+    if not table.is_file():
+        raise DataError(f"{found}: nothing has been judged yet")
+    folder = make_folder(Path(out))
+    run = api.train(
+        [data, table],
+        folder / "run",
+        recipe=source.model,
+        settings=settings,
+        on_progress=on_progress,
+        on_note=on_note,
+    )
+    if not run.is_finished:
+        raise KeyboardInterrupt
+    old, new = source.model, run.path / "model.safetensors"
+    opinions = [
+        _compare_on_data(old, new, data, folder, on_progress),
+        _compare_on_verdicts(load(old), load(new), verdict_clips(table), on_progress),
+    ]
+    events = _detect(source, new, folder / "found", on_progress)
+    shown = {opinion for opinion, _ in opinions if opinion is not None}
+    helped = shown.pop() if len(shown) == 1 else None  # evidence in both directions is no claim
+    return Retraining(str(run.path), str(events), helped, [line for _, lines in opinions for line in lines])
+
+
+def _compare_on_data(
+    old: Path, new: Path, data: AnyPath, folder: Path, on_progress: OnProgress
+) -> tuple[bool | None, list[str]]:
+    """Whether the new model is better on the test split, and sentences about it."""
+    try:
+        if "test" not in open_data(str(data)).splits:
+            return None, [f"{data} has no test split, so the models cannot be compared on it."]
+        for model, name in ((old, "old"), (new, "new")):
+            api.evaluate(model, data, out=folder / name, on_progress=on_progress)
+        comparison = api.compare([folder / "old", folder / "new"])
+    except EarmarkError as error:
+        return None, [f"The models could not be compared on the test split: {error}"]
+    lines = [f"On {comparison.heading}: {line}" for line in comparison.lines]
+    if len(comparison.tied) > 1 or not comparison.best:
+        return None, lines
+    return comparison.best == "new", lines
+
+
+def _compare_on_verdicts(
+    old: SoundDetector, new: SoundDetector, clips: Collection, on_progress: OnProgress
+) -> tuple[bool | None, list[str]]:
+    """Whether the new model agrees with more of the held-out verdicts, and a sentence about it."""
+    if HELD_OUT not in clips.splits:
+        return None, ["No verdicts were held out to test with; judge more events."]
+    held = clips.split(HELD_OUT)
+    agrees = [_agreement(detector, held, on_progress) for detector in (old, new)]
+    both = agrees[0].keys() & agrees[1].keys()
+    before, after = (np.array([part[key] for key in sorted(both)], bool) for part in agrees)
+    better, worse = int((after & ~before).sum()), int((before & ~after).sum())
+    held_out = counted(len(both), "held-out verdict")
+    text = f"Of {held_out}, the old model agrees with {before.sum()}, the new one with {after.sum()}"
+    p = _sign_test(better, worse)
+    if len(both) < _FEW:
+        return None, [f"{text}: too few to tell."]
+    if p >= _LEVEL:
+        return None, [f"{text}: the difference may be chance (p = {p:.2f})."]
+    return better > worse, [f"{text} (p = {p:.3f})."]
+
+
+def _agreement(
+    detector: SoundDetector, clips: Collection, on_progress: OnProgress
+) -> dict[tuple[str, float, float, str], bool]:
+    """Whether a model says what the reviewers say: a class is in an interval, or it is not."""
+    scores, _ = detector.score_clips(clips.clips, on_progress=on_progress)
+    result = {}
+    for one in scores:
+        for row in clips.labels.of(one.filename):
+            if row.label not in detector.classes or row.present is None:
+                continue
+            onset, offset = row.onset or 0.0, one.duration if row.offset is None else row.offset
+            p = _highest(one, row.label, onset, offset)
+            result[row.filename, onset, offset, row.label] = (p >= 0.5) == row.present
+    return result
+
+
+def _highest(scores: RecordingScores, label: str, onset: float, offset: float) -> float:
+    first = min(int(onset / scores.hop), len(scores.p) - 1)
+    last = max(first + 1, int(np.ceil(offset / scores.hop)))
+    return float(scores.p[first:last, scores.classes.index(label)].max())
+
+
+def _sign_test(better: int, worse: int) -> float:
+    """Exact two-sided p-value of as many changes in either direction (McNemar).
+
+    >>> _sign_test(0, 0), round(_sign_test(10, 1), 3)
+    (1.0, 0.012)
+    """
+    from scipy.stats import binomtest
+
+    return float(binomtest(better, better + worse).pvalue) if better + worse else 1.0
+
+
+def _detect(source: Source, model: Path, folder: Path, on_progress: OnProgress) -> Path:
+    """Events of the new model in the same recordings, under the same names, and the verdicts so far."""
+    make_folder(folder)
+    with Ledger(JobFolder(folder).ledger) as ledger:
+        ledger.add([(recording.path, recording.name) for recording in source.recordings])
+    paths = [recording.path for recording in source.recordings]
+    run_job(model, paths, folder, JobOptions(keep_scores=True), on_progress=on_progress)
+    shutil.copyfile(source.folder / "verdicts.jsonl", folder / "verdicts.jsonl")
+    return folder
+
+
+def _main(arguments: Sequence[str]) -> int:
+    """Run in a process of its own: FOUND DATA OUT [SETTINGS]; print progress and the result as lines of JSON."""
+
+    def tell(**values: object) -> None:
+        print(json_text(values), flush=True)
+
+    def progress(now: Progress) -> None:
+        tell(stage=now.stage, done=now.done, total=now.total, detail=now.detail)
+
+    found, data, out, *rest = arguments
+    settings = json.loads(rest[0]) if rest else None
+    try:
+        result = retrain(
+            found, data, out, settings=settings, on_progress=progress, on_note=lambda note: tell(note=note)
+        )
+    except EarmarkError as error:
+        tell(error=str(error))
+        return 2
+    except KeyboardInterrupt:
+        tell(error="stopped")
+        return 130
+    tell(result=asdict(result), summary=str(result))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main(sys.argv[1:]))

@@ -1,0 +1,180 @@
+"""Verdicts as training data: clips around what was judged, beside those of a data set.
+
+    data, notes = with_labels(open_data("clips"), Path("found/verdicts.csv"))
+
+A recording of up to a minute is a clip. Of a longer one, only excerpts in which something is known are used. One in
+five of these clips, chosen by name, is not trained on but kept to test with: its split is `HELD_OUT`.
+
+Where a table is about clips of the data set, it says more about classes that it names there. Clips of the data set that
+are not trained on stay as they are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from earmark import audio
+from earmark.annotations import Label, LabelTable
+from earmark.datasets import Clip, Collection, Source
+from earmark.datasets.matching import match_names
+from earmark.errors import DataError, EarmarkError
+from earmark.formats import read_labels
+from earmark.reviewing.intervals import Intervals, subtract, union
+from earmark.reviewing.labels import absence_rows
+from earmark.reviewing.source import RECORDINGS, recording_paths
+from earmark.text import counted, first_few
+
+HELD_OUT = "verdicts"
+"""Split of clips of a table that are not trained on."""
+
+LONGEST = 60.0
+"""Seconds of a clip; longer recordings are cut."""
+
+_LEAST = 10.0  # seconds of an excerpt, as those that the recipes train on
+_MARGIN = 2.0  # seconds around what was judged
+_SHARE = 5  # one in so many clips is held out
+
+
+def with_labels(data: Collection, path: Path) -> tuple[Collection, list[str]]:
+    """A data set, and what a label table knows beside it: a verdicts.csv, or any table with recordings beside it."""
+    table = read_labels(path)
+    paths = _paths(table, path, data)
+    own = {clip.sources[0].path.resolve(): clip for clip in data.clips if clip.is_file}
+    changed: dict[str, list[Label]] = {}
+    clips: list[Clip] = []
+    rows: list[Label] = []
+    ignored = 0
+    for name, where in paths.items():
+        clip = own.get(where.resolve())
+        if clip is not None and clip.split != "train":
+            ignored += 1
+        elif clip is not None:
+            changed[clip.filename] = [row._replace(filename=clip.filename) for row in table.of(name)]
+        else:
+            for made, labels in _cut(name, where, table):
+                clips.append(made)
+                rows += labels
+    joined = _joined(data, changed, clips, rows, table)
+    held = sum(clip.split == HELD_OUT for clip in clips)
+    notes = [
+        f"{path.name}: {counted(len(changed), 'clip')} of the data with more labels, {counted(len(clips), 'clip')} "
+        f"added, {held} of them to test with"
+    ]
+    if ignored:
+        notes.append(f"{path.name}: {counted(ignored, 'recording')} to validate or test with stay as they are")
+    missing = [name for name in table.filenames if name not in paths]
+    if missing:
+        notes.append(f"{path.name}: {counted(len(missing), 'recording')} not found: {first_few(missing)}")
+    return joined, notes
+
+
+def verdict_clips(path: Path) -> Collection:
+    """Only the clips of a verdicts.csv, trained on or not."""
+    table = read_labels(path)
+    made = [pair for name, where in _paths(table, path, None).items() for pair in _cut(name, where, table)]
+    if not made:
+        raise DataError(f"{path}: none of its recordings was found")
+    rows = [row for _, labels in made for row in labels]
+    names = [clip.filename for clip, _ in made]
+    labels = LabelTable(rows, filenames=names, classes=table.classes, complete=False)
+    return Collection(tuple(clip for clip, _ in made), labels, path.name)
+
+
+def _paths(table: LabelTable, path: Path, data: Collection | None) -> dict[str, Path]:
+    """Paths of the recordings that a table names."""
+    if (path.parent / "ledger.sqlite").is_file() or (path.parent / RECORDINGS).is_file():
+        known = recording_paths(path.parent)
+        return {name: known[name] for name in table.filenames if name in known and known[name].is_file()}
+    beside = audio.find(path.parent)
+    found = match_names(table.filenames, beside, path.parent)
+    for clip in data.clips if data is not None else ():
+        if clip.filename in table.filenames and clip.is_file:
+            found.setdefault(clip.filename, clip.sources[0].path)
+    if not found:
+        raise DataError(f"{path}: none of its files is beside it or in the data: {first_few(table.filenames)}")
+    return found
+
+
+def _cut(name: str, path: Path, table: LabelTable) -> Iterator[tuple[Clip, list[Label]]]:
+    """Clips of one recording, with their labels."""
+    try:
+        seconds = audio.info(path).duration
+    except EarmarkError:
+        return  # a recording that cannot be read now is left out
+    known = {label: _known(table, name, label, seconds) for label in table.classes}
+    if seconds <= LONGEST:
+        yield _clip(name, Source(path)), [row._replace(filename=name) for row in _rows(name, seconds, known)]
+        return
+    for onset, offset in _windows(known.values(), seconds):
+        title = f"{name}@{onset:.2f}-{offset:.2f}"
+        shifted = {label: (_within(p, onset, offset), _within(a, onset, offset)) for label, (p, a) in known.items()}
+        yield _clip(title, Source(path, 1.0, onset, offset)), list(_rows(title, offset - onset, shifted))
+
+
+def _clip(name: str, source: Source) -> Clip:
+    digest = int(hashlib.sha256(name.encode(errors="surrogateescape")).hexdigest(), 16)
+    return Clip(name, (source,), HELD_OUT if digest % _SHARE == 0 else "train")
+
+
+def _known(table: LabelTable, name: str, label: str, seconds: float) -> tuple[Intervals, Intervals]:
+    """Where a class is present in a recording, and where it is absent."""
+    rows = [row for row in table.of(name) if row.label == label]
+    present = union((row.onset or 0.0, row.offset or 0.0) for row in rows if row.is_event)
+    absent = union((row.onset or 0.0, row.offset or 0.0) for row in rows if row.present is False and row.has_times)
+    is_absent = any(row.present is False and not row.has_times for row in rows)
+    is_unknown = any(row.present is None for row in rows)
+    if is_absent or (present and not is_unknown):  # known as a whole
+        absent = [(0.0, seconds)]
+    return present, subtract(absent, present)
+
+
+def _windows(known: Iterable[tuple[Intervals, Intervals]], seconds: float) -> Iterator[tuple[float, float]]:
+    """Excerpts that contain what is known, with margins, of at least ten seconds and at most a minute."""
+    marked = union(*(intervals for pair in known for intervals in pair))
+    wide = []
+    for onset, offset in marked:
+        margin = max(_MARGIN, (_LEAST - (offset - onset)) / 2)
+        wide.append((max(0.0, onset - margin), min(seconds, offset + margin)))
+    for onset, offset in union(wide):
+        parts = max(1, -(-round(offset - onset) // round(LONGEST)))
+        step = (offset - onset) / parts
+        for k in range(parts):
+            yield round(onset + k * step, 2), round(min(seconds, onset + (k + 1) * step), 2)
+
+
+def _within(intervals: Intervals, onset: float, offset: float) -> Intervals:
+    """Intervals inside an excerpt, counted from its start."""
+    return [(max(a, onset) - onset, min(b, offset) - onset) for a, b in intervals if a < offset and b > onset]
+
+
+def _rows(name: str, seconds: float, known: dict[str, tuple[Intervals, Intervals]]) -> Iterator[Label]:
+    for label, (present, absent) in known.items():
+        yield from (Label(name, onset, offset, label) for onset, offset in present)
+        yield from absence_rows(name, label, seconds, present, absent)
+
+
+def _joined(
+    data: Collection, changed: dict[str, list[Label]], clips: Sequence[Clip], rows: Sequence[Label], table: LabelTable
+) -> Collection:
+    """Both sets of clips, with labels that state everything that either of them leaves to `complete`."""
+    mine: list[Label] = []
+    for name in data.labels.filenames:
+        mine += _merged(data.labels, name, changed.get(name, []))
+    classes = (*data.classes, *(label for label in table.classes if label not in data.classes))
+    names = [*data.labels.filenames, *(clip.filename for clip in clips)]
+    splits = {**data.labels.splits, **{clip.filename: clip.split for clip in clips}}
+    labels = LabelTable([*mine, *rows], filenames=names, classes=classes, complete=False, splits=splits)
+    return replace(data, clips=(*data.clips, *clips), labels=labels)
+
+
+def _merged(labels: LabelTable, name: str, more: Sequence[Label]) -> Iterator[Label]:
+    """Labels of a clip of the data set: those of the table for the classes that it names, else its own."""
+    named = {row.label for row in more}
+    for label in labels.classes:
+        own = [row for row in labels.of(name) if row.label == label]
+        if label not in named:
+            yield from own or ([Label(name, None, None, label, False)] if labels.complete else [])
+    yield from more

@@ -1,0 +1,55 @@
+"""Unions of intervals: sorted lists of (onset, offset) in seconds that neither overlap nor touch."""
+
+from collections.abc import Iterable
+from typing import TypeAlias
+
+Intervals: TypeAlias = list[tuple[float, float]]
+
+_LEAST = 1e-6  # seconds; shorter remainders are rounding
+
+
+def union(*parts: Iterable[tuple[float, float]]) -> Intervals:
+    """All of them.
+
+    >>> union([(3, 4), (0, 1)], [(1, 2)])
+    [(0, 2), (3, 4)]
+    """
+    merged: Intervals = []
+    for onset, offset in sorted(interval for part in parts for interval in part):
+        if merged and onset <= merged[-1][1] + _LEAST:
+            merged[-1] = merged[-1][0], max(merged[-1][1], offset)
+        else:
+            merged.append((onset, offset))
+    return merged
+
+
+def subtract(whole: Iterable[tuple[float, float]], part: Iterable[tuple[float, float]]) -> Intervals:
+    """The first without the second.
+
+    >>> subtract([(0, 10)], [(2, 3), (9, 12)])
+    [(0, 2), (3, 9)]
+    """
+    rest, holes = union(whole), union(part)
+    kept: Intervals = []
+    h = 0
+    for onset, offset in rest:
+        while h < len(holes) and holes[h][1] <= onset:
+            h += 1
+        k = h
+        while k < len(holes) and holes[k][0] < offset:
+            if holes[k][0] - onset > _LEAST:
+                kept.append((onset, holes[k][0]))
+            onset = max(onset, holes[k][1])
+            k += 1
+        if offset - onset > _LEAST:
+            kept.append((onset, offset))
+    return kept
+
+
+def covers(intervals: Intervals, onset: float, offset: float) -> bool:
+    """Whether one interval contains another, give or take a microsecond.
+
+    >>> covers([(0, 2), (3, 4)], 0.5, 2), covers([(0, 2), (3, 4)], 1, 3.5)
+    (True, False)
+    """
+    return any(first <= onset + _LEAST and offset <= last + _LEAST for first, last in intervals)

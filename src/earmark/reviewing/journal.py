@@ -1,0 +1,282 @@
+"""The journal of a review: every action of every reviewer, one JSON line each, never changed afterwards.
+
+    {"id": "5f0c...", "time": "2026-05-14T22:15:00.120Z", "reviewer": "ada", "action": "verdict", "verdict": "right",
+     "events": [{"id": "91ab...", "recording": "night.wav", "label": "owl", "onset": 3.1, "offset": 4.0}]}
+
+An action is acknowledged once its line is on the disk. Its `id` is chosen by whoever acts, so that a request that is
+repeated because its answer was lost changes nothing. Undoing and redoing are actions too. Several processes may append;
+each reads what the others wrote. A line that a killed process or a full disk cut short is skipped.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field
+
+from earmark.annotations import Label, checked
+from earmark.errors import ArgumentError, DataError, EarmarkError
+from earmark.files import json_text, locked, named_errors
+from earmark.schema import Many, parse, parse_json, record
+
+MOST_EVENTS = 10_000
+"""Events of one bulk verdict."""
+
+_MOST_BYTES = 1 << 20  # of what a reviewer may send at once, as text
+
+
+def _plain(text: str) -> str:
+    if text != text.strip() or not text.isprintable():
+        raise ValueError(f"expected text of one line without white space at its ends, got {text!r:.80}")
+    return text
+
+
+Id = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$", examples=["5f0c9a"])]
+Name = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_plain)]
+Seconds = Annotated[float, Field(ge=0, le=1e9)]
+
+
+@record
+class Target:
+    """An event as it was when somebody judged it, so that its verdict outlives another detection."""
+
+    id: Id
+    recording: str
+    label: str
+    onset: Seconds
+    offset: Seconds
+    confidence: float | None = None
+
+
+@record
+class Verdict:
+    """A judgement of events; "none" withdraws it. Other labels and edges than the detected ones correct them."""
+
+    events: Annotated[Many[Target], Field(min_length=1, max_length=MOST_EVENTS)]
+    verdict: Literal["right", "wrong", "unsure", "none"]
+    label: Name | None = None
+    onset: Seconds | None = None
+    offset: Seconds | None = None
+    settles: bool = False  # whether it replaces what other reviewers said
+
+
+@record
+class Add:
+    """An event that was missed. Its id is that of the action."""
+
+    recording: str
+    label: Name
+    onset: Seconds
+    offset: Seconds
+
+
+@record
+class Stretch:
+    """An interval with nothing but what is marked there; with `empty` False, that statement is withdrawn."""
+
+    recording: str
+    onset: Seconds
+    offset: Seconds
+    empty: bool = True
+
+
+@record
+class Checked:
+    """A whole recording with nothing but what is marked there, or that statement withdrawn."""
+
+    recording: str
+    checked: bool = True
+
+
+@record
+class Note:
+    """A remark on a recording or an event; an empty one removes it."""
+
+    recording: str
+    text: Annotated[str, Field(max_length=4000)]
+    event: Id | None = None
+
+
+@record
+class Undo:
+    """An earlier action no longer counts."""
+
+    target: Id
+
+
+@record
+class Redo:
+    """An action that was undone counts again."""
+
+    target: Id
+
+
+Action = Verdict | Add | Stretch | Checked | Note | Undo | Redo
+
+KINDS: Mapping[str, type[Action]] = {
+    "verdict": Verdict,
+    "add": Add,
+    "stretch": Stretch,
+    "checked": Checked,
+    "note": Note,
+    "undo": Undo,
+    "redo": Redo,
+}
+_NAMES = {kind: name for name, kind in KINDS.items()}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the journal."""
+
+    id: str
+    time: str  # UTC, ISO 8601
+    reviewer: str
+    action: Action
+
+    def to_dict(self) -> dict[str, Any]:
+        """As the line has it."""
+        about = {"id": self.id, "time": self.time, "reviewer": self.reviewer, "action": _NAMES[type(self.action)]}
+        return about | _without_defaults(self.action)
+
+
+def parse_entry(values: Mapping[str, Any], *, where: str = "", error: type[EarmarkError] = DataError) -> Entry:
+    """Check an entry as a line or a request has it; `time` is now if it is missing."""
+    rest = dict(values)
+    about = {name: rest.pop(name, None) for name in ("id", "time", "reviewer", "action")}
+    if about["time"] is None:
+        about["time"] = now()
+    head = parse(_Head, about, where=where, error=error)
+    action = parse(KINDS[head.action], rest, where=where, error=error)
+    _check_times(action)
+    return Entry(head.id, head.time, head.reviewer, action)
+
+
+@record
+class _Head:
+    id: Id
+    time: Annotated[str, Field(pattern=r"^[0-9T:.+Z-]{10,40}$", examples=["2026-05-14T22:15:00.120Z"])]
+    reviewer: Name
+    action: Literal["verdict", "add", "stretch", "checked", "note", "undo", "redo"]
+
+
+def _check_times(action: Action) -> None:
+    """Refuse intervals that cannot be: backwards, or of no length."""
+    if isinstance(action, Verdict) and (action.label or action.onset is not None or action.offset is not None):
+        if action.verdict != "right" or len(action.events) != 1:
+            raise DataError("expected a correction of one event with verdict right")
+        target = action.events[0]
+        onset = target.onset if action.onset is None else action.onset
+        offset = target.offset if action.offset is None else action.offset
+        checked(Label(target.recording, onset, offset, action.label or target.label))
+        _check_length(onset, offset)
+    if isinstance(action, Add | Stretch):
+        checked(Label(action.recording, action.onset, action.offset, getattr(action, "label", "any")))
+        _check_length(action.onset, action.offset)
+
+
+def _check_length(onset: float, offset: float) -> None:
+    if offset <= onset:
+        raise DataError(f"expected an offset after the onset, got onset {onset}, offset {offset}")
+
+
+class Journal:
+    """The journal in a file, created by the first action.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     journal = Journal(Path(folder, "verdicts.jsonl"))
+    ...     action = {"id": "a", "reviewer": "ada", "action": "checked", "recording": "night.wav"}
+    ...     journal.append(parse_entry(action)), journal.append(parse_entry(action)), len(list(journal.read_new()))
+    (True, False, 1)
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.damaged = 0  # lines that could not be read
+        self._read = 0  # bytes
+        self._ids: set[str] = set()
+        self._unseen: list[Entry] = []  # read, and not yet returned by `read_new`
+
+    def append(self, entry: Entry) -> bool:
+        """Write an action and wait until it is on the disk; False if it was written before."""
+        line = json_text(entry.to_dict(), ensure_ascii=False).encode() + b"\n"
+        if len(line) > 4 * _MOST_BYTES:
+            raise ArgumentError(f"expected an action of at most {4 * _MOST_BYTES >> 20} MiB, got {len(line) >> 20} MiB")
+        with locked(self.path.parent, wait=True, name=".verdicts.lock"):
+            self._update()
+            if entry.id in self._ids:
+                return False
+            with named_errors(self.path):
+                self._write(line)
+            self._update()
+        return True
+
+    def read_new(self) -> Iterator[Entry]:
+        """Actions, of this process and others, that were not returned before."""
+        self._update()
+        entries, self._unseen = self._unseen, []
+        return iter(entries)
+
+    def _write(self, line: bytes) -> None:
+        handle = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
+        try:
+            size = os.fstat(handle).st_size
+            if size and os.pread(handle, 1, size - 1) != b"\n":
+                line = b"\n" + line  # after a line that was cut short
+            try:
+                written = os.write(handle, line)
+                if written < len(line):
+                    os.write(handle, line[written:])  # raises the error of a full disk
+                os.fsync(handle)
+            except OSError:
+                os.ftruncate(handle, size)
+                raise
+        finally:
+            os.close(handle)
+
+    def _update(self) -> None:
+        """Read lines that were appended, up to the last complete one."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self._read)
+                text = file.read()
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise DataError(f"{self.path}: {error.strerror}") from error
+        whole = text[: text.rfind(b"\n") + 1]
+        self._read += len(whole)
+        for line in whole.split(b"\n")[:-1]:
+            try:
+                entry = parse_entry(parse_json(dict[str, Any], line))
+            except (EarmarkError, UnicodeError):
+                self.damaged += bool(line.strip())
+                continue
+            if entry.id not in self._ids:
+                self._ids.add(entry.id)
+                self._unseen.append(entry)
+
+
+def now() -> str:
+    """The time, in UTC to the millisecond."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _without_defaults(action: Action) -> dict[str, Any]:
+    """Fields of an action; those that are not given, or false by default, are left out."""
+    values = {name: value for name, value in vars(action).items() if not name.startswith("_")}
+    if isinstance(action, Verdict):
+        values["events"] = [
+            {name: value for name, value in vars(event).items() if value is not None} for event in action.events
+        ]
+        if not action.settles:
+            del values["settles"]
+    return {name: value for name, value in values.items() if value is not None}

@@ -1,0 +1,203 @@
+"""In which order to review events: by time, by confidence, stratified, most informative first, disagreements.
+
+The informative queue multiplies three numbers in (0, 1]: how uncertain the model is, how different the event is from
+those judged or ranked before it, and how likely its verdict changes which classes the recording has. `explain` states
+them in words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from earmark.errors import ArgumentError, unknown_name
+from earmark.reviewing.events import STATUSES, Event
+from earmark.reviewing.state import Review
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+ORDERS = {
+    "time": "recording by recording, in order of time",
+    "confident": "the most confident first",
+    "doubtful": "the least confident first",
+    "stratified": "equally many from each tenth of confidence, in random order: for calibration",
+    "informative": "the most informative first: uncertain, unlike others, and able to change a recording's classes",
+    "random": "in random order",
+}
+_STRATA = 10
+
+
+@dataclass(frozen=True)
+class Query:
+    """Which events, and in which order."""
+
+    order: str = "time"
+    status: str = "open"  # one of `STATUSES`, "judged" or "all"
+    label: str | None = None
+    recording: int | None = None
+    seed: int = 0
+
+
+class _Columns:
+    """Events as columns."""
+
+    def __init__(self, events: list[Event]) -> None:
+        now = [event.current for event in events]
+        labels = {label: c for c, label in enumerate(dict.fromkeys(each.label for each in now))}
+        self.recording = np.array([event.given.recording for event in events], np.int64)
+        self.onset = np.array([each.onset for each in now])
+        self.label = np.array([labels[each.label] for each in now], np.int64)
+        known = [0.5 if event.given.confidence is None else event.given.confidence for event in events]
+        self.confidence = np.array(known, np.float64)
+
+
+def select(review: Review, query: Query) -> list[str]:
+    """Ids of events, in order."""
+    if query.order not in ORDERS:
+        raise unknown_name("order", query.order, ORDERS)
+    if query.status not in (*STATUSES, "judged", "all"):
+        raise unknown_name("status", query.status, (*STATUSES, "judged", "all"))
+    with review.lock:
+        events = [event for event in review.events.values() if _matches(event, query)]
+        if not events:
+            return []
+        columns = _Columns(events)
+        order = _ORDERINGS[query.order](review, events, columns, query.seed)
+        return [events[int(k)].id for k in order]
+
+
+def explain(review: Review, event: Event) -> str:
+    """The score of an event in the informative queue, in words."""
+    with review.lock:
+        label = event.current.label
+        events = review.events_of(event.given.recording)
+        same = [e for e in events if (e.current.label if e.decisions else e.given.label) == label]
+        uncertain, unlike, decisive = _factors(review, same, _Columns(same))
+        k = next(k for k, other in enumerate(same) if other is event)
+        group = review.tally.groups[event.given.recording, label]
+    confidence = event.given.confidence
+    model = "no confidence is known" if confidence is None else f"confidence {confidence:.2f}"
+    return (
+        f"uncertain {uncertain[k]:.2f} ({model}) \N{MULTIPLICATION SIGN} unlike others {unlike[k]:.2f} "
+        f"({group.judged} of {len(same)} {label} events here judged) \N{MULTIPLICATION SIGN} "
+        f"decides the recording's classes {decisive[k]:.2f} ({group.possible} not ruled out) "
+        f"= {uncertain[k] * unlike[k] * decisive[k]:.2f}"
+    )
+
+
+def _matches(event: Event, query: Query) -> bool:
+    if query.recording is not None and event.given.recording != query.recording:
+        return False
+    if query.label is not None and event.current.label != query.label:
+        return False
+    if query.status == "judged":
+        return event.status != "open"
+    return query.status == "all" or event.status == query.status
+
+
+def _by_time(review: Review, events: list[Event], columns: _Columns, seed: int) -> Integers:
+    return np.asarray(np.lexsort((columns.label, columns.onset, columns.recording)))
+
+
+def _confident(review: Review, events: list[Event], columns: _Columns, seed: int) -> Integers:
+    return np.asarray(np.lexsort((columns.onset, columns.recording, -columns.confidence)))
+
+
+def _doubtful(review: Review, events: list[Event], columns: _Columns, seed: int) -> Integers:
+    return np.asarray(np.lexsort((columns.onset, columns.recording, columns.confidence)))
+
+
+def _random(review: Review, events: list[Event], columns: _Columns, seed: int) -> Integers:
+    return np.random.default_rng(seed).permutation(len(events))
+
+
+def _stratified(review: Review, events: list[Event], columns: _Columns, seed: int) -> Integers:
+    """Round after round, one event of each tenth of confidence."""
+    shuffled = _random(review, events, columns, seed)
+    stratum = np.minimum((columns.confidence[shuffled] * _STRATA).astype(np.int64), _STRATA - 1)
+    return np.asarray(shuffled[np.lexsort((stratum, _rank_within(stratum)))])
+
+
+def _informative(review: Review, events: list[Event], columns: _Columns, seed: int) -> Integers:
+    uncertain, unlike, decisive = _factors(review, events, columns)
+    return np.asarray(np.lexsort((columns.onset, columns.recording, -(uncertain * unlike * decisive))))
+
+
+def _factors(review: Review, events: list[Event], columns: _Columns) -> tuple[Floats, Floats, Floats]:
+    """Uncertainty, novelty and influence on the recording's classes: (events,) each."""
+    uncertain = np.maximum(1 - 2 * np.abs(columns.confidence - 0.5), 0.02)
+    group = columns.recording * (int(columns.label.max()) + 1) + columns.label
+    order = np.argsort(-uncertain, kind="stable")
+    rank = np.empty(len(events), np.int64)
+    rank[order] = _rank_within(group[order])  # of equals in a recording, the most uncertain comes first
+    judged, right, candidates = _group_counts(review, events)
+    unlike = 1 / np.sqrt(1 + rank + judged)
+    decisive = np.where(right > 0, 0.1, 1 / np.maximum(candidates, 1))
+    return uncertain, unlike, decisive
+
+
+def _group_counts(review: Review, events: list[Event]) -> tuple[Integers, Integers, Integers]:
+    """Judged, right and not ruled out events of the same recording and class, for each event."""
+    groups = review.tally.groups
+    rows = [groups[event.given.recording, event.current.label] for event in events]
+    judged, right, candidates = np.array(rows, np.int64).T
+    return judged, right, candidates
+
+
+def _rank_within(groups: Integers) -> Integers:
+    """Position of each value among equals.
+
+    >>> _rank_within(np.array([7, 3, 7, 7, 3])).tolist()
+    [0, 0, 1, 2, 1]
+    """
+    order = np.argsort(groups, kind="stable")
+    sorted_groups = groups[order]
+    is_first = np.append(True, sorted_groups[1:] != sorted_groups[:-1])
+    start = np.maximum.accumulate(np.where(is_first, np.arange(len(groups)), 0))
+    ranks = np.empty(len(groups), np.int64)
+    ranks[order] = np.arange(len(groups)) - start
+    return ranks
+
+
+_ORDERINGS: Mapping[str, Callable[[Review, list[Event], _Columns, int], Integers]] = {
+    "time": _by_time,
+    "confident": _confident,
+    "doubtful": _doubtful,
+    "stratified": _stratified,
+    "informative": _informative,
+    "random": _random,
+}
+
+
+class Queues:
+    """Queues that clients page through; each stays as it was when it was made."""
+
+    MOST = 32
+
+    def __init__(self, review: Review) -> None:
+        self.review = review
+        self._made: dict[str, list[str]] = {}
+        self._number = 0
+
+    def make(self, query: Query) -> tuple[str, int]:
+        """A name for a new queue, and its length."""
+        ids = select(self.review, query)
+        with self.review.lock:
+            self._number += 1
+            name = str(self._number)
+            self._made[name] = ids
+            while len(self._made) > self.MOST:
+                del self._made[next(iter(self._made))]
+        return name, len(ids)
+
+    def page(self, name: str, first: int, count: int) -> list[Event]:
+        """Some events of a queue; those that no longer exist are left out."""
+        if name not in self._made:
+            raise ArgumentError(f"there is no queue {name!r}; make it again")
+        with self.review.lock:
+            events = (self.review.events.get(id) for id in self._made[name][first : first + count])
+            return [event for event in events if event is not None]

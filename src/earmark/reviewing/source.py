@@ -1,0 +1,227 @@
+"""What is reviewed: recordings, and the events that a detection or a label table states in them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from earmark import audio
+from earmark.annotations import Label
+from earmark.audio import AnyPath, AudioInfo
+from earmark.audio.clock import recorded_at
+from earmark.datasets.matching import match_names
+from earmark.detection.inputs import check_exists, choose_names, find_recordings, reason_of
+from earmark.detection.ledger import Ledger
+from earmark.detection.outputs import JobFolder
+from earmark.errors import ArgumentError, DataError, EarmarkError
+from earmark.files import json_text, make_folder, written_whole
+from earmark.formats import read_labels
+from earmark.inference.scores import RecordingScores, read_scores
+from earmark.ownership import owned
+from earmark.schema import open_record, read_json
+from earmark.text import first_few
+
+RECORDINGS = "recordings.json"
+"""File in the folder of a review that is not a detection job: paths of recordings by name."""
+
+
+@dataclass
+class Recording:
+    """A recording to review; its header is read when it is first needed."""
+
+    index: int
+    name: str
+    path: Path
+    duration: float | None = None  # seconds; None until it is known
+    began: datetime | None = None
+
+    def info(self) -> AudioInfo:
+        """The header of its file; damaged sound is read with silence in its gaps."""
+        about = read_info(self.path)
+        self.duration = about.duration
+        return about
+
+    def seconds(self) -> float:
+        """Duration; 0 if the file cannot be read."""
+        if self.duration is None:
+            try:
+                self.info()
+            except EarmarkError:
+                self.duration = 0.0
+        return self.duration or 0.0
+
+    def problem(self) -> str | None:
+        """Why it cannot be read; None if it can."""
+        try:
+            self.info()
+        except EarmarkError as error:
+            return reason_of(error, self.path)
+        return None
+
+
+def read_info(path: Path) -> AudioInfo:
+    """The header of a file, also if its sound has gaps."""
+    try:
+        return audio.info(path)
+    except DataError:
+        return audio.info(path, damaged="keep")
+
+
+class Given(NamedTuple):
+    """An event as it was given, by a model or a table."""
+
+    id: str
+    recording: int
+    label: str
+    onset: float
+    offset: float
+    confidence: float | None
+
+
+@dataclass
+class Source:
+    """Recordings and events of a review, and the folder for its journal."""
+
+    kind: str  # "job", "labels" or "recordings"
+    title: str
+    folder: Path
+    recordings: list[Recording]
+    events: list[Given] = field(default_factory=list)
+    classes: tuple[str, ...] = ()
+    model: Path | None = None
+    threshold: float | dict[str, float] = 0.5
+
+    def scores(self, recording: Recording) -> RecordingScores | None:
+        """Frame probabilities of a recording; None if the job did not keep them."""
+        if self.kind != "job":
+            return None
+        path = JobFolder(self.folder).scores(recording.name)
+        try:
+            return _read_scores(path, path.stat().st_mtime_ns)
+        except (OSError, EarmarkError):
+            return None
+
+
+@lru_cache(maxsize=4)
+def _read_scores(path: Path, stamp: int) -> RecordingScores:
+    return read_scores(path)
+
+
+def event_id(recording: str, label: str, onset: float, offset: float) -> str:
+    """Identifies an event, also after the same detection was run again."""
+    text = f"{recording}\t{label}\t{onset:.4f}\t{offset:.4f}"
+    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:12]
+
+
+def open_source(place: AnyPath, *, labels: AnyPath | None = None, out: AnyPath | None = None) -> Source:
+    """A detection job, or recordings with or without a label table.
+
+    `out` is the folder for the journal and what is derived from it: the job itself, or by default NAME.review beside
+    the recordings.
+    """
+    path = Path(place)
+    if JobFolder(path).ledger.is_file():
+        if labels is not None or out is not None:
+            raise ArgumentError(f"{path} is a detection job, which has its own events; --labels and --out do not apply")
+        return _open_job(path)
+    check_exists([path])
+    if (path / "model.safetensors").is_file() or path.suffix in (".safetensors", ".onnx"):
+        raise ArgumentError(f"{path} is a model; review the folder that earmark detect {path} RECORDINGS --out wrote")
+    if (path / RECORDINGS).is_file():
+        raise ArgumentError(f"{path} holds the verdicts of a review; give the recordings that it is about")
+    folder = Path(out) if out is not None else path.absolute().with_name(f"{path.absolute().name}.review")
+    named = choose_names(find_recordings([path], folder), {})
+    recordings = [Recording(i, name, where, began=recorded_at(name)) for i, (where, name) in enumerate(named)]
+    if not recordings:
+        raise DataError(f"{path}: there are no audio files in it; expected {', '.join(audio.SUFFIXES)}")
+    source = Source("recordings" if labels is None else "labels", path.absolute().name, folder, recordings)
+    if labels is not None:
+        _add_labels(source, Path(labels), path if path.is_dir() else path.parent)
+    about = json_text({"recordings": {one.name: os.fspath(one.path) for one in recordings}}, indent=1)
+    with owned(make_folder(folder)), written_whole(folder / RECORDINGS) as draft:
+        draft.write_text(about, encoding="utf-8")
+    return source
+
+
+def _open_job(folder: Path) -> Source:
+    with Ledger(JobFolder(folder).ledger, read_only=True) as ledger:
+        entries = list(ledger.entries("done"))
+        recordings = [
+            Recording(i, entry.name, entry.path, entry.duration, recorded_at(entry.name))
+            for i, entry in enumerate(entries)
+        ]
+        index = {recording.name: recording.index for recording in recordings}
+        rows = [row for _, row in ledger.all_events() if row is not None and row.filename in index]
+    if not recordings:
+        raise DataError(f"{folder}: no recording of this job is done; run earmark detect first")
+    about = read_json(_About, folder / "job.json") if (folder / "job.json").is_file() else _About()
+    model = None if about.model is None else Path(about.model)
+    source = Source("job", folder.absolute().name, folder, recordings, model=model)
+    source.events = _given(rows, index)
+    source.classes = tuple(dict.fromkeys((*about.classes, *(row.label for row in rows))))
+    threshold = about.decoder.get("threshold", 0.5)
+    if isinstance(threshold, list | tuple) and len(threshold) == len(about.classes):
+        source.threshold = dict(zip(about.classes, map(float, threshold), strict=True))
+    elif isinstance(threshold, int | float):
+        source.threshold = float(threshold)
+    return source
+
+
+@open_record
+class _About:
+    """What job.json says."""
+
+    classes: list[str] = field(default_factory=list)
+    model: str | None = None
+    decoder: dict[str, Any] = field(default_factory=dict)
+
+
+def _add_labels(source: Source, path: Path, root: Path) -> None:
+    """Events of a label table; rows without times are events over the whole recording."""
+    table = read_labels(path)
+    matched = match_names(table.filenames, [one.path for one in source.recordings], root.absolute())
+    if not matched:
+        raise DataError(f"{path}: none of its files is among the recordings: it names {first_few(table.filenames)}")
+    by_path = {one.path: one for one in source.recordings}
+    names = {name: by_path[found] for name, found in matched.items()}
+    rows = [_timed(row, names[row.filename]) for row in table if row.present and row.filename in names]
+    source.events = _given(rows, {one.name: one.index for one in source.recordings})
+    source.classes = table.classes
+
+
+def _timed(row: Label, recording: Recording) -> Label:
+    """The row with the name of the recording; without times, it lasts as long as the recording."""
+    row = row._replace(filename=recording.name)
+    return row if row.has_times else row._replace(onset=0.0, offset=max(recording.seconds(), 0.001))
+
+
+def _given(rows: Iterable[Label], index: Mapping[str, int]) -> list[Given]:
+    """Events, each once, in order of recording and time."""
+    events: dict[str, Given] = {}
+    for row in rows:
+        onset, offset = float(row.onset or 0.0), float(row.offset or 0.0)
+        key = event_id(row.filename, row.label, onset, offset)
+        events.setdefault(key, Given(key, index[row.filename], row.label, onset, offset, row.confidence))
+    return sorted(events.values(), key=lambda event: (event.recording, event.onset, event.offset, event.label))
+
+
+def recording_paths(folder: Path) -> dict[str, Path]:
+    """Paths by name of the recordings of a job or review, for the tables derived from it."""
+    if JobFolder(folder).ledger.is_file():
+        with Ledger(JobFolder(folder).ledger, read_only=True) as ledger:
+            return {entry.name: entry.path for entry in ledger.entries(with_missing=True)}
+    if (folder / RECORDINGS).is_file():
+        about = read_json(_Paths, folder / RECORDINGS)
+        return {name: Path(path) for name, path in about.recordings.items()}
+    raise DataError(f"{folder}: neither a detection job nor a review: no ledger.sqlite, no {RECORDINGS}")
+
+
+@open_record
+class _Paths:
+    recordings: dict[str, str]

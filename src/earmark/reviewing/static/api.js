@@ -1,0 +1,106 @@
+// Requests to the server of the review. All addresses are relative to the page's, which contains the token.
+
+/**
+ * @typedef {{id: string, recording: number, name: string, label: string, onset: number, offset: number,
+ *   confidence: number | null, status: string, source: string, byStretch: boolean, verdicts: Record<string, string>,
+ *   given?: {label: string, onset: number, offset: number}, note?: string, score?: string}} ReviewEvent
+ * @typedef {{index: number, name: string, checked: boolean, empty: [number, number][], note: string,
+ *   counts: Record<string, number>, duration?: number, began?: string | null, problem?: string | null, rate?: number,
+ *   channels?: number, format?: string, gaps?: [number, number | null][]}} Recording
+ */
+
+export class ServerError extends Error {}
+
+/** @type {(reachable: boolean) => void} */
+let onReachable = () => {};
+
+/** @param {(reachable: boolean) => void} callback */
+export function watchServer(callback) { onReachable = callback; }
+
+/**
+ * @param {string} path
+ * @param {RequestInit} [options]
+ * @returns {Promise<Response>}
+ */
+async function request(path, options) {
+  let response;
+  try {
+    response = await fetch(path, options);
+  } catch (error) {
+    if (error instanceof DOMException && error.name === "AbortError") throw error;
+    onReachable(false);
+    throw new ServerError("the server does not answer; is earmark review still running?");
+  }
+  onReachable(true);
+  if (!response.ok) {
+    let message = `the server answered ${response.status}`;
+    try { message = (await response.json()).error ?? message; } catch { /* not JSON */ }
+    throw new ServerError(message);
+  }
+  return response;
+}
+
+/**
+ * @param {string} path
+ * @param {Record<string, string | number | null | undefined>} [values]
+ * @returns {Promise<any>}
+ */
+export async function get(path, values = {}) {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(values)) if (value !== null && value !== undefined && value !== "") query.set(name, String(value));
+  const text = query.toString();
+  return (await request(`api/${path}${text ? `?${text}` : ""}`)).json();
+}
+
+/**
+ * @param {string} path
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<Uint8Array>}
+ */
+export async function getBytes(path, signal) {
+  return new Uint8Array(await (await request(`api/${path}`, { signal })).arrayBuffer());
+}
+
+/** @param {string} path @param {unknown} body @returns {Promise<Response>} */
+export function post(path, body) {
+  return request(`api/${path}`, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
+}
+
+/** An id for an action, which makes repeating its request harmless. */
+export function newId() {
+  const bytes = crypto.getRandomValues(new Uint8Array(12));
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+/** Sends an action, and once more if the connection broke: its id makes sure that it counts once.
+ * @param {Record<string, unknown>} action @returns {Promise<any>} */
+export async function act(action) {
+  const body = { id: newId(), ...action };
+  try {
+    return await (await post("actions", body)).json();
+  } catch (error) {
+    if (!(error instanceof ServerError) || !error.message.startsWith("the server does not")) throw error;
+    await new Promise((resolve) => setTimeout(resolve, 400));
+    return (await post("actions", body)).json();
+  }
+}
+
+/** @param {Blob} blob @param {string} name */
+export function download(blob, name) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(blob);
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+}
+
+/** @param {Response} response @param {string} fallback */
+export async function saveResponse(response, fallback) {
+  const name = /filename="([^"]+)"/.exec(response.headers.get("content-disposition") ?? "")?.[1] ?? fallback;
+  download(await response.blob(), name);
+}
+
+/** @param {string} format @param {string} which */
+export async function saveExport(format, which) {
+  await saveResponse(await request(`api/export?${new URLSearchParams({ format, which })}`), `${which}.${format}`);
+}

@@ -1,0 +1,145 @@
+// A grid of snippets, for verdicts on many short events at once.
+
+import { getBytes } from "./api.js";
+import { classColour, levelColours } from "./colours.js";
+import { $, counted, make, position } from "./text.js";
+import { paint, usualLevels } from "./tiles.js";
+
+/** @typedef {import("./api.js").ReviewEvent} ReviewEvent */
+
+const PAGE = 48, COLUMNS = 128, ROWS = 64;
+
+export class Grid {
+  /** @param {{play: (event: ReviewEvent) => void, open: (event: ReviewEvent) => void, classes: () => string[], theme: () => string,
+   *   events: (first: number, count: number) => Promise<ReviewEvent[]>, total: () => number}} on */
+  constructor(on) {
+    this.on = on;
+    this.first = 0;
+    /** @type {ReviewEvent[]} */
+    this.events = [];
+    /** @type {Set<string>} */
+    this.selected = new Set();
+    this.focus = 0;
+    const box = $("grid");
+    box.addEventListener("click", (/** @type {MouseEvent} */ e) => {
+      const at = this.indexOf(e.target);
+      if (at < 0) return;
+      this.moveTo(at);
+      if (e.shiftKey || e.ctrlKey || e.metaKey || e.detail === 1) this.toggle(at);
+      this.on.play(this.events[at]);
+    });
+    box.addEventListener("dblclick", (/** @type {MouseEvent} */ e) => { const at = this.indexOf(e.target); if (at >= 0) this.on.open(this.events[at]); });
+    box.addEventListener("focusin", (/** @type {FocusEvent} */ e) => { const at = this.indexOf(e.target); if (at >= 0) this.focus = at; });
+    $("grid-all").addEventListener("click", () => this.selectAll(true));
+    $("grid-none").addEventListener("click", () => this.selectAll(false));
+    $("grid-more").addEventListener("click", () => void this.show(this.first + PAGE < this.on.total() ? this.first + PAGE : 0));
+  }
+
+  /** @param {any} target */
+  indexOf(target) { return this.events.findIndex((event) => event.id === target.closest(".card")?.dataset.id); }
+
+  /** @param {number} first */
+  async show(first) {
+    this.first = first;
+    this.events = await this.on.events(first, PAGE);
+    this.selected.clear();
+    this.focus = 0;
+    $("grid").replaceChildren(...this.events.map((event, k) => this.card(event, k)));
+    $("grid").scrollTop = 0;
+    this.summarise();
+    await this.draw();
+  }
+
+  /** @param {ReviewEvent} event @param {number} k */
+  card(event, k) {
+    return make("div", { class: `card ${event.status}`, role: "gridcell", tabindex: k === this.focus ? 0 : -1, "data-id": event.id, "aria-selected": this.selected.has(event.id), "aria-label": `${event.label}, ${event.status}, ${event.name} at ${position(event.onset)}` },
+      make("canvas", { width: COLUMNS, height: ROWS }),
+      make("div", { class: "about" }, make("b", {}, event.label), event.status === "open" ? make("span", { class: "muted" }, event.confidence === null ? "" : event.confidence.toFixed(2)) : make("span", { class: `badge ${event.status}` }, event.status), make("span", { class: "where", title: event.name }, `${position(event.onset)}  ${event.name}`)));
+  }
+
+  async draw() {
+    const events = [...this.events];
+    let next = 0;
+    const work = async () => {
+      while (next < events.length && events[0] === this.events[0]) {
+        const event = events[next++];
+        try {
+          const data = await getBytes(`events/${event.id}/thumbnail`);
+          const canvas = $("grid").querySelector(`[data-id="${CSS.escape(event.id)}"] canvas`);
+          if (canvas) { const [low, high] = usualLevels([data]); paint(canvas, data, COLUMNS, ROWS, levelColours(this.on.theme(), low, high)); this.edges(canvas, event); }
+        } catch { /* a recording that cannot be read has no picture */ }
+      }
+    };
+    await Promise.all([work(), work(), work(), work()]);
+  }
+
+  /** Marks where the event begins and ends within its snippet. @param {HTMLCanvasElement} canvas @param {ReviewEvent} event */
+  edges(canvas, event) {
+    const context = canvas.getContext("2d");
+    if (!context) return;
+    const length = event.offset - event.onset, margin = Math.max(0.25, 0.25 * length), begin = Math.max(0, event.onset - margin), whole = event.offset + margin - begin;
+    context.fillStyle = classColour(this.on.classes().indexOf(event.label));
+    for (const time of [event.onset, event.offset]) context.fillRect(Math.round(((time - begin) / whole) * COLUMNS), 0, 1, ROWS);
+  }
+
+  /** @param {ReviewEvent} event */
+  update(event) {
+    const at = this.events.findIndex((one) => one.id === event.id);
+    if (at < 0) return;
+    this.events[at] = event;
+    const old = $("grid").querySelector(`[data-id="${CSS.escape(event.id)}"]`);
+    if (!old) return;
+    const fresh = this.card(event, at), hadFocus = document.activeElement === old;
+    fresh.querySelector("canvas").replaceWith(old.querySelector("canvas"));
+    old.replaceWith(fresh);
+    if (hadFocus) fresh.focus();
+  }
+
+  summarise() {
+    const last = Math.min(this.first + this.events.length, this.on.total());
+    $("grid-summary").textContent = `${this.events.length ? this.first + 1 : 0}\u2013${last} of ${counted(this.on.total(), "event")}, ${this.selected.size} selected`;
+  }
+
+  /** @param {number} at */
+  toggle(at) {
+    const id = this.events[at].id;
+    if (!this.selected.delete(id)) this.selected.add(id);
+    $("grid").querySelector(`[data-id="${CSS.escape(id)}"]`)?.setAttribute("aria-selected", String(this.selected.has(id)));
+    this.summarise();
+  }
+
+  /** @param {boolean} isSelected */
+  selectAll(isSelected) {
+    this.selected = new Set(isSelected ? this.events.map((event) => event.id) : []);
+    for (const card of $("grid").children) card.setAttribute("aria-selected", String(isSelected));
+    this.summarise();
+  }
+
+  /** @param {number} at */
+  moveTo(at) {
+    const cards = $("grid").children;
+    if (!cards[at]) return;
+    cards[this.focus]?.setAttribute("tabindex", "-1");
+    this.focus = at;
+    cards[at].setAttribute("tabindex", "0");
+    cards[at].focus();
+  }
+
+  /** Ids that a verdict is about. */
+  targets() {
+    if (this.selected.size) return [...this.selected];
+    return this.events[this.focus] ? [this.events[this.focus].id] : [];
+  }
+
+  /** @param {KeyboardEvent} e @returns {boolean} whether the key was used */
+  key(e) {
+    const cards = $("grid").children;
+    if (!cards.length) return false;
+    const perRow = Math.max(1, Array.from(cards).findIndex((card) => card.offsetTop > cards[0].offsetTop)) || cards.length;
+    const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -perRow, ArrowDown: perRow, j: 1, k: -1 }[e.key];
+    if (step !== undefined) { this.moveTo(Math.min(cards.length - 1, Math.max(0, this.focus + step))); return true; }
+    if (e.key === "Enter") { this.toggle(this.focus); return true; }
+    if (e.key === " ") { this.on.play(this.events[this.focus]); return true; }
+    return false;
+  }
+}

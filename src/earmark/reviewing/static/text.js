@@ -1,0 +1,72 @@
+// Elements and words.
+
+/**
+ * @param {string} id
+ * @returns {any}
+ */
+export const $ = (id) => {
+  const element = document.getElementById(id);
+  if (!element) throw new Error(`no element ${id}`);
+  return element;
+};
+
+/** Creates an element; strings become text, never markup.
+ * @param {string} name @param {Record<string, any>} [attributes] @param {...(Node | string | null | undefined | false)} children
+ * @returns {any} */
+export function make(name, attributes = {}, ...children) {
+  const element = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value === undefined || value === null || (value === false && !key.startsWith("aria-"))) continue;
+    if (key.startsWith("aria-")) element.setAttribute(key, String(value));
+    else if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
+    else if (key === "colour") element.style.background = value;
+    else element.setAttribute(key, value === true ? "" : String(value));
+  }
+  for (const child of children) if (child) element.append(child);
+  return element;
+}
+
+/** @param {number} n @param {string} noun @param {string} [many] */
+export function counted(n, noun, many) { return `${n.toLocaleString("en")} ${n === 1 ? noun : many ?? `${noun}s`}`; }
+
+/** Seconds as a position: 3.25, 1:02.5, 2:03:04.
+ * @param {number} seconds @param {number} [step] finest difference to show */
+export function position(seconds, step = 0.01) {
+  const digits = step >= 1 ? 0 : step >= 0.1 ? 1 : step >= 0.01 ? 2 : step >= 0.001 ? 3 : 4;
+  const rounded = Number(Math.max(0, seconds).toFixed(digits));
+  const hours = Math.floor(rounded / 3600), minutes = Math.floor((rounded % 3600) / 60), rest = rounded % 60;
+  const tail = rest.toFixed(digits);
+  if (hours) return `${hours}:${String(minutes).padStart(2, "0")}:${tail.padStart(digits ? 3 + digits : 2, "0")}`;
+  if (minutes) return `${minutes}:${tail.padStart(digits ? 3 + digits : 2, "0")}`;
+  return digits ? tail : `${tail}`;
+}
+
+/** @param {string} began ISO time without zone @param {number} seconds @param {number} [step] */
+export function clockTime(began, seconds, step = 1) {
+  const at = new Date(Date.parse(`${began}Z`) + Math.round(seconds * 1000));
+  const text = at.toISOString();
+  return step >= 1 ? text.slice(11, 19) : text.slice(11, step >= 0.1 ? 21 : step >= 0.01 ? 22 : 23);
+}
+
+/** @param {number} seconds */
+export function duration(seconds) {
+  if (seconds < 60) return `${seconds < 10 ? seconds.toFixed(2) : seconds.toFixed(1)} s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
+  return `${Math.floor(seconds / 3600)} h ${Math.round((seconds % 3600) / 60)} min`;
+}
+
+/** @param {number} hz */
+export function frequency(hz) { return hz >= 1000 ? `${Number((hz / 1000).toFixed(1))} kHz` : `${Math.round(hz)} Hz`; }
+
+/** @type {number | undefined} */
+let timer;
+
+/** Shows a short message. @param {string} text @param {boolean} [isError] */
+export function say(text, isError = false) {
+  const box = $("status");
+  box.textContent = text;
+  box.classList.toggle("error", isError);
+  box.classList.add("shown");
+  clearTimeout(timer);
+  timer = window.setTimeout(() => box.classList.remove("shown"), isError ? 6000 : 2200);
+}

@@ -1,0 +1,36 @@
+// Training again with the verdicts, and whether it helped.
+
+import { get, post } from "./api.js";
+import * as dialogs from "./dialogs.js";
+import { make, say } from "./text.js";
+
+/** @param {any} session */
+export async function showTraining(session) {
+  const log = make("pre", { class: "log", tabindex: "0" }), bar = make("progress", { max: 1 }), verdict = make("p", {}), start = make("button", { type: "button", class: "primary", id: "train-start" }, "Train again");
+  const stop = make("button", { type: "button", hidden: true }, "Stop"), data = make("input", { class: "wide-input", id: "train-data", placeholder: "folder of labelled clips, as for earmark train" });
+  data.value = session.trainingData ?? "";
+  bar.hidden = true;
+  let isOpen = true;
+  const update = async () => {
+    const state = await get("training");
+    log.textContent = state.lines.join("\n");
+    log.hidden = !state.lines.length;
+    log.scrollTop = log.scrollHeight;
+    bar.hidden = !state.running;
+    if (state.share === null) bar.removeAttribute("value"); else bar.value = state.share;
+    start.disabled = state.running;
+    stop.hidden = !state.running;
+    verdict.textContent = state.error ?? state.summary ?? "";
+    return state.running;
+  };
+  start.addEventListener("click", async () => {
+    try { await post("training", { data: data.value }); } catch (error) { say(String(/** @type {Error} */ (error).message), true); return; }
+    while (isOpen && await update()) await new Promise((resolve) => setTimeout(resolve, 700));
+  });
+  stop.addEventListener("click", () => void post("training/stop", {}));
+  void update().then(async (running) => { while (isOpen && running && await update()) await new Promise((resolve) => setTimeout(resolve, 700)); });
+  await dialogs.open("Train again",
+    make("p", { class: "muted" }, "Continues from the model of this job with its labels and your verdicts, evaluates the old and the new model on clips that neither was trained on, and detects again with the new one. The old model and its events stay."),
+    make("label", {}, make("h3", {}, "Labelled clips"), data), make("div", { class: "row" }, start, stop), bar, verdict, log);
+  isOpen = false;
+}

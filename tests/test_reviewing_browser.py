@@ -1,0 +1,281 @@
+"""`earmark review` in a real browser, as a person uses it."""
+
+import json
+import re
+import sys
+
+import pytest
+from review_job import NAMES, chromium, make_job, served
+
+from earmark.formats import read_labels
+from earmark.reviewing.again import Trainer
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EARMARK_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as browser:
+        yield browser
+
+
+class Page:
+    """A page of a review, which must not complain."""
+
+    def __init__(self, browser, url, **options):
+        options = {"viewport": {"width": 1280, "height": 800}, "color_scheme": "dark", **options}
+        self.context = browser.new_context(accept_downloads=True, **options)
+        self.page = self.context.new_page()
+        self.complaints = []
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("console", lambda m: self.complaints.append(m.text) if m.type == "error" else None)
+        self.page.goto(url)
+        self.until("() => document.querySelectorAll('#queue .item, #recordings .item').length > 0")
+
+    def press(self, *keys):
+        for key in keys:
+            self.page.keyboard.press(key)
+
+    def until(self, function, argument=None):
+        """Wait until a function holds; the page's policy forbids Playwright's own way, which evaluates text in it."""
+        wait_until(self.page, lambda: self.page.evaluate(function, argument), function)
+
+    def says(self, text):
+        self.until("t => document.getElementById('status').textContent.includes(t)", text)
+
+    def text(self, selector):
+        return self.page.locator(selector).inner_text()
+
+    def wait(self, selector, text):
+        found = "([s, t]) => document.querySelector(s)?.textContent.includes(t)"
+        self.until(found, [selector, text])
+
+    def close(self):
+        self.context.close()
+        assert self.complaints == []
+
+
+@pytest.fixture
+def found(tmp_path):
+    return make_job(tmp_path)
+
+
+def journal(found):
+    return [json.loads(line) for line in (found / "verdicts.jsonl").read_text().splitlines()]
+
+
+def wait_until(page, holds, what="it"):
+    for _ in range(200):
+        if holds():
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError(f"within ten seconds, {what} did not happen")
+
+
+def is_drawn(page):
+    """Whether the canvas shows more than one colour in the middle of the spectrogram."""
+    return page.evaluate(
+        """() => { const c = document.getElementById('view'), x = c.getContext('2d');
+        const d = x.getImageData(c.width * .3, c.height * .2, c.width * .5, c.height * .4).data, seen = new Set();
+        for (let k = 0; k < d.length; k += 4) seen.add(d[k] + 256 * d[k + 1]); return seen.size > 20; }"""
+    )
+
+
+def test_a_review_with_the_keyboard_alone(browser, found):
+    with served(found) as server:
+        one = Page(browser, server.url)
+        page = one.page
+        one.wait("#inspector h2", "owl")
+        one.until("() => document.getElementById('facts').textContent.includes('2026-05-14')")
+        one.press("y")
+        one.says("owl: right")
+        one.wait("#inspector h2", "dog")
+        one.press("x")
+        one.says("dog: wrong")
+        one.wait("#progress-text", "2 of 8 events judged")
+        one.press("u", "z")
+        one.says("Undone")
+        one.wait("#progress-text", "2 of 8")
+        one.press("Shift+Z")
+        one.says("Redone")
+        one.wait("#progress-text", "3 of 8")
+        one.press("k")  # back to the owl, to call it an eagle
+        one.press("e")
+        page.keyboard.type("eagle")
+        one.press("Enter")
+        one.says("Now eagle")
+        one.press("t")
+        page.keyboard.type("<b>far</b> away")
+        one.press("Control+Enter")
+        one.wait("#inspector .note", "<b>far</b> away")
+        one.press("m")
+        one.says("Recording checked")
+        assert page.locator("#checked").is_checked()
+        one.press("?")
+        assert page.locator("dialog[open]").is_visible()
+        assert "nothing else" in one.text("#dialog-body")
+        one.press("Escape")
+        one.press("Tab")
+        assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+        one.press("p")
+        one.wait("#dialog-body", "eagle")
+        one.press("Escape")
+        page.reload()
+        one.wait("#progress-text", "4 of 8")
+        one.press("z")
+        one.says("Undone")
+        one.until("() => !document.getElementById('checked').checked")
+        one.close()
+    assert [line["action"] for line in journal(found)].count("undo") == 2
+    table = read_labels(found / "verdicts.csv")
+    assert {row.label for row in table if row.is_event} == {"owl", "eagle"}
+
+
+def test_zoom_play_drag_and_a_second_tab(browser, found):
+    with served(found) as server:
+        one, two = Page(browser, server.url), Page(browser, server.url, color_scheme="light")
+        page = one.page
+        one.wait("#inspector h2", "owl")
+        wait_until(page, lambda: is_drawn(page))
+        before = page.screenshot(clip={"x": 400, "y": 160, "width": 800, "height": 300})
+        one.press("+", "+", "ArrowRight")
+        wait_until(page, lambda: page.screenshot(clip={"x": 400, "y": 160, "width": 800, "height": 300}) != before)
+        one.press("f")
+        one.until("() => document.getElementById('view').dataset.offset === '3.4000'")
+        one.press("Space")
+        one.until("() => document.getElementById('audio').currentTime > 0.1")
+        one.press("Space")
+        one.press("s", "l", "b", "Space")
+        one.until("() => document.getElementById('audio').playbackRate === 0.5")
+        assert page.evaluate("document.getElementById('audio').loop")
+        assert page.locator("#band").get_attribute("aria-pressed") == "true"
+        one.press("Space")
+        with page.expect_response(re.compile("api/actions")) as answer:
+            drag(page, 2.0, 2.3)
+        event = answer.value.json()["events"][0]
+        assert (event["onset"], event["offset"]) == (1.0, pytest.approx(2.3, abs=0.02))
+        one.wait("#inspector dl", "was")
+        two.wait("#queue .item .badge", "right")  # the second tab notices
+        two.press("z")
+        two.says("Undone")
+        one.until("() => !document.querySelector('#inspector dl').textContent.includes('was')")
+        one.close()
+        two.close()
+
+
+def drag(page, *times):
+    """Press the mouse over the spectrogram, and move it from one time to another."""
+    box = page.locator("#view").bounding_box()
+    shown = page.evaluate("() => ({...document.getElementById('view').dataset})")
+    onset, offset, gutter = float(shown["onset"]), float(shown["offset"]), 88
+    xs = [box["x"] + gutter + (time - onset) / (offset - onset) * (box["width"] - gutter) for time in times]
+    page.mouse.move(xs[0], box["y"] + 100)
+    page.mouse.down()
+    for x in xs[1:]:
+        page.mouse.move(x, box["y"] + 100, steps=3)
+    page.mouse.up()
+
+
+def test_adding_events_the_grid_links_and_exports(browser, found, tmp_path):
+    with served(found) as server:
+        one = Page(browser, server.url)
+        page = one.page
+        one.wait("#inspector h2", "owl")
+        one.until("() => document.getElementById('view').dataset.offset === '3.4000'")
+        one.press("w")
+        drag(page, 4.1, 4.6)
+        one.press("a")
+        page.keyboard.type("do")
+        one.press("Enter")
+        one.says("Added dog")
+        assert re.search(r"#20260514_221500.wav@4\.(09|10|11)-4\.(59|60|61)$", page.url)
+        page.locator("#copy-link").click()
+        link = page.url
+        one.press("n")
+        one.says("Nothing else")
+        one.press("g")
+        page.wait_for_selector(".card canvas")
+        one.press("ArrowRight", "Enter", "ArrowRight", "Enter", "y")
+        one.says("2 events: right")
+        one.press("g", "o")
+        with page.expect_download() as saved:
+            page.locator("#export-save").click()
+        saved.value.save_as(tmp_path / "saved.csv")
+        other = Page(browser, link)
+        other.wait("#inspector h2", "dog")
+        other.wait("#inspector dl", "4.1")
+        other.close()
+        one.close()
+    assert len(read_labels(tmp_path / "saved.csv")) == 3
+    added = next(line for line in journal(found) if line["action"] == "add")
+    assert (added["label"], added["recording"]) == ("dog", NAMES[0])
+    assert len(next(line for line in journal(found) if len(line.get("events", "")) == 2)["events"]) == 2
+
+
+def test_names_with_markup_are_shown_as_text(browser, tmp_path):
+    events = [(1.0, 2.0, "<img src=x onerror=alert(1)>", 0.9)]
+    found = make_job(tmp_path, events=events, names=NAMES[1:], classes=("<img src=x onerror=alert(1)>",))
+    with served(found) as server:
+        one = Page(browser, server.url)
+        one.wait("#inspector h2", "<img src=x")
+        assert one.text("#name") == NAMES[1]
+        assert one.page.locator("img").count() == 0
+        one.press("h")
+        one.press("Escape")
+        one.close()
+
+
+@pytest.mark.parametrize(("width", "height", "scale"), [(640, 400, 2), (820, 1180, 1)])
+def test_zoomed_to_200_percent_and_on_a_tablet_nothing_is_out_of_reach(browser, found, width, height, scale):
+    with served(found) as server:
+        one = Page(browser, server.url, viewport={"width": width, "height": height}, device_scale_factor=scale)
+        one.wait("#inspector h2", "owl")
+        assert one.page.evaluate("document.documentElement.scrollWidth") <= width
+        one.page.locator("#inspector .verdict.right").click()
+        one.says("owl: right")
+        one.close()
+
+
+def test_recordings_without_events_and_a_server_that_goes_away(browser, tmp_path):
+    make_job(tmp_path)
+    with served(tmp_path / "sound", out=tmp_path / "out") as server:
+        one = Page(browser, server.url)
+        one.wait("#recordings .item b", NAMES[0])
+        one.press("a")
+        one.page.keyboard.type("wren")
+        one.press("Enter")
+        one.says("Added wren")
+        server.stop()
+        one.press("x")
+        one.says("the server does not answer")
+        assert one.page.locator("#offline").is_visible()
+        one.context.close()
+    assert len(read_labels(tmp_path / "out" / "verdicts.csv")) == 2
+    assert (tmp_path / "out" / "recordings.json").is_file()
+
+
+TRAINING = """import json, time
+print(json.dumps({"stage": "training", "done": 1, "total": 2, "detail": "loss 0.5"}), flush=True)
+time.sleep(0.5)
+print(json.dumps({"summary": "No difference was shown.", "result": {}}))"""
+
+
+def test_train_again_shows_progress_and_its_verdict(browser, found, monkeypatch):
+    monkeypatch.setattr(Trainer, "command", (sys.executable, "-c", TRAINING))
+    (found / "model.safetensors").write_bytes(b"a model")
+    (found / "config.toml").write_text("")
+    about = json.loads((found / "job.json").read_text())
+    (found / "job.json").write_text(json.dumps({**about, "model": str(found / "model.safetensors")}))
+    with served(found) as server:
+        one = Page(browser, server.url)
+        one.page.locator("#train-button").click()
+        one.page.locator("#train-data").fill("clips")
+        one.page.locator("#train-start").click()
+        one.wait("#dialog-body pre", "training loss 0.5")
+        one.wait("#dialog-body", "No difference was shown.")
+        one.close()

@@ -1,0 +1,221 @@
+"""Training with verdicts: excerpts of long recordings, labels of both kinds, weights to start from."""
+
+import json
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+from review_job import make_job, served
+
+from earmark import api, audio
+from earmark.annotations import LabelTable
+from earmark.checkpoint import load_detector, load_weights
+from earmark.datasets import Clip, Collection, Source, open_data
+from earmark.detection.job import JobOptions, run_job
+from earmark.errors import ArgumentError, DataError, ModelFileError
+from earmark.events import Decoder
+from earmark.formats import read_labels, write_labels
+from earmark.retraining import _compare_on_verdicts, _main, retrain
+from earmark.reviewing.again import Trainer
+from earmark.reviewing.clips import HELD_OUT, LONGEST, verdict_clips, with_labels
+from earmark.reviewing.source import open_source
+from earmark.reviewing.state import Review
+from earmark.settings import load_recipe
+from earmark.training.loop import create_detector
+
+NAN = np.nan
+
+
+def test_a_clip_can_be_part_of_a_file(tmp_path):
+    audio.write(tmp_path / "a.wav", np.linspace(-1, 1, 8000).astype(np.float32), 8000)
+    whole, part = Source(tmp_path / "a.wav"), Source(tmp_path / "a.wav", 1.0, 0.25, 0.5)
+    clip = Clip("part", (part,))
+    np.testing.assert_array_equal(clip.read(8000), Clip("whole", (whole,)).read(8000)[2000:4000])
+    assert (clip.is_file, Clip("whole", (whole,)).is_file, part.duration) == (False, True, 0.25)
+
+
+@pytest.fixture
+def judged(tmp_path):
+    """A job with a recording of ten seconds and one of five minutes, and verdicts on both."""
+    found = make_job(tmp_path, names=("short.wav",))
+    audio.write(tmp_path / "sound" / "long.wav", np.zeros(8000 * 300), 8000)
+    (found / "ledger.sqlite").unlink()
+    paths = {name: str(tmp_path / "sound" / name) for name in ("short.wav", "long.wav")}
+    (found / "recordings.json").write_text(str({"recordings": paths}).replace("'", '"'))
+    rows = [
+        ("short.wav", 1.0, 2.0, "owl"),
+        ("short.wav", None, None, "dog", False),
+        ("long.wav", 100.0, 101.0, "owl"),
+        ("long.wav", 103.0, 105.0, "owl", False),
+        ("long.wav", None, None, "owl", None),
+        ("long.wav", 200.0, 270.0, "dog", False),
+    ]
+    write_labels(LabelTable(rows, complete=False), found / "verdicts.csv", "csv")
+    return found / "verdicts.csv"
+
+
+def test_excerpts_have_what_was_judged_and_nothing_else(judged):
+    data = verdict_clips(judged)
+    names = [clip.filename for clip in data.clips]
+    assert names == ["short.wav", "long.wav@95.50-109.00", "long.wav@198.00-235.00", "long.wav@235.00-272.00"]
+    assert all(clip.sources[0].duration <= LONGEST for clip in data.clips)
+    np.testing.assert_array_equal(data.labels.bag_targets(), [[0, 1], [NAN, 1], [NAN, NAN], [NAN, NAN]])
+    owl = data.labels.frame_targets(names[1], 135, 0.1)[:, 1]
+    assert (owl[45:55] == 1).all()
+    assert (owl[75:95] == 0).all()
+    assert np.isnan(owl).sum() == 135 - 30
+    dog = data.labels.frame_targets(names[2], 370, 0.1)[:, 0]
+    assert (np.isnan(dog[:20]).all(), (dog[20:] == 0).all()) == (True, True)
+
+
+def test_verdicts_join_a_data_set(judged, recordings):
+    data = open_data(recordings)
+    joined, notes = with_labels(data, judged)
+    assert joined.classes == ("click", "hum", "dog", "owl")
+    assert len(joined) == len(data) + 4
+    name = data.clips[0].filename
+    np.testing.assert_array_equal(joined.labels.bag_targets([name])[0], [*data.labels.bag_targets([name])[0], NAN, NAN])
+    assert {clip.split for clip in joined.clips[len(data) :]} <= {"train", HELD_OUT}
+    assert notes[0].startswith("verdicts.csv: 0 clips of the data with more labels, 4 clips added")
+
+
+def test_a_table_about_the_data_says_more_about_its_clips(recordings):
+    data = open_data(recordings)
+    train, test = (next(clip.filename for clip in data.clips if clip.split == s) for s in ("train", "test"))
+    rows = [(train, None, None, "hum", False), (test, None, None, "hum", False), ("gone.wav", 0, 1, "hum")]
+    write_labels(LabelTable(rows, complete=False), recordings / "more.csv", "csv")
+    joined, notes = with_labels(data, recordings / "more.csv")
+    (recordings / "more.csv").unlink()
+    assert joined.labels.presence(train, "hum") is False
+    assert joined.labels.presence(train, "click") == data.labels.presence(train, "click")
+    assert joined.labels.presence(test, "hum") == data.labels.presence(test, "hum")
+    assert "1 recording to validate or test with stay" in notes[1]
+    assert "not found: gone.wav" in notes[2]
+
+
+SMALL = {"features.n_bands": 16, "features.rate": 8000, "epochs": 1, "steps": 1, "batch_size": 2, "patch": 1.0}
+
+
+@pytest.fixture(scope="module")
+def first(recordings, tmp_path_factory):
+    """A run of one step."""
+    return api.train(recordings, tmp_path_factory.mktemp("first") / "run", recipe="quick", settings=SMALL)
+
+
+def test_training_starts_from_the_weights_of_a_run(recordings, judged, first, tmp_path):
+    second = api.train(
+        [recordings, judged], tmp_path / "run2", recipe=first.path, settings={"learning_rate": 1e-9, "bias_penalty": 0}
+    )
+    old, new = (load_detector(run.path / "model.safetensors") for run in (first, second))
+    assert new.classes == ("click", "hum", "dog", "owl")
+    torch.testing.assert_close(new.head.weight[:2], old.head.weight, atol=1e-6, rtol=0)
+    config = load_recipe(str(second.path / "config.toml"))
+    assert (config.training.supervision, config.training.start) == ("mixed", str(first.path / "model.safetensors"))
+    assert not torch.equal(create_detector(config, ("click",)).head.weight, torch.zeros(1))
+
+
+def test_weights_that_do_not_fit(recordings, first, tmp_path):
+    model = first.path / "model.safetensors"
+    other = create_detector(load_recipe("quick").changed({**SMALL, "n_bands": 32}), ("hum",))
+    with pytest.raises(ModelFileError, match="was trained on other features"):
+        load_weights(other, model)
+    other = create_detector(load_recipe("quick").changed({**SMALL, "pool.name": "max"}), ("hum",))
+    with pytest.raises(ModelFileError, match="has another network or pool"):
+        load_weights(other, model)
+    (tmp_path / "alone.safetensors").write_bytes(model.read_bytes())
+    with pytest.raises(ArgumentError, match=r"no config\.toml beside it"):
+        api.train(recordings, tmp_path / "x", recipe=tmp_path / "alone.safetensors")
+
+
+def test_the_recipe_comes_from_the_run(earmark, tmp_path):
+    code, _, err = earmark("train", tmp_path, "--out", tmp_path / "x", "--from", "run", "--recipe", "quick")
+    assert (code, "--from has the recipe of its run" in err) == (2, True)
+
+
+def test_collections_stay_collections(recordings):
+    data = open_data(recordings)
+    assert isinstance(api._training_data(data, None)[0], Collection)
+
+
+@pytest.fixture(scope="module")
+def detected(recordings, first, tmp_path_factory):
+    """A job of the run of one step, which finds something everywhere."""
+    out = tmp_path_factory.mktemp("detected") / "found"
+    run_job(first.path, [recordings], out, JobOptions(decoder=Decoder(threshold=0.01)))
+    return out
+
+
+def test_training_again_compares_and_detects(recordings, detected, tmp_path, capsys):
+    with pytest.raises(DataError, match="nothing has been judged yet"):
+        retrain(detected, recordings, tmp_path / "nothing")
+    review = Review(open_source(detected))
+    for number, event in enumerate(list(review.events)):
+        verdict = "right" if number % 2 else "wrong"
+        review.act({"id": f"v{number}", "reviewer": "a", "action": "verdict", "events": [event], "verdict": verdict})
+    settings = json.dumps({"epochs": 1, "steps": 1})
+    assert _main([str(detected), str(recordings), str(tmp_path / "again"), settings]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {"features", "training", "scoring", "detecting"} <= {line.get("stage") for line in lines}
+    result = lines[-1]["result"]
+    assert any(line.startswith("On 6 clips, segments of 1 s: ") for line in result["lines"])
+    new = open_source(result["found"])
+    assert [one.name for one in new.recordings] == [one.name for one in review.source.recordings]
+    judged = [event for event in Review(new).events.values() if event.decisions]
+    assert len(judged) == len([event for event in review.events.values() if event.decisions])
+    assert read_labels(detected / "verdicts.csv").classes == ("click", "hum")
+
+
+def test_only_what_a_test_shows_is_claimed(tmp_path):
+    class Fixed:
+        classes = ("owl",)
+
+        def __init__(self, p):
+            self.p = p
+
+        def score_clips(self, clips, on_progress):
+            values = {"duration": 1.0, "hop": 1.0, "p": np.array([[self.p]]), "classes": ("owl",)}
+            return [type("Scores", (), {**values, "filename": clip.filename}) for clip in clips], {}
+
+    def compare(number, old, new):
+        names = [f"{k}.wav" for k in range(number)]
+        labels = LabelTable([(name, None, None, "owl") for name in names], complete=False)
+        clips = tuple(Clip(name, (Source(tmp_path / name),), HELD_OUT) for name in names)
+        return _compare_on_verdicts(Fixed(old), Fixed(new), Collection(clips, labels), None)
+
+    assert compare(20, 0.1, 0.9)[0] is True
+    assert compare(20, 0.9, 0.1)[0] is False
+    assert compare(20, 0.9, 0.8)[0] is None
+    few, (line,) = compare(4, 0.1, 0.9)
+    assert (few, line) == (
+        None,
+        "Of 4 held-out verdicts, the old model agrees with 0, the new one with 4: too few to tell.",
+    )
+
+
+def test_the_page_follows_training(detected, monkeypatch, tmp_path):
+    script = """import json, sys, time
+print("a warning"); print(json.dumps({"note": "24 clips"}))
+print(json.dumps({"stage": "training", "done": 1, "total": 2, "detail": "loss 0.5"}), flush=True)
+time.sleep(float(sys.argv[2]))
+print(json.dumps({"summary": "It helped.", "result": {}}))"""
+    monkeypatch.setattr(Trainer, "command", (sys.executable, "-c", script))
+    trainer = Trainer(open_source(detected))
+    assert trainer.problem() is None
+    with pytest.raises(ArgumentError, match="expected the folder of the labelled clips"):
+        trainer.start(" ")
+    trainer.start("0.3")
+    with pytest.raises(ArgumentError, match="running already"):
+        trainer.start("0.3")
+    while (status := trainer.status())["running"] or status["summary"] is None:
+        time.sleep(0.02)
+    assert (status["lines"], status["share"]) == (["a warning", "24 clips", "training loss 0.5"], 0.5)
+    trainer.start("60")
+    while not trainer.status()["lines"]:
+        time.sleep(0.02)
+    trainer.close()
+    assert not trainer.status()["running"]
+    with served(make_job(tmp_path)) as server:
+        problem = Trainer(server.review.source).problem()
+    assert problem == "there is no model to train again; review a detection job"
