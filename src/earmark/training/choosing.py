@@ -92,7 +92,7 @@ def estimate(settings: Settings, clips: int, seconds: float, device: torch.devic
 
     def step() -> float:
         begin = time.perf_counter()
-        bag_loss(detector(x).static, targets).backward()
+        bag_loss(detector(x).static, targets).backward()  # type: ignore[no-untyped-call]
         if device.type == "cuda":
             torch.cuda.synchronize()
         return time.perf_counter() - begin
