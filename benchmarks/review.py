@@ -12,6 +12,8 @@ in it. The real command serves them, in a process of its own. Measured through H
 - verdicts: a scripted reviewer, one after another, each acknowledged; with what the page loads in between;
 - a kill (SIGKILL) in the middle of as many verdicts: whether each acknowledged one is there afterwards;
 - memory: the highest resident memory of the server.
+
+Times depend on what else the machine does; processor times do not.
 """
 
 from __future__ import annotations
@@ -113,6 +115,11 @@ class Server:
         text = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(text.split("VmHWM:")[1].split()[0]) / 1000
 
+    def processor_seconds(self) -> float:
+        """Processor time that the server has used, which does not depend on what else the machine does."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def kill(self) -> None:
         self.process.kill()
         self.process.communicate()
@@ -211,17 +218,23 @@ def measure(folder: Path, cache: Path, duration: float, verdicts: int) -> dict[s
         rows["first view of the day, s"] = timed(first_view)
         rows["view of the whole day, s"] = timed(lambda: view(server, pool, long, 0, duration, duration))
         rng, each = np.random.default_rng(2), []
+        before = server.processor_seconds()
         for _ in range(120):
             length = float(np.exp(rng.uniform(np.log(0.05), np.log(duration))))
             onset = float(rng.uniform(0, duration - length))
             each += view(server, pool, long, onset, onset + length, duration)
+        rows["processor time per tile, ms"] = 1000 * (server.processor_seconds() - before) / len(each)
         for share in (50, 95, 99):
             rows[f"tile, {share}th percentile of {len(each)}, ms"] = 1000 * float(np.percentile(each, share))
         for order in ORDERS:
+            before = server.processor_seconds()
             rows[f"queue, {order}, s"] = timed(lambda order=order: server.get("queue", order=order, count=100))  # type: ignore[misc]
+            rows[f"queue, {order}, processor time, s"] = server.processor_seconds() - before
         page = server.get("queue", order="informative", count=48)["events"]
         pictures = [f"events/{event['id']}/thumbnail" for event in page]
+        before = server.processor_seconds()
         rows["grid of 48, s"] = timed(lambda: list(pool.map(server.request, pictures)))
+        rows["processor time of the grid, s"] = server.processor_seconds() - before
     events = all_events(server, verdicts, order="informative")
     seconds, _ = judge(server, events, run="plain", with_views=False)
     rows[f"verdict alone, median of {len(seconds)}, ms"] = 1000 * float(np.median(seconds))

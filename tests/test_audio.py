@@ -734,3 +734,19 @@ def test_a_folder_that_may_not_be_looked_into(tmp_path, monkeypatch):
     assert closed == [tmp_path / "a"]
     refused(tmp_path / "a", "cannot be listed: Permission denied")
     refused(tmp_path / "b", "expected a file, got a folder")
+
+
+@pytest.mark.parametrize("suffix", [".wav", ".flac", ".ogg", ".opus", ".mp3"])
+def test_many_pieces_are_the_same_as_excerpts(suffix, tmp_path, rng):
+    rate = 48000
+    path = tmp_path / f"a{suffix}"
+    audio.write(path, 0.1 * rng.normal(size=3 * rate), rate)
+    starts = [0, 0, 777, rate, 2 * rate, 3 * rate - 100]
+    pieces = audio.read_pieces(path, starts, 1000)
+    for start, piece in zip(starts, pieces, strict=True):
+        whole = audio.read(path, onset=start / rate, offset=(start + 1000) / rate)
+        np.testing.assert_array_equal(piece[: len(whole)], whole)
+        assert not piece[len(whole) :].any()
+    for wrong in ([5, 1], [-1]):
+        with pytest.raises(ArgumentError, match="in increasing order"):
+            audio.read_pieces(path, wrong, 10)

@@ -1,6 +1,7 @@
 """Training with verdicts: excerpts of long recordings, labels of both kinds, weights to start from."""
 
 import json
+import re
 import sys
 import time
 
@@ -19,7 +20,7 @@ from earmark.events import Decoder
 from earmark.formats import read_labels, write_labels
 from earmark.retraining import _compare_on_verdicts, _main, retrain
 from earmark.reviewing.again import Trainer
-from earmark.reviewing.clips import HELD_OUT, LONGEST, verdict_clips, with_labels
+from earmark.reviewing.clips import HELD_OUT, LONGEST, with_labels
 from earmark.reviewing.source import open_source
 from earmark.reviewing.state import Review
 from earmark.settings import load_recipe
@@ -56,17 +57,20 @@ def judged(tmp_path):
     return found / "verdicts.csv"
 
 
-def test_excerpts_have_what_was_judged_and_nothing_else(judged):
-    data = verdict_clips(judged)
-    names = [clip.filename for clip in data.clips]
+def test_excerpts_have_what_was_judged_and_nothing_else(judged, recordings):
+    data = open_data(recordings)
+    joined, _ = with_labels(data, judged)
+    clips = joined.clips[len(data) :]
+    names = [clip.filename for clip in clips]
     assert names == ["short.wav", "long.wav@95.50-109.00", "long.wav@198.00-235.00", "long.wav@235.00-272.00"]
-    assert all(clip.sources[0].duration <= LONGEST for clip in data.clips)
-    np.testing.assert_array_equal(data.labels.bag_targets(), [[0, 1], [NAN, 1], [NAN, NAN], [NAN, NAN]])
-    owl = data.labels.frame_targets(names[1], 135, 0.1)[:, 1]
+    assert all(clip.sources[0].duration <= LONGEST for clip in clips)
+    targets = joined.labels.bag_targets(names)[:, 2:]  # dog, owl
+    np.testing.assert_array_equal(targets, [[0, 1], [NAN, 1], [NAN, NAN], [NAN, NAN]])
+    owl = joined.labels.frame_targets(names[1], 135, 0.1)[:, 3]
     assert (owl[45:55] == 1).all()
     assert (owl[75:95] == 0).all()
     assert np.isnan(owl).sum() == 135 - 30
-    dog = data.labels.frame_targets(names[2], 370, 0.1)[:, 0]
+    dog = joined.labels.frame_targets(names[2], 370, 0.1)[:, 2]
     assert (np.isnan(dog[:20]).all(), (dog[20:] == 0).all()) == (True, True)
 
 
@@ -159,7 +163,9 @@ def test_training_again_compares_and_detects(recordings, detected, tmp_path, cap
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert {"features", "training", "scoring", "detecting"} <= {line.get("stage") for line in lines}
     result = lines[-1]["result"]
-    assert any(line.startswith("On 6 clips, segments of 1 s: ") for line in result["lines"])
+    assert re.match(r"On 6 clips, segments of 1 s of the test split: the (old|new) model and the", result["lines"][0])
+    assert result["lines"][1].startswith("No verdicts on recordings outside of the data")
+    assert result["helped"] is None  # with six clips and one step, nothing can be shown
     new = open_source(result["found"])
     assert [one.name for one in new.recordings] == [one.name for one in review.source.recordings]
     judged = [event for event in Review(new).events.values() if event.decisions]

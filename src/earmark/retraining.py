@@ -31,10 +31,11 @@ from earmark.detection.job import JobOptions, run_job
 from earmark.detection.ledger import Ledger
 from earmark.detection.outputs import JobFolder
 from earmark.errors import ArgumentError, DataError, EarmarkError
+from earmark.evaluation.comparison import Entry, compare_entries
 from earmark.files import json_text, make_folder
 from earmark.inference.scores import RecordingScores
 from earmark.progress import OnProgress, Progress, ignore_progress
-from earmark.reviewing.clips import HELD_OUT, verdict_clips
+from earmark.reviewing.clips import HELD_OUT, with_labels
 from earmark.reviewing.labels import write_table
 from earmark.reviewing.source import Source, open_source
 from earmark.reviewing.state import open_review
@@ -95,7 +96,7 @@ def retrain(
     old, new = source.model, run.path / "model.safetensors"
     opinions = [
         _compare_on_data(old, new, data, folder, on_progress),
-        _compare_on_verdicts(load(old), load(new), verdict_clips(table), on_progress),
+        _compare_on_verdicts(load(old), load(new), with_labels(open_data(str(data)), table)[0], on_progress),
     ]
     events = _detect(source, new, folder / "found", on_progress)
     shown = {opinion for opinion, _ in opinions if opinion is not None}
@@ -110,15 +111,15 @@ def _compare_on_data(
     try:
         if "test" not in open_data(str(data)).splits:
             return None, [f"{data} has no test split, so the models cannot be compared on it."]
-        for model, name in ((old, "old"), (new, "new")):
-            api.evaluate(model, data, out=folder / name, on_progress=on_progress)
-        comparison = api.compare([folder / "old", folder / "new"])
+        entries = [
+            Entry(name, (api.evaluate(model, data, out=folder / part, on_progress=on_progress),))
+            for model, name, part in ((old, "the old model", "old"), (new, "the new model", "new"))
+        ]
+        comparison = compare_entries(entries)
     except EarmarkError as error:
-        return None, [f"The models could not be compared on the test split: {error}"]
-    lines = [f"On {comparison.heading}: {line}" for line in comparison.lines]
-    if len(comparison.tied) > 1 or not comparison.best:
-        return None, lines
-    return comparison.best == "new", lines
+        return None, [f"The models could not be compared on the test split: {error}."]
+    lines = [f"On {comparison.heading} of the test split: {verdict.text}." for verdict in comparison.verdicts]
+    return None if comparison.tied else comparison.best == "the new model", lines
 
 
 def _compare_on_verdicts(
@@ -126,7 +127,7 @@ def _compare_on_verdicts(
 ) -> tuple[bool | None, list[str]]:
     """Whether the new model agrees with more of the held-out verdicts, and a sentence about it."""
     if HELD_OUT not in clips.splits:
-        return None, ["No verdicts were held out to test with; judge more events."]
+        return None, ["No verdicts on recordings outside of the data were held out to test with; judge more of these."]
     held = clips.split(HELD_OUT)
     agrees = [_agreement(detector, held, on_progress) for detector in (old, new)]
     both = agrees[0].keys() & agrees[1].keys()

@@ -146,8 +146,8 @@ def read_pieces(path: AnyPath, starts: Sequence[int], samples: int, *, damaged: 
                 row[: last - first] = read(path, onset=first / about.rate, offset=last / about.rate, damaged=damaged)
                 continue
             at = 0
-            if not sound.pieces:
-                sound.file.seek(0)
+            if not sound.pieces and (not first or about.format.endswith("VORBIS")):
+                sound.file.seek(0)  # `_decoded` may begin where a file begins
             for block in sound.blocks(first, last):
                 row[at : at + len(block)] = block
                 at += len(block)

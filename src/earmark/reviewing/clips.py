@@ -71,26 +71,14 @@ def with_labels(data: Collection, path: Path) -> tuple[Collection, list[str]]:
     return joined, notes
 
 
-def verdict_clips(path: Path) -> Collection:
-    """Only the clips of a verdicts.csv, trained on or not."""
-    table = read_labels(path)
-    made = [pair for name, where in _paths(table, path, None).items() for pair in _cut(name, where, table)]
-    if not made:
-        raise DataError(f"{path}: none of its recordings was found")
-    rows = [row for _, labels in made for row in labels]
-    names = [clip.filename for clip, _ in made]
-    labels = LabelTable(rows, filenames=names, classes=table.classes, complete=False)
-    return Collection(tuple(clip for clip, _ in made), labels, path.name)
-
-
-def _paths(table: LabelTable, path: Path, data: Collection | None) -> dict[str, Path]:
+def _paths(table: LabelTable, path: Path, data: Collection) -> dict[str, Path]:
     """Paths of the recordings that a table names."""
     if (path.parent / "ledger.sqlite").is_file() or (path.parent / RECORDINGS).is_file():
         known = recording_paths(path.parent)
         return {name: known[name] for name in table.filenames if name in known and known[name].is_file()}
     beside = audio.find(path.parent)
     found = match_names(table.filenames, beside, path.parent)
-    for clip in data.clips if data is not None else ():
+    for clip in data.clips:
         if clip.filename in table.filenames and clip.is_file:
             found.setdefault(clip.filename, clip.sources[0].path)
     if not found:

@@ -19,11 +19,13 @@ from collections import OrderedDict
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import scipy.fft
 from platformdirs import user_cache_path
+from scipy.sparse import csr_array
 
 from earmark.audio import AudioInfo, Samples
 from earmark.errors import ArgumentError, unknown_name
@@ -65,10 +67,9 @@ def compute(path: Path, about: AudioInfo, scale: str, level: int, index: int) ->
         power = _whole(path, about, step, first, columns, n_fft)
     else:
         power = _glimpses(path, about, step, first, columns, n_fft)
-    rows = power @ _bands(n_fft, about.rate, scale).T  # (columns, ROWS)
-    decibels = 10 * np.log10(np.maximum(rows, 1e-12))
+    rows = _bands(n_fft, about.rate, scale) @ power.T  # (ROWS, columns)
     tile = np.zeros((ROWS, COLUMNS), np.uint8)
-    tile[:, :columns] = _as_bytes(decibels).T[::-1]
+    tile[:, :columns] = _as_bytes(rows)[::-1]
     return tile
 
 
@@ -95,9 +96,8 @@ def thumbnail(recording: Recording, onset: float, offset: float) -> Tile:
         power = _power(np.lib.stride_tricks.sliding_window_view(sound, n_fft)[begins - begins[0]])
     else:
         power = _power(read_glimpses(recording.path, np.maximum(centres - n_fft // 2, 0).tolist(), n_fft))
-    rows = power @ _bands(n_fft, about.rate, "mel").T
-    decibels = 10 * np.log10(np.maximum(rows.reshape(COLUMNS, THUMBNAIL_ROWS, -1).max(2), 1e-12))
-    return _as_bytes(decibels).T[::-1]
+    rows = _bands(n_fft, about.rate, "mel") @ power.T
+    return _as_bytes(rows.reshape(THUMBNAIL_ROWS, -1, COLUMNS).max(1))[::-1]
 
 
 def _whole(path: Path, about: AudioInfo, step: float, first: int, columns: int, n_fft: int) -> Floats:
@@ -137,13 +137,14 @@ def _power(frames: npt.NDArray[np.float32]) -> Floats:
     return power
 
 
-def _as_bytes(decibels: npt.NDArray[np.floating]) -> Tile:
+def _as_bytes(power: Floats) -> Tile:
+    decibels = 10 * np.log10(np.maximum(power, 1e-12))
     return np.asarray(np.clip((decibels + _FLOOR) * (255 / _FLOOR), 0, 255).round(), np.uint8)
 
 
 @lru_cache(maxsize=32)
-def _bands(n_fft: int, rate: int, scale: str) -> Floats:
-    """Weights (ROWS, bins) of bins in rows, lowest frequency first: triangles, at least one bin wide."""
+def _bands(n_fft: int, rate: int, scale: str) -> Any:
+    """Weights (ROWS, bins) of bins in rows, lowest frequency first: triangles, at least one bin wide; sparse."""
     top = rate / 2
     if scale == "mel":
         mel = np.linspace(0, 2595 * math.log10(1 + top / 700), ROWS + 1)
@@ -154,7 +155,7 @@ def _bands(n_fft: int, rate: int, scale: str) -> Floats:
     centres = (edges[:-1] + edges[1:]) / 2
     width = np.maximum(np.diff(edges), rate / n_fft)
     weights = np.maximum(0, 1 - np.abs(bins[None] - centres[:, None]) / width[:, None])
-    return np.asarray(weights / np.maximum(weights.sum(1, keepdims=True), 1e-9), np.float32)
+    return csr_array((weights / np.maximum(weights.sum(1, keepdims=True), 1e-9)).astype(np.float32))
 
 
 class TileCache:

@@ -47,7 +47,7 @@ export class Grid {
     $("grid").replaceChildren(...this.events.map((event, k) => this.card(event, k)));
     $("grid").scrollTop = 0;
     this.summarise();
-    await this.draw();
+    void this.draw(); // pictures arrive one by one
   }
 
   /** @param {ReviewEvent} event @param {number} k */

@@ -6,7 +6,7 @@ import { make, say } from "./text.js";
 
 /** @param {any} session */
 export async function showTraining(session) {
-  const log = make("pre", { class: "log", tabindex: "0" }), bar = make("progress", { max: 1 }), verdict = make("p", {}), start = make("button", { type: "button", class: "primary", id: "train-start" }, "Train again");
+  const log = make("pre", { class: "log", tabindex: "0" }), bar = make("progress", { max: 1 }), verdict = make("p", { class: "result" }), start = make("button", { type: "button", class: "primary", id: "train-start" }, "Train again");
   const stop = make("button", { type: "button", hidden: true }, "Stop"), data = make("input", { class: "wide-input", id: "train-data", placeholder: "folder of labelled clips, as for earmark train" });
   data.value = session.trainingData ?? "";
   bar.hidden = true;
