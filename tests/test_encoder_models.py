@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 import torch
 
@@ -300,3 +301,22 @@ def test_an_interrupted_detection_ends_with_the_same_events(run, tmp_path):
     whole, parts = (read_labels(tmp_path / name / "events.csv") for name in ("whole", "parts"))
     assert list(whole) == list(parts)
     assert len(whole) > 0
+
+
+def test_a_model_on_an_onnx_file_names_its_card(recordings, tmp_path, monkeypatch):
+    """So that another process finds it."""
+    embedding = onnx.helper.make_node("Reshape", ["samples", "shape"], ["frames"])
+    value = onnx.helper.make_tensor_value_info
+    ends = [value("samples", onnx.TensorProto.FLOAT, ["n"])], [value("frames", onnx.TensorProto.FLOAT, ["f", 800])]
+    shape = onnx.helper.make_tensor("shape", onnx.TensorProto.INT64, [2], [-1, 800])
+    graph = onnx.helper.make_graph([embedding], "g", *ends, [shape])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=9)
+    onnx.save(model, tmp_path / "e.onnx")
+    card = 'name = "e"\nfile = "e.onnx"\nlicence = "MIT"\nrate = 8000\nwindow_samples = 8000\n'
+    (tmp_path / "e.toml").write_text(card + "hop_samples = 800\ndimension = 800\n")
+    name, settings = f"onnx:{tmp_path}/e.toml", {**SHORT, "mixtures": 0}
+    run = product.train(recordings, tmp_path / "r", encoder=name, settings=settings)
+    monkeypatch.setattr("earmark.encoders.features._provided", {})
+    assert product.load(run.path).detect(recordings / "00.wav").classes == ("click", "hum")
+    shutil.copytree(tmp_path, tmp_path.with_name("moved"))
+    assert create_encoder(f"onnx:{tmp_path.with_name('moved')}/e.toml").fingerprint == create_encoder(name).fingerprint

@@ -63,6 +63,7 @@ class OnnxEncoder(Encoder):
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         about = _read_card(self.path)
+        self._name = about.name
         file = self.path.with_name(about.file)
         content = _read(file, _LARGEST_MODEL)
         digest = hashlib.sha256(content).hexdigest()
@@ -70,11 +71,14 @@ class OnnxEncoder(Encoder):
             raise ModelFileError(f"{file}: expected the SHA-256 {about.sha256} of {self.path}, got {digest}")
         names = ("rate", "window_samples", "hop_samples", "dimension", "licence", "summary")
         fields = {name: getattr(about, name) for name in names}
-        fields |= {"name": f"onnx:{about.name}", "sha256": digest, "size": len(content)}
+        fields |= {"name": f"onnx:{path}", "sha256": digest, "size": len(content)}
         self.card = parse(Card, fields, where=self.path, error=DataError)
         self._session = open_session(file, content, purpose="an encoder in ONNX")
         self._input, self._has_bags = self._find_input(file)
         self._output = self._find_output(file, about.output)
+
+    def _identity(self) -> dict[str, object]:
+        return {**super()._identity(), "name": f"onnx:{self._name}"}  # wherever the card is
 
     def _find_input(self, file: Path) -> tuple[str, bool]:
         inputs = self._session.get_inputs()
