@@ -118,10 +118,12 @@ def train(
     if encoder is not None:
         made = provide(encoder)
         features = {"encoder": encoder} if made.reads_sound else {"encoder": encoder, "mixtures": 0}
-    collection, source, mixed = _training_data(data, on_note)
+    has_tables = isinstance(data, Sequence) and not isinstance(data, str) and len(data) > 1
+    mixed = {"training.supervision": "mixed"} if has_tables else {}
     recipe, start = _recipe_and_start(recipe)
     changes = {**features, **pool_changes(pool), **mixed, **start, **(settings or {})}
     chosen = load_recipe(os.fspath(recipe)).changed(changes)
+    collection, source = _training_data(data, on_note)
     fabric = make_fabric(chosen, devices=compute.devices, nodes=compute.nodes)
     if recipe == "paper" and fabric.device.type == "cpu" and on_note is not None:
         on_note("no GPU found: the recipe paper is meant for one; the recipe quick takes minutes on a CPU")
@@ -144,12 +146,12 @@ def train(
 
 def _training_data(
     data: AnyPath | Collection | Sequence[AnyPath], on_note: Callable[[str], None] | None
-) -> tuple[Collection, str, dict[str, str]]:
-    """The clips to train on, where they are, and the settings that more labels need."""
+) -> tuple[Collection, str]:
+    """The clips to train on, with the labels of further tables, and where they are."""
     if isinstance(data, Collection):
-        return data, "", {}
+        return data, ""
     if isinstance(data, str | os.PathLike):
-        return open_data(os.fspath(data)), os.fspath(data), {}
+        return open_data(os.fspath(data)), os.fspath(data)
     from earmark.reviewing.clips import with_labels
 
     first, *tables = data
@@ -158,7 +160,7 @@ def _training_data(
         collection, notes = with_labels(collection, Path(table))
         for note in notes:
             (on_note or _ignore_note)(note)
-    return collection, os.fspath(first), {"training.supervision": "mixed"} if tables else {}
+    return collection, os.fspath(first)
 
 
 def _ignore_note(note: str) -> None:
