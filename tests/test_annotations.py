@@ -7,7 +7,7 @@ import pytest
 
 from earmark.annotations import Label, LabelTable, checked
 from earmark.errors import ArgumentError, DataError
-from earmark.evaluation import segment
+from earmark.evaluation import event, segment
 from earmark.formats import read_labels, write_labels
 
 NAN = math.nan
@@ -244,12 +244,38 @@ def test_where_intervals_overlap_presence_wins():
         same(LabelTable(rows[::-1]).frame_targets("a", 3, hop=1.0), [[0], [1], [0]])
 
 
-def test_metrics_leave_out_what_is_known_in_intervals_only():
+def test_segments_count_where_a_class_is_known():
     reference = LabelTable([*PARTLY, ("a", 0.0, 1.0, "owl")], complete=True)
     estimate = [("a", 0.0, 4.0, "dog"), ("a", 0.0, 1.0, "owl")]
-    scores = segment.evaluate(reference, estimate, durations={"a": 4.0})
-    assert (scores.per_class["owl"].f1, scores.overall.precision) == (1.0, 1.0)
-    assert not segment.counts(reference, estimate, durations={"a": 4.0}).fp.any()
+    counts = segment.counts(reference, estimate, durations={"a": 4.0})
+    dog = counts.classes.index("dog")  # present from 1 to 2 s, absent from 2 to 3 s, unknown elsewhere
+    assert [int(part[0, dog]) for part in (counts.tp, counts.fp, counts.fn, counts.tn)] == [1, 1, 0, 0]
+    assert event.counts(reference, estimate).fp.sum() == 0  # events leave such a class out
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_segments_of_partly_known_classes_against_frame_targets(seed):
+    rng = np.random.default_rng(seed)
+    rows, estimate = [], []
+    for name in ("a", "b"):
+        for label in ("cat", "dog"):
+            edges = np.sort(rng.choice(np.arange(0, 81), 6, replace=False)) / 8  # on a grid of 1/8 s, over 10 s
+            rows += [(name, *edges[:2], label), (name, *edges[2:4], label, False), (name, None, None, label, None)]
+            estimate += [(name, *np.sort(rng.choice(81, 2, replace=False)) / 8, label)]
+    reference = LabelTable(rows, complete=False)
+    found = LabelTable(estimate, classes=reference.classes, filenames=reference.filenames)
+    counts = segment.counts(reference, found, durations={"a": 10.0, "b": 10.0})
+    for f, name in enumerate(counts.filenames):
+        true, guess = (table.frame_targets(name, 80, 1 / 8).reshape(10, 8, 2) for table in (reference, found))
+        active, known = (true == 1).any(1), (true == 1).any(1) | ~np.isnan(true).any(1)
+        detected = (guess == 1).any(1)
+        for part, expected in (
+            (counts.tp, active & detected),
+            (counts.fp, known & ~active & detected),
+            (counts.fn, active & ~detected),
+            (counts.tn, known & ~active & ~detected),
+        ):
+            np.testing.assert_array_equal(part[f], expected.sum(0))
 
 
 @pytest.mark.parametrize("format", ["csv", "tsv", "json"])

@@ -199,7 +199,7 @@ def test_a_teacher_may_have_other_features_and_another_network(folder, fabric, t
 
 
 def test_strong_supervision_leaves_nothing_to_guess():
-    with pytest.raises(ArgumentError, match="leaves no frames to guess"):
+    with pytest.raises(ArgumentError, match="strong labels leave no frames to guess"):
         SETTINGS.changed({"supervision": "strong", "rounds": 1})
 
 

@@ -204,7 +204,7 @@ def test_a_command_stopped_in_its_first_epoch_says_that_there_is_no_model(folder
     press = lambda watch, *at: (stepped(watch, *at), signal.raise_signal(signal.SIGINT))  # noqa: E731
     monkeypatch.setattr(Watch, "stepped", press)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    call = ["earmark", "train", str(folder), "--cache", str(tmp_path / "cache"), *small]
+    call = ["earmark", "train", str(folder), "--recipe", "paper", "--cache", str(tmp_path / "cache"), *small]
     said = []
     for name, more in (("a", []), ("a", ["--resume"]), ("b", ["--json"])):
         monkeypatch.setattr(sys, "argv", [*call, "--out", str(tmp_path / name), *more])

@@ -42,8 +42,6 @@ from earmark.settings import Settings
 from earmark.text import counted, first_few, plural
 
 if TYPE_CHECKING:
-    from lightning_fabric import Fabric
-
     from earmark.reviewing.running import Address, ReviewServer
     from earmark.synthesis import Summary
     from earmark.training import Run
@@ -111,7 +109,7 @@ def train(
     from earmark.plots import learning_curves, save
     from earmark.settings import load_recipe, pool_changes
     from earmark.training import check_folder
-    from earmark.training.choosing import first_fitting
+    from earmark.training.choosing import choose_settings, first_fitting
     from earmark.training.run import make_fabric, run
 
     folder, compute = Path(out), compute or Compute()
@@ -122,15 +120,17 @@ def train(
     if encoder is not None:
         made = provide(encoder)
         features = {"encoder": encoder} if made.reads_sound else {"encoder": encoder, "mixtures": 0}
+    has_tables = isinstance(data, Sequence) and not isinstance(data, str) and len(data) > 1
+    mixed = {"training.supervision": "mixed"} if has_tables else {}
     recipe, start = _recipe_and_start(recipe)
-    changes = {**features, **pool_changes(pool), **start, **(settings or {})}
+    changes = {**features, **pool_changes(pool), **mixed, **start, **(settings or {})}
     chosen = first_fitting(changes) if recipe == "auto" else load_recipe(os.fspath(recipe)).changed(changes)
-    collection, source, mixed = _training_data(data, on_note)
-    changes = {**mixed, **changes}
-    chosen = chosen.changed(changes)
+    collection, source = _training_data(data, on_note)
     fabric = make_fabric(chosen, devices=compute.devices, nodes=compute.nodes)
     if recipe == "auto":
-        recipe, chosen = _chosen(collection, changes, chosen.training.supervision, fabric, on_note)
+        recipe, chosen, lines = choose_settings(collection, changes, chosen.training.supervision, fabric.device)
+        for line in lines if on_note is not None and fabric.is_global_zero else ():
+            on_note(line)
     if recipe == "paper" and fabric.device.type == "cpu" and on_note is not None:
         on_note("no GPU found: the recipe paper is meant for one; the recipe quick takes minutes on a CPU")
     result = run(
@@ -145,19 +145,19 @@ def train(
         on_note=on_note,
     )
     if fabric.is_global_zero:
-        with owned(folder):
-            save(learning_curves(folder / "log.jsonl", collection.classes), folder / "figures" / "learning")
+        with owned(folder):  # an interrupted round has a folder of its own below
+            save(learning_curves(result.path / "log.jsonl", collection.classes), result.path / "figures" / "learning")
     return result
 
 
 def _training_data(
     data: AnyPath | Collection | Sequence[AnyPath], on_note: Callable[[str], None] | None
-) -> tuple[Collection, str, dict[str, str]]:
-    """The clips to train on, where they are, and the settings that more labels need."""
+) -> tuple[Collection, str]:
+    """The clips to train on, with the labels of further tables, and where they are."""
     if isinstance(data, Collection):
-        return data, "", {}
+        return data, ""
     if isinstance(data, str | os.PathLike):
-        return open_data(os.fspath(data)), os.fspath(data), {}
+        return open_data(os.fspath(data)), os.fspath(data)
     from earmark.reviewing.clips import with_labels
 
     first, *tables = data
@@ -166,7 +166,7 @@ def _training_data(
         collection, notes = with_labels(collection, Path(table))
         for note in notes:
             (on_note or _ignore_note)(note)
-    return collection, os.fspath(first), {"training.supervision": "mixed"} if tables else {}
+    return collection, os.fspath(first)
 
 
 def _ignore_note(note: str) -> None:
@@ -183,26 +183,6 @@ def _recipe_and_start(recipe: AnyPath) -> tuple[AnyPath, dict[str, str]]:
     if not config.is_file():
         raise ArgumentError(f"{model}: no config.toml beside it, so its settings are not known; give a run folder")
     return config, {"training.start": os.fspath(model.absolute())}
-
-
-def _chosen(
-    data: Collection,
-    changes: Mapping[str, Any],
-    supervision: str,
-    fabric: Fabric,
-    on_note: Callable[[str], None] | None,
-) -> tuple[str, Settings]:
-    """The recipe for these data and this machine, by name and with changes; notes say what was chosen and why."""
-    from earmark.settings import load_recipe
-    from earmark.training.choosing import choose, describe
-
-    choice = choose(data, on_gpu=fabric.device.type == "cuda")
-    without = {"rounds": 0} if supervision in ("strong", "propagated") else {}
-    chosen = load_recipe(choice.recipe).changed({**choice.changes, **without, **changes})
-    if on_note is not None and fabric.is_global_zero:
-        for line in describe(choice, data, chosen, fabric.device):
-            on_note(line)
-    return choice.recipe, chosen
 
 
 def evaluate(

@@ -36,7 +36,7 @@ def filter_bands(
 
     >>> x = torch.zeros(1, 5, 2)
     >>> filter_bands(x, points=2, generator=torch.Generator().manual_seed(1))[0, :, 0]
-    tensor([ 3.0916,  1.5126, -0.0663, -1.6452, -3.2242])
+    tensor([ 3.0916,  1.6566,  0.2217, -1.2133, -2.6483])
     """
     if not gain_db >= 0:
         raise ArgumentError(f"gain_db must be 0 or more, got {gain_db}")

@@ -319,7 +319,7 @@ def embedded_toml(folder: str) -> dict[str, str]:
     """Texts of the TOML files in a folder of this package, by name.
 
     >>> sorted(embedded_toml("recipes"))
-    ['best', 'head', 'paper', 'quick']
+    ['best', 'head', 'paper', 'quick', 'small']
     """
     files = (file for file in resources.files("earmark").joinpath(folder).iterdir() if file.name.endswith(".toml"))
     return {file.name.removesuffix(".toml"): file.read_text(encoding="utf-8") for file in sorted(files, key=str)}

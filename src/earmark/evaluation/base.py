@@ -40,11 +40,20 @@ class Events(NamedTuple):
         return Events(self.clip[index], self.label[index], self.onset[index], self.offset[index])
 
 
+class Partial(NamedTuple):
+    """Cells that are known in some intervals only: their events, and these intervals, which are apart."""
+
+    reference: Events
+    estimate: Events
+    known: Events
+
+
 class Pair(NamedTuple):
     """Reference and estimate over the same clips and classes.
 
     `known`, (clips, classes), is False where the reference does not say whether, or when, a class is active. Counts
-    leave these cells out, and neither `reference` nor `estimate` has events of them.
+    leave these cells out, and neither `reference` nor `estimate` has events of them. `partial` has those that are
+    known in some intervals, as in a recording that was reviewed in part.
     """
 
     filenames: tuple[str, ...]
@@ -52,6 +61,7 @@ class Pair(NamedTuple):
     reference: Events
     estimate: Events
     known: Bools
+    partial: Partial | None = None
 
 
 def as_table(labels: Labels) -> LabelTable:
@@ -139,8 +149,42 @@ def pair_labels(
     for row in untimed:
         if row.present is None:  # with times, it is known only in part
             known[clips[row.filename], columns[row.label]] = False
+    partial = _partial(true, true_events, found_events, known, clips, columns)
     true_events, found_events = (each.select(known[each.clip, each.label]) for each in (true_events, found_events))
-    return Pair(names, labels, true_events, found_events, known)
+    return Pair(names, labels, true_events, found_events, known, partial)
+
+
+def _partial(
+    true: LabelTable,
+    reference: Events,
+    estimate: Events,
+    known: Bools,
+    clips: Mapping[str, int],
+    columns: Mapping[str, int],
+) -> Partial | None:
+    """Cells that are not known as a whole, but have rows with times."""
+    intervals: dict[tuple[int, int], list[tuple[float, float]]] = {}
+    for row in true if any(row.present is not True for row in true) else ():
+        cell = clips[row.filename], columns[row.label]
+        if row.onset is not None and row.offset is not None and not known[cell]:
+            spans = intervals.setdefault(cell, [])
+            spans.append((row.onset, row.offset))
+    if not intervals:
+        return None
+    is_partial = np.zeros_like(known)
+    merged = []
+    for cell, spans in intervals.items():
+        is_partial[cell] = True
+        reach = -math.inf
+        for onset, offset in sorted(spans):
+            if onset > reach + 10**-DECIMALS:
+                merged.append((*cell, onset, offset))
+            elif offset > reach:
+                merged[-1] = (*cell, merged[-1][2], offset)
+            reach = max(reach, offset)
+    cells, times = np.array([row[:2] for row in merged], np.int64), np.array([row[2:] for row in merged], np.float64)
+    parts = [each.select(is_partial[each.clip, each.label]) for each in (reference, estimate)]
+    return Partial(parts[0], parts[1], Events(cells[:, 0], cells[:, 1], times[:, 0], times[:, 1]))
 
 
 def _as_columns(table: LabelTable, clips: Mapping[str, int], columns: Mapping[str, int]) -> tuple[Events, list[Label]]:

@@ -28,6 +28,8 @@ Differences from sed_eval:
    reference; with `missing="empty"` also those of the estimate.
 3. sed_eval skips rows without times. Here a class that the reference marks as present somewhere in the clip, or as
    unknown, is left out of that clip: no hits, false alarms or true negatives. In an estimate such a row is an error.
+   A class that is known in some intervals only, as in a recording that was reviewed in part, counts in the segments
+   within them and in those that its true events touch.
 4. Negative times are an error (`earmark.annotations.checked`); in sed_eval they count from the end of the clip.
 """
 
@@ -40,6 +42,8 @@ import numpy as np
 from earmark.counts import Counts, Scores, scores
 from earmark.errors import ArgumentError
 from earmark.evaluation.base import Events, Floats, Integers, Labels, Pair, pair_labels
+
+_SLACK = 1e-6  # of a segment, or seconds: ends of known intervals are rounded
 
 
 class _Spans(NamedTuple):
@@ -93,13 +97,21 @@ def counts(
     if not (math.isfinite(segment) and segment > 0):
         raise ArgumentError(f"expected a segment length above 0 s, got {segment!r}")
     pair = pair_labels(reference, estimate, classes=classes, filenames=durations or (), missing=missing)
-    lengths = np.ceil(_seconds(pair, durations) / segment).astype(np.int64)  # without tolerance, as sed_eval
+    seconds = _seconds(pair, durations)
+    lengths = np.ceil(seconds / segment).astype(np.int64)  # without tolerance, as sed_eval
     starts = np.concatenate([[0], np.cumsum(lengths)])  # clips one after another, on one axis of segments
     shape = pair.known.shape
     ours, theirs = (_spans(events, segment, starts) for events in (pair.reference, pair.estimate))
+    n_known = np.where(pair.known, lengths[:, None], 0)
+    if pair.partial is not None:
+        active = _spans(pair.partial.reference, segment, starts)
+        seen = _merged(_joined(active, _inner_spans(pair.partial.known, segment, starts, seconds)))
+        ours = _joined(ours, active)
+        theirs = _joined(theirs, _common(_spans(pair.partial.estimate, segment, starts), seen))
+        n_known += _total(seen, starts, shape)
     both = _common(ours, theirs)
     tp, n_ref, n_est = (_total(part, starts, shape) for part in (both, ours, theirs))
-    tn = np.where(pair.known, lengths[:, None] - (n_ref + n_est - tp), 0)
+    tn = n_known - (n_ref + n_est - tp)
     errors = _errors((ours, theirs, both), starts)
     return Counts(pair.filenames, pair.classes, tp, n_est - tp, n_ref - tp, tn, *errors)
 
@@ -108,7 +120,7 @@ def _seconds(pair: Pair, durations: Mapping[str, float] | None) -> Floats:
     """Length of each clip: (clips,)."""
     if durations is None:
         seconds = np.zeros(len(pair.filenames))
-        for events in (pair.reference, pair.estimate):
+        for events in (pair.reference, pair.estimate, *(pair.partial or ())):
             np.maximum.at(seconds, events.clip, events.offset)
         return seconds
     if lacking := [name for name in pair.filenames if name not in durations]:
@@ -127,9 +139,28 @@ def _spans(events: Events, segment: float, starts: Integers) -> _Spans:
     begin = starts[events.clip] + events.label * starts[-1]
     first = begin + np.minimum(np.floor(events.onset / segment), ends).astype(np.int64)
     last = begin + np.minimum(np.ceil(events.offset / segment), ends).astype(np.int64)
-    order = np.argsort(first)
-    order = order[last[order] > first[order]]
-    first, reach = first[order], np.maximum.accumulate(last[order])
+    return _merged(_Spans(first, last))
+
+
+def _inner_spans(events: Events, segment: float, starts: Integers, seconds: Floats) -> _Spans:
+    """Segments that lie within events; the last one of a clip may end after it."""
+    ends = np.diff(starts)[events.clip]
+    begin = starts[events.clip] + events.label * starts[-1]
+    first = np.minimum(np.ceil(events.onset / segment - _SLACK), ends)
+    last = np.minimum(np.floor(events.offset / segment + _SLACK), ends)
+    last = np.where(events.offset >= seconds[events.clip] - _SLACK, ends, last)
+    return _merged(_Spans(begin + first.astype(np.int64), begin + last.astype(np.int64)))
+
+
+def _joined(a: _Spans, b: _Spans) -> _Spans:
+    return _Spans(np.concatenate([a.first, b.first]), np.concatenate([a.last, b.last]))
+
+
+def _merged(spans: _Spans) -> _Spans:
+    """Spans in order, without overlap and without those of no length."""
+    order = np.argsort(spans.first)
+    order = order[spans.last[order] > spans.first[order]]
+    first, reach = spans.first[order], np.maximum.accumulate(spans.last[order])
     is_new = np.ones(len(order), bool)
     is_new[1:] = first[1:] >= reach[:-1]  # not where spans only touch: they may belong to two clips
     return _Spans(first[is_new], reach[np.roll(is_new, -1)])

@@ -179,7 +179,7 @@ class AutoPool(_AlphaPool):
         return self.alpha.to(p.dtype)
 
 
-@POOLS.register("cap", "auto with alpha bounded by bag length, or by a minimum share or duration")
+@POOLS.register("cap", "auto with alpha bounded by bag length, share or duration")
 class ConstrainedAutoPool(AutoPool):
     """Constrained auto-pooling: Eq. (8) with alpha bounded, so that no frame can weigh more than phi, Eqs. (11) to
     (13).

@@ -109,15 +109,23 @@ def estimate(settings: Settings, clips: int, seconds: float, device: torch.devic
     return steps * step() + everything * per_second
 
 
-def describe(choice: Choice, data: Collection, settings: Settings, device: torch.device) -> list[str]:
-    """Lines for the user: what was chosen and why, where it is computed, and how long that will take."""
+def choose_settings(
+    data: Collection, changes: Mapping[str, Any], supervision: str, device: torch.device
+) -> tuple[str, Settings, list[str]]:
+    """The recipe for these data and this machine, its settings with changes, and lines for the user.
+
+    The lines say what was chosen and why, where it is computed, and how long that will take.
+    """
+    choice = choose(data, on_gpu=device.type == "cuda")
+    without = {"rounds": 0} if supervision in ("strong", "propagated") else {}
+    settings = load_recipe(choice.recipe).changed({**choice.changes, **without, **changes})
     training = data.split("train") if "train" in data.splits else data
     probed = _durations(training)
     total = sum(probed) / max(len(probed), 1) * len(training)
     where = torch.cuda.get_device_name(device) if device.type == "cuda" else _threads()
     minutes = estimate(settings, len(training), total, device) / 60
     long = "less than a minute" if minutes < 1 else f"about {counted(round(minutes), 'minute')}"
-    return [*choice.reasons, f"computed on {where}; expected to take {long}"]
+    return choice.recipe, settings, [*choice.reasons, f"computed on {where}; expected to take {long}"]
 
 
 def _threads() -> str:
