@@ -198,23 +198,25 @@ def test_an_interrupted_command_says_how_to_go_on(folder, tmp_path, monkeypatch,
 
 
 def test_a_command_stopped_in_its_first_epoch_says_that_there_is_no_model(folder, tmp_path, monkeypatch, capsys):
-    """And one without recipe, that the paper's is not for this machine; but not when it goes on."""
+    """And one with the recipe paper, that it is not for this machine; one without recipe what it chose, but only once."""
+    monkeypatch.setenv("EARMARK_HOME", str(tmp_path / "home"))
     small = [part for key, value in SMALL.items() for part in ("--set", f"{key}={value}")]
     stepped = Watch.stepped
     press = lambda watch, *at: (stepped(watch, *at), signal.raise_signal(signal.SIGINT))  # noqa: E731
     monkeypatch.setattr(Watch, "stepped", press)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    call = ["earmark", "train", str(folder), "--recipe", "paper", "--cache", str(tmp_path / "cache"), *small]
+    call = ["earmark", "train", str(folder), "--cache", str(tmp_path / "cache"), *small]
     said = []
-    for name, more in (("a", []), ("a", ["--resume"]), ("b", ["--json"])):
+    for name, more in (("a", []), ("a", ["--resume"]), ("b", ["--json"]), ("c", ["--recipe", "paper"])):
         monkeypatch.setattr(sys, "argv", [*call, "--out", str(tmp_path / name), *more])
         with pytest.raises(SystemExit) as ended:
             main()
         assert ended.value.code == 130
         said.append(capsys.readouterr().out.splitlines())
+    assert said[0][0].startswith("Note: recipe small: no GPU and no encoder")
+    assert not any("recipe small" in line for line in said[1])
     note = "Note: no GPU found: the recipe paper is meant for one; the recipe quick takes minutes on a CPU"
-    assert said[0][0] == note
-    assert note not in said[1]
+    assert said[3][0] == note
     assert said[0][-1] == said[1][-1] == "No model yet"
     assert json.loads("".join(said[2]))["best_epoch"] == 0
 

@@ -129,8 +129,9 @@ def train(
     fabric = make_fabric(chosen, devices=compute.devices, nodes=compute.nodes)
     if recipe == "auto":
         recipe, chosen, lines = choose_settings(collection, changes, chosen.training.supervision, fabric.device)
-        for line in lines if on_note is not None and fabric.is_global_zero else ():
-            on_note(line)
+        if on_note is not None:
+            for line in lines:
+                on_note(line)
     if recipe == "paper" and fabric.device.type == "cpu" and on_note is not None:
         on_note("no GPU found: the recipe paper is meant for one; the recipe quick takes minutes on a CPU")
     result = run(
