@@ -198,7 +198,7 @@ def test_an_interrupted_command_says_how_to_go_on(folder, tmp_path, monkeypatch,
 
 
 def test_a_command_stopped_in_its_first_epoch_says_that_there_is_no_model(folder, tmp_path, monkeypatch, capsys):
-    """And one with the recipe paper, that it is not for this machine; one without recipe what it chose, but only once."""
+    """And one with the recipe paper, that it is not for this machine; one without recipe what it chose, once."""
     monkeypatch.setenv("EARMARK_HOME", str(tmp_path / "home"))
     small = [part for key, value in SMALL.items() for part in ("--set", f"{key}={value}")]
     stepped = Watch.stepped
