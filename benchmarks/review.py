@@ -7,7 +7,7 @@ in it. The real command serves them, in a process of its own. Measured through H
 
 - first view: the page's requests from the session to the last visible tile, with an empty cache, after a warm start
   (another recording was looked at before);
-- tiles: at random places and zooms, six at a time, as the page does; each with its own time;
+- tiles: at random places and zooms, four at a time, as the page does; each with its own time;
 - queue and grid: each order with all events to choose from, and the 48 pictures of a page of the grid;
 - verdicts: a scripted reviewer, one after another, each acknowledged; with what the page loads in between;
 - a kill (SIGKILL) in the middle of as many verdicts: whether each acknowledged one is there afterwards;
@@ -40,6 +40,7 @@ from earmark.detection.ledger import Ledger
 from earmark.detection.outputs import JobFolder
 from earmark.files import json_text
 from earmark.reviewing.queues import ORDERS
+from earmark.reviewing.tiles import COLUMNS
 
 CLASSES = ("owl", "dog", "rain", "siren", "wren")
 ACROSS = 1100  # pixels of the view
@@ -134,7 +135,7 @@ def timed(work: Callable[[], object]) -> float:
 def tiles_of(onset: float, offset: float, duration: float) -> list[tuple[int, int]]:
     """Level and index of the tiles that the page asks for."""
     level = int(np.clip(round(np.log2((offset - onset) / ACROSS / 0.001)), 0, 17))
-    span = 0.128 * 2**level
+    span = 0.001 * COLUMNS * 2**level
     return [(level, k) for k in range(int(onset // span), int(min(offset, duration - 1e-6) // span) + 1)]
 
 
@@ -153,7 +154,7 @@ def judge(
 ) -> tuple[list[float], list[str]]:
     """Judge one event after another; seconds and ids of those that were acknowledged."""
     seconds, done = [], []
-    with ThreadPoolExecutor(6) as pool:
+    with ThreadPoolExecutor(4) as pool:
         for number, event in enumerate(events):
             verdict = ("right", "wrong", "unsure")[number % 3]
             action = {"id": f"{run}-{number}", "reviewer": "script", "action": "verdict", "verdict": verdict}
@@ -204,7 +205,7 @@ def measure(folder: Path, cache: Path, duration: float, verdicts: int) -> dict[s
     rows["start of the command to its address, s"] = server.start_seconds
     names = [row["name"] for row in server.get("recordings")["recordings"]]
     long = next(k for k, name in enumerate(names) if name.startswith("day"))
-    with ThreadPoolExecutor(6) as pool:
+    with ThreadPoolExecutor(4) as pool:
         view(server, pool, 1 - long, 0, 60, 60)
 
         def first_view() -> None:

@@ -397,7 +397,7 @@ def test_cached_tiles_are_bounded_and_checked(tmp_path):
 
 def test_thumbnails_and_damaged_recordings(tmp_path):
     recording = tone(tmp_path / "a.wav", 4, 2000)
-    assert thumbnail(recording, 1.0, 2.0).shape == (64, COLUMNS)
+    assert thumbnail(recording, 1.0, 2.0).shape == (64, 128)
     assert thumbnail(recording, 3.9, 5.0)[:, -1].max() == 0
     data = (tmp_path / "a.wav").read_bytes()
     (tmp_path / "a.wav").write_bytes(data[: len(data) // 2])  # a recorder that ran out of power

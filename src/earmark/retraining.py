@@ -190,25 +190,25 @@ def _detect(source: Source, model: Path, folder: Path, on_progress: OnProgress) 
 def _main(arguments: Sequence[str]) -> int:
     """Run in a process of its own: FOUND DATA OUT [SETTINGS]; print progress and the result as lines of JSON."""
 
-    def tell(**values: object) -> None:
+    def emit(**values: object) -> None:
         print(json_text(values), flush=True)
 
     def progress(now: Progress) -> None:
-        tell(stage=now.stage, done=now.done, total=now.total, detail=now.detail)
+        emit(stage=now.stage, done=now.done, total=now.total, detail=now.detail)
 
     found, data, out, *rest = arguments
     settings = json.loads(rest[0]) if rest else None
     try:
         result = retrain(
-            found, data, out, settings=settings, on_progress=progress, on_note=lambda note: tell(note=note)
+            found, data, out, settings=settings, on_progress=progress, on_note=lambda note: emit(note=note)
         )
     except EarmarkError as error:
-        tell(error=str(error))
+        emit(error=str(error))
         return 2
     except KeyboardInterrupt:
-        tell(error="stopped")
+        emit(error="stopped")
         return 130
-    tell(result=asdict(result), summary=str(result))
+    emit(result=asdict(result), summary=str(result))
     return 0
 
 

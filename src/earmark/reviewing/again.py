@@ -18,7 +18,7 @@ _LINES = 200
 
 
 class Trainer:
-    """Starts and stops the process, and keeps what it says."""
+    """Starts and stops the process, and keeps its messages."""
 
     command = (sys.executable, "-m", "earmark.retraining")
 
@@ -40,7 +40,7 @@ class Trainer:
         return None
 
     def status(self) -> dict[str, Any]:
-        """Whether it runs, how far it is, and what it said."""
+        """Whether it runs, how far it is, and its messages."""
         with self._lock:
             running = self._process is not None and self._process.poll() is None
             return {"running": running, "lines": list(self._lines), **self._state}
@@ -85,25 +85,25 @@ class Trainer:
         with process:  # waits for its end, and closes the pipe
             for line in process.stdout or ():
                 with self._lock:
-                    self._hear(line.rstrip("\n"))
+                    self._read_line(line.rstrip("\n"))
         with self._lock:
             if process.returncode and not self._state["error"]:
                 self._state["error"] = f"training ended with exit code {process.returncode}"
 
-    def _hear(self, line: str) -> None:
+    def _read_line(self, line: str) -> None:
         try:
-            said = parse_json(dict[str, Any], line)
+            message = parse_json(dict[str, Any], line)
         except EarmarkError:  # a warning of a library
             self._lines.append(line[:500])
             return
-        if "stage" in said:
-            total = said.get("total")
-            self._state["share"] = min(1.0, said["done"] / total) if total else None
-            text = f"{said['stage']} {said.get('detail') or ''}".strip()
-            if self._lines and self._lines[-1].split(" ")[0] == said["stage"]:
+        if "stage" in message:
+            total = message.get("total")
+            self._state["share"] = min(1.0, message["done"] / total) if total else None
+            text = f"{message['stage']} {message.get('detail') or ''}".strip()
+            if self._lines and self._lines[-1].split(" ")[0] == message["stage"]:
                 self._lines.pop()
             self._lines.append(text)
-        elif "note" in said:
-            self._lines.append(str(said["note"]))
+        elif "note" in message:
+            self._lines.append(str(message["note"]))
         else:
-            self._state |= {name: said[name] for name in ("summary", "error") if name in said}
+            self._state |= {name: message[name] for name in ("summary", "error") if name in message}

@@ -27,7 +27,7 @@ from earmark.schema import Many, parse, parse_json, record
 MOST_EVENTS = 10_000
 """Events of one bulk verdict."""
 
-_MOST_BYTES = 1 << 20  # of what a reviewer may send at once, as text
+_LONGEST_LINE = 4 << 20  # bytes
 
 
 def _plain(text: str) -> str:
@@ -208,8 +208,8 @@ class Journal:
     def append(self, entry: Entry) -> bool:
         """Write an action and wait until it is on the disk; False if it was written before."""
         line = json_text(entry.to_dict(), ensure_ascii=False).encode() + b"\n"
-        if len(line) > 4 * _MOST_BYTES:
-            raise ArgumentError(f"expected an action of at most {4 * _MOST_BYTES >> 20} MiB, got {len(line) >> 20} MiB")
+        if len(line) > _LONGEST_LINE:
+            raise ArgumentError(f"expected an action of at most {_LONGEST_LINE >> 20} MiB, got {len(line) >> 20} MiB")
         with locked(self.path.parent, wait=True, name=".verdicts.lock"):
             self._update()
             if entry.id in self._ids:

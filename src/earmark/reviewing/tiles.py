@@ -33,7 +33,8 @@ from earmark.files import make_folder, written_whole
 from earmark.reviewing.sound import read_glimpses, read_part
 from earmark.reviewing.source import Recording
 
-COLUMNS, ROWS, THUMBNAIL_ROWS = 128, 256, 64
+COLUMNS, ROWS = 64, 256
+THUMBNAIL_COLUMNS, THUMBNAIL_ROWS = 128, 64
 LEVELS = 18
 SCALES = ("mel", "linear")
 _VERSION = 1
@@ -84,12 +85,12 @@ def check(about: AudioInfo, scale: str, level: int, index: int) -> None:
 
 
 def thumbnail(recording: Recording, onset: float, offset: float) -> Tile:
-    """A small picture of an excerpt on the mel scale: (THUMBNAIL_ROWS, COLUMNS), the highest frequency first."""
+    """A small picture of an excerpt, on the mel scale: (THUMBNAIL_ROWS, THUMBNAIL_COLUMNS), high to low."""
     about = recording.info()
     length = max(offset - onset, 0.01)
-    step = length / COLUMNS
+    step = length / THUMBNAIL_COLUMNS
     n_fft = max(32, 2 ** round(math.log2(min(max(3 * step, _SHORTEST_WINDOW), _LONGEST_WINDOW) * about.rate)))
-    centres = np.round((onset + (np.arange(COLUMNS) + 0.5) * step) * about.rate).astype(np.int64)
+    centres = np.round((onset + (np.arange(THUMBNAIL_COLUMNS) + 0.5) * step) * about.rate).astype(np.int64)
     if length <= _WHOLE:
         begins = centres - n_fft // 2
         sound = _padded(recording.path, about, int(begins[0]), int(begins[-1]) + n_fft)
@@ -97,7 +98,7 @@ def thumbnail(recording: Recording, onset: float, offset: float) -> Tile:
     else:
         power = _power(read_glimpses(recording.path, np.maximum(centres - n_fft // 2, 0).tolist(), n_fft))
     rows = _bands(n_fft, about.rate, "mel") @ power.T
-    return _as_bytes(rows.reshape(THUMBNAIL_ROWS, -1, COLUMNS).max(1))[::-1]
+    return _as_bytes(rows.reshape(THUMBNAIL_ROWS, -1, THUMBNAIL_COLUMNS).max(1))[::-1]
 
 
 def _whole(path: Path, about: AudioInfo, step: float, first: int, columns: int, n_fft: int) -> Floats:
@@ -113,7 +114,7 @@ def _whole(path: Path, about: AudioInfo, step: float, first: int, columns: int, 
 
 def _glimpses(path: Path, about: AudioInfo, step: float, first: int, columns: int, n_fft: int) -> Floats:
     """Power spectra of columns, (columns, bins), from a short piece in the middle of each."""
-    spectra = 4 if step < 1 else 2
+    spectra = 3 if step < 1 else 2
     length = n_fft * (spectra + 1) // 2  # they overlap by half
     centres = np.round((first + np.arange(columns) + 0.5) * step * about.rate).astype(np.int64)
     begins = np.clip(centres - length // 2, 0, max(0, about.samples - length))

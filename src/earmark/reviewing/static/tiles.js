@@ -3,7 +3,7 @@
 import { getBytes } from "./api.js";
 import { levelColours } from "./colours.js";
 
-const MOST = 500, AT_ONCE = 6;
+const MOST = 500, AT_ONCE = 4;
 
 /** @typedef {{data: Uint8Array | null, canvas: HTMLCanvasElement | null, version: number, failed: boolean}} Tile */
 
