@@ -138,12 +138,20 @@ async function openLink() {
 
 // Acting
 
+/** The end of the action that was sent last. */
+let sent = Promise.resolve();
+
+/** Sends an action after those before it, so that keys pressed in quick succession count in their order. */
 async function send(/** @type {Record<string, unknown>} */ action) {
+  const before = sent;
+  let finish = () => {};
+  sent = new Promise((resolve) => { finish = resolve; });
+  await before;
   try {
     const answer = await act({ reviewer, since: number, ...action });
     applyChanges(answer);
     return answer;
-  } catch (error) { fail(error); return null; }
+  } catch (error) { fail(error); return null; } finally { finish(); }
 }
 
 function applyChanges(/** @type {any} */ answer) {
