@@ -223,6 +223,7 @@ def test_names_with_markup_are_shown_as_text(browser, tmp_path):
     with served(found) as server:
         one = Page(browser, server.url)
         one.wait("#inspector h2", "<img src=x")
+        one.wait("#name", NAMES[1])
         assert one.text("#name") == NAMES[1]
         assert one.page.locator("img").count() == 0
         one.press("h")
