@@ -29,6 +29,7 @@ _LONGEST = {"head": 300.0, "best": 60.0, "small": 60.0}  # seconds of a patch
 _MIXED_SECONDS = 10_000.0  # of mixtures for an encoder, which computes each of them
 _MOST_MIXTURES = 1000
 _HEAD_SECONDS = 500_000.0  # of embeddings that a head learns from, over all epochs: about a minute on two cores
+_OVERHEAD = 1.6  # of a run over its steps and features: optimiser, batches, validation
 _FEW, _FEWEST_STEPS = 1000, 16  # of fewer clips, the recipe best takes fewer steps, and self-training once
 
 
@@ -106,7 +107,7 @@ def estimate(settings: Settings, clips: int, seconds: float, device: torch.devic
         transform(sound)
         per_second = (time.perf_counter() - begin) / 10
     everything = seconds * count / max(clips, 1)
-    return steps * step() + everything * per_second
+    return _OVERHEAD * (steps * step() + everything * per_second)
 
 
 def choose_settings(
