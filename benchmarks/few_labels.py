@@ -28,6 +28,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "paper": {"recipe": "paper", "pool": "cap"},
     "quick": {"recipe": "quick"},
     "head": {"encoder": "mn04"},
+    "once": {"encoder": "mn04", "settings": {"rounds": 0}},
     "gru": {"encoder": "mn04", "settings": {"network": "gru"}},
     "linear": {"encoder": "mn04", "settings": {"network": "linear"}},
 }
