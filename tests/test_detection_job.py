@@ -24,6 +24,7 @@ from earmark.detection.detector import SoundDetector
 from earmark.detection.job import JobOptions
 from earmark.detection.ledger import Ledger
 from earmark.detection.outputs import writing_views
+from earmark.detection.spans import IsolatedExecutor, LocalExecutor, score_files
 from earmark.errors import ArgumentError, DataError
 from earmark.events import Decoder
 from earmark.files import written_whole
@@ -737,6 +738,22 @@ def start(folder, out, pause=0.0, most=1000):
     path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, "-c", JOB.format(pause=pause, most=most), str(folder), str(out)]
     return warm.Popen(command, env={**os.environ, "PYTHONPATH": path}, stdout=warm.PIPE)
+
+
+def test_a_recording_alone_in_a_process_has_the_same_bits(tmp_path, monkeypatch):
+    """Also where it is resampled, which rounds differently when it starts elsewhere."""
+    monkeypatch.setattr(
+        "earmark.detection.spans.call_isolated", lambda function, argument, **limits: function(argument)
+    )
+    noise = 0.2 * np.random.default_rng(0).standard_normal(11025 * 9).astype(np.float32)
+    audio.write(tmp_path / "a.wav", noise, 11025)
+    scorer, found = EnergyScorer(), []
+    for executor in (LocalExecutor(scorer, 1), IsolatedExecutor(scorer, scorer, 2.0)):
+        score_files(
+            [tmp_path / "a.wav"], scorer, executor, on_result=lambda path, result: found.append(result), span=2.0
+        )
+    assert len(found[0].p) > 200
+    np.testing.assert_array_equal(found[0].p, found[1].p)
 
 
 def test_a_killed_job_ends_as_if_nothing_had_happened(tmp_path, monkeypatch):

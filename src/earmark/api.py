@@ -109,7 +109,7 @@ def train(
     from earmark.plots import learning_curves, save
     from earmark.settings import load_recipe, pool_changes
     from earmark.training import check_folder
-    from earmark.training.choosing import choose_settings, first_fitting
+    from earmark.training.choosing import choose, fitting_recipes
     from earmark.training.run import make_fabric, run
 
     folder, compute = Path(out), compute or Compute()
@@ -124,16 +124,18 @@ def train(
     mixed = {"training.supervision": "mixed"} if has_tables else {}
     recipe, start = _recipe_and_start(recipe)
     changes = {**features, **pool_changes(pool), **mixed, **start, **(settings or {})}
-    chosen = first_fitting(changes) if recipe == "auto" else load_recipe(os.fspath(recipe)).changed(changes)
-    collection, source = _training_data(data, on_note)
+    is_auto, note = recipe == "auto", on_note or _ignore_note
+    base = fitting_recipes(changes)[0] if is_auto else os.fspath(recipe)
+    chosen = load_recipe(base).changed({"rounds": 0, **changes} if is_auto else changes)
+    collection, source = _training_data(data, note)
     fabric = make_fabric(chosen, devices=compute.devices, nodes=compute.nodes)
-    if recipe == "auto":
-        recipe, chosen, lines = choose_settings(collection, changes, chosen.training.supervision, fabric.device)
-        if on_note is not None:
-            for line in lines:
-                on_note(line)
-    if recipe == "paper" and fabric.device.type == "cpu" and on_note is not None:
-        on_note("no GPU found: the recipe paper is meant for one; the recipe quick takes minutes on a CPU")
+    if is_auto:
+        choice = choose(collection, changes, fabric.device)
+        recipe, chosen = choice.recipe, choice.settings
+        for line in choice.reasons:
+            note(line)
+    if recipe == "paper" and fabric.device.type == "cpu":
+        note("no GPU found: the recipe paper is meant for one; the recipe quick takes minutes on a CPU")
     result = run(
         collection,
         chosen,
@@ -152,7 +154,7 @@ def train(
 
 
 def _training_data(
-    data: AnyPath | Collection | Sequence[AnyPath], on_note: Callable[[str], None] | None
+    data: AnyPath | Collection | Sequence[AnyPath], on_note: Callable[[str], None]
 ) -> tuple[Collection, str]:
     """The clips to train on, with the labels of further tables, and where they are."""
     if isinstance(data, Collection):
@@ -166,7 +168,7 @@ def _training_data(
     for table in tables:
         collection, notes = with_labels(collection, Path(table))
         for note in notes:
-            (on_note or _ignore_note)(note)
+            on_note(note)
     return collection, os.fspath(first)
 
 
@@ -176,8 +178,11 @@ def _ignore_note(note: str) -> None:
 
 def _recipe_and_start(recipe: AnyPath) -> tuple[AnyPath, dict[str, str]]:
     """The recipe, and the setting of the weights to start from if it is a run."""
+    from earmark.settings import recipes
+
     place = Path(recipe)
-    if not place.is_dir() and place.suffix != ".safetensors":
+    is_name = os.fspath(recipe) in ("auto", *recipes())  # also where a folder has that name
+    if is_name or (not place.is_dir() and place.suffix != ".safetensors"):
         return recipe, {}
     model = model_file(place)
     config = model.with_name("config.toml")

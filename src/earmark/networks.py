@@ -155,12 +155,7 @@ class CNN(Network):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """(bags, bands, frames) -> (bags, frames // reduction, embedding)"""
         _check(x, mask, self.n_bands, self.reduction)
-        x = _hide(self.norm0(x[:, None]), mask)
-        for block in self.blocks:
-            x = block(x, mask)
-            if mask is not None and block.halve_time:
-                mask = reduce_mask(mask, 2)
-            x = _hide(x, mask)
+        x, _ = _convolved(_hide(self.norm0(x[:, None]), mask), mask, self.blocks)
         x = self.norm_out(self.squeeze(x).relu())
         return x[:, :, 0].transpose(1, 2)
 
@@ -254,12 +249,7 @@ class VGGGRU(Network):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """(bags, bands, frames) -> (bags, frames // reduction, embedding)"""
         _check(x, mask, self.n_bands, self.reduction)
-        x = _hide(self.norm0(x[:, None]), mask)
-        for block in self.blocks:
-            x = block(x, mask)
-            if mask is not None and block.halve_time:
-                mask = reduce_mask(mask, 2)
-            x = _hide(x, mask)
+        x, mask = _convolved(_hide(self.norm0(x[:, None]), mask), mask, self.blocks)
         x = self.norm_out(self.squeeze(x)).relu()[:, :, 0].transpose(1, 2)
         return self.dropout(_both_directions(x, mask, self.forth, self.back))  # type: ignore[no-any-return]
 
@@ -373,6 +363,16 @@ class FrameNorm(nn.Module):
 
 def _hidden_frames(x: Tensor, mask: Tensor | None) -> Tensor:
     return x if mask is None else torch.where((mask != 0)[:, None], x, 0.0)
+
+
+def _convolved(x: Tensor, mask: Tensor | None, blocks: nn.ModuleList) -> tuple[Tensor, Tensor | None]:
+    """The output of blocks, zero in padding, and its mask."""
+    for block in blocks:
+        x = block(x, mask)
+        if mask is not None and block.halve_time:
+            mask = reduce_mask(mask, 2)
+        x = _hide(x, mask)
+    return x, mask
 
 
 def _recurrent_layers(inputs: int, hidden: int, layers: int) -> nn.ModuleList:

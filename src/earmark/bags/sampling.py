@@ -9,7 +9,7 @@ Targets are 1 (present), 0 (absent) and NaN (unknown). There is a frame target p
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -209,10 +209,13 @@ class Bags:
 
         return self._ahead(batch(plan) for plan in plans[part[0] :: part[1]])
 
-    def windows(self, batch_size: int, *, patch: float, multiple: int) -> Iterator[tuple[Batch, Plan]]:
+    def windows(
+        self, batch_size: int, *, patch: float, multiple: int, leave_out: Container[str] = ()
+    ) -> Iterator[tuple[Batch, Plan]]:
         """Every variant of every clip, and which clip, variant and first frame each bag of a batch is.
 
-        Clips longer than a patch are cut into patches that overlap by half; they begin at multiples of `multiple`.
+        Clips whose names are in `leave_out` are left out. Clips longer than a patch are cut into patches that overlap
+        by half; they begin at multiples of `multiple`.
         """
         length, lengths = self.config.frames(round(patch * self.config.rate)), self._lengths
         hop = max(multiple, length // 2 // multiple * multiple)
@@ -221,7 +224,7 @@ class Bags:
             [
                 (clip, variant, offset)
                 for clip in np.argsort(lengths, kind="stable")
-                if is_long[clip] == which
+                if is_long[clip] == which and self.filenames[clip] not in leave_out
                 for variant in range(self._variants)
                 for offset in (range(0, lengths[clip] - length + hop, hop) if which else (0,))
             ]

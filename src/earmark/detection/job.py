@@ -264,7 +264,7 @@ class _Job:
             pickle.dumps(source)
         except Exception:
             return self.executor
-        return IsolatedExecutor(self.scorer, source)
+        return IsolatedExecutor(self.scorer, source, self.options.span)
 
     def _must_score(self, entry: Entry) -> bool:
         """Whether a recording must be scored. If not, it is up to date now."""

@@ -104,16 +104,17 @@ class LocalExecutor:
 
 
 class IsolatedExecutor:
-    """Scores each span in a process of its own, with limited memory and time: for recordings that may crash it.
+    """Scores each recording in a process of its own, with limited memory and time, since it may crash it.
 
-    `source` is sent to the process: the scorer, or a detector that loads it there.
+    `source` is sent to the process: the scorer, or a detector that loads it there. There the recording is cut into
+    spans of `span` seconds as usual: resampling that starts elsewhere rounds differently.
     """
 
     MEMORY = 4 << 30  # bytes
     SECONDS = 600.0  # besides the duration of the sound: even slow machines work faster than real time
 
-    def __init__(self, scorer: Scorer, source: object) -> None:
-        self.scorer, self.source = scorer, source
+    def __init__(self, scorer: Scorer, source: object, span: float = SPAN) -> None:
+        self.scorer, self.source, self.span = scorer, source, span
 
     def plan(self, path: Path, damaged: str) -> Plan:
         """The recording in one piece; `plan` in a process of its own, since reading a header can crash it too."""
@@ -124,7 +125,7 @@ class IsolatedExecutor:
         """See `Executor`."""
         for span in spans:
             duration = (span.last - span.first) * self.scorer.hop * self.scorer.reduction
-            seconds, score = self.SECONDS + duration, partial(_score_from, self.source)
+            seconds, score = self.SECONDS + duration, partial(_score_from, self.source, self.span)
             result: Probabilities | Exception
             try:
                 result = call_isolated(score, span, seconds=seconds, memory=self.MEMORY)
@@ -133,9 +134,11 @@ class IsolatedExecutor:
             yield span, result
 
 
-def _score_from(source: Any, span: Span) -> Probabilities:
-    """Score a span with a scorer, or with that of a detector."""
-    return score_span(getattr(source, "scorer", source), span)
+def _score_from(source: Any, seconds: float, whole: Span) -> Probabilities:
+    """Score a whole recording, span by span, with a scorer or with that of a detector."""
+    scorer = getattr(source, "scorer", source)
+    spans = plan(whole.path, scorer, span=seconds, damaged=whole.damaged).spans
+    return np.concatenate([score_span(scorer, span) for span in spans])
 
 
 def _plan_from(source: Any, damaged: str, path: Path) -> Plan:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,7 @@ ENCODER = "mn04"
 """The encoder that is used if its weights are there."""
 
 _PROBES = 1000  # recordings whose length is looked up
-_LONGEST = {"head": 300.0, "best": 60.0, "small": 60.0}  # seconds of a patch
+_LONGEST = {"head": 300.0, "best": 60.0, "small": 60.0}  # the recipes, and seconds of their longest patches
 _MIXED_SECONDS = 10_000.0  # of mixtures for an encoder, which computes each of them
 _MOST_MIXTURES = 1000
 _HEAD_SECONDS = 500_000.0  # of embeddings that a head learns from, over all epochs: about a minute on two cores
@@ -33,51 +33,77 @@ _OVERHEAD = 1.6  # of a run over its steps and features: optimiser, batches, val
 _FEW, _FEWEST_STEPS = 1000, 16  # of fewer clips, the recipe best takes fewer steps, and self-training once
 
 
+def fitting_recipes(changes: Mapping[str, Any]) -> list[str]:
+    """Recipes that can have these changes, so that impossible ones are refused before data are read."""
+    fitting, refusal = [], ArgumentError("")
+    for recipe in _LONGEST:
+        try:
+            load_recipe(recipe).changed({"rounds": 0, **changes})
+            fitting.append(recipe)
+        except ArgumentError as error:
+            refusal = error
+    if not fitting:
+        raise refusal
+    return fitting
+
+
 @dataclass(frozen=True)
 class Choice:
-    """A recipe, changes to it, and the reasons, a line each."""
+    """A recipe, its settings, and lines for the user: what was chosen and why, where, and how long it will take."""
 
     recipe: str
-    changes: Mapping[str, Any]
+    settings: Settings
     reasons: tuple[str, ...]
 
 
-def choose(data: Collection, *, on_gpu: bool) -> Choice:
-    """The recipe for the training clips on this machine."""
+def choose(data: Collection, changes: Mapping[str, Any], device: torch.device) -> Choice:
+    """The recipe and settings for the training clips on this machine, with changes by the user."""
     training = data.split("train") if "train" in data.splits else data
     seconds = _durations(training)
-    longest, mean = max(seconds, default=10.0), sum(seconds) / max(len(seconds), 1) or 10.0
+    recipe, why = _recipe(fitting_recipes(changes), on_gpu=device.type == "cuda")
+    settings = load_recipe(recipe).changed({"rounds": 0, **changes})
+    rounds = 0 if settings.training.supervision in ("strong", "propagated") else load_recipe(recipe).training.rounds
+    suited = _suited(recipe, len(training), seconds, rounds)
+    settings = load_recipe(recipe).changed({**suited, **changes})
+    patch, longest = settings.training.patch, max(seconds, default=0.0)
+    whole = "as long as the longest recording" if patch >= longest else "parts of longer recordings"
+    total = sum(seconds) / max(len(seconds), 1) * len(training)
+    where = torch.cuda.get_device_name(device) if device.type == "cuda" else _threads()
+    minutes = estimate(settings, len(training), total, device) / 60
+    long = "less than a minute" if minutes < 1 else f"about {counted(round(minutes), 'minute')}"
+    lines = (
+        f"recipe {recipe}: {why}",
+        f"excerpts of {patch:g} s, {whole}",
+        f"computed on {where}; expected to take {long}",
+    )
+    return Choice(recipe, settings, lines)
+
+
+def _recipe(fitting: Sequence[str], *, on_gpu: bool) -> tuple[str, str]:
+    """The best recipe for this machine that can have the user's settings, and why."""
     card = card_of(ENCODER)
-    if card is not None and find(card[0]) is not None:
-        recipe, reason = "head", f"a small network on the encoder {ENCODER}, which is installed"
-    elif on_gpu:
-        recipe, reason = "best", "a recurrent network and self-training, on the GPU"
-    else:
-        recipe, reason = "small", f"no GPU and no encoder; with few labels, try: earmark encoders get {ENCODER}"
-    changes: dict[str, Any] = {}
+    if "head" in fitting and card is not None and find(card[0]) is not None:
+        return "head", f"a small network on the encoder {ENCODER}, which is installed"
+    if "best" in fitting and on_gpu:
+        return "best", "a recurrent network and self-training, on the GPU"
+    if "small" in fitting:
+        return "small", f"no GPU and no encoder; with few labels, try: earmark encoders get {ENCODER}"
+    return fitting[0], "the only one with the settings that were given"
+
+
+def _suited(recipe: str, clips: int, seconds: Sequence[float], rounds: int) -> dict[str, Any]:
+    """Settings of a recipe that suit the number of clips and their lengths."""
+    longest, mean = max(seconds, default=10.0), sum(seconds) / max(len(seconds), 1) or 10.0
     patch = max(1.0, min(_LONGEST[recipe], math.ceil(10 * longest) / 10))
+    suited: dict[str, Any] = {"patch": patch, "rounds": rounds}
     if recipe == "head":
         mixtures = max(1, min(_MOST_MIXTURES, round(_MIXED_SECONDS / mean)))
-        epochs = round(_HEAD_SECONDS / (patch * (len(training) + mixtures)))
-        changes = {"encoder": ENCODER, "mixtures": mixtures, "epochs": max(15, min(40, epochs))}
-    elif recipe == "best" and len(training) < _FEW:
-        changes = {"steps": max(_FEWEST_STEPS, math.ceil(128 * len(training) / _FEW)), "rounds": 1}
-    changes["patch"] = patch
-    whole = "as long as the longest recording" if patch >= longest else "parts of longer recordings"
-    length = f"excerpts of {patch:g} s, {whole}"
-    return Choice(recipe, changes, (f"recipe {recipe}: {reason}", length))
-
-
-def first_fitting(changes: Mapping[str, Any]) -> Settings:
-    """The first recipe that can have these changes, to refuse impossible ones before data are read."""
-    refusal: ArgumentError | None = None
-    for recipe in ("small", "best", "head"):
-        try:
-            return load_recipe(recipe).changed({"rounds": 0, **changes})
-        except ArgumentError as error:
-            refusal = refusal or error
-    assert refusal is not None
-    raise refusal
+        epochs = round(_HEAD_SECONDS / (patch * (clips + mixtures)))
+        return {**suited, "mixtures": mixtures, "epochs": max(15, min(40, epochs))}
+    if recipe == "best" and clips < _FEW:
+        steps = max(_FEWEST_STEPS, math.ceil(load_recipe(recipe).training.steps * clips / _FEW))
+        return {**suited, "steps": steps, "rounds": min(1, rounds)}
+    return suited
 
 
 def estimate(settings: Settings, clips: int, seconds: float, device: torch.device) -> float:
@@ -108,25 +134,6 @@ def estimate(settings: Settings, clips: int, seconds: float, device: torch.devic
         per_second = (time.perf_counter() - begin) / 10
     everything = seconds * count / max(clips, 1)
     return _OVERHEAD * (steps * step() + everything * per_second)
-
-
-def choose_settings(
-    data: Collection, changes: Mapping[str, Any], supervision: str, device: torch.device
-) -> tuple[str, Settings, list[str]]:
-    """The recipe for these data and this machine, its settings with changes, and lines for the user.
-
-    The lines say what was chosen and why, where it is computed, and how long that will take.
-    """
-    choice = choose(data, on_gpu=device.type == "cuda")
-    without = {"rounds": 0} if supervision in ("strong", "propagated") else {}
-    settings = load_recipe(choice.recipe).changed({**choice.changes, **without, **changes})
-    training = data.split("train") if "train" in data.splits else data
-    probed = _durations(training)
-    total = sum(probed) / max(len(probed), 1) * len(training)
-    where = torch.cuda.get_device_name(device) if device.type == "cuda" else _threads()
-    minutes = estimate(settings, len(training), total, device) / 60
-    long = "less than a minute" if minutes < 1 else f"about {counted(round(minutes), 'minute')}"
-    return choice.recipe, settings, [*choice.reasons, f"computed on {where}; expected to take {long}"]
 
 
 def _threads() -> str:

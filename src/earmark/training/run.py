@@ -171,7 +171,7 @@ class _Lesson:
         targets = frame_targets(
             self.bags,
             self.labels,
-            score_frames(teacher, bags, patch, fabric),
+            score_frames(teacher, bags, patch, fabric, leave_out=self.mixtures),
             hop=teacher.features.hop * teacher.reduction,
             use_times=settings.training.supervision == "mixed",
             mixtures=self.mixtures,

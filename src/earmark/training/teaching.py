@@ -1,6 +1,6 @@
 """Self-training: frame targets from the scores of a trained detector, masked by what the labels say."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -8,6 +8,7 @@ import numpy.typing as npt
 import torch
 
 from earmark.annotations import LabelTable
+from earmark.augment import union
 from earmark.bags import Bags
 from earmark.detector import Detector
 
@@ -22,14 +23,19 @@ _SLACK = 1e-6  # of a frame, for rounding
 
 
 @torch.no_grad()
-def score_frames(detector: Detector, bags: Bags, patch: float, fabric: "Fabric") -> dict[str, Floats]:
-    """Frame probabilities of clips by file name, (frames', classes): means over variants and overlapping patches."""
+def score_frames(
+    detector: Detector, bags: Bags, patch: float, fabric: "Fabric", *, leave_out: Container[str] = ()
+) -> dict[str, Floats]:
+    """Frame probabilities of clips by file name, (frames', classes): means over variants and overlapping patches.
+
+    Clips that are left out have zeros.
+    """
     detector.eval()
     reduction = detector.reduction
     sizes = [max(1, frames // reduction) for frames in bags.frames.values()]
     sums = [np.zeros((size, len(detector.classes)), np.float32) for size in sizes]
     counts = [np.zeros((size, 1), np.float32) for size in sizes]
-    for batch, plan in bags.windows(_BATCH, patch=patch, multiple=reduction):
+    for batch, plan in bags.windows(_BATCH, patch=patch, multiple=reduction, leave_out=leave_out):
         batch = batch.filled_up(reduction, detector.features.silence)
         with fabric.autocast():
             p = detector(batch.features, batch.mask).dynamic.float().cpu().numpy()
@@ -66,7 +72,8 @@ def frame_targets(
     }
     for name, pair in mixtures.items():
         if name in frames:
-            targets[name] = _union(*(_fitted(targets[part], frames[name]) for part in pair))
+            first, second = (torch.from_numpy(_fitted(targets[part], frames[name])) for part in pair)
+            targets[name] = union(first, second).numpy()
     return targets
 
 
@@ -88,8 +95,3 @@ def _clip_targets(
 def _fitted(targets: Floats, frames: int) -> Floats:
     """Targets of a clip that is cut, or followed by silence."""
     return np.pad(targets[:frames], ((0, max(0, frames - len(targets))), (0, 0)))
-
-
-def _union(a: Floats, b: Floats) -> Floats:
-    known = np.fmax(np.nan_to_num(a), np.nan_to_num(b))
-    return np.where((known < 1) & (np.isnan(a) | np.isnan(b)), np.nan, known).astype(np.float32)
