@@ -295,3 +295,14 @@ def test_impossible_input_is_refused(name):
         network(torch.zeros(1, 32, least - 1).double())
     with pytest.raises(ArgumentError, match=r"mask: expected \(bags, frames\) = \(2, 40\), got \(2, 1\)"):
         network(torch.zeros(2, 32, 40).double(), torch.ones(2, 1, dtype=torch.bool))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("name", ["crnn", "vgg-gru"])
+def test_recurrent_networks_compile_under_autocast(name):
+    network = create_network(name, 16, hidden=8, width=0.1).cuda()
+    step = torch.compile(lambda x: network(x).float().square().mean(), dynamic=False)
+    with torch.autocast("cuda", torch.bfloat16):
+        cost = step(torch.randn(2, 16, 64, device="cuda"))
+    cost.backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in network.parameters())

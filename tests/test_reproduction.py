@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from earmark.experiment import gather, load_grid, write_results
 from earmark.experiment.cells import changed_settings
@@ -435,3 +436,26 @@ def test_what_the_page_says_about_the_recipe_best_is_so(kept):
     assert load_grid(ROOT / "experiments" / "beyond.toml").cells[0].settings == load_recipe("best")
     cap = [round(row.scores["dynamic_f1"], 3) for row in kept if (row.evaluation, row.cell.system) == ("clean", "CAP")]
     assert (min(cap), max(cap)) == (0.572, 0.575)
+
+
+def test_what_the_page_says_about_rounds_of_self_training_is_so():
+    rows = list(csv.DictReader((ROOT / "results" / "urban-sed-beyond" / "rounds.csv").read_text().splitlines()))
+    test = [row for row in rows if row["split"] == "test"]
+
+    def runs(system, column):
+        return np.array([float(row[column]) for row in test if row["system"] == system])
+
+    def mean(system, column):
+        return round(runs(system, column).mean(), 3)
+
+    f1 = [runs(f"round-{number}", "dynamic_f1") for number in range(3)]
+    assert [len(scores) for scores in f1] == [3, 3, 3]
+    assert [round(scores.mean(), 3) for scores in f1] == [0.633, 0.651, 0.652]
+    assert (round(f1[2].min(), 3), round(f1[2].max(), 3)) == (0.649, 0.656)
+    assert runs("strong", "dynamic_f1").round(3).tolist() == [0.691]
+    assert (mean("round-1", "event_f1"), mean("round-2", "event_f1")) == (0.208, 0.233)
+    assert mean("round-2", "static_maximum_f1") == 0.771
+    said = [(0.017, 0.010, 0.025), (0.002, -0.013, 0.016)]
+    for gains, expected in zip((f1[1] - f1[0], f1[2] - f1[1]), said, strict=True):
+        interval = stats.t.interval(0.95, 2, gains.mean(), stats.sem(gains))
+        assert (round(gains.mean(), 3), *(round(end, 3) for end in interval)) == expected
