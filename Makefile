@@ -8,7 +8,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 # Tests start many processes, and each starts faster with cached bytecode, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test pytest test-portable fuzz lint constraints clean
+.PHONY: demo test pytest test-portable fuzz lint lint-page constraints clean
 
 demo: .venv/installed
 	$(BIN)/earmark demo --out demo
@@ -34,10 +34,23 @@ MINUTES ?= 30
 fuzz: .venv/installed-dev
 	PYTHONPATH=tests $(BIN)/python -m fuzz --minutes $(MINUTES) --workers 2 $(FUZZ)
 
-lint: .venv/installed-dev
+lint: .venv/installed-dev lint-page
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The types of the review page's scripts (JSDoc). TypeScript comes from npm; without it, nothing else is missed.
+TYPESCRIPT := 7.0.2
+TSC := .venv/typescript-$(TYPESCRIPT)/node_modules/.bin/tsc
+lint-page: .venv/created
+	@if ! command -v npm > /dev/null; then \
+		echo "The types of the review page are not checked: npm was not found"; \
+	elif ! [ -x $(TSC) ] && ! npm install --no-audit --no-fund --prefix .venv/typescript-$(TYPESCRIPT) \
+			typescript@$(TYPESCRIPT) > /dev/null 2>&1; then \
+		echo "The types of the review page are not checked: npm could not install TypeScript"; \
+	else \
+		echo "$(TSC) --project tsconfig.json" && $(TSC) --project tsconfig.json; \
+	fi
 
 .venv/created:
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'

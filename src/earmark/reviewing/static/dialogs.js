@@ -10,13 +10,15 @@ export function open(title, ...content) {
   $("dialog-title").textContent = title;
   $("dialog-body").replaceChildren(...content);
   if (!dialog.open) dialog.showModal();
+  /** @type {HTMLElement | null} */
   const first = $("dialog-body").querySelector("input, textarea, select, button");
-  if (first) first.focus();
+  first?.focus();
   return new Promise((resolve) => dialog.addEventListener("close", () => {
     resolve();
     setTimeout(() => { // the browser has put the focus back where it was by then, if that was somewhere
-      const home = document.querySelector(".grid-mode:not([hidden]) .card[tabindex='0']") ?? $("view");
-      if (!dialog.open && document.activeElement === document.body) home.focus({ preventScroll: true });
+      /** @type {HTMLElement | null} */
+      const card = document.querySelector(".grid-mode:not([hidden]) .card[tabindex='0']");
+      if (!dialog.open && document.activeElement === document.body) (card ?? $("view")).focus({ preventScroll: true });
     });
   }, { once: true }));
 }

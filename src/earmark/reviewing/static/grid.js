@@ -65,6 +65,7 @@ export class Grid {
         const event = events[next++];
         try {
           const data = await getBytes(`events/${event.id}/thumbnail`);
+          /** @type {HTMLCanvasElement | null} */
           const canvas = $("grid").querySelector(`[data-id="${CSS.escape(event.id)}"] canvas`);
           if (canvas) { const [low, high] = usualLevels([data]); paint(canvas, data, COLUMNS, ROWS, levelColours(this.on.theme(), low, high)); this.edges(canvas, event); }
         } catch { /* a recording that cannot be read has no picture */ }
@@ -90,7 +91,8 @@ export class Grid {
     const old = $("grid").querySelector(`[data-id="${CSS.escape(event.id)}"]`);
     if (!old) return;
     const fresh = this.card(event, at), hadFocus = document.activeElement === old;
-    fresh.querySelector("canvas").replaceWith(old.querySelector("canvas"));
+    const canvas = old.querySelector("canvas");
+    if (canvas) fresh.querySelector("canvas")?.replaceWith(canvas);
     old.replaceWith(fresh);
     if (hadFocus) fresh.focus();
   }
@@ -111,13 +113,15 @@ export class Grid {
   /** @param {boolean} isSelected */
   selectAll(isSelected) {
     this.selected = new Set(isSelected ? this.events.map((event) => event.id) : []);
-    for (const card of $("grid").children) card.setAttribute("aria-selected", String(isSelected));
+    for (const card of this.cards) card.setAttribute("aria-selected", String(isSelected));
     this.summarise();
   }
 
+  get cards() { return /** @type {HTMLCollectionOf<HTMLElement>} */ ($("grid").children); }
+
   /** @param {number} at */
   moveTo(at) {
-    const cards = $("grid").children;
+    const cards = this.cards;
     if (!cards[at]) return;
     cards[this.focus]?.setAttribute("tabindex", "-1");
     this.focus = at;
@@ -133,7 +137,7 @@ export class Grid {
 
   /** @param {KeyboardEvent} e @returns {boolean} whether the key was used */
   key(e) {
-    const cards = $("grid").children;
+    const cards = this.cards;
     if (!cards.length) return false;
     const perRow = Math.max(1, Array.from(cards).findIndex((card) => card.offsetTop > cards[0].offsetTop)) || cards.length;
     const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -perRow, ArrowDown: perRow, j: 1, k: -1 }[e.key];

@@ -281,9 +281,9 @@ async function playOn() {
 }
 
 function playhead(/** @type {number | null} */ at, /** @type {boolean} */ isPlaying) {
-  const label = $("play").querySelector("span");
+  const button = $("play"), label = /** @type {HTMLElement} */ (button.querySelector("span"));
   label.textContent = isPlaying ? "Stop" : "Play";
-  $("play").querySelector("path").setAttribute("d", isPlaying ? "M6 5h12v14H6z" : "M7 4v16l13-8z");
+  button.querySelector("path")?.setAttribute("d", isPlaying ? "M6 5h12v14H6z" : "M7 4v16l13-8z");
   if (isGrid || player.recording !== view.recording?.index || at === null) return;
   view.playhead = at;
   if (isPlaying && at > view.offset && at < view.duration) view.show(at, at + (view.offset - view.onset));

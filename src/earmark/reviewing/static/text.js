@@ -1,18 +1,24 @@
 // Elements and words.
 
 /**
- * @param {string} id
- * @returns {any}
+ * Elements of the page with more properties than most.
+ * @typedef {{audio: HTMLAudioElement, checked: HTMLInputElement, clock: HTMLSelectElement, contrast: HTMLInputElement,
+ *   dialog: HTMLDialogElement, floor: HTMLInputElement, "label-filter": HTMLSelectElement,
+ *   order: HTMLSelectElement, overview: HTMLCanvasElement, redo: HTMLButtonElement, scale: HTMLSelectElement, search: HTMLInputElement,
+ *   "status-filter": HTMLSelectElement, undo: HTMLButtonElement, view: HTMLCanvasElement}} Elements
  */
+
+/** @template {string} Id @param {Id} id @returns {Id extends keyof Elements ? Elements[Id] : HTMLElement} */
 export const $ = (id) => {
   const element = document.getElementById(id);
   if (!element) throw new Error(`no element ${id}`);
-  return element;
+  return /** @type {any} */ (element);
 };
 
 /** Creates an element; strings become text, never markup.
- * @param {string} name @param {Record<string, any>} [attributes] @param {...(Node | string | null | undefined | false)} children
- * @returns {any} */
+ * @template {keyof HTMLElementTagNameMap} Name
+ * @param {Name} name @param {Record<string, any>} [attributes] @param {...(Node | string | null | undefined | false)} children
+ * @returns {HTMLElementTagNameMap[Name]} */
 export function make(name, attributes = {}, ...children) {
   const element = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
