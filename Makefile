@@ -3,6 +3,8 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+# A file's tests run in one process, so that what they share is made once; tests/conftest.py has the long files first.
+PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 # Tests start many processes, and each starts faster with cached bytecode, whatever the environment says.
@@ -18,14 +20,14 @@ test: .venv/installed-dev
 	@$(MAKE) --no-print-directory --jobs 2 lint pytest
 
 pytest: .venv/installed-dev
-	$(BIN)/python -m pytest -n 3 --dist worksteal
+	$(PYTEST)
 
 # The suite as on other processors: PyTorch selects its kernels by ATEN_CPU_CAPABILITY and splits sums over threads.
 test-portable: .venv/installed-dev
 	@for change in "" ATEN_CPU_CAPABILITY=avx2 ATEN_CPU_CAPABILITY=default OMP_NUM_THREADS=2; do \
 		setting="$${change:-ATEN_CPU_CAPABILITY unset}"; \
 		echo "Running the tests with $$setting"; \
-		env -u ATEN_CPU_CAPABILITY -u OMP_NUM_THREADS $$change $(BIN)/python -m pytest -n 3 --dist worksteal -q \
+		env -u ATEN_CPU_CAPABILITY -u OMP_NUM_THREADS $$change $(PYTEST) -q \
 			|| { echo "The tests fail with $$setting"; exit 1; }; \
 	done
 

@@ -1,5 +1,6 @@
 """Shared fixtures and settings of the test session."""
 
+import gc
 import os
 import signal
 import sys
@@ -7,17 +8,56 @@ from collections.abc import Iterator
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests, and the commands that they start, run in several processes
+if gc.isenabled():  # not until all tests are collected: what is imported stays
+    gc.disable()
 
 import numpy as np
 import pytest
 import torch
 from drawing import blank, drawn
+from lightning_fabric import Fabric
 
 from earmark.audio import write
 from earmark.cli import main
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background; commands under test would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+LONGEST = (  # files whose tests take more than ten seconds of processor time in all, the longest first
+    "test_pooling.py",
+    "test_readme.py",
+    "test_training.py",
+    "test_audio.py",
+    "test_experiment.py",
+    "test_keras.py",
+    "test_cli.py",
+    "test_detection_job.py",
+    "test_mil.py",
+    "test_fuzz.py",
+    "test_synthesis.py",
+    "test_findings.py",
+    "test_cluster.py",
+    "test_reproduce.py",
+    "test_tuning.py",
+    "test_reviewing_browser.py",
+    "test_formats.py",
+    "test_features.py",
+    "test_events.py",
+    "test_evaluation_psds.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A long file that begins last would keep one process busy while the others have nothing left to do."""
+    place = {name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.path.name, len(LONGEST)))
+
+
+def pytest_collection_finish() -> None:
+    """From here on the garbage collector passes over modules and tests, about a million objects."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture
@@ -69,6 +109,22 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip("real data are not here: set EARMARK_SHARED to the folder that holds data/")
     return folder
+
+
+@pytest.fixture(scope="session")
+def fabric() -> Fabric:
+    """One process on the CPU, also where there is a GPU: only there do two runs agree to the last bit."""
+    fabric = Fabric(accelerator="cpu", devices=1)
+    fabric.launch()
+    return fabric
+
+
+@pytest.fixture(scope="module")
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Features and encoders of the module's tests are cached in a folder of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EARMARK_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture(scope="module")

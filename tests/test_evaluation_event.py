@@ -1,10 +1,10 @@
 """Events judged: equal to sed_eval to the last digit, on its own data, a printed report and random crowds of events."""
 
 import re
-import warnings
 
 import numpy as np
 import pytest
+from reference import sed_eval
 
 from earmark.annotations import Label, LabelTable
 from earmark.counts import ratios
@@ -12,42 +12,19 @@ from earmark.errors import ArgumentError, DataError
 from earmark.evaluation import event
 from earmark.formats import read_labels
 
-FIELDS = {
-    "f_measure": {"f1": "f_measure", "precision": "precision", "recall": "recall"},
-    "error_rate": {name: name for name in ("error_rate", "substitution_rate", "deletion_rate", "insertion_rate")},
-}
-
 
 @pytest.fixture(scope="module")
 def oracle():
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "pkg_resources is deprecated", UserWarning)
-        return pytest.importorskip("sed_eval").sound_event.EventBasedMetrics
+    return sed_eval.metrics_class("EventBasedMetrics")
 
 
 def judged_by(oracle, reference, estimate, **options):
     """What sed_eval says, handed the files of the reference one by one."""
-    metrics = oracle(list(reference.classes), **options)
-    for name in reference.filenames:
-        lists = [
-            [{"event_onset": row[1], "event_offset": row[2], "event_label": row[3]} for row in rows if row[0] == name]
-            for rows in (reference, estimate)
-        ]
-        metrics.evaluate(*lists)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Mean of empty slice", RuntimeWarning)
-        return metrics.results()
+    return sed_eval.results(oracle(list(reference.classes), **options), reference, estimate, reference.filenames)
 
 
 def assert_equal(ours, theirs):
-    """The same numbers, NaN for NaN, to 1e-12 of their size (without reference some are 1e15)."""
-    lines = [(ours.overall, theirs["overall"]), (ours.macro, theirs["class_wise_average"])]
-    lines += [(ours.per_class[label], line) for label, line in theirs["class_wise"].items()]
-    for own, line in lines:
-        for group, names in FIELDS.items():
-            for name, their_name in names.items():
-                if their_name in line[group]:
-                    np.testing.assert_allclose(getattr(own, name), line[group][their_name], rtol=1e-12, atol=1e-12)
+    sed_eval.assert_equal(ours, theirs, ["f_measure", "error_rate"])
 
 
 def crowd(rng):

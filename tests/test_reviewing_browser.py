@@ -10,12 +10,7 @@ from review_job import NAMES, chromium, make_job, served
 from earmark.formats import read_labels
 from earmark.reviewing.again import Trainer
 
-
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("EARMARK_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 @pytest.fixture(scope="module")

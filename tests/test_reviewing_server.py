@@ -5,7 +5,6 @@ import io
 import json
 import signal
 import socket
-import subprocess
 import sys
 import time
 import zipfile
@@ -15,6 +14,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 import soundfile
+import warm
 from review_job import EVENTS, NAMES, RATE, make_job, served
 
 import earmark as package
@@ -26,6 +26,8 @@ from earmark.reviewing.running import Address
 from earmark.reviewing.sound import byte_range, excerpt
 from earmark.reviewing.source import Recording
 from earmark.reviewing.tiles import COLUMNS, ROWS, TileCache, column_seconds, compute, thumbnail
+
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 class Client:
@@ -56,13 +58,6 @@ class Client:
     def act(self, action, **values):
         request = {"id": f"t{next(self.numbers)}", "reviewer": "ada", "action": action, **values}
         return self.post("api/actions", request)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("EARMARK_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -308,7 +303,7 @@ def test_from_python(found):
 
 def test_the_command_prints_its_address_and_ends_with_ctrl_c(found):
     command = [sys.executable, "-m", "earmark.cli", "review", found, "--no-browser", "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with warm.Popen(command, stdout=warm.PIPE, stderr=warm.PIPE, text=True) as process:
         line = process.stdout.readline()
         assert line.startswith(f"Review of {found}: http://127.0.0.1:")
         assert Client(line.split()[-1]).get("api/session")[0] == 200
@@ -328,7 +323,7 @@ def test_every_acknowledged_verdict_survives_a_kill(tmp_path):
     events = [(k / 20, k / 20 + 0.04, "owl", 0.5) for k in range(190)]
     found = make_job(tmp_path, events=events, names=NAMES[:1], classes=("owl",))
     command = [sys.executable, "-m", "earmark.cli", "review", found, "--no-browser", "--port", "0"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    process = warm.Popen(command, stdout=warm.PIPE, text=True)
     client = Client(process.stdout.readline().split()[-1])
     ids = [event["id"] for event in client.get("api/queue?count=500")[1]["events"]]
     acknowledged = {}

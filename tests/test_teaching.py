@@ -1,12 +1,11 @@
 """Self-training and averaged weights: what is known stays, rounds resume with the same bits, teachers may differ."""
 
-import json
 import shutil
 
 import numpy as np
 import pytest
 import torch
-from lightning_fabric import Fabric
+from run_files import log_of
 from safetensors.torch import load_file
 
 from earmark import audio
@@ -56,13 +55,6 @@ def folder(tmp_path_factory):
     return root
 
 
-@pytest.fixture(scope="module")
-def fabric():
-    fabric = Fabric(accelerator="cpu", devices=1)
-    fabric.launch()
-    return fabric
-
-
 class StoppedError(Exception):
     """Stands for whatever ends a process between two epochs."""
 
@@ -77,8 +69,7 @@ def files_of(out):
         elif path.name == "config.toml":
             found[name] = path.read_text()
         elif path.name == "log.jsonl":
-            lines = [json.loads(line) for line in path.read_text().splitlines()]
-            found[name] = [{k: v for k, v in line.items() if k != "clips_per_second"} for line in lines]
+            found[name] = log_of(path.parent)
     return found
 
 

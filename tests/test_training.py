@@ -5,7 +5,6 @@ import math
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -15,6 +14,7 @@ import pytest
 import torch
 import warm
 from lightning_fabric import Fabric
+from run_files import log_of
 from safetensors.torch import load_file
 
 from earmark import audio
@@ -74,23 +74,6 @@ def bags(folder, tmp_path_factory):
     data = open_data(folder)
     store = build_store(tmp_path_factory.mktemp("store"), data.clips, SETTINGS.features)
     return [Bags(store, data.split(name).labels) for name in ("train", "validate")]
-
-
-@pytest.fixture(scope="module")
-def fabric():
-    """On the CPU also where there is a GPU: only there do two runs agree to the last bit."""
-    fabric = Fabric(accelerator="cpu", devices=1)
-    fabric.launch()
-    return fabric
-
-
-def log_of(out):
-    lines = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in line.items() if k != "clips_per_second"} for line in lines]
-
-
-def weights_of(path):
-    return load_file(path)
 
 
 def assert_same(a, b, **tolerance):
@@ -158,7 +141,7 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(bags, fabric, tmp
     result = train(*bags, SETTINGS, tmp_path / "parts", fabric=fabric, resume=True)
     assert result.is_finished
     for name in ("model.safetensors", "last.ckpt"):
-        assert_same(weights_of(tmp_path / "whole" / name), weights_of(tmp_path / "parts" / name))
+        assert_same(load_file(tmp_path / "whole" / name), load_file(tmp_path / "parts" / name))
     assert log_of(tmp_path / "whole") == log_of(tmp_path / "parts")
 
 
@@ -235,7 +218,7 @@ def test_on_a_gpu_it_begins_where_it_was_told_and_goes_on_where_it_was(folder, t
     train(*moved, settings.changed({"epochs": "1"}), tmp_path / "cut", fabric=fabric)
     train(*moved, settings, tmp_path / "cut", fabric=fabric, resume=True)
     assert_same(
-        weights_of(tmp_path / "once" / "last.ckpt"), weights_of(tmp_path / "cut" / "last.ckpt"), rtol=1e-5, atol=1e-7
+        load_file(tmp_path / "once" / "last.ckpt"), load_file(tmp_path / "cut" / "last.ckpt"), rtol=1e-5, atol=1e-7
     )
 
 
@@ -279,7 +262,7 @@ def test_a_killed_run_ends_with_the_same_bits(folder, tmp_path, monkeypatch, cap
             process.kill()
     call(out, "--resume")
     for name in ("model.safetensors", "last.ckpt"):
-        assert_same(weights_of(tmp_path / "whole" / name), weights_of(out / name))
+        assert_same(load_file(tmp_path / "whole" / name), load_file(out / name))
     assert log_of(tmp_path / "whole") == log_of(out)
     assert sorted(p.name for p in out.iterdir() if not p.name.startswith(".")) == [
         "config.toml",
@@ -356,13 +339,13 @@ def test_two_processes_do_what_one_does(folder, bags, tmp_path):
     call += [
         str(path) for path in (tmp_path / "script.py", folder, tmp_path / "store", tmp_path / "recipe.toml", tmp_path)
     ]
-    done = subprocess.run(call, capture_output=True, text=True, env=ENVIRONMENT, timeout=600)
+    done = warm.run(call, capture_output=True, text=True, env=ENVIRONMENT, timeout=600)
     assert done.returncode == 0, done.stderr[:2000]
     assert re.findall(r"\d+ left", done.stdout) == ["0 left"] * 2
     epochs = {"two": (1,), "longer": (2,), "cut": (0, 1)}
     due = [f"{name} {rank} 2 {n}" for name, each in epochs.items() for n in each for rank in (0, 1)]
     assert sorted(re.findall(r"^\w+ \d \d \d$", done.stdout, re.M)) == sorted(due)
-    one, two = (weights_of(tmp_path / name / "last.ckpt") for name in ("one", "two"))
+    one, two = (load_file(tmp_path / name / "last.ckpt") for name in ("one", "two"))
     assert one["detector.head.weight"].dtype == torch.float64
     assert_same(one, two, rtol=1e-9, atol=1e-12)
     assert log_of(tmp_path / "two")[0]["loss"] == pytest.approx(log_of(tmp_path / "one")[0]["loss"], rel=1e-6)
@@ -475,7 +458,7 @@ def test_augmented_training_resumes_too(bags, fabric, tmp_path):
     train(*bags, settings, tmp_path / "whole", fabric=fabric)
     train(*bags, settings.changed({"epochs": "1"}), tmp_path / "parts", fabric=fabric)
     train(*bags, settings, tmp_path / "parts", fabric=fabric, resume=True)
-    assert_same(weights_of(tmp_path / "whole" / "last.ckpt"), weights_of(tmp_path / "parts" / "last.ckpt"))
+    assert_same(load_file(tmp_path / "whole" / "last.ckpt"), load_file(tmp_path / "parts" / "last.ckpt"))
 
 
 def test_training_draws_compressed_variants(folder, fabric, tmp_path):

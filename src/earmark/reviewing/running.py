@@ -94,7 +94,7 @@ class ReviewServer:
     def wait(self) -> None:
         """Wait until the server stops; Ctrl-C raises KeyboardInterrupt."""
         while self._thread.is_alive():
-            self._thread.join(0.5)
+            time.sleep(0.2)  # before Python 3.13, Ctrl-C during a join makes a running thread count as ended
 
     def stop(self) -> None:
         """Stop the server; verdicts.csv is up to date afterwards."""
