@@ -31,6 +31,10 @@ VARIANTS = [(name, {}) for name in NAMES] + [
     ("cap", {"alpha": [9.0, -9.0, 9.0, -9.0], "min_active": [0.01, 0.2, 0.5, 0.9], "phi_minus": 0.02}),
     ("rap", {"penalty": 0.01, "alpha": 3.0}),
     ("power", {"exponent": [0.0, 0.5, 3.0, 20.0]}),
+    ("linear-auto", {"alpha": [0.0, 1e-3, 8.0, 30.0]}),
+    ("linear-auto", {"alpha": 1e4}),
+    ("linear-cap", {"alpha": [0.0, 9.0, 9.0, 1.0], "min_active": [0.05, 0.001, 0.05, 0.3]}),
+    ("linear-rap", {"penalty": 0.01, "alpha": 3.0}),
     ("lse", {"sharpness": [0.0, 1e-3, -4.0, 1e4], "learned": True}),
     ("gm", {"exponent": [0.0, 1.0, -2.0, 1e3], "learned": True}),
     ("noisy-and", {"slope": 3.0, "threshold": [0.0, 0.2, 0.7, 1.0]}),
@@ -83,6 +87,7 @@ def reference_pool(pool, name, p, h):
             reference.REFERENCES[name](
                 list(x[:, c]),
                 {**settings, "least": None if least is None else float(least[c])}
+                | ({"min_active": pool.shares[c]} if name == "linear-cap" else {})
                 | {k: float(v[c]) for k, v in state.items() if v.shape == (CLASSES,)},
             )
             for c in range(CLASSES)
@@ -426,6 +431,9 @@ def test_an_empty_batch_is_fine(name):
         ("cap", {"min_duration": -1.0, "frame_rate": 1.0}, "min_duration: expected positive numbers, got [-1.0"),
         ("cap", {"min_active": 1.0}, "min_active: expected numbers between 0 and 1, got [1.0"),
         ("cap", {"min_active": 0.5, "min_duration": 1.0}, "min_active and min_duration: expected one of them, got"),
+        ("linear-auto", {"alpha": [0.0, 1.0, -1.0, 2.0]}, "alpha: expected numbers of at least 0, got [0.0, 1.0, -1.0"),
+        ("linear-cap", {"min_active": 0.0}, "min_active: expected numbers between 0 and 1, got [0.0"),
+        ("linear-rap", {"penalty": -1.0}, "penalty: expected a number of at least 0, got -1.0"),
         ("noisy-and", {"slope": 0.0}, "slope: expected a positive, finite number, got 0.0"),
         ("top-k", {"k": 0}, "k: expected a whole number of at least 1, got 0"),
         ("top-k", {"share": 2.0}, "share: expected a value in (0, 1], got 2.0"),

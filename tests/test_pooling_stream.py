@@ -20,6 +20,8 @@ STREAMED = [
     ("lse", {"sharpness": [0.0, -3.0, 1e4]}),
     ("gm", {"exponent": [0.0, -3.0, 1e3]}),
     ("power", {"exponent": [0.0, 0.3, 9.0]}),
+    ("linear-auto", {"alpha": [0.0, 3.0, 1e4]}),
+    ("linear-cap", {"alpha": 9.0, "min_active": [0.001, 0.05, 0.5]}),
     ("top-k", {"k": 40}),
     ("rank", {"decay": 0.0}),
     ("rank", {"decay": 1.0}),

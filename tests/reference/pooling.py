@@ -6,6 +6,7 @@ x (m, classes), h (m, dim).
 """
 
 import math
+from decimal import Decimal, localcontext
 
 import numpy as np
 
@@ -78,6 +79,29 @@ def linear(x, q=None):
     return weighted(x, [max(a, 1e-7) for a in x])
 
 
+def linear_auto(x, q):
+    """In 60 decimal digits, which neither overflow nor cancel."""
+    with localcontext(prec=60):
+        alpha, frames = Decimal(q["alpha"]), [Decimal(max(a, 1e-7)) for a in x]
+        w = [a if alpha == 0 else ((alpha * a).exp() - 1) / alpha for a in frames]
+        return float(sum(a * Decimal(b) for a, b in zip(w, x, strict=True)) / sum(w))
+
+
+def linear_cap(x, q):
+    """The bound by bisection: the least alpha with which the active share outvotes the worst that the rest can hold."""
+
+    def is_positive(alpha):
+        b = np.linspace(0, 0.5, 20001)
+        worst = np.max((0.5 - b) * np.expm1(alpha * b) / alpha)
+        return q["min_active"] * 0.5 * math.expm1(alpha) / alpha >= (1 - q["min_active"]) * worst
+
+    low, high = 1e-9, 50.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (low, middle) if is_positive(middle) else (middle, high)
+    return linear_auto(x, {"alpha": min(q["alpha"], high)})
+
+
 REFERENCES = {
     "max": lambda x, q: max(x),
     "min": lambda x, q: min(x),
@@ -90,6 +114,9 @@ REFERENCES = {
     "power": lambda x, q: weighted(
         x, [math.exp(q["exponent"] * math.log(max(a, 1e-7) / max(max(x), 1e-7))) for a in x]
     ),
+    "linear-auto": linear_auto,
+    "linear-cap": linear_cap,
+    "linear-rap": linear_auto,
     "lse": lse,
     "gm": gm,
     "noisy-or": lambda x, q: 1 - math.prod(1 - a for a in x),

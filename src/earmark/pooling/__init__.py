@@ -17,18 +17,23 @@ from earmark.pooling.base import POOLS, Pool, ScoredPool, WeightedPool, create_p
 from earmark.pooling.bounds import (
     active_share_to_alpha,
     alpha_to_active_share,
+    alpha_to_sufficient_share,
     max_alpha,
     min_alpha,
     softmax_bounds,
+    sufficient_share_to_alpha,
     weight_bounds,
 )
 from earmark.pooling.means import (
+    AdaptiveLinearPool,
+    ConstrainedLinearPool,
     GeneralizedMeanPool,
     LinearSoftmaxPool,
     LogMeanExpPool,
     MeanMaxPool,
     PowerPool,
     RankPool,
+    RegularizedLinearPool,
     TopKPool,
 )
 from earmark.pooling.paper import (
@@ -46,9 +51,11 @@ from earmark.pooling.votes import ISRPool, NoisyAndPool, NoisyOrPool
 
 __all__ = [
     "POOLS",
+    "AdaptiveLinearPool",
     "AttentionPool",
     "AutoPool",
     "ConstrainedAutoPool",
+    "ConstrainedLinearPool",
     "GatedAttentionPool",
     "GeneralizedMeanPool",
     "HierarchicalPool",
@@ -65,6 +72,7 @@ __all__ = [
     "PowerPool",
     "RankPool",
     "RegularizedAutoPool",
+    "RegularizedLinearPool",
     "ScoredPool",
     "SoftmaxPool",
     "Stream",
@@ -72,9 +80,11 @@ __all__ = [
     "WeightedPool",
     "active_share_to_alpha",
     "alpha_to_active_share",
+    "alpha_to_sufficient_share",
     "create_pool",
     "max_alpha",
     "min_alpha",
     "softmax_bounds",
+    "sufficient_share_to_alpha",
     "weight_bounds",
 ]

@@ -1,5 +1,8 @@
 """Bounds on the weight of one instance and on alpha, and alpha interpreted as a duration.
 
+Most functions are about the weights exp(alpha p) of `auto`, `cap` and `rap`. `alpha_to_sufficient_share` and its
+inverse are about the weights exp(alpha p) - 1 of `linear-auto`, `linear-cap` and `linear-rap`.
+
 m is the number of instances in the bag, phi the weight of one instance. All functions take numbers or arrays, broadcast
 them, and return float64; all are exact for any alpha, however large.
 """
@@ -99,6 +102,51 @@ def active_share_to_alpha(share: ArrayLike | Tensor) -> Floats:
     if np.any(share <= 0) or np.any(share >= 1):
         raise ArgumentError(f"share: expected a value between 0 and 1, got {share.tolist()}")
     return np.asarray(np.log1p(-share) - np.log(share))
+
+
+def alpha_to_sufficient_share(alpha: ArrayLike | Tensor) -> Floats:
+    """Share of a bag that makes it positive if it is active, whatever the other instances hold.
+
+    The weights are those of `linear-auto`, w(p) = (exp(alpha p) - 1) / alpha with alpha >= 0. Instances of 0 have none,
+    so one active instance makes a silent bag positive at any alpha; only instances in between can keep P below 1/2. P
+    >= 1/2 exactly when the sum of (p - 1/2) w(p) is at least 0. An instance takes most from this sum at p = u / alpha,
+    where alpha = 2 (u + 1 - e^-u). A share s of ones makes up for a share 1 - s of such instances when s / (1 - s) = 8
+    sinh(u/2)^2 / (alpha (e^alpha - 1)). At alpha = 0, linear soft-max, s is 1/9.
+
+    >>> print(f"{alpha_to_sufficient_share(0.0):.3f} {alpha_to_sufficient_share(2.0):.3f}")
+    0.111 0.049
+    """
+    alpha = _array(alpha)
+    if np.any(alpha < 0):
+        raise ArgumentError(f"alpha: expected numbers of at least 0, got {alpha.tolist()}")
+    a = np.maximum(alpha, 1e-12)  # the quotient is 0/0 at 0
+    u = a / 4
+    for _ in range(8):  # Newton's method; the function is concave, so it converges from below
+        u = u + (a / 2 - u + np.expm1(-u)) / (1 + np.exp(-u))
+    # ln(1/s - 1), the formula above with e^a and e^u taken out of the logarithms
+    log_odds = np.log(a / 2) + a - u + np.log(-np.expm1(-a)) - 2 * np.log(-np.expm1(-u))
+    return np.asarray(np.exp(-np.logaddexp(0.0, log_odds)))
+
+
+def sufficient_share_to_alpha(share: ArrayLike | Tensor) -> Floats:
+    """The least alpha >= 0 with which a bag is positive once this share of it is active, whatever its other instances
+    hold.
+
+    The inverse of `alpha_to_sufficient_share`; 0 for shares from 1/9 on, for which linear soft-max suffices.
+
+    >>> print(" ".join(f"{sufficient_share_to_alpha(s):.2f}" for s in (0.01, 0.05, 0.2)))
+    4.93 1.96 0.00
+    """
+    share = _array(share)
+    if np.any(share <= 0) or np.any(share >= 1):
+        raise ArgumentError(f"share: expected a value between 0 and 1, got {share.tolist()}")
+    low = np.zeros_like(share)
+    high = np.where(share < 1 / 9, -2 * np.log(share), 0.0)  # the share is about e^(-alpha/2), and never more
+    for _ in range(60):
+        middle = (low + high) / 2
+        is_short = alpha_to_sufficient_share(middle) > share
+        low, high = np.where(is_short, middle, low), np.where(is_short, high, middle)
+    return high
 
 
 def _array(x: ArrayLike | Tensor) -> Floats:

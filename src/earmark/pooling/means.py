@@ -1,8 +1,9 @@
-"""Means of frame probabilities from the literature.
+"""Means of frame probabilities: from the literature, and linear soft-max with the paper's alpha.
 
-linear, power               weighted by p, or by p to a learned power
-lse, gm                     log-mean-exp and the generalised mean
-top-k, rank, mean-max       by rank
+linear, power                           weighted by p, or by p to a learned power
+linear-auto, linear-cap, linear-rap     weighted by exp(alpha p) - 1, alpha free, bounded or penalised
+lse, gm                                 log-mean-exp and the generalised mean
+top-k, rank, mean-max                   by rank
 """
 
 import math
@@ -14,7 +15,8 @@ from torch import Tensor, nn
 from earmark.errors import ArgumentError
 from earmark.pooling.autopool import hide_padding
 from earmark.pooling.base import FLOOR, POOLS, Pool, ScoredPool, WeightedPool, count, floored, per_class
-from earmark.pooling.paper import MaxPool, MeanPool, mean_weights
+from earmark.pooling.bounds import Floats, alpha_to_sufficient_share, sufficient_share_to_alpha
+from earmark.pooling.paper import MaxPool, MeanPool, mean_weights, penalty_strength
 from earmark.pooling.stream import State, Summary
 
 
@@ -60,6 +62,134 @@ class PowerPool(ScoredPool):
 
     def _scores(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
         return self.exponent.to(p.dtype) * floored(p).log()
+
+
+@POOLS.register("linear-auto", "weighted by exp(alpha p) - 1, alpha learned: from linear soft-max to max")
+class AdaptiveLinearPool(ScoredPool):
+    """Adaptive linear soft-max: P = sum of p_t w_t / sum of w_t, w_t = (exp(alpha p_t) - 1) / alpha, alpha >= 0
+    learned, one per class.
+
+    Like `auto` it learns how sharp it is, but a frame at 0 has no weight: bags of zeros and ones give 1, however few of
+    the ones there are, so that a network gains nothing by spreading its probabilities over silent frames. In a positive
+    bag, frames are pushed down below the p at which P - p = (1 - e^(-alpha p)) / alpha: below P/2 for alpha = 0, and
+    below about P - 1/alpha for a large alpha.
+
+    alpha also reads as a duration: a bag is positive once a share of it, 1/9 for alpha = 0 and less for a larger alpha,
+    is active, whatever its other frames hold (`earmark.pooling.bounds.alpha_to_sufficient_share`).
+
+    Limits: alpha = 0 is `linear` (Wang, Li and Metze, ICASSP 2019), alpha -> inf the maximum. An all-zero bag gives 0.
+    Nothing keeps alpha from growing; `linear-cap` and `linear-rap` do. `project()` keeps alpha >= 0. `alpha` is the
+    start value, one or one per class.
+
+    >>> AdaptiveLinearPool(n_classes=2, alpha=[0.0, 4.0])(torch.tensor([[[0.2, 0.2], [0.8, 0.8]]])).tolist()
+    [[0.680..., 0.7702...]]
+    """
+
+    def __init__(self, n_classes: int, *, alpha: float | Sequence[float] | Tensor = 1.0) -> None:
+        super().__init__(n_classes)
+        start = per_class("alpha", alpha, n_classes)
+        if not bool((start >= 0).all()):
+            raise ArgumentError(f"alpha: expected numbers of at least 0, got {start.tolist()}")
+        self.alpha = nn.Parameter(start)
+
+    @staticmethod
+    def active_share(alpha: float | Sequence[float] | Tensor) -> Floats:
+        """Share of a bag that makes it positive if it is active."""
+        return alpha_to_sufficient_share(alpha)
+
+    @torch.no_grad()
+    def project(self) -> None:
+        self.alpha.clamp_min_(0.0)
+
+    def _alpha(self) -> Tensor:
+        """(classes,)"""
+        return self.alpha
+
+    def _scores(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
+        # ln w = ln p + ln((e^x - 1) / x), x = alpha p. Near x = 0 the quotient loses digits: there, two terms of its
+        # series. Both branches are finite everywhere, or the gradient of the one not taken would be NaN.
+        p = floored(p)
+        x = self._alpha().to(p.dtype) * p
+        is_small = x.abs() < torch.finfo(x.dtype).eps ** 0.2
+        small, large = torch.where(is_small, x, 0.0), torch.where(is_small, 1.0, x)
+        series = small / 2 + small**2 / 24
+        size = large.abs()
+        exact = large.clamp_min(0) + (-torch.expm1(-size) / size).log()  # also of x < 0, before project()
+        return p.log() + torch.where(is_small, series, exact)
+
+
+@POOLS.register("linear-cap", "linear-auto with alpha bounded by the shortest event, as a share of the bag")
+class ConstrainedLinearPool(AdaptiveLinearPool):
+    """Constrained adaptive linear soft-max: P = sum of p_t w_t / sum of w_t, w_t = (exp(alpha p_t) - 1) / alpha, with
+    alpha bounded as in `cap`.
+
+    The bound is the least alpha with which a bag is positive once a share `min_active` of it is active, whatever its
+    other frames hold (`earmark.pooling.bounds.sufficient_share_to_alpha`). A larger alpha is not needed to find events
+    of that length, and fits the weak labels at the cost of the frames. In contrast to `cap` the bound does not depend
+    on the number of frames, since frames at 0 have no weight.
+
+    Limits: min_active -> 0 is `linear-auto`; from 1/9 on it is `linear` (Wang, Li and Metze, ICASSP 2019), which finds
+    events of that length already. A stored alpha outside of the bounds is brought back by `project()`, after each step
+    of the optimiser, and does not count until then. `min_active` is a share of the bag, in (0, 1), one number or one
+    per class: 0.05 is half a second in ten. `alpha` is the start value.
+
+    >>> pool = ConstrainedLinearPool(n_classes=2, min_active=[0.01, 0.05], alpha=100.0)
+    >>> pool.project()
+    >>> print([f"{a:.2f}" for a in pool.alpha])
+    ['4.93', '1.96']
+    """
+
+    highest: Tensor
+
+    def __init__(
+        self,
+        n_classes: int,
+        *,
+        min_active: float | Sequence[float] | Tensor = 0.05,
+        alpha: float | Sequence[float] | Tensor = 1.0,
+    ) -> None:
+        super().__init__(n_classes, alpha=alpha)
+        shares = per_class("min_active", min_active, n_classes)
+        if not bool(((shares > 0) & (shares < 1)).all()):
+            raise ArgumentError(f"min_active: expected numbers between 0 and 1, got {shares.tolist()}")
+        self.shares = shares.tolist()
+        highest = torch.as_tensor(sufficient_share_to_alpha(shares), dtype=torch.float32)
+        self.register_buffer("highest", highest, persistent=False)
+
+    @torch.no_grad()
+    def project(self) -> None:
+        self.alpha.copy_(self._alpha().clamp_min(0.0))
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, min_active={[round(share, 3) for share in self.shares]}"
+
+    def _alpha(self) -> Tensor:
+        return torch.clamp(self.alpha, max=self.highest.to(self.alpha.dtype))
+
+
+@POOLS.register("linear-rap", "linear-auto with a penalty lambda ||alpha||^2")
+class RegularizedLinearPool(AdaptiveLinearPool):
+    """Regularised adaptive linear soft-max: P = sum of p_t w_t / sum of w_t, w_t = (exp(alpha p_t) - 1) / alpha, and
+    lambda ||alpha||^2 added to the loss, as in `rap`.
+
+    Limits: lambda -> 0 is `linear-auto`, lambda -> inf is `linear` (Wang, Li and Metze, ICASSP 2019): the penalty pulls
+    towards linear soft-max, that of `rap` towards the mean. `penalty` is lambda, `alpha` the start value, one or one
+    per class.
+
+    >>> pool = RegularizedLinearPool(n_classes=3, penalty=0.01, alpha=[1.0, 2.0, 3.0])
+    >>> print(f"{pool.penalty():.2f}")
+    0.14
+    """
+
+    def __init__(self, n_classes: int, *, penalty: float = 1e-3, alpha: float | Sequence[float] | Tensor = 1.0) -> None:
+        super().__init__(n_classes, alpha=alpha)
+        self.strength = penalty_strength(penalty)
+
+    def penalty(self) -> Tensor:
+        return self.strength * self.alpha.square().sum()
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, penalty={self.strength:g}"
 
 
 class _SharpPool(Pool):

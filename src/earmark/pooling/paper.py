@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from earmark.errors import ArgumentError
 from earmark.pooling.autopool import autopool, has_kernels, hide_padding, is_transformed
 from earmark.pooling.base import POOLS, ScoredPool, WeightedPool, count, per_class
+from earmark.pooling.bounds import Floats, alpha_to_active_share
 from earmark.pooling.stream import State, Summary
 
 MOST_FRAMES_KEPT = 1 << 20
@@ -28,6 +29,13 @@ def _log_odds(expected: str, phi: object) -> float:
     if not (isinstance(phi, int | float | Real) and 0 < float(phi) < 1):
         raise ArgumentError(f"{expected}, between 0 and 1, got {phi!r}")
     return math.log(phi) - math.log1p(-phi)
+
+
+def penalty_strength(penalty: float) -> float:
+    """The lambda of a penalty lambda ||alpha||^2, checked."""
+    if not (isinstance(penalty, int | float | Real) and 0 <= penalty < math.inf):
+        raise ArgumentError(f"penalty: expected a number of at least 0, got {penalty!r}")
+    return float(penalty)
 
 
 def mean_weights(p: Tensor, mask: Tensor | None) -> Tensor:
@@ -174,6 +182,11 @@ class AutoPool(_AlphaPool):
     def __init__(self, n_classes: int, *, alpha: float | Sequence[float] | Tensor = 1.0) -> None:
         super().__init__(n_classes)
         self.alpha = nn.Parameter(per_class("alpha", alpha, n_classes))
+
+    @staticmethod
+    def active_share(alpha: float | Sequence[float] | Tensor) -> Floats:
+        """Share of a bag that must be active to make it positive."""
+        return alpha_to_active_share(alpha)
 
     def _alpha(self, p: Tensor, mask: Tensor | None) -> Tensor:
         return self.alpha.to(p.dtype)
@@ -391,9 +404,7 @@ class RegularizedAutoPool(AutoPool):
 
     def __init__(self, n_classes: int, *, penalty: float = 1e-3, alpha: float | Sequence[float] | Tensor = 1.0) -> None:
         super().__init__(n_classes, alpha=alpha)
-        if not (isinstance(penalty, int | float | Real) and 0 <= penalty < math.inf):
-            raise ArgumentError(f"penalty: expected a number of at least 0, got {penalty!r}")
-        self.strength = float(penalty)
+        self.strength = penalty_strength(penalty)
 
     def penalty(self) -> Tensor:
         return self.strength * self.alpha.square().sum()
