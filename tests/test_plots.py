@@ -213,6 +213,13 @@ def test_learned_alpha_shows_every_class_and_the_bound_of_cap():
     assert vertical(plots.learned_alpha(ALPHA).axes[0]) == [0, 1]
 
 
+def test_what_operators_are_at_alpha_0_is_marked():
+    (axes,) = plots.learned_alpha(ALPHA, at_zero=["linear soft-max"]).axes
+    assert (vertical(axes), texts(axes)) == ([0], ["linear soft-max"])
+    (axes,) = plots.learned_alpha(ALPHA, at_zero=["mean", "linear soft-max"]).axes
+    assert (vertical(axes), texts(axes)) == ([0, 1], ["mean, linear soft-max", "soft-max"])
+
+
 def test_the_lower_bound_of_cap_is_drawn_where_alpha_comes_near_it():
     far = {"auto": {"rain": -2.0, "shot": 6.0}, "CAP": {"rain": -1.9, "shot": 3.2}}
     assert vertical(plots.learned_alpha(far, {"CAP": 3.2}).axes[0]) == [0, 1, 3.2, -3.2]

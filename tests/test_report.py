@@ -24,6 +24,7 @@ from earmark.cli import app
 from earmark.errors import ArgumentError, DataError
 from earmark.evaluation.comparison import Entry, compare_entries, group_runs
 from earmark.experiment import Grid, gather
+from earmark.pooling import sufficient_share_to_alpha
 from earmark.reporting.grid import write_grid_report
 from earmark.reporting.pages import fill_text
 from earmark.reporting.results import commands, read_run
@@ -112,6 +113,32 @@ def test_alpha_never_asks_for_less_than_a_frame(kept, data, tmp_path):
     assert "below 0.1%" not in page
 
 
+def test_alpha_of_adaptive_linear_soft_max_is_read_by_its_own_rule(data, tmp_path):
+    runs = [
+        write_run(tmp_path / pool, data, pool, 0, noise, alpha=[3.0, 2.0, 0.0])
+        for pool, noise in (("linear-rap", 0.02), ("auto", 0.3))
+    ]
+    page, tables, _ = (path.read_text() for path in write_report(runs, tmp_path / "page.html"))
+    text = " ".join(page.split())
+    assert "linear-rap learned alpha 3.0 for dog_bark, which requires a single output frame of 0.2 s" in text
+    assert "alpha 0 is linear soft-max or mean pooling." in text
+    assert "| 2.00 | 0.2 s | 2.00 | 12% |" in tables  # 4.9 % of 4 s are less than a frame
+    assert "| 0.00 | 11% | 0.00 | 50% |" in tables
+    page, tables, _ = (path.read_text() for path in write_report(runs[:1], tmp_path / "alone.html"))
+    assert "alpha 0 is linear soft-max." in " ".join(page.split())
+    assert "the share that suffices whatever the other frames hold" in tables
+    assert "1 / (1 + e" not in page
+
+
+def test_an_alpha_of_another_meaning_is_not_read_as_a_duration(data, tmp_path):
+    run = write_run(tmp_path / "run", data, "auto", 0, 0.02, alpha=[3.0, 2.0, 0.0])
+    path = run / "config.toml"
+    path.write_text(path.read_text().replace('name = "auto"', 'name = "squared"'))
+    page, tables, _ = (path.read_text() for path in write_report([run], tmp_path / "page.html"))
+    assert "read as a duration" not in page.replace("Alpha read as a duration", "")
+    assert "| 3.00 | \N{EN DASH} |" in tables
+
+
 @pytest.mark.parametrize(
     ("supervision", "classes", "labels"),
     [
@@ -138,6 +165,7 @@ def test_the_bound_of_cap_is_what_the_operator_allows(tmp_path, rng, monkeypatch
         "most": {"pool": "cap", "phi": "0.9"},
         "long": {"pool": "cap", "min_duration": "2.0", "frame_rate": "1.3"},
         "each": {"pool": "cap", "min_duration": "[1.0, 2.0]", "frame_rate": "1.3"},
+        "linear": {"pool": "linear-cap", "min_active": "0.02"},
         "free": {"pool": "auto"},
     }
     grid = Grid("bounds", {"": "folder:nowhere"}, systems, recipe=str(tmp_path / "recipe.toml"))
@@ -150,13 +178,14 @@ def test_the_bound_of_cap_is_what_the_operator_allows(tmp_path, rng, monkeypatch
     drawn = {}
     draw = plots.learned_alpha
 
-    def watched(alpha, bounds=None):
+    def watched(alpha, bounds=None, **options):
         drawn.update(bounds or {})
-        return draw(alpha, bounds)
+        return draw(alpha, bounds, **options)
 
     monkeypatch.setattr("earmark.plots.learned_alpha", watched)
     write_grid_report(grid, gather(grid, tmp_path), tmp_path)
     due = {"half": np.log(12), "most": np.log(9 * 12), "long": np.log(13 / 2.6 - 1)}
+    due["linear"] = float(sufficient_share_to_alpha(0.02))
     assert drawn == pytest.approx(due, rel=1e-6)
 
 

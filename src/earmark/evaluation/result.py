@@ -20,6 +20,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,13 +31,14 @@ import numpy.typing as npt
 from earmark.annotations import LabelTable
 from earmark.arrays import write_arrays
 from earmark.counts import Counts, Ratios, Scores
-from earmark.errors import ArgumentError, DataError
+from earmark.errors import ArgumentError, DataError, EarmarkError
 from earmark.evaluation.saved import KINDS, read_counts, read_recordings, read_scores_file
 from earmark.files import json_text, make_folder
 from earmark.formats import read_labels, write_labels
 from earmark.formats.text import write_text
 from earmark.inference.scores import RecordingScores
 from earmark.ownership import owned
+from earmark.schema import load_toml
 from earmark.tables import Cell, Column, Table, import_pandas
 from earmark.text import counted, duration_text
 
@@ -135,6 +137,15 @@ class Evaluation:
             return None
         places = (self._folder / "config.toml", self._folder.parent / "config.toml")
         return next((place for place in places if place.is_file()), None)
+
+    @property
+    def pool(self) -> str | None:
+        """Name of the pooling operator of its run; None if its settings are unknown."""
+        with suppress(EarmarkError):  # an unreadable file of settings
+            config = load_toml("settings", self.config, "recipes") if self.config else self.scores.get("config")
+            pool = (config or {}).get("pool", {})
+            return str(pool["name"]) if isinstance(pool, Mapping) and "name" in pool else None
+        return None
 
     def estimate(self) -> LabelTable:
         """The events found."""

@@ -5,7 +5,7 @@ classes and intervals.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -24,6 +24,7 @@ from earmark.evaluation.result import Evaluation
 from earmark.evaluation.scoring import segment_curve
 from earmark.evaluation.statistics import Interval, bootstrap
 from earmark.plots.style import COLOURS, COLUMN, PAGE, STYLE, check_names, legend_above, looks, name_rows, readable
+from earmark.pooling import alpha_family
 
 Values = Mapping[str, Mapping[str, float]]  # by model and class
 Intervals = Mapping[str, Mapping[str, tuple[float, float]]]
@@ -55,25 +56,27 @@ def f1_by_class(f1: Values, intervals: Intervals | None = None, *, label: str = 
 
 
 @mpl.rc_context(STYLE)
-def learned_alpha(alpha: Values, bounds: Mapping[str, float] | None = None) -> Figure:
+def learned_alpha(
+    alpha: Values, bounds: Mapping[str, float] | None = None, *, at_zero: Collection[str] = ("mean",)
+) -> Figure:
     """Learned alpha by class and model, as in Fig. 8 and Fig. 11; classes are sorted by their mean.
 
-    Lines mark soft-max pooling (alpha 1) and mean pooling (alpha 0); dashed lines in a model's colour are `bounds`, the
-    largest |alpha| that CAP allows.
+    Lines mark what the operators are at alpha = 0, `at_zero`, and soft-max pooling (alpha = 1) if that is the mean.
+    Dashed lines in a model's colour are `bounds`, the largest |alpha| that a constrained operator allows.
     """
     classes = _order(alpha)
     check_names("model", bounds or {}, alpha)
     figure, axes = _rows(alpha, classes, COLUMN)
-    for fixed, name, side in ((0, "mean", "right"), (1, "soft-max", "left")):
+    marks = [(0, ", ".join(at_zero), "right"), (1, "soft-max", "left")]
+    for fixed, name, side in marks if "mean" in at_zero else [(0, ", ".join(at_zero), "left")]:
         axes.axvline(fixed, color="#999999", lw=0.8, zorder=1)
         place: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "ha": side}
         axes.annotate(name, (fixed, 1.005), fontsize=7, color="#555555", **place)
     _dots(axes, alpha, classes, {})
-    lowest = np.nanmin([value for own in alpha.values() for value in own.values()])
     for name, bound in (bounds or {}).items():
         dashed: dict[str, Any] = {"color": looks(alpha)[name].colour, "ls": (0, (4, 2)), "lw": 1.2, "zorder": 1}
         axes.axvline(bound, label=f"bound of {readable(name, 40)}", **dashed)
-        if lowest < -bound / 2:
+        if np.nanmin(list(alpha[name].values())) < -bound / 2:
             axes.axvline(-bound, **dashed)
     axes.set_xlabel(r"learned $\alpha$")
     legend_above(figure, len(alpha) + len(bounds or {}))
@@ -156,7 +159,8 @@ def evaluation_figures(evaluation: Evaluation, reference: LabelTable, name: str)
     figures = {"f1_by_class": class_figure({name: f1}, counts.classes, f"F1 of {what}; lines: 95% intervals")}
     if scores.get("alpha") is not None:
         alpha = dict(zip(evaluation.static_counts.classes, scores["alpha"], strict=True))
-        figures["learned_alpha"] = learned_alpha({name: alpha})
+        family = alpha_family(evaluation.pool)
+        figures["learned_alpha"] = learned_alpha({name: alpha}, at_zero=[family.at_zero] if family else [])
     threshold = (scores["decoder"] or {}).get("threshold")
     mark = threshold if isinstance(threshold, float) else 0.5
     figures["precision_recall"] = curve_figure({name: evaluation}, reference, mark)

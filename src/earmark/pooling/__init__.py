@@ -35,6 +35,7 @@ from earmark.pooling.means import (
     RankPool,
     RegularizedLinearPool,
     TopKPool,
+    alpha_family,
 )
 from earmark.pooling.paper import (
     AutoPool,
@@ -79,6 +80,7 @@ __all__ = [
     "TopKPool",
     "WeightedPool",
     "active_share_to_alpha",
+    "alpha_family",
     "alpha_to_active_share",
     "alpha_to_sufficient_share",
     "create_pool",

@@ -8,6 +8,7 @@ top-k, rank, mean-max                   by rank
 
 import math
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +17,7 @@ from earmark.errors import ArgumentError
 from earmark.pooling.autopool import hide_padding
 from earmark.pooling.base import FLOOR, POOLS, Pool, ScoredPool, WeightedPool, count, floored, per_class
 from earmark.pooling.bounds import Floats, alpha_to_sufficient_share, sufficient_share_to_alpha
-from earmark.pooling.paper import MaxPool, MeanPool, mean_weights, penalty_strength
+from earmark.pooling.paper import AutoPool, MaxPool, MeanPool, mean_weights, penalty_strength
 from earmark.pooling.stream import State, Summary
 
 
@@ -84,6 +85,8 @@ class AdaptiveLinearPool(ScoredPool):
     >>> AdaptiveLinearPool(n_classes=2, alpha=[0.0, 4.0])(torch.tensor([[[0.2, 0.2], [0.8, 0.8]]])).tolist()
     [[0.680..., 0.7702...]]
     """
+
+    at_zero: ClassVar[str] = "linear soft-max"
 
     def __init__(self, n_classes: int, *, alpha: float | Sequence[float] | Tensor = 1.0) -> None:
         super().__init__(n_classes)
@@ -190,6 +193,18 @@ class RegularizedLinearPool(AdaptiveLinearPool):
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, penalty={self.strength:g}"
+
+
+def alpha_family(name: str | None) -> type[AutoPool] | type[AdaptiveLinearPool] | None:
+    """The family of an operator, which says what its alpha means; None if it is neither of these two.
+
+    The name None, of a run whose operator is not recorded, stands for the paper's family.
+    """
+    cls = AutoPool if name is None else next((entry.cls for entry in POOLS if entry.name == name), Pool)
+    for family in (AutoPool, AdaptiveLinearPool):
+        if issubclass(cls, family):
+            return family
+    return None
 
 
 class _SharpPool(Pool):

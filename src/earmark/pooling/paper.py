@@ -11,6 +11,7 @@ rap                 alpha penalised by lambda ||alpha||^2
 import math
 from collections.abc import Sequence
 from numbers import Real
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -178,6 +179,9 @@ class AutoPool(_AlphaPool):
     >>> pool(p, mask), pool(p[:, :2])
     (tensor([[0.7615]], grad_fn=<SumBackward1>), tensor([[0.7615]], grad_fn=<SumBackward1>))
     """
+
+    at_zero: ClassVar[str] = "mean"
+    """What it is at alpha = 0, for figures."""
 
     def __init__(self, n_classes: int, *, alpha: float | Sequence[float] | Tensor = 1.0) -> None:
         super().__init__(n_classes)

@@ -36,7 +36,7 @@ from earmark.networks import create_network
 from earmark.ownership import owned
 from earmark.plots.clip import clip_figure, log_mel, spectrogram_config, within
 from earmark.plots.scores import class_figure
-from earmark.pooling import ConstrainedAutoPool
+from earmark.pooling import ConstrainedAutoPool, ConstrainedLinearPool
 from earmark.progress import OnProgress, Progress, ignore_progress
 from earmark.reporting.grid_tables import (
     evaluation_table,
@@ -47,7 +47,7 @@ from earmark.reporting.grid_tables import (
     published_tables,
 )
 from earmark.reporting.pages import fill_page, fill_text, inline_svg, write_tables, write_text
-from earmark.reporting.results import bag_frames, class_f1, dense_probabilities, learned_alphas
+from earmark.reporting.results import at_zero, bag_frames, class_f1, dense_probabilities, learned_alphas
 from earmark.reporting.runs import DESCRIPTIONS, write_report
 from earmark.settings import Settings
 from earmark.tables import Table
@@ -219,7 +219,7 @@ def _figures(
     if alphas:
         bounds = {name: _alpha_bound(cells[name].settings, len(alpha)) for name, alpha in alphas.items()}
         known = {name: bound for name, bound in bounds.items() if bound is not None}
-        figures["alphas"] = plots.learned_alpha(alphas, known)
+        figures["alphas"] = plots.learned_alpha(alphas, known, at_zero=at_zero(first.entries))
     if grid.published and any(evaluation.intervals for evaluation in evaluations):
         figures["published"] = _published_figure(grid.published, rows, evaluations)
     figures["network"] = _network(next(iter(cells.values())).settings, len(classes))
@@ -335,9 +335,9 @@ def _fold_f1(entry: Entry) -> Interval[Floats]:
 
 
 def _alpha_bound(settings: Settings, n_classes: int) -> float | None:
-    """The largest alpha that CAP allows for its training bags; None for other operators, or if classes differ in it."""
+    """The largest alpha that CAP or linear-CAP allows in training; None for others, or if classes differ in it."""
     pool = create_detector(settings, tuple(map(str, range(n_classes)))).pool
-    if not isinstance(pool, ConstrainedAutoPool):
+    if not isinstance(pool, ConstrainedAutoPool | ConstrainedLinearPool):
         return None
     with torch.no_grad():
         pool.train()(torch.zeros(1, bag_frames(settings), n_classes))  # the bound depends on the longest bag so far

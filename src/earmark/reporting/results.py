@@ -22,7 +22,7 @@ from earmark.evaluation.comparison import Entry
 from earmark.evaluation.result import Evaluation
 from earmark.evaluation.statistics import Interval, bootstrap
 from earmark.networks import create_network
-from earmark.pooling.bounds import alpha_to_active_share
+from earmark.pooling import AdaptiveLinearPool, alpha_family
 from earmark.settings import WITHOUT_TIMES, Settings, load_recipe
 from earmark.tables import Cell, Column, Table, number_cell
 from earmark.text import percent
@@ -130,6 +130,25 @@ def learned_alphas(entries: Sequence[Entry]) -> dict[str, dict[str, float]]:
     return alphas
 
 
+def at_zero(entries: Sequence[Entry]) -> list[str]:
+    """What the operators with an alpha are at alpha = 0, for a figure of all of them."""
+    families = [alpha_family(entry.evaluations[0].pool) for entry in entries if learned_alphas([entry])]
+    return list(dict.fromkeys(family.at_zero for family in families if family))
+
+
+def required_shares(entries: Sequence[Entry]) -> dict[str, dict[str, float]]:
+    """Share of a clip that must be active to make it positive, by system and class, for systems with a learned alpha.
+
+    NaN for an operator whose alpha has another meaning.
+    """
+    shares = {}
+    for entry in entries:
+        family = alpha_family(entry.evaluations[0].pool)
+        for name, alphas in learned_alphas([entry]).items():
+            shares[name] = {c: float(family.active_share(alpha)) if family else math.nan for c, alpha in alphas.items()}
+    return shares
+
+
 class FrameSize(NamedTuple):
     """Size of an output frame, in seconds and as a share of a clip: the shortest activity that a model can require."""
 
@@ -205,7 +224,9 @@ def class_table(scores: Mapping[str, Interval[Floats]], counts: Counts, score: s
 
 def alpha_table(
     alphas: Mapping[str, Mapping[str, float]],
+    shares: Mapping[str, Mapping[str, float]],
     activity: Mapping[str, tuple[float, float]],
+    at_zero: Sequence[str],
     classes: Sequence[str],
     frames: Mapping[str, FrameSize],
 ) -> Table:
@@ -214,7 +235,9 @@ def alpha_table(
     Parameters
     ----------
     alphas : system -> class -> alpha
+    shares : system -> class -> share of the clip that alpha requires, NaN if not known
     activity : class -> (seconds, share of the clip), where known
+    at_zero : what the operators are at alpha = 0, for the note
     frames : system -> size of an output frame, where known
     """
     columns = [Column("class", is_text=True)]
@@ -230,24 +253,29 @@ def alpha_table(
             cells.append(Cell(f"{seconds:.2f}", seconds) if label in activity else number_cell(None))
             cells.append(replace(number_cell(active), text=percent(active)))
         for name, values in alphas.items():
-            alpha, frame = values[label], frames.get(name)
-            share = max(float(alpha_to_active_share(alpha)), frame.share if frame else 0.0)
-            cells += [Cell(f"{alpha:.2f}", alpha), Cell(required_activity(alpha, frame), share)]
+            share, frame = shares[name][label], frames.get(name)
+            cells.append(Cell(f"{values[label]:.2f}", values[label]))
+            needed = max(share, frame.share) if frame else share  # NaN stays NaN
+            cells.append(replace(number_cell(needed), text=required_activity(share, frame)))
         rows.append(cells)
     note = "Needs: share of a clip that must be active, with certainty, for the clip to count as containing the class"
     note += "; values in seconds are one output frame, the minimum." if frames else "."
+    if AdaptiveLinearPool.at_zero in at_zero:
+        note += (
+            " For weights exp(alpha p) - 1, the share that suffices whatever the other frames hold; none is needed if"
+        )
+        note += " they hold 0."
     return Table(columns, rows, "Alpha read as a duration", note)
 
 
-def required_activity(alpha: float, frame: FrameSize | None = None) -> str:
+def required_activity(share: float, frame: FrameSize | None = None) -> str:
     """How much of a clip must be active: a share, or one output frame where the share is smaller than that.
 
-    >>> required_activity(1.8, FrameSize(0.37, 0.037)), required_activity(9.0, FrameSize(0.37, 0.037))
+    >>> required_activity(0.142, FrameSize(0.37, 0.037)), required_activity(1e-4, FrameSize(0.37, 0.037))
     ('14%', '0.4 s')
-    >>> required_activity(9.0, FrameSize(0.023, 0.0023))
-    '0.02 s'
+    >>> required_activity(1e-4, FrameSize(0.023, 0.0023)), required_activity(math.nan)
+    ('0.02 s', '–')
     """
-    share = float(alpha_to_active_share(alpha))
-    if frame is None or share > frame.share:
+    if frame is None or not share <= frame.share:
         return percent(share)
     return f"{frame.seconds:.{1 if frame.seconds >= 0.1 else 2}f} s"

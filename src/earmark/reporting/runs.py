@@ -170,27 +170,36 @@ def _results(comparison: Comparison, material: _Material) -> dict[str, Any]:
     f1 = {entry.name: results.class_f1(entry, level=comparison.level) for entry in entries}
     tables: dict[str, Table] = {"models": comparison.table(), "classes": class_table(f1, counts, score)}
     drawn = {"classes": class_figure(f1, counts.classes)}
-    threshold, example = _common_threshold(entries), None
+    threshold, example, at_zero = _common_threshold(entries), None, list[str]()
     alphas = results.learned_alphas(entries)
     if alphas:
         frames = results.frame_sizes(entries)
         activity = {} if material.labels is None else results.active_shares(material.labels, material.durations)
-        tables["alphas"] = alpha_table(alphas, activity, counts.classes, frames)
-        drawn["alphas"] = plots.learned_alpha(alphas)
-        # the class with the greatest alpha, of the best system that has any
+        shares, at_zero = results.required_shares(entries), results.at_zero(entries)
+        tables["alphas"] = alpha_table(alphas, shares, activity, at_zero, counts.classes, frames)
+        drawn["alphas"] = plots.learned_alpha(alphas, at_zero=at_zero)
+    if at_zero:
+        # the class with the greatest alpha, of the best system whose alpha reads as a duration
         system = max(
-            alphas, key=lambda name: np.nan_to_num(comparison.values[name][comparison.statistic].value, nan=-1)
+            (name for name in shares if not np.isnan(list(shares[name].values())).any()),
+            key=lambda name: np.nan_to_num(comparison.values[name][comparison.statistic].value, nan=-1),
         )
         label = max(alphas[system], key=alphas[system].__getitem__)
         alpha = alphas[system][label]
-        needs = required_activity(alpha, frames.get(system))
+        needs = required_activity(shares[system][label], frames.get(system))
         example = {"system": system, "label": label, "alpha": alpha, "needs": needs, "activity": activity.get(label)}
     if material.labels is not None and material.reference is not None:
         drawn["durations"] = _duration_figure(material.labels, material.durations)
         first = {entry.name: entry.evaluations[0] for entry in entries}
         drawn["curves"] = curve_figure(first, material.reference, threshold)
     drawings = {name: inline_svg(figure, DESCRIPTIONS[name]) for name, figure in drawn.items() if figure is not None}
-    return {"tables": tables, "drawings": drawings, "threshold": threshold, "example": example}
+    return {
+        "tables": tables,
+        "drawings": drawings,
+        "threshold": threshold,
+        "example": example,
+        "at_zero": at_zero,
+    }
 
 
 def _common_threshold(entries: Sequence[Entry]) -> float:
