@@ -25,7 +25,7 @@ if "EARMARK_KERAS_CHECKS" in os.environ:
     import keras
 
     import earmark.keras
-    from earmark.keras import AutoPool1D, SoftMaxPool1D
+    from earmark.keras import AutoPool1D, LinearAutoPool1D, SoftMaxPool1D
 
 # Keras 3.15 hands its variables and torch's tensors to numpy in a way that numpy 2 deprecates; that is between them.
 pytestmark = pytest.mark.filterwarnings(
@@ -247,6 +247,55 @@ def check_padding_is_invisible_in_gradients(rng, p, mask, padding):
         by_alpha, (out * (w * (real - P) ** 2).sum(1)).sum(0, keepdims=True)
     )  # dP/dalpha is the variance of p under w
     assert (by_p[~mask] == 0).all()
+
+
+LINEAR_ALPHA = np.array([[0.0, 0.5, 30.0]], dtype="float32")
+
+
+def linear_with(alpha, **options):
+    kernel = {"kernel_initializer": lambda shape, dtype=None: keras.ops.cast(alpha, dtype)}
+    return LinearAutoPool1D(**{"axis": 1, **kernel, **options})
+
+
+@pytest.mark.parametrize("padding", [0.5, np.inf, np.nan])
+def check_adaptive_linear_soft_max_is_that_of_pytorch(rng, p, mask, padding):
+    """Values and gradients, with p at both ends, of which padding is no part."""
+    import torch
+
+    from earmark.pooling import AdaptiveLinearPool
+
+    p[0, :2], p[1] = [[0.0], [1.0]], 0.0
+    p[~mask] = padding
+    out = rng.normal(size=(BAGS, CLASSES)).astype("float32")
+    twin, x = AdaptiveLinearPool(CLASSES, alpha=LINEAR_ALPHA[0].tolist()), torch.tensor(p, requires_grad=True)
+    P = twin(x, torch.tensor(mask))
+    (P * torch.tensor(out)).sum().backward()
+    layer = linear_with(LINEAR_ALPHA)
+    close(layer(p, mask=mask), P.detach().numpy())
+    by_p, by_alpha = gradients(layer, p, mask, out)
+    close(by_p, x.grad.numpy(), 1e-4)
+    close(by_alpha, twin.alpha.grad.numpy()[None], 1e-4)
+    assert (by_p[~mask] == 0).all()
+
+
+def check_adaptive_linear_soft_max_ignores_silence_and_keeps_alpha_from_becoming_negative(p):
+    silent = np.concatenate([p[:, :2], np.zeros((BAGS, 500, CLASSES), "float32")], axis=1)
+    close(linear_with(LINEAR_ALPHA)(silent), numpy(linear_with(LINEAR_ALPHA)(p[:, :2])), 1e-3)
+    layer = LinearAutoPool1D(axis=1, kernel_initializer="ones")
+    model = keras.Sequential([keras.Input((None, CLASSES)), layer])
+    model.compile(keras.optimizers.SGD(50.0), "binary_crossentropy")
+    model.fit(p, np.zeros((BAGS, CLASSES)), epochs=5, verbose=0)
+    assert (numpy(layer.kernel) == 0).all()
+
+
+def check_adaptive_linear_soft_max_is_saved_and_loaded(p, tmp_path):
+    model = keras.Sequential([keras.Input((None, CLASSES)), LinearAutoPool1D(axis=1, kernel_regularizer="l2")])
+    model.layers[0].set_weights([LINEAR_ALPHA])
+    model.save(tmp_path / "model.keras")
+    opened = keras.models.load_model(tmp_path / "model.keras")
+    assert opened.layers[0].get_config() == model.layers[0].get_config()
+    assert isinstance(opened.layers[0].kernel_constraint, keras.constraints.NonNeg)
+    close(opened(p), numpy(model(p)), 0)
 
 
 def check_bag_without_a_real_frame_is_zero(p, mask):

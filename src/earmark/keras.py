@@ -1,9 +1,9 @@
-"""Auto-pooling and soft-max pooling for Keras 3.
+"""Auto-pooling, soft-max pooling and adaptive linear soft-max for Keras 3.
 
 `AutoPool1D` and `SoftMaxPool1D` have the arguments, weight and configuration of the layers of those names in
 `autopool`, the package of the paper's authors. A model written for it needs one changed line, `from earmark.keras
 import AutoPool1D`; a model file saved with their layer opens with `keras.models.load_model(path,
-custom_objects={"AutoPool1D": AutoPool1D})`.
+custom_objects={"AutoPool1D": AutoPool1D})`. `LinearAutoPool1D` is the operator `linear-auto` of `earmark.pooling`.
 
 Masks
 -----
@@ -45,17 +45,18 @@ except ModuleNotFoundError as error:
     )
     raise
 
-__all__ = ["AutoPool1D", "SoftMaxPool1D"]
+__all__ = ["AutoPool1D", "LinearAutoPool1D", "SoftMaxPool1D"]
 
 Tensor: TypeAlias = Any  # of whichever backend, or symbolic
 Shape: TypeAlias = Sequence[int | None]
 
 # Its exponential is 0 beside any real logit. Finite in float32, so that a bag of padding is a mean of zeros, not 0/0.
 PADDING_LOGIT = -3e38
+FLOOR = 1e-7  # of probabilities whose logarithm is taken, as in earmark.pooling
 
 
 class _Pool1D(keras.Layer):  # type: ignore[misc]  # a subclass of Any, see the import
-    """Base class of both layers, with the checked entry point; a subclass defines alpha."""
+    """Base class of the layers, with the checked entry point; a subclass defines alpha."""
 
     def __init__(self, axis: int = 0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -69,6 +70,10 @@ class _Pool1D(keras.Layer):  # type: ignore[misc]  # a subclass of Any, see the 
 
     def _alpha(self) -> Tensor | float:
         raise NotImplementedError
+
+    def _logits(self, x: Tensor) -> Tensor:
+        """Logarithms of the frames' weights, up to a constant."""
+        return self._alpha() * x
 
     def call(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Pool `x` (batch, time, ..., classes) along `axis`, leaving out what `mask` (batch, time) marks False.
@@ -84,7 +89,7 @@ class _Pool1D(keras.Layer):  # type: ignore[misc]  # a subclass of Any, see the 
         if mask is not None:
             mask = ops.reshape(mask, (*ops.shape(mask), *[1] * (len(x.shape) - len(mask.shape))))
             x = ops.where(mask, x, 0.0)  # before any arithmetic: 0 * NaN is NaN, in the gradient too
-        logits = self._alpha() * x
+        logits = self._logits(x)
         if mask is not None:
             logits = ops.where(mask, logits, PADDING_LOGIT)
         # Not ops.softmax, which warns about a bag of one frame.
@@ -225,6 +230,48 @@ class AutoPool1D(_Pool1D):
 
     def _alpha(self) -> Tensor:
         return keras.ops.cast(self.kernel, keras.backend.result_type(self.compute_dtype, "float32"))
+
+
+@keras.saving.register_keras_serializable(package="earmark")
+class LinearAutoPool1D(AutoPool1D):
+    """Adaptive linear soft-max with one trainable alpha >= 0 per class; the input is probabilities.
+
+    P = sum_t p_t w_t / sum_t w_t, w_t = (exp(alpha p_t) - 1) / alpha: linear soft-max at alpha = 0, towards the maximum
+    as alpha grows. Frames at 0 have no weight. `earmark.pooling.AdaptiveLinearPool` describes the operator.
+
+    Parameters are as in `AutoPool1D`, but by default alpha is kept from becoming negative. For `linear-cap`, use
+    `keras.constraints.max_norm(limit, axis=0)`, which keeps abs(alpha) within a limit, with that of
+    `earmark.pooling.sufficient_share_to_alpha`. For `linear-rap`, use `keras.regularizers.l2(penalty)`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> linear = LinearAutoPool1D(axis=1)(np.array([[[0.2], [0.8]]]))       # alpha starts at 0
+    >>> print(keras.ops.convert_to_numpy(linear).round(3))
+    [[0.68]]
+    """
+
+    def __init__(
+        self,
+        axis: int = 0,
+        kernel_initializer: Any = "zeros",
+        kernel_constraint: Any = "non_neg",
+        kernel_regularizer: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(axis, kernel_initializer, kernel_constraint, kernel_regularizer, **kwargs)
+
+    def _logits(self, x: Tensor) -> Tensor:
+        # As in earmark.pooling: ln p + ln((e^z - 1) / z), z = alpha p, with a series near z = 0.
+        ops = keras.ops
+        p = x + ops.stop_gradient(ops.maximum(x, FLOOR) - x)
+        z = self._alpha() * p
+        is_small = ops.abs(z) < 0.04
+        small, large = ops.where(is_small, z, 0.0), ops.where(is_small, 1.0, z)
+        series = small / 2 + small**2 / 24
+        size = ops.abs(large)
+        exact = ops.maximum(large, 0.0) + ops.log(-ops.expm1(-size) / size)
+        return ops.log(p) + ops.where(is_small, series, exact)
 
 
 @keras.saving.register_keras_serializable(package="earmark")
