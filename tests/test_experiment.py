@@ -9,6 +9,7 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -79,6 +80,16 @@ def whole(folder, tmp_path_factory):
     grid, heard = load_grid(place / "grid.toml"), []
     assert run_grid(grid, place / "out", cache=place / "cache", on_cell=lambda c, w: heard.append((c.system, w)))
     return grid, place / "out", place / "cache", heard
+
+
+def test_the_grid_of_operators_changes_nothing_but_network_and_operator():
+    grid = load_grid(Path(__file__).parents[1] / "experiments" / "operators.toml")
+    base = load_recipe("best").changed({"rounds": 0})
+    for cell in grid.cells:
+        assert replace(cell.settings, network=base.network, pool=base.pool) == base
+        assert cell.settings.network["reduction"] == base.network["reduction"]  # frames of the same length
+    assert {cell.settings.pool["name"] for cell in grid.cells} >= {"linear", "linear-auto", "linear-cap", "linear-rap"}
+    assert {cell.network for cell in grid.cells} == {"cnn", "vgg-gru"}
 
 
 def test_the_papers_grids_have_the_papers_systems():

@@ -144,6 +144,16 @@ def test_a_recurrent_network_with_features_of_clips_is_exported_too(tmp_path):
     np.testing.assert_allclose(scorer.score(x), TorchScorer(detector, device="cpu").score(x), atol=1e-5)
 
 
+def test_adaptive_linear_soft_max_is_exported_with_its_bound(tmp_path):
+    detector = make(pool={"name": "linear-cap", "alpha": [0.0, 1.0, 9.0], "min_active": 0.02})
+    assert export_onnx(detector, tmp_path / "a.onnx") < 1e-5
+    x = torch.cat([noise((2, 9000), seed=1), torch.zeros(2, 9000)], dim=1)
+    _, static = onnxruntime.InferenceSession(tmp_path / "a.onnx").run(None, {"samples": x.numpy()})
+    with torch.inference_mode():
+        due = detector(LogMel(FIXED)(x)).static
+    np.testing.assert_allclose(static, due, atol=2e-5)
+
+
 @pytest.mark.parametrize(
     "settings",
     [

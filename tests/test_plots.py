@@ -220,6 +220,14 @@ def test_what_operators_are_at_alpha_0_is_marked():
     assert (vertical(axes), texts(axes)) == ([0, 1], ["mean, linear soft-max", "soft-max"])
 
 
+def test_a_legend_of_many_long_names_stays_within_the_figure():
+    names = [f"linear-RAP 1e-{n}, {network}" for network in ("vgg-gru", "cnn") for n in range(8)]
+    figure = plots.learned_alpha({name: {"rain": 0.5, "shot": 3.0} for name in names}, {names[0]: 3.2})
+    figure.canvas.draw()
+    box = figure.legends[0].get_window_extent()
+    assert 0 <= box.x0 < box.x1 <= figure.bbox.width
+
+
 def test_the_lower_bound_of_cap_is_drawn_where_alpha_comes_near_it():
     far = {"auto": {"rain": -2.0, "shot": 6.0}, "CAP": {"rain": -1.9, "shot": 3.2}}
     assert vertical(plots.learned_alpha(far, {"CAP": 3.2}).axes[0]) == [0, 1, 3.2, -3.2]

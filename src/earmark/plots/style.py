@@ -139,8 +139,11 @@ def name_rows(axes: Axes, classes: Sequence[str], width: int = 20, **text: Any) 
 
 
 def legend_above(figure: Figure, entries: int, most: int = 3) -> None:
-    """A legend above the axes, in lines of similar length with at most `most` entries."""
-    columns = math.ceil(entries / math.ceil(entries / most))
+    """A legend above the axes, in lines of similar length with at most `most` entries, or as many as fit."""
+    labels = [label for axes in figure.axes for label in axes.get_legend_handles_labels()[1]]
+    widest = max((len(line) for label in labels for line in label.splitlines()), default=0)
+    fitting = int(figure.get_figwidth() / (0.056 * widest + 0.35))  # inches, of a character and of a mark
+    columns = math.ceil(entries / math.ceil(entries / max(1, min(most, fitting))))
     figure.legend(loc="outside upper center", ncols=columns, handlelength=1.5, handletextpad=0.4, columnspacing=1.2)
 
 
