@@ -77,6 +77,20 @@ def test_gradients_are_finite_for_any_alpha(alpha, dtype, generator):
     assert (pool.alpha.grad >= 0).all()  # P grows with alpha
 
 
+@pytest.mark.parametrize("alpha", [0.3, 1.0, 8.0, 40.0])
+def test_gradients_equal_their_closed_forms(p, alpha):
+    """dP/dp = w (1 + (p - P) s'), dP/dalpha = Cov_w(p, ds/dalpha), with w = exp(s) up to a factor."""
+    pool = AdaptiveLinearPool(3, alpha=alpha).double()
+    alpha = pool.alpha.detach()  # in float32
+    P = pool(p.requires_grad_())
+    grad_p, grad_alpha = torch.autograd.grad(P.sum(), (p, pool.alpha))
+    p, P, w = p.detach(), P.detach().unsqueeze(1), pool.weights(p).detach()
+    slope = alpha / -torch.expm1(-alpha * p)
+    torch.testing.assert_close(grad_p, w * (1 + (p - P) * slope))
+    by_alpha = p / -torch.expm1(-alpha * p) - 1 / alpha
+    torch.testing.assert_close(grad_alpha, (w * (p - P) * by_alpha).sum((0, 1)))
+
+
 @pytest.mark.parametrize("alpha", [0.0, 1.0, 4.0, 20.0])
 def test_frames_below_the_turning_point_are_pushed_down(alpha):
     """dP/dp changes its sign where P - p = (1 - exp(-alpha p)) / alpha; for alpha = 0, at P/2."""

@@ -176,7 +176,8 @@ class RegularizedLinearPool(AdaptiveLinearPool):
     lambda ||alpha||^2 added to the loss, as in `rap`.
 
     Limits: lambda -> 0 is `linear-auto`, lambda -> inf is `linear` (Wang, Li and Metze, ICASSP 2019): the penalty pulls
-    towards linear soft-max, that of `rap` towards the mean. `penalty` is lambda, `alpha` the start value, one or one
+    towards linear soft-max, that of `rap` towards the mean. Since silent frames have no weight, P changes less with
+    alpha than in `rap`, so smaller penalties have an effect. `penalty` is lambda, `alpha` the start value, one or one
     per class.
 
     >>> pool = RegularizedLinearPool(n_classes=3, penalty=0.01, alpha=[1.0, 2.0, 3.0])
@@ -184,7 +185,7 @@ class RegularizedLinearPool(AdaptiveLinearPool):
     0.14
     """
 
-    def __init__(self, n_classes: int, *, penalty: float = 1e-3, alpha: float | Sequence[float] | Tensor = 1.0) -> None:
+    def __init__(self, n_classes: int, *, penalty: float = 1e-4, alpha: float | Sequence[float] | Tensor = 1.0) -> None:
         super().__init__(n_classes, alpha=alpha)
         self.strength = penalty_strength(penalty)
 
