@@ -28,8 +28,8 @@ from earmark.encoders import (
     mn04,
     tiny,
 )
-from earmark.encoders.features import TRUSTED
-from earmark.errors import ArgumentError, ModelFileError
+from earmark.encoders.features import TRUSTED, embed_bags
+from earmark.errors import ArgumentError, DataError, ModelFileError
 from earmark.events import Decoder
 from earmark.export import _ProductFrontEnd, export_model
 from earmark.formats import read_labels
@@ -320,3 +320,28 @@ def test_a_model_on_an_onnx_file_names_its_card(recordings, tmp_path, monkeypatc
     assert product.load(run.path).detect(recordings / "00.wav").classes == ("click", "hum")
     shutil.copytree(tmp_path, tmp_path.with_name("moved"))
     assert create_encoder(f"onnx:{tmp_path.with_name('moved')}/e.toml").fingerprint == create_encoder(name).fingerprint
+
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("seconds", [0.05, 3.0, 10.3, 25.0])
+def test_bags_on_a_device_have_the_embeddings_of_the_cpu(device, seconds):
+    encoder = create_encoder("tiny")
+    bags = np.stack([noise(seconds, seed) for seed in range(3)])
+    found = embed_bags(encoder, torch.from_numpy(bags).to(device)).cpu().numpy()
+    for bag, samples in zip(found, bags, strict=True):
+        np.testing.assert_allclose(bag, embed_recording(encoder, samples), atol=1e-4, rtol=1e-4)
+    with pytest.raises(DataError, match="expected finite numbers"):
+        embed_bags(encoder, torch.full((1, 8000), torch.nan, device=device))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_store_computed_on_a_gpu_is_that_of_the_cpu(recordings, tmp_path):
+    clips = open_data(str(recordings)).clips
+    features = EncoderFeatures.of(create_encoder("tiny"))
+    here = build_store(tmp_path / "cpu", clips, features)
+    there = build_store(tmp_path / "gpu", clips, features, device=torch.device("cuda"))
+    for clip in clips:
+        np.testing.assert_allclose(here[clip.filename], there[clip.filename], atol=2e-3, rtol=2e-3)

@@ -185,6 +185,7 @@ def build_store(
     pitch_shift: PitchShift = "filters",
     dtype: str = "float16",
     workers: int | None = None,
+    device: torch.device | None = None,
     on_progress: OnProgress | None = None,
 ) -> FeatureStore:
     """Compute missing features and open the store.
@@ -197,6 +198,8 @@ def build_store(
     five-fold set, and variants with compressed dynamic range for `compression`, presets in `earmark.effects.PRESETS`.
     With `pitch_shift="sound"`, pitch variants are the features of shifted sound, as in the paper, instead of those of
     shifted mel filters; that takes much longer, and also works for encoders.
+
+    Features are computed on `device`, by default the CPU; those of a GPU are the same up to rounding.
     """
     if dtype not in _DTYPES:
         raise unknown_name("dtype", dtype, _DTYPES)
@@ -207,7 +210,7 @@ def build_store(
     def filled(stale: Mapping[str, Entry]) -> FeatureStore:
         with locked(folder, wait=True), owned(folder):
             _check_settings(folder, settings)
-            _fill(folder, clips, settings, stale, workers, tell)
+            _fill(folder, clips, settings, stale, (workers, device), tell)
         return FeatureStore(folder)
 
     store = filled({})
@@ -240,10 +243,11 @@ def _fill(
     clips: Sequence[Clip],
     settings: StoreSettings,
     stale: Mapping[str, Entry],
-    workers: int,
+    where: tuple[int, torch.device | None],
     on_progress: OnProgress,
 ) -> None:
     """Compute and append the features of clips that are missing, have changed, or still are as in `stale`."""
+    workers, device = where
     config, variants, dtype = settings.features, settings.variants, np.dtype(settings.dtype)
     stored = stored_encoder(config)
     if stored is not None and not (variants == 1 and all(clip.is_file for clip in clips)):
@@ -260,7 +264,7 @@ def _fill(
         or _is_changed(clip, entry, stored)
     ]
     skipped: dict[str, str] = {}
-    transform = front_end(config) if missing and stored is None else None  # an encoder loads its weights
+    transform = front_end(config).to(device) if missing and stored is None else None  # an encoder loads its weights
     memory = WeightedSemaphore(_SECONDS_IN_MEMORY)
 
     def compute(clip: Clip) -> tuple[Array, int, tuple[Stamp, ...]]:
@@ -270,8 +274,8 @@ def _fill(
             if stored is not None:
                 return *_stored_rows(stored, clip, dtype), stamps
             samples = clip.read(config.rate)
-            x = _variants(transform, samples, settings)
-            rows = x.transpose(1, 2).numpy().astype(dtype, order="C").reshape(-1, config.n_bands)
+            x = _variants(transform, samples, settings, device)
+            rows = x.cpu().transpose(1, 2).numpy().astype(dtype, order="C").reshape(-1, config.n_bands)
             return rows, len(samples), stamps
 
     end = max((e.start + e.frames * variants for e in entries.values()), default=0)
@@ -297,9 +301,11 @@ def _fill(
         draft.write_text("".join(f"{json.dumps(name)}\t{json.dumps(why)}\n" for name, why in skipped.items()))
 
 
-def _variants(transform: Any, samples: npt.NDArray[np.float32], settings: StoreSettings) -> torch.Tensor:
+def _variants(
+    transform: Any, samples: npt.NDArray[np.float32], settings: StoreSettings, device: torch.device | None
+) -> torch.Tensor:
     """Features of a clip at each pitch, then with each compression: (variants, bands, frames)."""
-    sound, rate = torch.from_numpy(samples)[None], transform.config.rate
+    sound, rate = torch.from_numpy(samples)[None].to(device), transform.config.rate
     changed = []
     if len(settings.semitones) > 1 and settings.pitch_shift == "filters":
         pitches = transform(sound, semitones=settings.semitones)[0]
@@ -307,7 +313,7 @@ def _variants(transform: Any, samples: npt.NDArray[np.float32], settings: StoreS
         pitches = transform(sound)
         changed = [change_pitch_and_time(samples, rate, semitones=s) for s in settings.semitones[1:]]
     changed += [compress(samples, rate, preset) for preset in settings.compression]
-    return torch.cat([pitches, *(transform(torch.from_numpy(x)[None]) for x in changed)])
+    return torch.cat([pitches, *(transform(torch.from_numpy(x)[None].to(device)) for x in changed)])
 
 
 @contextmanager

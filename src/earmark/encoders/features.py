@@ -17,10 +17,13 @@ from typing import Annotated, Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from pydantic import Discriminator, Field, Tag
 from torch import Tensor, nn
 
 from earmark.encoders.base import Card, Embeddings, Encoder, card_of, create_encoder, imports_code
+from earmark.encoders.devices import without_tf32
+from earmark.encoders.mn04 import MobileNetEncoder
 from earmark.encoders.stored import FileEncoder
 from earmark.errors import ArgumentError, DataError, ModelFileError
 from earmark.features import FeatureConfig, LogMel
@@ -186,7 +189,10 @@ def _created(name: str) -> Encoder:
 
 
 class EncoderFrontEnd(nn.Module):
-    """Embeddings as a front end like `LogMel`: (bags, samples) to (bags, dimension, frames). No gradients."""
+    """Embeddings as a front end like `LogMel`: (bags, samples) to (bags, dimension, frames). No gradients.
+
+    An encoder that is a network of PyTorch computes where the samples are, others on the CPU.
+    """
 
     def __init__(self, features: EncoderFeatures) -> None:
         super().__init__()
@@ -201,8 +207,12 @@ class EncoderFrontEnd(nn.Module):
         """Embeddings of mono samples of any length, at the encoder's rate."""
         if semitones is not None and any(semitones):
             raise ArgumentError("semitones: an encoder takes sound as it is; expected none")
-        found = [torch.from_numpy(embed_recording(self.encoder, bag)).T for bag in samples.cpu().numpy()]
-        embeddings = torch.stack(found).to(samples.device).contiguous()
+        if samples.is_cuda and isinstance(self.encoder, MobileNetEncoder):
+            with without_tf32():
+                embeddings = embed_bags(self.encoder, samples).transpose(1, 2)
+        else:
+            found = [torch.from_numpy(embed_recording(self.encoder, bag)).T for bag in samples.cpu().numpy()]
+            embeddings = torch.stack(found).to(samples.device).contiguous()
         return embeddings if semitones is None else embeddings[:, None]
 
 
@@ -222,6 +232,22 @@ def embed_recording(encoder: Encoder, samples: np.ndarray[Any, np.dtype[np.float
         for start, first, stop in _windows(encoder.card.frames(len(samples)), size)
     ]
     return np.concatenate(parts)
+
+
+@torch.inference_mode()
+def embed_bags(encoder: MobileNetEncoder, samples: Tensor) -> Tensor:
+    """`embed_recording` of bags of equal length on their device: (bags, n) to (bags, frames, dimension)."""
+    card, network = encoder.card, encoder.on(samples.device)
+    hop, size = card.hop_samples, card.frames(card.window_samples)
+    samples = F.pad(samples, (0, max(0, hop - samples.shape[1])))
+    if not torch.isfinite(samples).all():
+        raise DataError("samples: expected finite numbers, got NaN or infinity")
+    frames = card.frames(samples.shape[1])
+    parts = [
+        network(samples[:, start * hop : min(start + size, frames) * hop])[:, first - start : stop - start]
+        for start, first, stop in _windows(frames, size)
+    ]
+    return torch.cat(parts, 1)
 
 
 def _windows(frames: int, size: int) -> Iterator[tuple[int, int, int]]:

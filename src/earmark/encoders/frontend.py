@@ -53,7 +53,8 @@ class FrontEnd(nn.Module):
         reach = c.win_samples // 2
         x = F.pad(emphasised(samples), (reach, reach), mode="reflect")
         frames = x.unfold(1, c.win_samples, c.hop_samples)
-        levels = [self._levels(group) for group in torch.split(frames, _GROUP, dim=1)]
+        group = frames.shape[1] if frames.is_cuda else _GROUP
+        levels = [self._levels(some) for some in torch.split(frames, group, dim=1)]
         return torch.cat(levels, dim=1).transpose(1, 2)
 
     def _levels(self, frames: Tensor) -> Tensor:

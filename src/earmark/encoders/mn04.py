@@ -6,7 +6,9 @@ distillation", ICASSP 2023. It has 0.98 million parameters in 4 MB.
 
 from __future__ import annotations
 
+import copy
 import io
+import threading
 import warnings
 from pathlib import Path
 from typing import Any
@@ -49,11 +51,23 @@ OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR
 
 
 class MobileNetEncoder(Encoder):
-    """Embeds with a `FrameEmbedder`, on the CPU."""
+    """Embeds with a `FrameEmbedder`: `embed` on the CPU, `on` anywhere."""
 
     def __init__(self, embedder: FrameEmbedder) -> None:
         self._embedder = embedder
         self._folded = embedder.folded()
+        self._copies: dict[torch.device, FrameEmbedder] = {}
+        self._copying = threading.Lock()
+
+    def on(self, device: torch.device) -> FrameEmbedder:
+        """The network for inference on a device, where it stays: (bags, n) to (bags, frames, dimension).
+
+        Values are those of `embed` up to rounding.
+        """
+        with self._copying:
+            if device not in self._copies:
+                self._copies[device] = copy.deepcopy(self._folded).to(device)
+            return self._copies[device]
 
     def module(self) -> FrameEmbedder:
         """The network with its front end, for fine-tuning, a GPU or export: (bags, n) to (bags, frames, dimension).

@@ -10,7 +10,7 @@ import hashlib
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -22,13 +22,13 @@ from earmark.audio import Samples
 from earmark.checkpoint import load_detector, model_file, read_model_info
 from earmark.detector import Detector, alive_sigmoid
 from earmark.encoders import OVERLAP, EncoderFeatures, front_end, stored_encoder
+from earmark.encoders.devices import without_tf32
 from earmark.inference.frozen import frozen
 from earmark.inference.scorer import Scorer
 
 _PATCH = 10.0  # seconds, as in the paper; for model files without the length of their training patches
 _GPU_BLOCK = 300.0  # seconds per batch, so that launching it takes a small part of computing it
 _IN_FLIGHT = 3  # batches being copied or computed at the same time
-_launching = threading.Lock()
 
 
 class TorchScorer(Scorer):
@@ -90,7 +90,7 @@ class TorchScorer(Scorer):
     @torch.inference_mode()
     def _probabilities(self, x: Tensor, *, is_sound: bool = True) -> Tensor:
         """(bags, samples), or features (bags, bands, frames) -> (bags, frames', columns)"""
-        with _without_tf32() if self.device.type == "cuda" else nullcontext():
+        with without_tf32() if self.device.type == "cuda" else nullcontext():
             embedding = self._network(self._front_end(x) if is_sound else x)
             p = alive_sigmoid(self.detector.head(embedding))
         return torch.cat([p, embedding], -1) if self._embedding else p
@@ -141,20 +141,6 @@ class TorchScorer(Scorer):
             in_flight.append((back, done))
         while in_flight:
             yield from _received(*in_flight.popleft())
-
-
-@contextmanager
-def _without_tf32() -> Iterator[None]:
-    """Threads take turns, since the switch is global; launching a batch takes a small part of computing it."""
-    with _launching:
-        before = torch.backends.cudnn.allow_tf32, torch.get_float32_matmul_precision()
-        torch.backends.cudnn.allow_tf32 = False
-        torch.set_float32_matmul_precision("highest")
-        try:
-            yield
-        finally:
-            torch.backends.cudnn.allow_tf32 = before[0]
-            torch.set_float32_matmul_precision(before[1])
 
 
 def _received(p: Tensor, done: torch.cuda.Event) -> Iterator[npt.NDArray[np.float32]]:

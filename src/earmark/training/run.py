@@ -35,6 +35,7 @@ from earmark.datasets.checks import (
 from earmark.datasets.mending import refuse_joined
 from earmark.datasets.mixing import mixed_clips, with_mixtures
 from earmark.datasets.splitting import hold_out_clips
+from earmark.encoders import EncoderFeatures
 from earmark.errors import ArgumentError, DataError
 from earmark.files import locked, make_folder, remove_drafts
 from earmark.networks import NETWORKS, Head
@@ -106,6 +107,7 @@ def run(
     `cache` is a folder for features, shared by runs on the same data. `on_note` is called with each note about the data
     before training starts. See `earmark.training.train` for the rest.
     """
+    device = fabric.device
     if settings.training.teacher is not None:
         settings = settings.changed({"rounds": max(1, settings.training.rounds)})
     with _writing(out, fabric, resume):
@@ -117,12 +119,12 @@ def run(
         mixed = with_mixtures(training, settings.augment.mixtures)
         with fabric.rank_zero_first():
             stores = [
-                feature_store(part, settings, cache, to_learn=part is mixed, on_progress=on_progress)
+                feature_store(part, settings, cache, to_learn=part is mixed, device=device, on_progress=on_progress)
                 for part in (mixed, validation)
             ]
         notes += [note for store in stores for note in (*_repaired(store), *_skipped(store, data))]
-        learn = Bags(stores[0], mixed.labels, device=fabric.device)
-        decide = Bags(stores[1], validation.labels, device=fabric.device)
+        learn = Bags(stores[0], mixed.labels, device=device)
+        decide = Bags(stores[1], validation.labels, device=device)
         given = set(training.labels.filenames)
         own = {name: seconds for name, seconds in learn.durations.items() if name in given}  # without mixtures
         notes += check_times(data, own | decide.durations)
@@ -166,7 +168,7 @@ class _Lesson:
             raise ArgumentError(f"{model}: expected a model of {own}, got one of {others}")
         if teacher.features != bags.config:
             other = replace(settings, features=teacher.features, augment=Augmentation())
-            store = feature_store(self.clips, other, self.cache, to_learn=True)
+            store = feature_store(self.clips, other, self.cache, to_learn=True, device=fabric.device)
             bags = Bags(store, self.clips.labels, device=fabric.device)
         targets = frame_targets(
             self.bags,
@@ -241,9 +243,18 @@ def _writing(out: Path, fabric: Fabric, resume: bool) -> Iterator[None]:
 
 
 def feature_store(
-    part: Collection, settings: Settings, cache: Path, *, to_learn: bool, on_progress: OnProgress | None = None
+    part: Collection,
+    settings: Settings,
+    cache: Path,
+    *,
+    to_learn: bool,
+    device: torch.device | None = None,
+    on_progress: OnProgress | None = None,
 ) -> FeatureStore:
-    """Features of training clips, with variants of pitch and compression, or of validation clips."""
+    """Features of training clips, with variants of pitch and compression, or of validation clips.
+
+    Embeddings are computed on `device`, log-mel features on the CPU, where reading sound takes longer than they do.
+    """
     name, augment = ("train", settings.augment) if to_learn else ("validate", Augmentation())
     variants = f"{augment.semitones} {augment.compression}" if augment.compression else f"{augment.semitones}"
     if augment.semitones and augment.pitch_shift == "sound":
@@ -257,6 +268,7 @@ def feature_store(
         semitones=augment.semitones,
         pitch_shift=augment.pitch_shift,
         compression=augment.compression,
+        device=device if isinstance(settings.features, EncoderFeatures) else None,
         on_progress=on_progress,
     )
 
