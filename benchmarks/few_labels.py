@@ -1,132 +1,240 @@
 """Labels against F1: how many weakly labelled clips a detector needs, with and without a pretrained encoder.
 
     earmark encoders get mn04
-    python benchmarks/few_labels.py urban-sed:URBAN-SED --out few [--sizes 50 200] [--systems head paper] [--jobs 2]
+    python benchmarks/few_labels.py run urban-sed:URBAN-SED --out few [--systems head] [--sizes 50 200]
+    python benchmarks/few_labels.py show few/results.csv [--figure docs/images/few_labels]
 
-Of the training clips some are drawn, three times for each number; these and their tags are all that a system sees,
-validation included. Scores are those of `earmark evaluate` on the test clips, at the default threshold: segment F1,
-micro and macro, and clip F1. Each result is a line of results.jsonl; a line that is there is not computed again, so
-that the script can be killed and started again. At the end it prints means and standard deviations over draws.
+`run` draws some of the training clips, three times for each number; these and their tags are all that a system sees,
+validation included. A draw also has a seed of its own, so that all clips can be drawn three times too. Scores are those
+of `earmark evaluate` at the default threshold, on the test clips or those of --split: segment F1, micro and macro, and
+clip F1. Each result is a line of results.csv. A line that is there is not computed again, and a training that was cut,
+by --minutes or otherwise, continues where it was: give the same command again, or one with other systems, sizes and
+draws. On a GPU, several trainings at the same time (--jobs) use it better than one.
+
+`show` prints means and standard deviations over draws, and draws them. It needs nothing but the file, or several.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import csv
 import os
 import statistics
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-SYSTEMS: dict[str, dict[str, Any]] = {
-    "paper": {"recipe": "paper", "pool": "cap"},
-    "quick": {"recipe": "quick"},
-    "head": {"encoder": "mn04"},
-    "once": {"encoder": "mn04", "settings": {"rounds": 0}},
-    "gru": {"encoder": "mn04", "settings": {"network": "gru"}},
-    "linear": {"encoder": "mn04", "settings": {"network": "linear"}},
+SYSTEMS: dict[str, tuple[str, dict[str, Any]]] = {
+    "paper": ("the paper's network, CAP", {"recipe": "paper", "pool": "cap"}),
+    "best": ("recipe best", {"recipe": "best"}),
+    "head": ("head on mn04", {"encoder": "mn04", "settings": {"rounds": 0}}),
+    "taught": ("head on mn04, self-training", {"encoder": "mn04"}),
 }
+SIZES = (20, 50, 200, 1000, 6000)
+
+
+@dataclass(frozen=True)
+class Result:
+    """A line of results.csv: a system, trained on a draw of clips; scores of the test clips."""
+
+    system: str
+    clips: int
+    draw: int
+    split: str
+    f1: float
+    precision: float
+    recall: float
+    macro_f1: float
+    clip_f1: float
+    seconds: float  # of training, features included
+
+    @property
+    def job(self) -> tuple[str, int, int]:
+        return self.system, self.clips, self.draw
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data")
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--sizes", type=int, nargs="+", default=[20, 50, 200, 1000, 6000])
-    parser.add_argument("--draws", type=int, default=3)
-    parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=["head", "paper"])
-    parser.add_argument("--jobs", type=int, default=1, help="trainings at the same time")
-    parser.add_argument("--one", nargs=3, metavar=("SYSTEM", "SIZE", "DRAW"), help=argparse.SUPPRESS)
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="train and evaluate what is not in results.csv yet")
+    run.add_argument("data")
+    run.add_argument("--out", type=Path, required=True)
+    run.add_argument("--sizes", type=int, nargs="+", default=SIZES)
+    run.add_argument("--draws", type=int, nargs="+", default=(0, 1, 2))
+    run.add_argument("--systems", nargs="+", choices=SYSTEMS, default=tuple(SYSTEMS))
+    run.add_argument("--split", default="test", help="clips to evaluate on; validate to choose between variants")
+    run.add_argument("--jobs", type=int, default=1, help="trainings at the same time")
+    run.add_argument("--minutes", type=float, default=float("inf"), help="stop after this time")
+    run.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="settings of all systems")
+    run.add_argument("--one", nargs=3, metavar=("SYSTEM", "SIZE", "DRAW"), help=argparse.SUPPRESS)
+    show = commands.add_parser("show", help="print the table, and draw the figure")
+    show.add_argument("results", type=Path, nargs="+", help="results.csv")
+    show.add_argument("--figure", type=Path, help="file without suffix; PNG and SVG are written")
     arguments = parser.parse_args()
-    if arguments.one:
+    if arguments.command == "show":
+        results = [result for path in arguments.results for result in read(path)]
+        print_table(results)
+        if arguments.figure:
+            draw_figure(results, arguments.figure)
+    elif arguments.one:
         system, size, draw = arguments.one
-        print(json.dumps(measure(arguments.data, arguments.out, system, int(size), int(draw))))
-        return
+        measure(arguments, system, int(size), int(draw))
+    else:
+        run_all(arguments)
+        print_table(read(arguments.out / "results.csv"))
+
+
+def run_all(arguments: argparse.Namespace) -> None:
+    """Start a process for each missing result, some at a time, until all are done or the time is over."""
+    end = time.monotonic() + 60 * arguments.minutes
     arguments.out.mkdir(parents=True, exist_ok=True)
-    due = [
-        (system, size, draw)
-        for size in sorted(arguments.sizes, reverse=True)
-        for system in arguments.systems
-        for draw in range(arguments.draws)
-        if (system, size, draw) not in {(r["system"], r["size"], r["draw"]) for r in read(arguments.out)}
+    done = {result.job for result in read(arguments.out / "results.csv")}
+    jobs = [(s, n, d) for n in arguments.sizes for s in arguments.systems for d in arguments.draws]
+    due = [job for job in jobs if job not in done][::-1]
+    running: dict[subprocess.Popen[bytes], tuple[str, int, int]] = {}
+    while (due and time.monotonic() < end) or running:
+        while due and len(running) < arguments.jobs and time.monotonic() < end:
+            job = due.pop()
+            running[start(arguments, job)] = job
+        time.sleep(0.2)
+        if time.monotonic() > end:
+            for process in running:
+                process.terminate()  # saves its state, and continues next time
+        for process in [process for process in running if process.poll() is not None]:
+            system, size, draw = running.pop(process)
+            if process.returncode and time.monotonic() < end:
+                log = arguments.out / f"{system}-{size}-{draw}.log"
+                print(f"{system} with {size} clips, draw {draw}: failed; see {log}", flush=True)
+
+
+def start(arguments: argparse.Namespace, job: tuple[str, int, int]) -> subprocess.Popen[bytes]:
+    """Measure in a process of its own, which appends its result to results.csv."""
+    system, size, draw = map(str, job)
+    words = [
+        "run",
+        arguments.data,
+        "--out",
+        str(arguments.out),
+        "--split",
+        arguments.split,
+        "--one",
+        system,
+        size,
+        draw,
     ]
-    with ThreadPoolExecutor(arguments.jobs) as threads:
-        for done in as_completed([threads.submit(start, arguments, *job) for job in due]):
-            line = done.result()
-            with (arguments.out / "results.jsonl").open("a") as file:
-                file.write(line)
-            print(line, end="", flush=True)
-    show(read(arguments.out))
-
-
-def start(arguments: argparse.Namespace, system: str, size: int, draw: int) -> str:
-    """Measure in a process of its own; returns the line with the result."""
-    words = [arguments.data, "--out", str(arguments.out), "--one", system, str(size), str(draw)]
+    words += ["--set", *arguments.set] if arguments.set else []
     threads = {} if arguments.jobs == 1 else {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, __file__, *words], stdout=subprocess.PIPE, text=True, env=os.environ | threads
-    )
-    if done.returncode:
-        raise SystemExit(f"{system} with {size} clips, draw {draw}: failed")
-    return done.stdout.splitlines()[-1] + "\n"
+    with (arguments.out / f"{system}-{size}-{draw}.log").open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, __file__, *words], stdout=log, stderr=subprocess.STDOUT, env=os.environ | threads
+        )
 
 
-def measure(source: str, out: Path, system: str, size: int, draw: int) -> dict[str, Any]:
-    """Train on some clips and evaluate on the test clips."""
+def measure(arguments: argparse.Namespace, system: str, size: int, draw: int) -> None:
+    """Train on some clips, evaluate on the test clips, and append the result to results.csv."""
     import earmark
     from earmark.datasets import open_data
+    from earmark.files import locked
 
+    out, source = arguments.out, arguments.data
     data = open_data(source)
     names = sorted(clip.filename for clip in data.split("train").clips)
     chosen = sorted(np.random.default_rng([draw, size]).permutation(names)[:size].tolist())
     folder = out / f"{system}-{size}-{draw}"
-    compute = earmark.api.Compute(cache=out / "cache" / f"{size}-{draw}")
-    begin = time.perf_counter()
-    run = earmark.train(data.select(chosen), folder, compute=compute, resume=True, **SYSTEMS[system])
-    seconds = time.perf_counter() - begin
-    evaluation = earmark.evaluate(run, source, split="test", out=folder / "test")
-    scores = evaluation.to_dict()
-    overall, static = scores["dynamic"]["overall"], scores["static"]["maximum"]
-    return {
-        "system": system,
-        "size": size,
-        "draw": draw,
-        "micro": overall["f1"],
-        "precision": overall["precision"],
-        "recall": overall["recall"],
-        "macro": scores["dynamic"]["macro"]["f1"],
-        "clips": static["macro"]["f1"],
-        "seconds": round(seconds, 1),
+    options = dict(SYSTEMS[system][1])
+    options["settings"] = {
+        **options.get("settings", {}),
+        "seed": draw,
+        **dict(pair.split("=", 1) for pair in arguments.set),
     }
-
-
-def read(out: Path) -> list[dict[str, Any]]:
-    """The results so far."""
-    path = out / "results.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
-def show(results: list[dict[str, Any]]) -> None:
-    """Print means and standard deviations over draws."""
-    print(
-        f"\n{'system':8} {'clips':>6} {'draws':>5} {'F1':>14} {'P':>6} {'R':>6} {'macro F1':>9} {'clip F1':>8} {'s':>6}"
+    drawn = draw if size < len(names) else 0  # all clips are the same clips
+    compute = earmark.api.Compute(cache=out / "cache" / f"{size}-{drawn}")
+    begin = time.perf_counter()
+    run = earmark.train(data.select(chosen), folder, compute=compute, resume=True, **options)
+    seconds = time.perf_counter() - begin
+    if not run.is_finished:
+        raise SystemExit("interrupted")
+    scores = earmark.evaluate(run, source, split=arguments.split, out=folder / arguments.split).to_dict()
+    overall = scores["dynamic"]["overall"]
+    result = Result(
+        system=system,
+        clips=size,
+        draw=draw,
+        split=arguments.split,
+        f1=round(overall["f1"], 4),
+        precision=round(overall["precision"], 4),
+        recall=round(overall["recall"], 4),
+        macro_f1=round(scores["dynamic"]["macro"]["f1"], 4),
+        clip_f1=round(scores["static"]["maximum"]["macro"]["f1"], 4),
+        seconds=round(seconds, 1),
     )
-    groups: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    with locked(out, name=".results.lock", wait=True):
+        write([*read(out / "results.csv"), result], out / "results.csv")
+
+
+def read(path: Path) -> list[Result]:
+    """The results in a file; none if there is no file."""
+    if not path.exists():
+        return []
+    types = {"system": str, "split": str, "clips": int, "draw": int}
+    with path.open(newline="") as file:
+        return [Result(**{k: types.get(k, float)(v) for k, v in row.items()}) for row in csv.DictReader(file)]
+
+
+def write(results: Iterable[Result], path: Path) -> None:
+    """Write a file of results, whole or not at all."""
+    from earmark.files import written_whole
+
+    with written_whole(path) as draft, draft.open("w", newline="") as file:
+        table = csv.DictWriter(file, [field.name for field in fields(Result)], lineterminator="\n")
+        table.writeheader()
+        table.writerows(asdict(result) for result in sorted(results, key=lambda r: r.job))
+
+
+def grouped(results: Iterable[Result]) -> Iterator[tuple[str, int, list[Result]]]:
+    """Results of each system and number of clips, systems in their order."""
+    groups: dict[tuple[str, int], list[Result]] = {}
     for result in results:
-        groups.setdefault((result["system"], result["size"]), []).append(result)
-    for (system, size), rows in sorted(groups.items()):
-        mean = {key: statistics.mean(row[key] for row in rows) for key in rows[0] if key not in ("system",)}
-        spread = statistics.stdev(row["micro"] for row in rows) if len(rows) > 1 else float("nan")
+        groups.setdefault((result.system, result.clips), []).append(result)
+    for system, size in sorted(groups, key=lambda key: (list(SYSTEMS).index(key[0]), key[1])):
+        yield system, size, groups[system, size]
+
+
+def print_table(results: list[Result]) -> None:
+    """Print means, and standard deviations of F1, over draws."""
+    for split in sorted({result.split for result in results}):
+        print(f"\nMeans over draws, {split} clips, threshold .5")
         print(
-            f"{system:8} {size:6} {len(rows):5} {mean['micro']:7.3f} +- {spread:.3f} {mean['precision']:6.3f} "
-            f"{mean['recall']:6.3f} {mean['macro']:9.3f} {mean['clips']:8.3f} {mean['seconds']:6.0f}"
+            f"{'system':28} {'clips':>6} {'draws':>5} {'segment F1':>14} {'P':>6} {'R':>6} {'macro F1':>9} "
+            f"{'clip F1':>8} {'seconds':>8}"
         )
+        for system, size, rows in grouped(result for result in results if result.split == split):
+            mean = {key: statistics.mean(getattr(row, key) for row in rows) for key in NUMBERS}
+            spread = f"+- {statistics.stdev(row.f1 for row in rows):.3f}" if len(rows) > 1 else ""
+            print(
+                f"{SYSTEMS[system][0]:28} {size:6} {len(rows):5} {mean['f1']:7.3f} {spread:>8}{mean['precision']:6.3f} "
+                f"{mean['recall']:6.3f} {mean['macro_f1']:9.3f} {mean['clip_f1']:8.3f} {mean['seconds']:8.0f}"
+            )
+
+
+NUMBERS = ("f1", "precision", "recall", "macro_f1", "clip_f1", "seconds")
+
+
+def draw_figure(results: list[Result], path: Path) -> None:
+    """Draw F1 against the number of clips."""
+    from earmark import plots
+
+    scores: dict[str, dict[int, list[float]]] = {}
+    for system, size, rows in grouped(results):
+        scores.setdefault(SYSTEMS[system][0], {})[size] = [row.f1 for row in rows]
+    for file in plots.save(plots.f1_by_clips(scores), path):
+        print(file)
 
 
 if __name__ == "__main__":

@@ -201,6 +201,15 @@ def vertical(axes):
     ]
 
 
+def test_f1_by_clips_has_a_line_of_means_and_a_dot_for_every_run():
+    (axes,) = plots.f1_by_clips({"a": {50: [0.4, 0.5], 200: [0.6]}, "b": {200: [0.7, 0.9]}}).axes
+    means = {line.get_label(): line.get_xydata().tolist() for line in axes.lines if line.get_linestyle() == "-"}
+    assert means == {"a": [[50, pytest.approx(0.45)], [200, 0.6]], "b": [[200, pytest.approx(0.8)]]}
+    dots = [line.get_ydata().tolist() for line in axes.lines if line.get_linestyle() == "None"]
+    assert dots == [[0.4, 0.5], [0.6], [0.7, 0.9]]
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["50", "200"]
+
+
 def test_learned_alpha_shows_every_class_and_the_bound_of_cap():
     figure = plots.learned_alpha(ALPHA, {"CAP": 3.2})
     (axes,) = figure.axes

@@ -13,6 +13,7 @@ from earmark.plots.scores import (
     evaluation_figures,
     event_durations,
     f1_by_class,
+    f1_by_clips,
     learned_alpha,
     precision_recall,
 )
@@ -29,6 +30,7 @@ __all__ = [
     "evaluation_figures",
     "event_durations",
     "f1_by_class",
+    "f1_by_clips",
     "learned_alpha",
     "learning_curves",
     "network_diagram",

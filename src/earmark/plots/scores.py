@@ -13,7 +13,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator
+from matplotlib.ticker import LogLocator, NullLocator
 
 from earmark.annotations import LabelTable
 from earmark.counts import ratio
@@ -52,6 +52,25 @@ def f1_by_class(f1: Values, intervals: Intervals | None = None, *, label: str = 
         if not any(np.isfinite(own.get(name, np.nan)) for own in f1.values()):
             place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "center"}
             axes.annotate("no clips", (0.01, row), fontsize=7, color="#777777", **place)
+    return figure
+
+
+@mpl.rc_context(STYLE)
+def f1_by_clips(f1: Mapping[str, Mapping[int, Sequence[float]]], *, label: str = "segment $F_1$") -> Figure:
+    """F1 of systems against the number of training clips: a dot for each run, and lines through their means."""
+    figure = Figure(figsize=(1.5 * COLUMN, 3.1))
+    axes = figure.subplots()
+    axes.set_xscale("log")
+    sizes = sorted({size for own in f1.values() for size in own})
+    for (name, own), look in zip(f1.items(), looks(f1).values(), strict=True):
+        means = [(size, float(np.mean(own[size]))) for size in sorted(own)]
+        axes.plot(*zip(*means, strict=True), look.marker + "-", color=look.colour, ms=look.size, label=name)
+        for size, values in own.items():
+            axes.plot([size] * len(values), values, ".", color=look.colour, ms=3, alpha=0.6)
+    axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set(xlabel="training clips", ylabel=label)
+    legend_above(figure, len(f1), 2)
     return figure
 
 
