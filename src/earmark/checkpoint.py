@@ -22,7 +22,7 @@ from earmark.detector import Detector
 from earmark.encoders import CheckedFeatures, parse_features
 from earmark.errors import ArgumentError, EarmarkError, ModelFileError
 from earmark.files import json_text, written_whole
-from earmark.networks import create_network
+from earmark.fine_tuning import network_for
 from earmark.pooling import create_pool
 from earmark.schema import Names, Number, open_record, parse, parse_json, record
 from earmark.text import printable
@@ -256,13 +256,11 @@ def _build(about: dict[str, Any], network: nn.Module | None, tensors: dict[str, 
     features = parse_features(about["features"])
     classes = about["classes"]
     if network is None:
-        options = dict(about["network"])
-        name = options.pop("name")
         with torch.device("meta"):  # takes no memory, however large a network the file describes
-            sizes = create_network(name, features.n_bands, **options).state_dict()
+            sizes = network_for(features, about["network"]).state_dict()
         parts = {key.removeprefix("network."): value for key, value in tensors.items() if key.startswith("network.")}
         check_tensors(parts, sizes)
-        network = create_network(name, features.n_bands, **options)
+        network = network_for(features, about["network"])
     options = dict(about["pool"])
     pool = create_pool(options.pop("name"), len(classes), **options)
     return Detector(classes, features, network, pool)

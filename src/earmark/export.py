@@ -31,7 +31,9 @@ from torch import Tensor, nn
 from earmark.checkpoint import model_file, read_model_info
 from earmark.detector import Detector
 from earmark.encoders import EncoderFeatures, Features, encoder_of, front_end
-from earmark.encoders.frontend import FrontEnd, FrontEndConfig, emphasised, mel_filters, scaled
+from earmark.encoders.base import card_of
+from earmark.encoders.features import trainable_encoder
+from earmark.encoders.frontend import FrontEnd, FrontEndConfig, emphasised, mel_filters, scaled, to_decibels
 from earmark.encoders.mn04 import MobileNetEncoder
 from earmark.encoders.mobilenet import FrameEmbedder
 from earmark.errors import ArgumentError, DataError, MissingExtraError
@@ -96,7 +98,8 @@ def export_onnx(
             "features": detector.features.to_dict(),
         }
         if isinstance(detector.features, EncoderFeatures):  # the file contains its weights, so their licence too
-            metadata["encoder"] = asdict(encoder_of(detector.features).card)
+            card = card_of(detector.features.encoder)
+            metadata["encoder"] = asdict(encoder_of(detector.features).card if card is None else card[0])
         model.metadata_props.add(key="earmark", value=json_text(metadata))
         content = sealed(model.SerializeToString())
         difference = _check(content, detector, scorer.least_samples)
@@ -126,6 +129,8 @@ def _product_front_end(features: Features) -> nn.Module:
     """The front end in operations that ONNX has: (bags, samples) to (bags, bands, frames)."""
     if isinstance(features, FeatureConfig):
         return _ProductLogMel(features)
+    if features.train_encoder:
+        return _ProductEncoderLogMel(trainable_encoder(features.encoder).front_end)
     encoder = encoder_of(features)
     if not isinstance(encoder, MobileNetEncoder):
         raise ArgumentError(
@@ -176,6 +181,18 @@ class _ProductFrontEnd(nn.Module):
     def forward(self, samples: Tensor) -> Tensor:
         x = F.pad(emphasised(samples), (self.reach, self.reach), mode="reflect")
         return scaled(self.bands(F.pad(x, (0, self.rest)))).transpose(1, 2)
+
+
+class _ProductEncoderLogMel(nn.Module):
+    """`earmark.encoders.features.EncoderLogMel` with the Fourier transform as two matrix products."""
+
+    def __init__(self, config: FrontEndConfig) -> None:
+        super().__init__()
+        self.hop_samples, self.front = config.hop_samples, _ProductFrontEnd(config)
+
+    def forward(self, samples: Tensor) -> Tensor:
+        whole = samples.shape[1] // self.hop_samples * self.hop_samples
+        return to_decibels(self.front(samples.index_select(1, torch.arange(whole))))
 
 
 class _ProductBands(nn.Module):

@@ -34,6 +34,7 @@ __all__ = [
     "Head",
     "Linear",
     "Network",
+    "check_features",
     "create_network",
     "reduce_mask",
 ]
@@ -154,7 +155,7 @@ class CNN(Network):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """(bags, bands, frames) -> (bags, frames // reduction, embedding)"""
-        _check(x, mask, self.n_bands, self.reduction)
+        check_features(x, mask, self.n_bands, self.reduction)
         x, _ = _convolved(_hide(self.norm0(x[:, None]), mask), mask, self.blocks)
         x = self.norm_out(self.squeeze(x).relu())
         return x[:, :, 0].transpose(1, 2)
@@ -248,7 +249,7 @@ class VGGGRU(Network):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """(bags, bands, frames) -> (bags, frames // reduction, embedding)"""
-        _check(x, mask, self.n_bands, self.reduction)
+        check_features(x, mask, self.n_bands, self.reduction)
         x, mask = _convolved(_hide(self.norm0(x[:, None]), mask), mask, self.blocks)
         x = self.norm_out(self.squeeze(x)).relu()[:, :, 0].transpose(1, 2)
         return self.dropout(_both_directions(x, mask, self.forth, self.back))  # type: ignore[no-any-return]
@@ -274,7 +275,7 @@ class Head(Network):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """(bags, bands, frames) -> (bags, frames, embedding)"""
-        _check(x, mask, self.n_bands, 1)
+        check_features(x, mask, self.n_bands, 1)
         return self.layers(self.norm(x, mask).transpose(1, 2), mask)
 
     def layers(self, x: Tensor, mask: Tensor | None) -> Tensor:
@@ -451,7 +452,8 @@ def _is_number(value: object) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
-def _check(x: Tensor, mask: Tensor | None, n_bands: int, reduction: int) -> None:
+def check_features(x: Tensor, mask: Tensor | None, n_bands: int, reduction: int) -> None:
+    """Refuse features or a mask of other shapes than a network takes."""
     if x.ndim != 3 or x.shape[1] != n_bands:
         raise ArgumentError(f"features: expected (bags, {n_bands}, frames), got {tuple(x.shape)}")
     if x.shape[2] < reduction:

@@ -95,6 +95,9 @@ class Training:
     )
     start: str | None = Field(default=None, description="Model file whose weights training starts from.")
     alpha_rate: float = Field(default=1.0, gt=0, description="Learning rate of the pool, relative to the network's.")
+    encoder_rate: float = Field(
+        default=0.1, gt=0, description="Learning rate of an encoder that is trained too, relative to the network's."
+    )
     plateau_epochs: int = Field(default=10, ge=1, description="Epochs without improvement before the rate is reduced.")
     plateau_factor: float = Field(default=0.1, gt=0, le=1, description="Factor by which the rate is reduced.")
     stop_epochs: int = Field(default=30, ge=1, description="Epochs without improvement before training stops.")
@@ -169,9 +172,13 @@ class Settings:
         """
         sections = self.to_dict()
         values = {key: _value(value) for key, value in changes.items()}
-        for key in ("encoder", "features.encoder"):
-            if key in values:
-                sections["features"] = completed({"encoder": values.pop(key)})
+        encoder = {
+            key.removeprefix("features."): values.pop(key)
+            for key in ("encoder", "features.encoder", "train_encoder", "features.train_encoder")
+            if key in values
+        }
+        if encoder:
+            sections["features"] = _with_encoder(sections["features"], encoder)
         for section in _FAMILIES:  # first, since the names of other settings depend on them
             for key in (section, f"{section}.name"):
                 if key in values:
@@ -215,6 +222,14 @@ def _complete(section: object, defaults: Mapping[str, str]) -> object:
         return section  # refused later
     values = {**defaults, **section}
     return {name: None if isinstance(value, str) and value == "none" else value for name, value in values.items()}
+
+
+def _with_encoder(features: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Features with another encoder, or of one that is trained or not."""
+    values = {name: features[name] for name in ("encoder", "train_encoder") if name in features} | dict(changes)
+    if "encoder" not in values:
+        raise ArgumentError("train_encoder: expected features of an encoder, such as --encoder mn04, got log-mel")
+    return completed(values)
 
 
 def _select(sections: dict[str, dict[str, Any]], section: str, name: str) -> None:

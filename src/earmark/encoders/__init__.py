@@ -29,7 +29,7 @@ from earmark.encoders.features import (
     stored_encoder,
 )
 from earmark.encoders.hear import HearEncoder
-from earmark.encoders.mn04 import Mn04
+from earmark.encoders.mn04 import Mn04, MobileNetEncoder
 from earmark.encoders.onnx_file import OnnxEncoder
 from earmark.encoders.stored import FileEncoder
 from earmark.encoders.tiny import TinyEncoder
@@ -49,6 +49,7 @@ __all__ = [
     "FileEncoder",
     "HearEncoder",
     "Mn04",
+    "MobileNetEncoder",
     "OnnxEncoder",
     "TinyEncoder",
     "Yamnet",

@@ -21,9 +21,11 @@ import torch.nn.functional as F
 from pydantic import Discriminator, Field, Tag
 from torch import Tensor, nn
 
-from earmark.encoders.base import Card, Embeddings, Encoder, card_of, create_encoder, imports_code
+from earmark.encoders.base import ENCODERS, Card, Embeddings, Encoder, card_of, create_encoder, imports_code
 from earmark.encoders.devices import without_tf32
+from earmark.encoders.frontend import FrontEnd, to_decibels
 from earmark.encoders.mn04 import MobileNetEncoder
+from earmark.encoders.mobilenet import REDUCTION
 from earmark.encoders.stored import FileEncoder
 from earmark.errors import ArgumentError, DataError, ModelFileError
 from earmark.features import FeatureConfig, LogMel
@@ -34,6 +36,8 @@ OVERLAP = 0.25
 
 TRUSTED = "EARMARK_TRUSTED_ENCODERS"
 """Environment variable: names of encoders that may run Python code when a model or recipe names them, with commas."""
+
+_SILENCE = -50.0  # decibels: the lowest level of the front end
 
 _provided: dict[str, Encoder] = {}
 
@@ -55,22 +59,36 @@ class EncoderFeatures:
     window_samples: int = Field(ge=1, le=1 << 26, description="The longest excerpt that is embedded at once.")
     hop_samples: int = Field(ge=1, le=1 << 26, description="Samples from one frame to the next.")
     dimension: int = Field(ge=1, le=1 << 16, description="Numbers per frame.")
+    train_encoder: bool = Field(
+        default=False, description="Train the encoder too; features are then the log-mel frames of its front end."
+    )
+
+    def __post_init__(self) -> None:
+        if self.train_encoder:
+            c = trainable_encoder(self.encoder).front_end
+            if (self.rate, self.hop_samples, self.dimension) != (c.rate, c.hop_samples, c.n_bands):
+                raise ArgumentError(f"features: expected the geometry of the front end of {self.encoder!r}")
 
     @classmethod
-    def of(cls, encoder: Encoder) -> EncoderFeatures:
-        """The features of an encoder."""
-        return cls._from_card(encoder.card, encoder.fingerprint)
+    def of(cls, encoder: Encoder, *, train_encoder: bool = False) -> EncoderFeatures:
+        """The features of an encoder, or those of its front end if it will be trained."""
+        return cls._from_card(encoder.card, encoder.fingerprint, train_encoder)
 
     @classmethod
-    def named(cls, name: str) -> EncoderFeatures:
+    def named(cls, name: str, *, train_encoder: bool = False) -> EncoderFeatures:
         """The features of an encoder whose name may come from a file; weights are not loaded if it is earmark's own."""
         known = None if name in _provided else card_of(name)
-        return cls.of(_encoder(name)) if known is None else cls._from_card(*known)
+        if known is None:
+            return cls.of(_encoder(name), train_encoder=train_encoder)
+        return cls._from_card(*known, train_encoder)
 
     @classmethod
-    def _from_card(cls, card: Card, identity: str) -> EncoderFeatures:
-        whole = card.frames(card.window_samples) * card.hop_samples
-        return cls(card.name, identity, card.rate, whole, card.hop_samples, card.dimension)
+    def _from_card(cls, card: Card, identity: str, train_encoder: bool) -> EncoderFeatures:
+        whole, hop, dimension = card.frames(card.window_samples) * card.hop_samples, card.hop_samples, card.dimension
+        if train_encoder:
+            front = trainable_encoder(card.name).front_end
+            hop, dimension = front.hop_samples, front.n_bands
+        return cls(card.name, identity, card.rate, whole, hop, dimension, train_encoder=train_encoder)
 
     @property
     def n_bands(self) -> int:
@@ -95,13 +113,13 @@ class EncoderFeatures:
     @property
     def silence(self) -> float:
         """Value of padded frames."""
-        return 0.0
+        return _SILENCE if self.train_encoder else 0.0
 
     def frames(self, n_samples: int) -> int:
-        """Number of frames for a number of samples; a shorter sound is padded to one."""
+        """Number of frames for a number of samples; a shorter sound is padded to one, or to one of the encoder's."""
         if n_samples < 1:
             raise DataError("expected at least one sample, got a sound without samples")
-        return max(1, n_samples // self.hop_samples)
+        return max(REDUCTION if self.train_encoder else 1, n_samples // self.hop_samples)
 
     def to_dict(self) -> dict[str, Any]:
         """Every setting, as plain values."""
@@ -135,10 +153,22 @@ def parse_features(settings: Mapping[str, Any]) -> Features:
 
 
 def completed(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Plain values of features; the name of an encoder alone stands for all its settings."""
-    if set(settings) == {"encoder"} and isinstance(settings["encoder"], str):
-        return EncoderFeatures.named(settings["encoder"]).to_dict()
+    """Plain values of features; the name of an encoder, and whether it is trained, stand for all its settings."""
+    if "encoder" in settings and settings.keys() <= {"encoder", "train_encoder"}:
+        name, is_trained = settings["encoder"], settings.get("train_encoder", False)
+        if isinstance(name, str):
+            return EncoderFeatures.named(name, train_encoder=is_trained).to_dict()
     return dict(settings)
+
+
+def trainable_encoder(name: str) -> type[MobileNetEncoder]:
+    """The class of an encoder that is a network of PyTorch, whose weights can be trained."""
+    cls = ENCODERS[name.partition(":")[0]].cls
+    if not issubclass(cls, MobileNetEncoder):
+        raise ArgumentError(
+            f"train_encoder: expected an encoder that is a network of PyTorch, such as mn04, got {name!r}"
+        )
+    return cls
 
 
 def provide(encoder: Encoder | str) -> Encoder:
@@ -156,7 +186,7 @@ def encoder_of(features: EncoderFeatures) -> Encoder:
     if (stored := stored_encoder(features)) is not None:
         return stored
     encoder = _encoder(features.encoder)
-    if EncoderFeatures.of(encoder) != features:
+    if EncoderFeatures.of(encoder, train_encoder=features.train_encoder) != features:
         raise ModelFileError(
             f"encoder {features.encoder!r}: expected the weights with fingerprint {features.identity}, as in training, "
             f"got {encoder.fingerprint}"
@@ -216,9 +246,28 @@ class EncoderFrontEnd(nn.Module):
         return embeddings if semitones is None else embeddings[:, None]
 
 
-def front_end(features: Features) -> LogMel | EncoderFrontEnd:
+class EncoderLogMel(nn.Module):
+    """Log-mel frames of an encoder that is trained: (bags, samples) to (bags, bands, frames), in decibels."""
+
+    def __init__(self, features: EncoderFeatures) -> None:
+        super().__init__()
+        self.config = features
+        self.front = FrontEnd(trainable_encoder(features.encoder).front_end)
+
+    def forward(self, samples: Tensor, *, semitones: Sequence[float] | None = None) -> Tensor:
+        """Frames of mono samples of any length, at the encoder's rate."""
+        if semitones is not None and any(semitones):
+            raise ArgumentError("semitones: an encoder takes sound as it is; expected none")
+        whole = self.config.frames(samples.shape[1]) * self.config.hop_samples
+        x = to_decibels(self.front(F.pad(samples, (0, whole - samples.shape[1]))))
+        return x if semitones is None else x[:, None]
+
+
+def front_end(features: Features) -> LogMel | EncoderFrontEnd | EncoderLogMel:
     """The module that computes features: (bags, samples) to (bags, bands, frames)."""
-    return EncoderFrontEnd(features) if isinstance(features, EncoderFeatures) else LogMel(features)
+    if not isinstance(features, EncoderFeatures):
+        return LogMel(features)
+    return EncoderLogMel(features) if features.train_encoder else EncoderFrontEnd(features)
 
 
 def embed_recording(encoder: Encoder, samples: np.ndarray[Any, np.dtype[np.floating[Any]]]) -> Embeddings:
@@ -229,7 +278,7 @@ def embed_recording(encoder: Encoder, samples: np.ndarray[Any, np.dtype[np.float
     size = encoder.card.frames(encoder.card.window_samples)
     parts = [
         encoder.embed(samples[start * hop : (start + size) * hop])[first - start : stop - start]
-        for start, first, stop in _windows(encoder.card.frames(len(samples)), size)
+        for start, first, stop in windows(encoder.card.frames(len(samples)), size)
     ]
     return np.concatenate(parts)
 
@@ -245,15 +294,15 @@ def embed_bags(encoder: MobileNetEncoder, samples: Tensor) -> Tensor:
     frames = card.frames(samples.shape[1])
     parts = [
         network(samples[:, start * hop : min(start + size, frames) * hop])[:, first - start : stop - start]
-        for start, first, stop in _windows(frames, size)
+        for start, first, stop in windows(frames, size)
     ]
     return torch.cat(parts, 1)
 
 
-def _windows(frames: int, size: int) -> Iterator[tuple[int, int, int]]:
+def windows(frames: int, size: int) -> Iterator[tuple[int, int, int]]:
     """Windows of `size` frames over a recording: the first frame of each, and which frames are kept.
 
-    >>> list(_windows(13, 8))
+    >>> list(windows(13, 8))
     [(0, 0, 6), (5, 6, 13)]
     """
     step = max(1, int(size * (1 - OVERLAP)))

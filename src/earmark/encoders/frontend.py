@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,6 +74,16 @@ def emphasised(samples: Tensor) -> Tensor:
 def scaled(energy: Tensor) -> Tensor:
     """Levels, about in [-1.5, 1.5], of energies in bands."""
     return (torch.log(energy + 1e-5) + 4.5) / 5
+
+
+def to_decibels(levels: Tensor) -> Tensor:
+    """Levels as `scaled` returns them in decibels, from -50 on: the unit of log-mel features and their augmentation."""
+    return (5 * levels - 4.5) * (10 / math.log(10))
+
+
+def from_decibels(x: Tensor) -> Tensor:
+    """The inverse of `to_decibels`."""
+    return (x * (math.log(10) / 10) + 4.5) / 5
 
 
 def mel_filters(config: FrontEndConfig) -> npt.NDArray[np.float64]:

@@ -11,7 +11,7 @@ import io
 import threading
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ from earmark.audio import Samples
 from earmark.encoders import weights as weight_files
 from earmark.encoders.base import ENCODERS, Card, Encoder, reason
 from earmark.encoders.frontend import FrontEndConfig
-from earmark.encoders.mobilenet import REDUCTION, FrameEmbedder, Layout, large
+from earmark.encoders.mobilenet import REDUCTION, FrameEmbedder, Layout, folded, large
 from earmark.errors import ModelFileError
 
 FRONT_END = FrontEndConfig(rate=32000, n_fft=1024, win_samples=800, hop_samples=320, n_bands=128, fmax=15000.0)
@@ -53,9 +53,12 @@ OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR
 class MobileNetEncoder(Encoder):
     """Embeds with a `FrameEmbedder`: `embed` on the CPU, `on` anywhere."""
 
+    front_end: ClassVar[FrontEndConfig]
+    layout: ClassVar[Layout]
+
     def __init__(self, embedder: FrameEmbedder) -> None:
         self._embedder = embedder
-        self._folded = embedder.folded()
+        self._folded = folded(embedder)
         self._copies: dict[torch.device, FrameEmbedder] = {}
         self._copying = threading.Lock()
 
@@ -85,6 +88,8 @@ class MobileNetEncoder(Encoder):
 @ENCODERS.register("mn04", _SUMMARY)
 class Mn04(MobileNetEncoder):
     """EfficientAT mn04, with the weights in their place or those of another file."""
+
+    front_end, layout = FRONT_END, LAYOUT
 
     card = Card(
         name="mn04",

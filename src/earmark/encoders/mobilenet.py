@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +19,8 @@ from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from earmark.encoders.frontend import FrontEnd, FrontEndConfig
+
+Module = TypeVar("Module", bound=nn.Module)
 
 REDUCTION = 16
 """Log-mel frames per column of a dense network."""
@@ -223,19 +225,24 @@ class FrameEmbedder(nn.Module):
 
     def forward(self, samples: Tensor) -> Tensor:
         """Embed bags of samples; their number is a multiple of 16 log-mel hops."""
-        x = self.front(samples)
-        frames = x.shape[2]
-        columns: Tensor = self.network(x[:, :, mirrored(frames, _BEFORE, _AFTER).to(x.device)])
-        return columns[:, _DROPPED : _DROPPED + frames // REDUCTION]
+        return embed_frames(self.network, self.front(samples))
 
-    def folded(self) -> FrameEmbedder:
-        """A copy for inference with batch normalisation folded into convolutions, in memory order channels last."""
-        copied = copy.deepcopy(self).eval().requires_grad_(False)
-        for module in list(copied.modules()):
-            for name, child in module.named_children():
-                if isinstance(child, nn.Sequential) and len(child) > 1 and isinstance(child[1], nn.BatchNorm2d):
-                    setattr(module, name, _folded(child))
-        return copied.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+
+def embed_frames(network: MobileNet, x: Tensor) -> Tensor:
+    """Embeddings of log-mel frames, (bags, bands, frames) to (bags, frames // 16, dimension); see `FrameEmbedder`."""
+    frames = x.shape[2]
+    columns: Tensor = network(x[:, :, mirrored(frames, _BEFORE, _AFTER).to(x.device)])
+    return columns[:, _DROPPED : _DROPPED + frames // REDUCTION]
+
+
+def folded(module: Module) -> Module:
+    """A copy for inference with batch normalisation folded into convolutions, in memory order channels last."""
+    copied = copy.deepcopy(module).eval().requires_grad_(False)
+    for part in list(copied.modules()):
+        for name, child in part.named_children():
+            if isinstance(child, nn.Sequential) and len(child) > 1 and isinstance(child[1], nn.BatchNorm2d):
+                setattr(part, name, _folded(child))
+    return copied.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
 
 def mirrored(n: int, before: int, after: int) -> Tensor:

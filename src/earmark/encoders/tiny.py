@@ -33,6 +33,7 @@ class TinyEncoder(MobileNetEncoder):
     """A small network with fixed random weights, at 8 kHz."""
 
     is_listed = False
+    front_end, layout = FRONT_END, LAYOUT
     card = Card(
         name="tiny",
         rate=8000,

@@ -10,15 +10,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from earmark.encoders.mobilenet import folded
+from earmark.fine_tuning import TunedEncoder
 from earmark.networks import CNN, CRNN, ConvBlock
 
 
 def frozen(network: nn.Module) -> nn.Module:
-    """The network in its folded form if it is a `CNN` or `CRNN`; otherwise as it is."""
+    """The network in its folded form if it is a `CNN`, a `CRNN` or a `TunedEncoder`; otherwise as it is."""
     if type(network) is CNN:
         return FrozenCNN(network)
     if type(network) is CRNN:
         return _FrozenCRNN(network)
+    if type(network) is TunedEncoder:
+        return folded(network)
     return network
 
 

@@ -21,7 +21,7 @@ from earmark.evaluation.base import Floats
 from earmark.evaluation.comparison import Entry
 from earmark.evaluation.result import Evaluation
 from earmark.evaluation.statistics import Interval, bootstrap
-from earmark.networks import create_network
+from earmark.fine_tuning import network_for
 from earmark.pooling import AdaptiveLinearPool, alpha_family
 from earmark.settings import WITHOUT_TIMES, Settings, load_recipe
 from earmark.tables import Cell, Column, Table, number_cell
@@ -174,9 +174,8 @@ def frame_sizes(entries: Sequence[Entry]) -> dict[str, FrameSize]:
 
 def bag_frames(settings: Settings) -> int:
     """Output frames of a training patch."""
-    options = dict(settings.network)
     with torch.device("meta"):  # only the reduction is needed: allocates no weights
-        network = create_network(options.pop("name"), settings.features.n_bands, **options)
+        network = network_for(settings.features, settings.network)
     return settings.features.frames(round(settings.training.patch * settings.features.rate)) // network.reduction
 
 

@@ -29,8 +29,9 @@ from earmark.bags import Bags
 from earmark.checkpoint import load_weights, save_detector
 from earmark.detector import Detector
 from earmark.errors import TrainingError
+from earmark.fine_tuning import network_for
 from earmark.interrupt import interruptible
-from earmark.networks import FrameNorm, create_network
+from earmark.networks import FrameNorm
 from earmark.pooling import create_pool
 from earmark.progress import OnProgress
 from earmark.settings import WITHOUT_TIMES, Settings, Training
@@ -90,13 +91,13 @@ class Run:
 
 def create_detector(settings: Settings, classes: tuple[str, ...]) -> Detector:
     """A detector with the network and pool of the settings, initialised with their seed."""
-    network, pool = dict(settings.network), dict(settings.pool)
+    pool = dict(settings.pool)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.training.seed)
         detector = Detector(
             classes,
             settings.features,
-            create_network(network.pop("name"), settings.features.n_bands, **network),
+            network_for(settings.features, settings.network, pretrained=True),
             create_pool(pool.pop("name"), len(classes), **pool),
         )
     if settings.training.start is not None:

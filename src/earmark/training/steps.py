@@ -20,6 +20,7 @@ from torch.optim import Adam, AdamW
 from earmark.augment import filter_bands, mask_bands, mask_frames, mixup
 from earmark.bags import Batch
 from earmark.detector import Detector
+from earmark.fine_tuning import TunedEncoder
 from earmark.loss import detector_loss, taught_loss
 from earmark.settings import Augmentation, Settings, Training
 
@@ -49,12 +50,13 @@ def augmented(batch: Batch, settings: Augmentation, key: tuple[int, ...]) -> Bat
 def make_optimizer(detector: Detector, knobs: Training, device: torch.device) -> Adam:
     """Adam with Keras' epsilon; on a GPU fused, and capturable by a CUDA graph.
 
-    The learning rate of the pooling operator is relative to the network's. Weight decay is decoupled, as in AdamW, and
-    leaves the operator alone.
+    The learning rates of the pooling operator, and of an encoder, are relative to the network's. Weight decay is
+    decoupled, as in AdamW, and leaves the operator alone.
     """
     on_gpu = device.type == "cuda"
-    pooling = list(detector.pool.parameters())
-    rest = [p for p in detector.parameters() if all(p is not other for other in pooling)]
+    pooling, network = list(detector.pool.parameters()), detector.network
+    encoder = list(network.encoder.parameters()) if isinstance(network, TunedEncoder) else []
+    rest = [p for p in detector.parameters() if all(p is not other for other in (*pooling, *encoder))]
     groups: list[dict[str, Any]] = [
         {
             "params": params,
@@ -62,7 +64,11 @@ def make_optimizer(detector: Detector, knobs: Training, device: torch.device) ->
             "weight_decay": decay,
             "lr": torch.tensor(knobs.learning_rate, device=device) if on_gpu else knobs.learning_rate,
         }
-        for params, share, decay in ((rest, 1.0, knobs.weight_decay), (pooling, knobs.alpha_rate, 0.0))
+        for params, share, decay in (
+            (rest, 1.0, knobs.weight_decay),
+            (encoder, knobs.encoder_rate, knobs.weight_decay),
+            (pooling, knobs.alpha_rate, 0.0),
+        )
         if params
     ]
     kind = AdamW if knobs.weight_decay else Adam
@@ -72,7 +78,7 @@ def make_optimizer(detector: Detector, knobs: Training, device: torch.device) ->
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Set the learning rate of the network; that of the pooling operator stays relative to it."""
+    """Set the learning rate of the network; those of the pooling operator and an encoder stay relative to it."""
     for group in optimizer.param_groups:
         if isinstance(group["lr"], Tensor):
             group["lr"].fill_(rate * group["share"])  # in place: a recorded graph reads this tensor
@@ -99,11 +105,13 @@ class Step:
         self.optimizer = optimizer
         self.settings = settings.training
         self.is_taught = is_taught
-        is_compiled = _pays_to_compile(fabric, settings.training)
+        # an encoder embeds bags of different lengths one after the other
+        is_fixed = not isinstance(detector.network, TunedEncoder)
+        is_compiled = is_fixed and _pays_to_compile(fabric, settings.training)
         self._loss: Callable[..., Tensor] = torch.compile(self.loss, dynamic=False) if is_compiled else self.loss
         self.has_dropout = any(isinstance(module, nn.Dropout) for module in detector.modules())
         self._graph: torch.cuda.CUDAGraph | None = None
-        self.is_recorded = fabric.device.type == "cuda" and fabric.world_size == 1
+        self.is_recorded = is_fixed and fabric.device.type == "cuda" and fabric.world_size == 1
 
     def loss(self, x: Tensor, mask: Tensor | None, targets: Tensor, frame_targets: Tensor | None) -> Tensor:
         """Loss of a batch: Eq. (4) or its strong form, the operator's penalty, the penalty on output biases."""
