@@ -28,7 +28,7 @@ def slowly(p, hop, decoder, duration=None):
     found = []
     for c, label in enumerate(CLASSES):
         values = {}
-        for name in ("threshold", "low", "median", "min_duration", "min_gap"):
+        for name in ("threshold", "low", "median", "min_duration", "min_gap", "boxes"):
             setting = getattr(decoder, name)
             setting = decoder.threshold if name == "low" and setting is None else setting
             values[name] = setting[c] if isinstance(setting, tuple) else setting
@@ -55,7 +55,8 @@ def decoders(draw):
     low = draw(st.sampled_from([None, 0.0, 0.1, 0.5]))
     if low is not None and np.min(threshold) < low:
         low = float(np.min(threshold))
-    return Decoder(threshold, low, per_class(seconds), per_class(seconds), per_class(seconds))
+    windows = st.sampled_from([0.0, 0.0, 0.1, 0.2, 0.5])
+    return Decoder(threshold, low, per_class(seconds), per_class(seconds), per_class(seconds), per_class(windows))
 
 
 @given(probabilities, decoders(), st.sampled_from([None, 0.0, 1.05, 3.0]), st.sampled_from([np.float32, np.float64]))
@@ -84,7 +85,7 @@ def test_events_do_not_depend_on_how_a_recording_is_cut(p, decoder, data):
 
 def test_large_arrays_are_cut_inside_without_a_trace(rng, monkeypatch):
     p = rng.random((4000, 3)) ** 2
-    decoder = Decoder((0.5, 0.6, 0.3), 0.2, median=0.5, min_duration=0.2, min_gap=(0.0, 0.3, 3.0))
+    decoder = Decoder((0.5, 0.6, 0.3), 0.2, median=0.5, min_duration=0.2, min_gap=(0.0, 0.3, 3.0), boxes=(0, 0.2, 0.9))
     monkeypatch.setattr(earmark.events.decoder, "_BLOCK", 1 << 20)
     at_once = decoder.decode(p, 0.1, CLASSES, "a.wav")
     for block in (1, 7, 1000):

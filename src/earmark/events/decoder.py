@@ -14,6 +14,7 @@ import scipy
 
 from earmark.annotations import Label
 from earmark.errors import ArgumentError, unknown_name
+from earmark.events.boxes import LONGEST, BoxStream
 from earmark.inference.interpolation import Floats, InterpolationStream, probabilities
 from earmark.inference.scores import RecordingScores
 from earmark.schema import Names, parse, read_json
@@ -27,7 +28,8 @@ Runs = tuple[Ints, Ints, Ints, Floats]  # class, first frame, one past the last,
 _BLOCK = 1 << 13  # frames decoded at once: bounds memory, and fits into the cache
 _LONGEST = 1e12  # seconds: longer durations mean the same, and would overflow as frames
 _LONGEST_MEDIAN = 3600.0  # seconds: the filter keeps its window in memory
-_SETTINGS = ("threshold", "low", "median", "min_duration", "min_gap")
+_LONGEST_WINDOW = 60.0  # seconds: boxes are up to twenty times as long, and kept in memory
+_SETTINGS = ("threshold", "low", "median", "min_duration", "min_gap", "boxes")
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ class Decoder:
     median: float | tuple[float, ...] = 0.0  # length of the median filter, in seconds
     min_duration: float | tuple[float, ...] = 0.0  # of an event, in seconds
     min_gap: float | tuple[float, ...] = 0.0  # between two events, in seconds
+    boxes: float | tuple[float, ...] = 0.0  # window of the change points between boxes, in seconds; 0: no boxes
     tuned_on: str | None = None  # data that the thresholds were chosen on; see `earmark.evaluation.thresholds`
 
     def __post_init__(self) -> None:
@@ -87,6 +90,17 @@ class Decoder:
         """A decoder for a recording that arrives in pieces."""
         return DecoderStream(self, hop, classes, filename, duration)
 
+    def changed(self, **settings: Any) -> Decoder:
+        """A copy with other values for some settings; None keeps a value. A new threshold is no longer a tuned one.
+
+        >>> Decoder(threshold=(0.3, 0.6), tuned_on="validate").changed(threshold=0.5, median=None)
+        Decoder(threshold=0.5, low=None, median=0.0, min_duration=0.0, min_gap=0.0, boxes=0.0, tuned_on=None)
+        """
+        given = {name: value for name, value in settings.items() if value is not None}
+        if "threshold" in given:
+            given = {"low": None, "tuned_on": None, **given}
+        return replace(self, **given)
+
     def to_dict(self) -> dict[str, Any]:
         """Every setting, as plain values."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
@@ -96,7 +110,7 @@ class Decoder:
         """The decoder with these settings, and defaults for the others.
 
         >>> Decoder.from_dict(Decoder(threshold=(0.3, 0.6)).to_dict())
-        Decoder(threshold=(0.3, 0.6), low=None, median=0.0, min_duration=0.0, min_gap=0.0, tuned_on=None)
+        Decoder(threshold=(0.3, 0.6), low=None, median=0.0, min_duration=0.0, min_gap=0.0, boxes=0.0, tuned_on=None)
         """
         for name in settings:
             if name not in (*_SETTINGS, "tuned_on"):
@@ -118,7 +132,7 @@ class DecoderStream:
     """Decodes block by block, with the same events as for the whole recording, roughly in the order of their ends.
 
     An event is returned as soon as no later frame can change it, at most `latency` seconds after its end. Memory holds
-    the frames that the median filter still needs, and one unfinished event per class.
+    the frames that the median filter and the open boxes still need, and one unfinished event per class.
 
     Examples
     --------
@@ -144,6 +158,7 @@ class DecoderStream:
         self.hop, self.filename, self.duration = hop, filename, duration
         per_class = {name: decoder._per_class(name, len(self.classes)) for name in _SETTINGS}
         self._threshold, self._low = per_class["threshold"], per_class["low"]
+        self._boxes = _BoxStreams(frames_within(per_class["boxes"], hop).astype(np.int64))
         self._half = frames_within(per_class["median"], 2 * hop).astype(np.int64)
         # Not as int64, which could overflow.
         self._shortest = frames_covering(np.minimum(per_class["min_duration"], _LONGEST), hop)
@@ -158,7 +173,7 @@ class DecoderStream:
     @property
     def latency(self) -> float:
         """Longest delay in seconds between the end of an event and its output."""
-        return float((self._reach + self._gap.max()) * self.hop)
+        return float((self._reach + self._boxes.delay + self._gap.max()) * self.hop)
 
     def update(self, p: npt.ArrayLike) -> list[Label]:
         """Events that are certain with the next frames: p (frames, classes), in [0, 1]."""
@@ -176,6 +191,7 @@ class DecoderStream:
         events: list[Label] = []
         if self._kept is not None and self._reach:
             events += self._labels(self._runs(np.repeat(self._kept[-1:], self._reach, axis=0)))
+        events += self._labels(self._decided(self._boxes.finish()))
         return events + list(self._labels(self._open))
 
     def _runs(self, values: Floats) -> Runs:
@@ -187,17 +203,23 @@ class DecoderStream:
         n_frames = len(values) - 2 * reach
         if n_frames <= 0:
             return _no_runs()
-        smooth = self._smoothed(np.ascontiguousarray(values.T), n_frames)
+        return self._decided(self._boxes.update(self._smoothed(np.ascontiguousarray(values.T), n_frames)))
+
+    def _decided(self, smooth: Floats) -> Runs:
+        """Runs that are complete with these smooth probabilities, (classes, frames)."""
+        if not smooth.shape[1]:
+            return _no_runs()
         runs = _runs_of(self._hysteresis(smooth), smooth, self._position)
-        self._position += n_frames
+        self._position += smooth.shape[1]
         return self._merged(runs)
 
     def _smoothed(self, by_class: Floats, n_frames: int) -> Floats:
         """Medians of the frames that can be decided, (classes, frames); `by_class` has `reach` more on either side."""
         decided = slice(self._reach, self._reach + n_frames)
         smooth = by_class[:, decided].copy()
-        may_be_active = by_class.max(axis=1) >= self._low.astype(smooth.dtype)  # other classes need no filter
-        for c in np.flatnonzero((self._half > 0) & may_be_active):
+        # Classes that cannot be active need no filter, unless their values have a part in boxes that go on.
+        is_needed = (by_class.max(axis=1) >= self._low.astype(smooth.dtype)) | self._boxes.has_boxes
+        for c in np.flatnonzero((self._half > 0) & is_needed):
             smooth[c] = scipy.ndimage.median_filter(by_class[c], size=2 * int(self._half[c]) + 1)[decided]
         return smooth
 
@@ -242,6 +264,35 @@ class DecoderStream:
                 yield Label(self.filename, round(onset, 3), round(offset, 3), self.classes[c], True, round(peak, 4))
 
 
+class _BoxStreams:
+    """The means of boxes of the classes that have a window, (classes,) frames; the values of the others."""
+
+    def __init__(self, windows: Ints) -> None:
+        self.has_boxes = windows > 0
+        self.delay = (LONGEST + 2) * int(windows.max())  # frames
+        self._streams = {int(c): BoxStream(int(windows[c])) for c in np.flatnonzero(self.has_boxes)}
+        self._waiting: list[Floats] = []  # values by class, of frames that are not known for all classes
+
+    def update(self, p: Floats) -> Floats:
+        """Values (classes, frames) that are known for all classes with the next ones."""
+        if not self._streams:
+            return p
+        return self._aligned([self._streams[c].update(row) if c in self._streams else row for c, row in enumerate(p)])
+
+    def finish(self) -> Floats:
+        """The remaining values."""
+        if not self._streams or not self._waiting:
+            return np.empty((len(self.has_boxes), 0))
+        rows = enumerate(self._waiting)
+        return self._aligned([self._streams[c].finish() if c in self._streams else row[:0] for c, row in rows])
+
+    def _aligned(self, new: list[Floats]) -> Floats:
+        rows = [np.concatenate(pair) for pair in zip(self._waiting, new, strict=True)] if self._waiting else new
+        n_known = min(map(len, rows))
+        self._waiting = [row[n_known:] for row in rows]
+        return np.stack([row[:n_known] for row in rows])
+
+
 def _setting(name: str, value: object) -> float | tuple[float, ...]:
     """A setting as plain numbers, checked."""
     try:
@@ -255,8 +306,9 @@ def _setting(name: str, value: object) -> float | tuple[float, ...]:
     if not np.all((numbers >= 0) & (numbers <= top) & np.isfinite(numbers)):
         wanted = "a value in [0, 1]" if top == 1 else "a number of seconds"
         raise ArgumentError(f"{name}: expected {wanted}, or one per class, got {value!r}")
-    if name == "median" and np.any(numbers > _LONGEST_MEDIAN):
-        raise ArgumentError(f"median: expected at most {_LONGEST_MEDIAN:g} seconds, got {value!r}")
+    longest = {"median": _LONGEST_MEDIAN, "boxes": _LONGEST_WINDOW}.get(name, np.inf)
+    if np.any(numbers > longest):
+        raise ArgumentError(f"{name}: expected at most {longest:g} seconds, got {value!r}")
     return float(numbers) if numbers.ndim == 0 else tuple(map(float, numbers.tolist()))
 
 
