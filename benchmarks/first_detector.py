@@ -76,7 +76,7 @@ def make(soundbank: Path, out: Path, classes: list[str], recordings: int, seed: 
     unseen = {name: parts[0] for name, parts in bank.items()}
     rng = np.random.default_rng(seed)
     for name, sounds, count in (("train", seen, recordings), ("test", unseen, 60)):
-        rows = []
+        rows, times = [], []
         for number in range(count):
             duration = float(rng.uniform(10, 60))
             present = draw_classes(rng, classes, number)
@@ -84,11 +84,11 @@ def make(soundbank: Path, out: Path, classes: list[str], recordings: int, seed: 
             sound, events = scene(rng, sounds, wanted, duration)
             file = f"recording {number:03}.wav"
             audio.write(ready(out / name / file), sound, RATE)
-            if name == "train":
-                rows += [{"filename": file, "label": label} for label in present] or [{"filename": file, "label": ""}]
-            else:
-                rows += [{"filename": file, **event} for event in events] or [{"filename": file, "label": ""}]
-        write_table(out / name / "labels.csv", rows)
+            rows += [{"filename": file, "label": label} for label in present or [""]]
+            times += [{"filename": file, **event} for event in events] or [{"filename": file, "label": ""}]
+        write_table(out / name / "labels.csv", rows if name == "train" else times)
+        if name == "train":
+            write_table(out / "train-times.csv", times)  # not for training, but to judge what was chosen without
     sound, events = scene(rng, unseen, [classes[k % len(classes)] for k in range(97)], 3600.0)
     file = "20260512_043000.WAV"
     audio.write(ready(out / "hour" / file), sound, RATE)

@@ -6,8 +6,9 @@ from reference import events as slow
 
 from earmark.annotations import LabelTable
 from earmark.errors import ArgumentError, DataError
-from earmark.evaluation import scoring
-from earmark.evaluation.scoring import EvaluationOptions, evaluate_scores, tune_thresholds
+from earmark.evaluation import thresholds
+from earmark.evaluation.scoring import EvaluationOptions, evaluate_scores
+from earmark.evaluation.thresholds import tune_thresholds
 from earmark.events import Decoder
 from earmark.inference.scores import RecordingScores
 
@@ -67,7 +68,7 @@ def test_the_best_candidate_is_that_of_the_slow_count(rng, monkeypatch):
     reference = LabelTable(rows, classes=CLASSES)
     candidates = (0.9, 0.95, 0.99)
     recordings = [recording(name, p) for name, p in scores.items()]
-    monkeypatch.setattr(scoring, "THRESHOLDS", candidates)
+    monkeypatch.setattr(thresholds, "THRESHOLDS", candidates)
     tuned = tune_thresholds(recordings, reference, tuned_on="v")
     for c, label in enumerate(CLASSES):
         f1 = []
@@ -100,8 +101,42 @@ def test_test_clips_and_bad_arguments_are_refused(rng):
     options = EvaluationOptions(decoder=Decoder(low=(0.1, 0.2)))
     with pytest.raises(ArgumentError, match="low: expected values for 3 classes, got 2"):
         tune_thresholds(recordings, reference, options, tuned_on="v")
-    weak = LabelTable([(r.filename, None, None, label) for r in recordings for label in CLASSES], classes=CLASSES)
-    with pytest.raises(DataError, match="the reference has no times; tuning needs strong labels"):
-        tune_thresholds(recordings, weak, tuned_on="v")
     with pytest.raises(ArgumentError, match=r"'b.wav' is not one of the 3 files"):
         tune_thresholds([recording("b.wav", recordings[0].p)], reference, tuned_on="v")
+
+
+def weak_data(rng, n_clips=40):
+    """Clips of 20 s, half of them with each class, and labels of clips: frames of 3 s with the sound are above 0.8.
+
+    Other frames of a dog are below 0.7; a cat has none above 0.3 in 3 s with the sound, and below 0.2 elsewhere.
+    """
+    rows, recordings = [], []
+    for i in range(n_clips):
+        p = rng.random((200, 3)) * np.array([0.7, 0.2, 0.4])
+        for c in range(2):
+            if (i + c) % 2:
+                first = int(rng.integers(0, 170))
+                p[first : first + 30, c] = (0.8, 0.3)[c] + 0.05 * rng.random(30)
+                rows.append((f"{i}.wav", None, None, CLASSES[c]))
+        recordings.append(recording(f"{i}.wav", p))
+    return recordings, LabelTable(rows, filenames=[r.filename for r in recordings], classes=CLASSES)
+
+
+@pytest.mark.parametrize("cautious", [False, True])
+def test_labels_of_clips_tell_the_thresholds_that_separate(rng, cautious):
+    recordings, reference = weak_data(rng)
+    tuned = tune_thresholds(recordings, reference, tuned_on="validate", cautious=cautious)
+    assert tuned.threshold[2] == 0.5  # nowhere
+    assert 0.7 <= tuned.threshold[0] <= 0.8
+    assert 0.2 <= tuned.threshold[1] <= 0.3
+    assert tuned.tuned_on.endswith("segments of 1 s, estimated from labels of clips")
+
+
+def test_a_cautious_choice_keeps_the_threshold_where_nothing_shows_that_another_is_better(rng):
+    recordings = [recording(f"{i}.wav", rng.random((100, 3))) for i in range(20)]
+    names = [r.filename for r in recordings]
+    for table in (
+        LabelTable([], filenames=names, classes=CLASSES),
+        LabelTable([(name, None, None, label) for name in names for label in CLASSES], classes=CLASSES),
+    ):
+        assert tune_thresholds(recordings, table, tuned_on="v", cautious=True).threshold == (0.5, 0.5, 0.5)

@@ -32,7 +32,8 @@ from earmark.evaluation.chosen import TrainingData, choose_clips, left_out_notes
 from earmark.evaluation.comparison import Comparison, compare_runs
 from earmark.evaluation.references import fit_durations, fit_estimate, fit_reference, read_durations
 from earmark.evaluation.result import FILES, Evaluation
-from earmark.evaluation.scoring import EvaluationOptions, evaluate_events, evaluate_scores, tune_thresholds
+from earmark.evaluation.scoring import EvaluationOptions, evaluate_events, evaluate_scores
+from earmark.evaluation.thresholds import tune_thresholds
 from earmark.files import locked, make_folder, remove_drafts
 from earmark.formats import read_labels
 from earmark.ownership import owned
@@ -106,6 +107,7 @@ def train(
         Called with each note about the data before training starts; the run has them too.
     """
     from earmark.encoders import provide
+    from earmark.evaluation.decoders import store_decoder
     from earmark.plots import learning_curves, save
     from earmark.settings import load_recipe, pool_changes
     from earmark.training import check_folder
@@ -149,6 +151,8 @@ def train(
     )
     if fabric.is_global_zero:
         with owned(folder):  # an interrupted round has a folder of its own below
+            if result.is_finished and chosen.training.choose_thresholds:
+                result = replace(result, thresholds=store_decoder(folder, collection, chosen, on_progress))
             save(learning_curves(result.path / "log.jsonl", collection.classes), result.path / "figures" / "learning")
     return result
 
@@ -242,7 +246,7 @@ def evaluate(
         name = model.pool_name
         home = model.path.parent if model.path and model.path.suffix != ".onnx" else None
     else:
-        if tune_on is not None or options.decoder != type(options.decoder)():
+        if tune_on is not None or options.decoder is not None:
             raise ArgumentError("thresholds do not apply to events found elsewhere; evaluate a model to change them")
         name, home = Path(model).stem, None
     folder = Path(out) if out is not None else home
@@ -408,6 +412,7 @@ def _evaluate_model(
         recordings, _ = detector.score_clips(others, on_progress=on_progress)
         decoder = tune_thresholds(recordings, labels, options, tuned_on=f"{data}, {tune_on}")
         options = replace(options, decoder=decoder)
+    decoder = options.decoder or detector.decoder
     recordings, skipped = detector.score_clips(clips, on_progress=on_progress)
     notes = (*trained_on.notes(data, split), *notes)
     if skipped:
@@ -420,9 +425,9 @@ def _evaluate_model(
         "alpha": detector.alpha,
         "skipped": skipped,
         "notes": list(notes),
-        "threshold": options.decoder.to_dict()["threshold"],
+        "threshold": decoder.to_dict()["threshold"],
     }
-    return evaluate_scores(recordings, table, options, about=about), table
+    return evaluate_scores(recordings, table, replace(options, decoder=decoder), about=about), table
 
 
 def _read_config(path: Path) -> dict[str, Any] | None:

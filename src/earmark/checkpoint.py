@@ -1,8 +1,8 @@
 """Model files and training states: tensors and a line of JSON, in the safetensors format.
 
-`model.safetensors` is self-contained: weights, classes, features, network, pool and provenance. Nothing in such a file
-is ever executed. `last.ckpt` has the same format and holds the state from which training resumes. Files are written
-whole or not at all.
+`model.safetensors` is self-contained: weights, classes, features, network, pool, provenance and, if one was chosen, the
+decoder that `detect` uses. Nothing in such a file is ever executed. `last.ckpt` has the same format and holds the state
+from which training resumes. Files are written whole or not at all.
 """
 
 import hashlib
@@ -34,6 +34,7 @@ __all__ = [
     "model_file",
     "read_model_info",
     "read_tensors",
+    "save_decoder",
     "save_detector",
     "write_tensors",
 ]
@@ -89,6 +90,7 @@ class _ModelInfo:
     network: _Part
     pool: _Part
     provenance: _Provenance
+    decoder: dict[str, Any] | None = None
 
 
 def write_tensors(path: Path, kind: str, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
@@ -185,8 +187,14 @@ def save_detector(
     write_tensors(Path(path), "model", detector.state_dict(), about)
 
 
+def save_decoder(path: str | Path, settings: dict[str, Any]) -> None:
+    """Add a decoder to a model file, or replace it: the values of `earmark.events.Decoder.to_dict`."""
+    tensors, about = read_tensors(Path(path), "model", _ModelInfo)
+    write_tensors(Path(path), "model", tensors, {**about, "decoder": settings})
+
+
 def read_model_info(path: str | Path) -> dict[str, Any]:
-    """Metadata of a model file: classes, features, network, pool, provenance. Reads no weights."""
+    """Metadata of a model file: classes, features, network, pool, provenance, decoder. Reads no weights."""
     return read_tensors(Path(path), "model", _ModelInfo, only_about=True)[1]
 
 

@@ -57,7 +57,7 @@ def export_model(model: str | Path, path: str | Path, *, force: bool = False) ->
     model = model_file(Path(model))
     info = read_model_info(model)
     scorer = load_scorer(model, device="cpu")
-    about = {name: info.get(name) for name in ("network", "pool", "provenance")}
+    about = {name: info.get(name) for name in ("network", "pool", "provenance", "decoder")}
     options: dict[str, Any] = {"window": scorer.window, "fingerprint": scorer.fingerprint, "about": about}
     return export_onnx(scorer.detector, path, **options, force=force)
 
@@ -75,8 +75,8 @@ def export_onnx(
 
     A file of an earlier export is replaced, on success; any other only with `force`. `window` and `fingerprint`, by
     default the file's digest, are those of an `earmark.inference.scorer.Scorer`. `about` has further metadata as JSON
-    values, usually `network`, `pool` and `provenance`. Returns the largest difference between onnxruntime's and
-    PyTorch's probabilities, at most `TOLERANCE`.
+    values, usually `network`, `pool`, `provenance` and `decoder`. Returns the largest difference between onnxruntime's
+    and PyTorch's probabilities, at most `TOLERANCE`.
     """
     path = Path(path)
     if path.suffix != ".onnx":

@@ -34,8 +34,9 @@ from earmark.datasets import Collection
 from earmark.detection.detector import load
 from earmark.errors import ArgumentError, DataError, MissingExtraError, TrainingError, unknown_name
 from earmark.evaluation.result import Evaluation
-from earmark.evaluation.scoring import THRESHOLDS, EvaluationOptions, evaluate_scores, segment_curve
+from earmark.evaluation.scoring import EvaluationOptions, evaluate_scores, segment_curve
 from earmark.evaluation.statistics import compare_systems
+from earmark.evaluation.thresholds import THRESHOLDS
 from earmark.events import Decoder
 from earmark.files import json_text, locked, make_folder, written_whole
 from earmark.formats.spreadsheets import write_rows

@@ -7,13 +7,13 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from earmark.cli.app import Json, app, parse_seconds, print_error
+from earmark.cli.decoding import Median, MinDuration, MinGap, Threshold, Thresholds, check_thresholds, decoder_of
 from earmark.cli.display import live_display
 from earmark.errors import ArgumentError, DataError
 from earmark.files import json_text
@@ -41,13 +41,11 @@ def detect(
     format: Annotated[
         str | None, typer.Option(help="Of files per recording; several with commas between.  [default: tsv]")
     ] = None,
-    threshold: Annotated[float | None, typer.Option(help="An event begins at this probability (0.5).")] = None,
-    thresholds: Annotated[
-        Path | None, typer.Option(help="JSON with a decoder, for example tuned: scores.json of evaluate.")
-    ] = None,
-    median: Annotated[float | None, typer.Option(help="Length of a median filter, in seconds.")] = None,
-    min_duration: Annotated[float | None, typer.Option(help="Shortest event, in seconds.")] = None,
-    min_gap: Annotated[float | None, typer.Option(help="Shortest gap between events, in seconds.")] = None,
+    threshold: Threshold = None,
+    thresholds: Thresholds = None,
+    median: Median = None,
+    min_duration: MinDuration = None,
+    min_gap: MinGap = None,
     keep_scores: Annotated[bool, typer.Option("--keep-scores", help="Keep them, to change thresholds later.")] = False,
     safe_csv: Annotated[
         bool,
@@ -98,8 +96,7 @@ def detect(
     for option, value in {"--format": format, **for_jobs}.items():
         if value and out is None:
             raise ArgumentError(f"{option} needs a folder to write to: give --out too")
-    if thresholds is not None and threshold is not None:
-        raise ArgumentError("--threshold and --thresholds do not go together; give one of them")
+    check_thresholds(threshold, thresholds)
     formats = [name.strip() for name in (format or "tsv").split(",") if name.strip()]
     horizon = None if presence is None else parse_seconds("--presence", presence, _HORIZONS)
     decoding = {"threshold": threshold, "median": median, "min_duration": min_duration, "min_gap": min_gap}
@@ -108,12 +105,9 @@ def detect(
 
         check_stretches(figure, audio, out)
     from earmark.detection.detector import load
-    from earmark.events import Decoder, load_decoder
 
     detector = load(model)
-    decoder = Decoder() if thresholds is None else load_decoder(thresholds, detector.classes)
-    changes: dict[str, Any] = {name: value for name, value in decoding.items() if value is not None}
-    decoder = replace(decoder, **changes)
+    decoder = decoder_of(detector, thresholds, decoding)
     if live:
         for_live |= {"formats": formats, "safe_csv": safe_csv}
         detect_live(detector, str(audio[0]), decoder, out=out, as_json=as_json, **for_live)

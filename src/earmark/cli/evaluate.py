@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from earmark.cli.app import Force, Json, Separator, app
+from earmark.cli.decoding import Median, MinDuration, MinGap, Threshold, Thresholds, check_thresholds, decoder_of
 from earmark.cli.display import live_display
 from earmark.files import json_text
 
@@ -36,10 +37,11 @@ def evaluate(
     ] = None,
     reference: Annotated[str | None, typer.Option(metavar="FILE|authors", help=_REFERENCE_HELP)] = None,
     segment: Annotated[float, typer.Option(help="Length of segments in seconds.")] = 1.0,
-    threshold: Annotated[float, typer.Option(help="From which probability on a frame is active.")] = 0.5,
-    median: Annotated[float, typer.Option(help="Length of the median filter in seconds.")] = 0.0,
-    min_duration: Annotated[float, typer.Option(help="Shortest event that is kept, in seconds.")] = 0.0,
-    min_gap: Annotated[float, typer.Option(help="Shortest gap that parts two events, in seconds.")] = 0.0,
+    threshold: Threshold = None,
+    thresholds: Thresholds = None,
+    median: Median = None,
+    min_duration: MinDuration = None,
+    min_gap: MinGap = None,
     separator: Separator = None,
     tune_on: Annotated[
         str | None, typer.Option(metavar="SPLIT", help="Choose the threshold of each class on this split.")
@@ -60,14 +62,24 @@ def evaluate(
     """
     from earmark import api
     from earmark.datasets import with_separator
+    from earmark.detection.detector import SoundDetector
     from earmark.evaluation import EvaluationOptions
     from earmark.events import Decoder
 
-    decoder = Decoder(threshold=threshold, median=median, min_duration=min_duration, min_gap=min_gap)
+    check_thresholds(threshold, thresholds)
+    decoding = {"threshold": threshold, "median": median, "min_duration": min_duration, "min_gap": min_gap}
+    decoder: Decoder | None = None
+    judged: Path | SoundDetector = model
+    if thresholds is not None or any(value is not None for value in decoding.values()):
+        if tune_on is None and api.is_model(model):
+            judged = api.load(model, pooled=True)
+            decoder = decoder_of(judged, thresholds, decoding)
+        else:
+            decoder = Decoder().changed(**decoding)
     options = EvaluationOptions(segment=segment, align=align, with_psds=psds, decoder=decoder)
     with live_display(quiet=as_json) as display:
         evaluation = api.evaluate(
-            model,
+            judged,
             with_separator(data, separator),
             split=split,
             out=out,

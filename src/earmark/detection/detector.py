@@ -7,7 +7,7 @@ events = detector.detect("night.flac")
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
@@ -24,7 +24,7 @@ from earmark.audio.clock import recording_start
 from earmark.datasets import Clip
 from earmark.detection.inputs import find_recordings
 from earmark.detection.spans import LocalExecutor, make_scores, score_files
-from earmark.errors import ArgumentError, DataError
+from earmark.errors import ArgumentError, DataError, ModelFileError
 from earmark.events import Decoder, decode_scores
 from earmark.inference.recordings import feature_frames, score_samples
 from earmark.inference.scorer import Scorer
@@ -48,13 +48,28 @@ def load(path: AnyPath, *, device: str | None = None, pooled: bool = False) -> S
 
         if device not in (None, "cpu"):
             raise ArgumentError(f"device={device!r}: an ONNX model runs on the CPU")
-        return SoundDetector(OnnxScorer(place), path=place, loaded=(place,))
-    from earmark.checkpoint import model_file
+        exported = OnnxScorer(place)
+        decoder = _stored_decoder(exported.about, place)
+        return SoundDetector(exported, path=place, loaded=(place,), decoder=decoder)
+    from earmark.checkpoint import model_file, read_model_info
     from earmark.inference.torch_scorer import load_scorer
 
     place = model_file(place, "MODEL RECORDINGS")
     scorer = load_scorer(place, device=device, pooled=pooled)
-    return SoundDetector(scorer, path=place, loaded=(place, device, pooled))
+    decoder = _stored_decoder(read_model_info(place), place)
+    return SoundDetector(scorer, path=place, loaded=(place, device, pooled), decoder=decoder)
+
+
+def _stored_decoder(about: Mapping[str, Any], path: Path) -> Decoder | None:
+    """The decoder that was chosen for a model, from the metadata of its file; None if there is none."""
+    if about.get("decoder") is None:
+        return None
+    try:
+        decoder = Decoder.from_dict(about["decoder"])
+        decoder.stream(1.0, about["classes"], "")  # settings per class must be for the classes of the model
+    except (ArgumentError, TypeError) as error:
+        raise ModelFileError(f"{path}: decoder: {error}") from None
+    return decoder
 
 
 def _reload(place: Path, device: str | None = None, pooled: bool = False) -> SoundDetector:
@@ -82,8 +97,16 @@ class SoundDetector:
     dog 0.0 2.0 0.99
     """
 
-    def __init__(self, scorer: Scorer, *, path: Path | None = None, loaded: tuple[Any, ...] = ()) -> None:
+    def __init__(
+        self,
+        scorer: Scorer,
+        *,
+        path: Path | None = None,
+        loaded: tuple[Any, ...] = (),
+        decoder: Decoder | None = None,
+    ) -> None:
         self.scorer = scorer
+        self.decoder = decoder or Decoder()  # the one chosen after training, or the paper's threshold of 0.5
         self.classes = scorer.classes  # names of what it detects
         self.path = path
         self._loaded = loaded
@@ -136,13 +159,14 @@ class SoundDetector:
         rate
             Sample rate of samples, in Hz.
         decoder
-            How probabilities become events; by default the paper's threshold of 0.5.
+            How probabilities become events; by default the model's own, which has the thresholds that were chosen after
+            training, or else the paper's 0.5.
         damaged
             What to do with files whose sound is not intact: "refuse" raises an error, "keep" takes gaps for silence.
         workers
             Threads; None for one per core.
         """
-        decoder = decoder or Decoder()
+        decoder = decoder or self.decoder
         if isinstance(recordings, np.ndarray):
             scores = [self.score_samples(recordings, rate)]
         else:

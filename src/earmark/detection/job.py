@@ -51,7 +51,7 @@ class JobOptions:
     """What a job is to do."""
 
     formats: Sequence[str] = ("tsv",)  # names of the formats of files per recording
-    decoder: Decoder | None = None  # how probabilities become events; a threshold of 0.5 by default
+    decoder: Decoder | None = None  # how probabilities become events; the model's own by default
     keep_scores: bool = False  # whether to keep frame probabilities, so that other thresholds do not need another run
     presence: float | None = None
     """Seconds over which probabilities are pooled for presence.csv; infinity for whole recordings. With None an
@@ -157,7 +157,8 @@ class _Job:
     ) -> None:
         self.folder, self.ledger, self.files = folder, ledger, OutputFiles(folder, ledger, safe_csv=options.safe_csv)
         self.detector, self.scorer, self.executor = detector, detector.scorer, executor
-        self.options, self.formats, self.decoder = options, check_formats(options.formats), options.decoder or Decoder()
+        self.options, self.formats = options, check_formats(options.formats)
+        self.decoder = options.decoder or detector.decoder
         self.on_progress = on_progress
         self.report = JobReport(str(folder.root))
         settings = json_text(self.decoder.to_dict(), sort_keys=True)
@@ -471,7 +472,7 @@ def _check_options(detector: SoundDetector, options: JobOptions) -> None:
     check_formats(options.formats)
     check_damaged(options.damaged)
     # settings per class must be for the classes of the model
-    (options.decoder or Decoder()).stream(detector.scorer.hop, detector.classes, "check")
+    (options.decoder or detector.decoder).stream(detector.scorer.hop, detector.classes, "check")
     if options.presence is None:
         return
     hop = detector.scorer.hop * detector.scorer.reduction

@@ -2,21 +2,19 @@
 
     evaluation = evaluate_scores(scores, reference, EvaluationOptions(segment=1.0))
     evaluation = evaluate_events(events, reference, durations=durations)
-    decoder = tune_thresholds(scores, reference, tuned_on="validate")
 
 An `Evaluation` has clip-based (static), segment-based (dynamic) and event-based scores, and PSDS if asked for.
 """
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from earmark.annotations import LabelTable
-from earmark.counts import CONVENTIONS, Counts, Scores, f1_score, scores
+from earmark.counts import CONVENTIONS, Counts, Scores, scores
 from earmark.errors import ArgumentError, DataError, unknown_name
 from earmark.evaluation import clip, curves, event, psds, segment
 from earmark.evaluation.base import Floats, FrameTimes
@@ -28,9 +26,6 @@ from earmark.evaluation.statistics import bootstrap_ratios
 from earmark.events import Decoder, decode_scores
 from earmark.inference.scores import ALIGNMENTS, RecordingScores
 from earmark.text import counted
-
-THRESHOLDS = tuple(round(0.05 * i, 2) for i in range(1, 20))
-"""Candidates when thresholds are tuned."""
 
 _SCENARIOS = {"psds1": psds.SCENARIO_1, "psds2": psds.SCENARIO_2}
 _INTERVALS = {  # of the scores that the paper's tables have
@@ -56,15 +51,15 @@ class EvaluationOptions:
     with_psds
         Whether to compute PSDS: about 15 seconds for an hour of clips.
     decoder
-        How probabilities become events; by default the paper's rule, p >= 0.5. Its threshold also applies to clips, by
-        the maximum over frames.
+        How probabilities become events; by default the model's own, as for `detect`, or the paper's rule, p >= 0.5,
+        where there are only probabilities. Its threshold also applies to clips, by the maximum over frames.
     """
 
     segment: float = 1.0
     align: str = "middle"
     convention: str = "plain"
     with_psds: bool = False
-    decoder: Decoder = field(default_factory=Decoder)
+    decoder: Decoder | None = None
 
     def __post_init__(self) -> None:
         if self.align not in ALIGNMENTS:
@@ -94,9 +89,9 @@ def evaluate_scores(
     options = options or EvaluationOptions()
     recordings = tuple(recordings)
     table = matching_labels(recordings, reference)
-    names, classes, decoder = [r.filename for r in recordings], table.classes, options.decoder
+    names, classes, decoder = [r.filename for r in recordings], table.classes, options.decoder or Decoder()
     hop, durations = recordings[0].feature_hop, {r.filename: r.duration for r in recordings}
-    estimate = _decode(recordings, decoder, options.align)
+    estimate = decode_all(recordings, decoder, options.align)
     rules = {"maximum": (np.stack([r.p.max(0) for r in recordings]), decoder.threshold)}
     if all(r.pooled is not None for r in recordings):
         rules["pooled"] = (np.array([r.pooled for r in recordings]), 0.5)
@@ -178,7 +173,8 @@ def matching_labels(recordings: Sequence[RecordingScores], reference: LabelTable
     return table
 
 
-def _decode(recordings: Sequence[RecordingScores], decoder: Decoder, align: str) -> LabelTable:
+def decode_all(recordings: Sequence[RecordingScores], decoder: Decoder, align: str) -> LabelTable:
+    """Events of all recordings."""
     events = [event for r in recordings for event in decode_scores(r, decoder, r.filename, align=align)]
     return LabelTable(events, filenames=[r.filename for r in recordings], classes=recordings[0].classes)
 
@@ -276,53 +272,3 @@ def _as_frame_scores(estimate: LabelTable, filename: str, duration: float) -> tu
         confidence = 1.0 if row.confidence is None else row.confidence
         values[inside, column[row.label]] = np.maximum(values[inside, column[row.label]], confidence)
     return values, times
-
-
-def tune_thresholds(
-    recordings: Iterable[RecordingScores],
-    reference: LabelTable,
-    options: EvaluationOptions | None = None,
-    *,
-    tuned_on: str,
-) -> Decoder:
-    """The decoder with the threshold per class that gives the best segment-based F1 on validation data.
-
-    Thresholds chosen on the clips that are then evaluated flatter the model, so clips of the split "test" are refused,
-    and the decoder records what it was tuned on. Of equally good thresholds, the nearest to the decoder's is chosen; a
-    class that none detects keeps the decoder's. Its `low` is kept, or lowered to the threshold. `tuned_on` names the
-    data, for the record; the number of clips and a fingerprint of their labels are added.
-    """
-    options, recordings = options or EvaluationOptions(), tuple(recordings)
-    table = matching_labels(recordings, reference)
-    for name in table.filenames:
-        if table.splits.get(name) == "test":
-            raise ArgumentError(f"{name!r} belongs to the test split; thresholds are tuned on validation data only")
-    if not any(row.is_event for row in table):
-        raise DataError("the reference has no times; tuning needs strong labels")
-    decoder = options.decoder
-    tried = np.array(THRESHOLDS)
-    f1 = np.stack([_f1(recordings, table, options, _with_threshold(decoder, t)) for t in tried])
-    current = np.broadcast_to(decoder.threshold, f1.shape[1])
-    distance = np.abs(tried[:, None] - current)
-    distance[f1 < f1.max(axis=0)] = np.inf
-    best = np.where(f1.max(axis=0) > 0, tried[distance.argmin(axis=0)], current)
-    rows = [table.of(name) for name in sorted(table.filenames)]
-    digest = hashlib.sha256(repr(rows).encode()).hexdigest()[:16]
-    clips = f"{len(recordings)} clips, labels {digest}, segments of {options.segment:g} s"
-    return replace(_with_threshold(decoder, best), tuned_on=f"{tuned_on}: {clips}")
-
-
-def _with_threshold(decoder: Decoder, threshold: npt.ArrayLike) -> Decoder:
-    """The decoder with this threshold, (classes,) or one for all, and `low` no higher."""
-    low = None if decoder.low is None else np.minimum(decoder.low, threshold).tolist()
-    return replace(decoder, threshold=np.asarray(threshold).tolist(), low=low)
-
-
-def _f1(
-    recordings: Sequence[RecordingScores], reference: LabelTable, options: EvaluationOptions, decoder: Decoder
-) -> Floats:
-    """Segment-based F1 of each class, (classes,); 0 if nothing is there."""
-    estimate = _decode(recordings, decoder, options.align)
-    durations = {r.filename: r.duration for r in recordings}
-    counts = segment.counts(reference, estimate, segment=options.segment, durations=durations)
-    return np.nan_to_num(f1_score(counts.tp.sum(0), counts.fp.sum(0), counts.fn.sum(0)))

@@ -62,6 +62,7 @@ class _About:
     pool: _Pool
     network: dict[str, Any] | None = None
     provenance: dict[str, Any] | None = None
+    decoder: dict[str, Any] | None = None
     overlap: Annotated[float, Field(ge=0, lt=1)] = Scorer.overlap  # files of 0.1.0 lack it
 
 

@@ -62,6 +62,7 @@ class Run:
     is_finished: bool  # False if training was interrupted and can be resumed, even if all epochs are done
     notes: tuple[str, ...] = ()  # what the user should know about the data, a line each
     warnings: tuple[str, ...] = ()  # why the model should not be used, a line each
+    thresholds: str = ""  # those that were chosen for the model file, or why none were
 
     def __fspath__(self) -> str:
         return str(self.path)
@@ -74,7 +75,8 @@ class Run:
         kept = "Last epoch" if self.monitor == "last" else f"Best epoch by {self.monitor}"
         best = f"{kept}: {self.best_epoch} of {self.epochs}{state}; validation {scores}"
         warnings = [f"Warning: {warning}" for warning in self.warnings]
-        return "\n".join([best, *warnings, f"Model: {self.path / 'model.safetensors'}"])
+        thresholds = [f"Thresholds: {self.thresholds}"] if self.thresholds else []
+        return "\n".join([best, *warnings, *thresholds, f"Model: {self.path / 'model.safetensors'}"])
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(str(self))}</pre>"

@@ -1,0 +1,38 @@
+"""Options of `detect` and `evaluate` about decoding."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from earmark.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from earmark.detection.detector import SoundDetector
+    from earmark.events import Decoder
+
+Threshold = Annotated[
+    float | None, typer.Option(help="An event begins at this probability; chosen in training if not given, or 0.5.")
+]
+Thresholds = Annotated[
+    Path | None, typer.Option(help="JSON with a decoder, for example tuned: scores.json of evaluate.")
+]
+Median = Annotated[float | None, typer.Option(help="Length of a median filter, in seconds.")]
+MinDuration = Annotated[float | None, typer.Option(help="Shortest event, in seconds.")]
+MinGap = Annotated[float | None, typer.Option(help="Shortest gap between events, in seconds.")]
+
+
+def check_thresholds(threshold: float | None, thresholds: Path | None) -> None:
+    """Refuse a threshold beside a file of thresholds."""
+    if thresholds is not None and threshold is not None:
+        raise ArgumentError("--threshold and --thresholds do not go together; give one of them")
+
+
+def decoder_of(detector: SoundDetector, thresholds: Path | None, settings: dict[str, Any]) -> Decoder:
+    """The decoder of a file, or else of the model, with the settings that are not None."""
+    from earmark.events import load_decoder
+
+    decoder = detector.decoder if thresholds is None else load_decoder(thresholds, detector.classes)
+    return decoder.changed(**settings)

@@ -1,0 +1,66 @@
+"""The decoder of a new model: chosen on its validation clips, and stored in its file."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from earmark.checkpoint import read_model_info, save_decoder
+from earmark.datasets import Collection
+from earmark.detection.detector import load
+from earmark.errors import EarmarkError
+from earmark.evaluation.thresholds import tune_thresholds
+from earmark.events import Decoder
+from earmark.files import locked
+from earmark.progress import OnProgress
+from earmark.settings import Settings
+from earmark.text import counted, listed, printable
+from earmark.training.run import split_for_training
+
+FEWEST_CLIPS = 10
+"""Validation clips that a choice of thresholds needs."""
+
+
+def store_decoder(run: Path, data: Collection, settings: Settings, on_progress: OnProgress) -> str:
+    """Choose the thresholds of a trained model and store them in its file, unless it has some already.
+
+    Returns what was chosen, or why the thresholds stay at 0.5, in one line. Only clips that the model was not trained
+    on are used, and only classes for which another threshold is clearly better get one.
+    """
+    path = run / "model.safetensors"
+    classes = read_model_info(path)["classes"]
+    if stored := read_model_info(path).get("decoder"):
+        return describe(Decoder.from_dict(stored).threshold, classes)
+    training, validation, _ = split_for_training(data, hold_out=settings.training.monitor != "last")
+    if validation is training:
+        return "0.5, since no clips were set aside to validate with"
+    if len(validation) < FEWEST_CLIPS:
+        return f"0.5, since {counted(len(validation), 'validation clip')} are too few to choose others"
+    try:
+        detector = load(run)
+        recordings, _ = detector.score_clips(validation.clips, on_progress=on_progress)
+        labels = validation.labels.select(r.filename for r in recordings).replace(classes=detector.classes)
+        decoder = tune_thresholds(recordings, labels, tuned_on="validation", cautious=True)
+    except EarmarkError as error:  # the model is good without
+        return f"0.5, since others could not be chosen: {error}"
+    clips = f"the {counted(len(recordings), 'validation clip')}"
+    if set(np.ravel(decoder.threshold)) == {Decoder().threshold}:
+        return f"0.5, since no others are clearly better on {clips}"
+    with locked(run):
+        save_decoder(path, decoder.to_dict())
+    return f"{describe(decoder.threshold, classes)}; chosen on {clips}"
+
+
+def describe(threshold: float | Sequence[float], classes: Sequence[str]) -> str:
+    """Thresholds with the classes that have them, the lowest first.
+
+    >>> describe((0.3, 0.5, 0.3), ("bird", "cat", "dog"))
+    '0.3 for bird and dog, 0.5 for cat'
+    >>> describe(0.5, ("bird", "cat", "dog"))
+    '0.5'
+    """
+    values = np.broadcast_to(threshold, len(classes)).tolist()
+    if len(set(values)) == 1:
+        return f"{values[0]:g}"
+    names = {value: [label for label, own in zip(classes, values, strict=True) if own == value] for value in values}
+    return ", ".join(f"{value:g} for {listed(map(printable, names[value]))}" for value in sorted(names))

@@ -1,0 +1,163 @@
+"""Thresholds chosen on validation data, class by class.
+
+With labels that have times, the F1 of segments decides. Labels of clips do not give it; the mean of two numbers stands
+in for it: the F1 of clips, which they do give, and an estimate of the F1 of segments (`_estimated_f1`).
+`benchmarks/thresholds.py` measures how well that works.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from earmark.annotations import Label, LabelTable
+from earmark.counts import f1_score
+from earmark.errors import ArgumentError
+from earmark.evaluation import segment
+from earmark.evaluation.base import Floats
+from earmark.evaluation.scoring import EvaluationOptions, decode_all, matching_labels
+from earmark.events import Decoder
+from earmark.inference.scores import RecordingScores
+from earmark.text import counted
+
+__all__ = ["THRESHOLDS", "tune_thresholds"]
+THRESHOLDS = tuple(round(0.05 * i, 2) for i in range(1, 20))
+"""Candidates when thresholds are tuned."""
+
+
+_FEWEST = 0.2  # share of segments below a threshold, without which it says nothing about the share with the sound
+_DRAWS = 200  # of clips with replacement, to see whether a choice depends on a few of them
+_DOUBT, _LEAST = 0.1, 0.01  # share of draws in which a cautious choice may be worse, and the mean gain it must have
+
+
+def tune_thresholds(
+    recordings: Iterable[RecordingScores],
+    reference: LabelTable,
+    options: EvaluationOptions | None = None,
+    *,
+    tuned_on: str,
+    cautious: bool = False,
+) -> Decoder:
+    """The decoder with the threshold per class that gives the best segment-based F1 on validation data.
+
+    Without times in the reference, this F1 is estimated. Thresholds chosen on the clips that are then evaluated flatter
+    the model, so clips of the split "test" are refused, and the decoder records what it was tuned on. Of equally good
+    thresholds, the nearest to the decoder's is chosen; a class that none detects keeps the decoder's. Its `low` is
+    kept, or lowered to the threshold.
+
+    Parameters
+    ----------
+    tuned_on
+        Names the data, for the record; the number of clips and a fingerprint of their labels are added.
+    cautious
+        Whether a class keeps the decoder's threshold unless another one is better by at least 0.01 on average over
+        draws of the clips with replacement, and worse in at most a tenth of them.
+    """
+    options, recordings = options or EvaluationOptions(), tuple(recordings)
+    table = matching_labels(recordings, reference)
+    for name in table.filenames:
+        if table.splits.get(name) == "test":
+            raise ArgumentError(f"{name!r} belongs to the test split; thresholds are tuned on validation data only")
+    decoder = options.decoder or Decoder()
+    is_timed = any(row.is_event for row in table)
+    current = np.broadcast_to(decoder.threshold, len(table.classes)).astype(np.float64)
+    tried = np.unique([*THRESHOLDS, *current] if cautious else THRESHOLDS)
+    decoders = [_with_threshold(decoder, threshold) for threshold in tried]
+    if is_timed:
+        counts, measure = _counts(recordings, table, options, decoders), _f1
+    else:
+        counts = _with_clips(_counts(recordings, _propagated(recordings, table), options, decoders))
+        measure = _weak_f1
+    best = _best(measure(counts.sum(axis=2)), tried, current)
+    if cautious:
+        best = np.where(_is_sure(counts, measure, tried, best, current), best, current)
+    how = f"segments of {options.segment:g} s" + ("" if is_timed else ", estimated from labels of clips")
+    rows = [table.of(name) for name in sorted(table.filenames)]
+    digest = hashlib.sha256(repr(rows).encode()).hexdigest()[:16]
+    tuned = f"{tuned_on}: {counted(len(recordings), 'clip')}, labels {digest}, {how}"
+    return replace(_with_threshold(decoder, best), tuned_on=tuned)
+
+
+def _best(f1: Floats, tried: Floats, current: Floats) -> Floats:
+    """The best candidate of each class, from F1 (candidates, classes); of equal ones, the nearest to the current."""
+    distance = np.abs(tried[:, None] - current)
+    distance[f1.round(9) < f1.max(axis=0).round(9)] = np.inf
+    return np.where(f1.max(axis=0) > 0, tried[distance.argmin(axis=0)], current)
+
+
+def _is_sure(
+    counts: Floats, measure: Callable[[Floats], Floats], tried: Floats, best: Floats, current: Floats
+) -> npt.NDArray[np.bool_]:
+    """Whether the best candidate of each class also beats the current one in draws of the clips."""
+    n_clips = counts.shape[2]
+    draws = np.random.default_rng(0).multinomial(n_clips, np.full(n_clips, 1 / n_clips), _DRAWS)  # (draws, clips)
+    f1 = measure(np.einsum("dn,fknc->fkdc", draws, counts, optimize=True))  # (candidates, draws, classes)
+    label = np.arange(len(best))
+    gain = f1[np.searchsorted(tried, best), :, label] - f1[np.searchsorted(tried, current), :, label]
+    return np.asarray(((gain < 0).mean(axis=1) <= _DOUBT) & (gain.mean(axis=1) >= _LEAST))
+
+
+def _with_threshold(decoder: Decoder, threshold: npt.ArrayLike) -> Decoder:
+    """The decoder with this threshold, (classes,) or one for all, and `low` no higher."""
+    low = None if decoder.low is None else np.minimum(decoder.low, threshold).tolist()
+    return replace(decoder, threshold=np.asarray(threshold).tolist(), low=low)
+
+
+def _propagated(recordings: Sequence[RecordingScores], table: LabelTable) -> LabelTable:
+    """Labels of clips as if each sound lasted for the whole clip."""
+    seconds = {r.filename: r.duration for r in recordings}
+    rows = [Label(row.filename, 0.0, seconds[row.filename], row.label) if row.present else row for row in table]
+    return table.replace(rows=rows)
+
+
+def _counts(
+    recordings: Sequence[RecordingScores], table: LabelTable, options: EvaluationOptions, decoders: Sequence[Decoder]
+) -> Floats:
+    """Segments that are hits, false alarms, misses and rightly silent: (4, decoders, clips, classes)."""
+    durations = {r.filename: r.duration for r in recordings}
+    found = []
+    for decoder in decoders:
+        estimate = decode_all(recordings, decoder, options.align)
+        counts = segment.counts(table, estimate, segment=options.segment, durations=durations)
+        assert counts.tn is not None
+        found.append(np.stack([counts.tp, counts.fp, counts.fn, counts.tn]))
+    return np.stack(found, axis=1).astype(np.float64)
+
+
+def _f1(sums: Floats) -> Floats:
+    """F1 of segments from sums of counts over clips, (4, candidates, ...) to (candidates, ...); 0 without any."""
+    return np.nan_to_num(f1_score(*sums[:3]))
+
+
+def _with_clips(counts: Floats) -> Floats:
+    """Counts of segments, and whether clips are hits, false alarms or misses: (7, decoders, clips, classes)."""
+    hits, false_alarms, misses, _ = counts
+    return np.concatenate([counts, [hits > 0, false_alarms > 0, (hits == 0) & (misses > 0)]])
+
+
+def _weak_f1(sums: Floats) -> Floats:
+    """What labels of clips can tell: the mean of the F1 of clips and the estimated F1 of segments.
+
+    It is 0 for a class that is in all clips or in none, where nothing tells right from wrong.
+    """
+    tells = (sums[0] + sums[2] > 0) & (sums[1] + sums[3] > 0)
+    return np.where(tells, 0.5 * (np.nan_to_num(f1_score(*sums[4:])) + _estimated_f1(sums[:4])), 0.0)
+
+
+def _estimated_f1(sums: Floats) -> Floats:
+    """What the F1 of segments may be, from active and silent segments of clips with the class, and of clips without it.
+
+    Let the sound be in a share s of the segments of clips with the class. The other segments are taken to be like those
+    of clips without it: at any threshold the same share of them is silent. As all silent segments are at least these,
+    the lowest ratio between the two shares of silent segments, over thresholds, is at least 1 - s, and is taken for it.
+    """
+    active, wrong, silent, right = sums
+    tagged, others = active + silent, wrong + right
+    with np.errstate(divide="ignore", invalid="ignore"):
+        false_rate = wrong / others
+        ratio = np.where(right >= _FEWEST * others, (silent / tagged) / (1 - false_rate), 1.0)
+        true = (1 - np.minimum(ratio.min(axis=0), 1.0)) * tagged
+        hits = np.clip(active - false_rate * (tagged - true), 0, np.minimum(active, true))
+        return np.nan_to_num(2 * hits / (active + wrong + true))

@@ -1,0 +1,152 @@
+"""The decoder that is chosen after training: stored in the model file, and used wherever the model detects."""
+
+import numpy as np
+import pytest
+import torch
+
+import earmark
+from earmark.annotations import LabelTable
+from earmark.audio import write
+from earmark.checkpoint import read_model_info, read_tensors, save_decoder, save_detector
+from earmark.datasets import open_data
+from earmark.detection.job import run_job
+from earmark.errors import ModelFileError
+from earmark.evaluation import EvaluationOptions, decoders
+from earmark.evaluation.decoders import store_decoder
+from earmark.events import Decoder
+from earmark.formats import read_labels
+from earmark.inference.scores import RecordingScores
+from earmark.progress import ignore_progress
+from earmark.settings import load_recipe
+from earmark.training import create_detector
+
+CLASSES = ("cat", "dog")
+SETTINGS = load_recipe("quick").changed({"width": 0.25, "n_bands": 32, "reduction": 4, "patch": 4.0})
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run folder with an untrained model, whose probabilities are far from 0.5."""
+    detector = create_detector(SETTINGS, CLASSES)
+    torch.nn.init.normal_(detector.head.weight, std=0.3, generator=torch.Generator().manual_seed(0))
+    parts = {"network": SETTINGS.network, "pool": SETTINGS.pool}
+    (tmp_path / "run").mkdir()
+    save_detector(tmp_path / "run" / "model.safetensors", detector, **parts, provenance={"patch": 4.0})
+    return tmp_path / "run"
+
+
+def recordings(tmp_path, n_validate, n_train=2):
+    """A folder with clips of noise; a dog is in every second one."""
+    folder, rng = tmp_path / "recordings", np.random.default_rng(1)
+    folder.mkdir(parents=True)
+    rows = ["filename,label,split"]
+    for i in range(n_validate + n_train):
+        write(folder / f"{i}.wav", (0.1 * rng.normal(size=24000)).astype(np.float32), 8000)
+        rows.append(f"{i}.wav,{'dog' if i % 2 else 'cat'},{'validate' if i < n_validate else 'train'}")
+    (folder / "labels.csv").write_text("\n".join(rows) + "\n")
+    return open_data(str(folder))
+
+
+class FakeDetector:
+    """Its probabilities of a dog are 0.3 for 3 s of clips with one, and 0.2 elsewhere; those of a cat are right."""
+
+    classes = CLASSES
+
+    def score_clips(self, clips, *, on_progress):
+        scores = []
+        for clip in clips:
+            p = np.full((100, 2), (0.0, 0.2), np.float32)
+            if int(clip.filename.split(".")[0]) % 2:
+                p[40:70, 1] = 0.3
+            else:
+                p[20:50, 0] = 0.9
+            scores.append(RecordingScores(clip.filename, CLASSES, p, 0.1, 1, 100, 10.0))
+        return scores, {}
+
+
+def test_the_thresholds_that_are_clearly_better_are_stored_once(run, tmp_path, monkeypatch):
+    data = recordings(tmp_path, 12)
+    monkeypatch.setattr(decoders, "load", lambda path: FakeDetector())
+    before = read_tensors(run / "model.safetensors", "model")[0]
+    text = store_decoder(run, data, SETTINGS, ignore_progress)
+    assert text == "0.3 for dog, 0.5 for cat; chosen on the 12 validation clips"
+    stored = earmark.load(run, device="cpu").decoder
+    assert stored.threshold == (0.5, 0.3)
+    assert stored.tuned_on.startswith("validation: 12 clips, labels ")
+    after = read_tensors(run / "model.safetensors", "model")[0]
+    assert all(torch.equal(after[name], value) for name, value in before.items())
+    monkeypatch.delattr(decoders, "load")  # not needed any more
+    assert store_decoder(run, data, SETTINGS, ignore_progress) == "0.3 for dog, 0.5 for cat"
+
+
+def test_without_evidence_the_model_file_stays_as_it_is(run, tmp_path, monkeypatch):
+    content = (run / "model.safetensors").read_bytes()
+    few, many = recordings(tmp_path / "few", 9), recordings(tmp_path / "many", 10)
+    assert store_decoder(run, few, SETTINGS, ignore_progress) == (
+        "0.5, since 9 validation clips are too few to choose others"
+    )
+    trained_on = recordings(tmp_path / "none", 0, n_train=12)
+    last = SETTINGS.changed({"monitor": "last"})
+    assert store_decoder(run, trained_on, last, ignore_progress) == (
+        "0.5, since no clips were set aside to validate with"
+    )
+    monkeypatch.setattr(decoders, "load", lambda path: FakeDetector())
+    monkeypatch.setattr(FakeDetector, "score_clips", lambda *_, **__: ([], {}))
+    assert store_decoder(run, many, SETTINGS, ignore_progress) == (
+        "0.5, since others could not be chosen: expected at least one clip to evaluate, got none"
+    )
+
+    def silence(self, clips, *, on_progress):
+        p = np.zeros((100, 2), np.float32)
+        return [RecordingScores(clip.filename, CLASSES, p, 0.1, 1, 100, 10.0) for clip in clips], {}
+
+    monkeypatch.setattr(FakeDetector, "score_clips", silence)
+    assert store_decoder(run, many, SETTINGS, ignore_progress) == (
+        "0.5, since no others are clearly better on the 10 validation clips"
+    )
+    assert (run / "model.safetensors").read_bytes() == content
+
+
+def rows(table):
+    return [(event.onset, event.offset, event.label, event.confidence) for event in table]
+
+
+def test_detect_evaluate_and_jobs_use_the_stored_decoder(run, tmp_path):
+    data, file = recordings(tmp_path, 0).clips, tmp_path / "recordings" / "0.wav"
+    (scores,) = earmark.load(run, device="cpu").score_files([file])
+    middle = tuple(float(value) for value in np.median(scores.p, axis=0))
+    plain = rows(earmark.load(run, device="cpu").detect(file))
+    save_decoder(run / "model.safetensors", Decoder(threshold=middle, tuned_on="validation").to_dict())
+    detector = earmark.load(run, device="cpu")
+    found = rows(detector.detect(file))
+    assert found == rows(detector.detect(file, decoder=Decoder(threshold=middle)))
+    assert found != plain == rows(detector.detect(file, decoder=Decoder()))
+    run_job(run, [file], tmp_path / "found")
+    assert rows(read_labels(tmp_path / "found" / "events.csv")) == found
+    folder = str(tmp_path / "recordings")
+    evaluation = earmark.evaluate(run, folder, split="train", out=tmp_path / "scores")
+    assert evaluation.scores["decoder"]["threshold"] == list(middle)
+    assert rows(LabelTable(evaluation.estimate().of(data[0].filename), classes=CLASSES)) == found
+    fixed = earmark.evaluate(
+        detector, folder, split="train", out=tmp_path / "fixed", options=EvaluationOptions(decoder=Decoder())
+    )
+    assert fixed.scores["decoder"]["threshold"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"threshold": [0.5, 0.4, 0.3]}, "decoder: threshold: expected values for 2 classes, got 3"),
+        ({"threshold": 2.0}, r"decoder: threshold: expected a value in \[0, 1\], or one per class, got 2.0"),
+        ({"treshold": 0.5}, "decoder: decoder setting='treshold' is not known; did you mean 'threshold'"),
+    ],
+)
+def test_a_decoder_that_does_not_fit_is_refused_with_the_name_of_the_file(run, settings, message):
+    save_decoder(run / "model.safetensors", settings)
+    with pytest.raises(ModelFileError, match=message):
+        earmark.load(run)
+
+
+def test_models_without_a_decoder_have_the_threshold_of_the_paper(run):
+    assert "decoder" not in read_model_info(run / "model.safetensors")
+    assert earmark.load(run).decoder == Decoder()
