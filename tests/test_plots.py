@@ -261,11 +261,15 @@ def test_figures_of_results_refuse_what_means_nothing(call, message):
 def test_precision_and_recall_are_those_of_the_curve_with_a_mark_at_the_threshold():
     reference = [("a.wav", 1.0, 3.0, "dog")]
     curve = curves.curve(reference, {"a.wav": [[0.1], [0.9], [0.4], [0.7]]}, hop=1.0)
-    (axes,) = plots.precision_recall({"auto": curve}, threshold=0.5).axes
+    (axes,) = plots.precision_recall({"auto": curve}).axes
     colour = looks(["auto"])["auto"].colour
     line, mark = [line for line in axes.lines if line.get_color() == colour and len(line.get_xdata())]
     np.testing.assert_array_equal(line.get_xydata(), np.stack((curve.recall, curve.precision), axis=1))
     assert mark.get_xydata().tolist() == [[0.5, 0.5]]  # 0.9 and 0.7 are called, and one of two is found
+    (axes,) = plots.precision_recall({"auto": curve}, {"auto": (1.0, 0.75)}).axes
+    marks = [line for line in axes.lines if len(line.get_xdata()) == 1]
+    assert [mark.get_xydata().tolist() for mark in marks] == [[[0.5, 0.5]], [[1.0, 0.75]]]
+    assert [mark.get_markerfacecolor() for mark in marks] == ["white", colour]  # open at 0.5, filled where chosen
 
 
 CLASSES = ("dog_bark", "rain", "wind")

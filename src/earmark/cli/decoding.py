@@ -19,6 +19,11 @@ Threshold = Annotated[
 Thresholds = Annotated[
     Path | None, typer.Option(help="JSON with a decoder, for example tuned: scores.json of evaluate.")
 ]
+Low = Annotated[float | None, typer.Option(help="And lasts while probabilities are at least this; the threshold.")]
+Boxes = Annotated[
+    float | None,
+    typer.Option(metavar="SECONDS", help="Replace probabilities by means between change points, with this window."),
+]
 Median = Annotated[float | None, typer.Option(help="Length of a median filter, in seconds.")]
 MinDuration = Annotated[float | None, typer.Option(help="Shortest event, in seconds.")]
 MinGap = Annotated[float | None, typer.Option(help="Shortest gap between events, in seconds.")]

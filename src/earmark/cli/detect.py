@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from earmark.cli.app import Json, app, parse_seconds, print_error
-from earmark.cli.decoding import Median, MinDuration, MinGap, Threshold, Thresholds, check_thresholds, decoder_of
+from earmark.cli.decoding import (
+    Boxes,
+    Low,
+    Median,
+    MinDuration,
+    MinGap,
+    Threshold,
+    Thresholds,
+    check_thresholds,
+    decoder_of,
+)
 from earmark.cli.display import live_display
 from earmark.errors import ArgumentError, DataError
 from earmark.files import json_text
@@ -43,9 +53,11 @@ def detect(
     ] = None,
     threshold: Threshold = None,
     thresholds: Thresholds = None,
+    low: Low = None,
     median: Median = None,
     min_duration: MinDuration = None,
     min_gap: MinGap = None,
+    boxes: Boxes = None,
     keep_scores: Annotated[bool, typer.Option("--keep-scores", help="Keep them, to change thresholds later.")] = False,
     safe_csv: Annotated[
         bool,
@@ -99,7 +111,8 @@ def detect(
     check_thresholds(threshold, thresholds)
     formats = [name.strip() for name in (format or "tsv").split(",") if name.strip()]
     horizon = None if presence is None else parse_seconds("--presence", presence, _HORIZONS)
-    decoding = {"threshold": threshold, "median": median, "min_duration": min_duration, "min_gap": min_gap}
+    decoding = {"threshold": threshold, "low": low, "median": median, "boxes": boxes}
+    decoding |= {"min_duration": min_duration, "min_gap": min_gap}
     if figure and out is not None:
         from earmark.reporting.stretches import check_stretches
 

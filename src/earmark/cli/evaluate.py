@@ -6,7 +6,17 @@ from typing import Annotated
 import typer
 
 from earmark.cli.app import Force, Json, Separator, app
-from earmark.cli.decoding import Median, MinDuration, MinGap, Threshold, Thresholds, check_thresholds, decoder_of
+from earmark.cli.decoding import (
+    Boxes,
+    Low,
+    Median,
+    MinDuration,
+    MinGap,
+    Threshold,
+    Thresholds,
+    check_thresholds,
+    decoder_of,
+)
 from earmark.cli.display import live_display
 from earmark.files import json_text
 
@@ -39,9 +49,11 @@ def evaluate(
     segment: Annotated[float, typer.Option(help="Length of segments in seconds.")] = 1.0,
     threshold: Threshold = None,
     thresholds: Thresholds = None,
+    low: Low = None,
     median: Median = None,
     min_duration: MinDuration = None,
     min_gap: MinGap = None,
+    boxes: Boxes = None,
     separator: Separator = None,
     tune_on: Annotated[
         str | None, typer.Option(metavar="SPLIT", help="Choose the threshold of each class on this split.")
@@ -67,7 +79,8 @@ def evaluate(
     from earmark.events import Decoder
 
     check_thresholds(threshold, thresholds)
-    decoding = {"threshold": threshold, "median": median, "min_duration": min_duration, "min_gap": min_gap}
+    decoding = {"threshold": threshold, "low": low, "median": median, "boxes": boxes}
+    decoding |= {"min_duration": min_duration, "min_gap": min_gap}
     decoder: Decoder | None = None
     judged: Path | SoundDetector = model
     if thresholds is not None or any(value is not None for value in decoding.values()):

@@ -6,6 +6,7 @@ classes and intervals.
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -23,6 +24,7 @@ from earmark.evaluation.curves import Curve
 from earmark.evaluation.result import Evaluation
 from earmark.evaluation.scoring import segment_curve
 from earmark.evaluation.statistics import Interval, bootstrap
+from earmark.events import Decoder
 from earmark.plots.style import COLOURS, COLUMN, PAGE, STYLE, check_names, legend_above, looks, name_rows, readable
 from earmark.pooling import alpha_family
 
@@ -103,15 +105,17 @@ def learned_alpha(
 
 
 @mpl.rc_context(STYLE)
-def precision_recall(curves: Mapping[str, Curve], threshold: float = 0.5) -> Figure:
-    """Precision against recall at every threshold, one curve per model, with a mark at `threshold`.
+def precision_recall(curves: Mapping[str, Curve], chosen: Mapping[str, tuple[float, float]] | None = None) -> Figure:
+    """Precision against recall at every threshold, one curve per model, with a mark at 0.5.
 
-    Grey lines connect points of equal F1.
+    `chosen` has recall and precision of models with a decoder of their own. They are marked, beside an open mark at 0.5
+    for comparison; with thresholds per class, they may lie off the curve. Grey lines connect points of equal F1.
     """
     if not curves:
         raise ArgumentError("expected at least one model to draw, got none")
     figure = Figure(figsize=(COLUMN, COLUMN))
     axes = figure.subplots()
+    own = chosen or {}
     beside: dict[str, Any] = {"color": "#777777", "va": "center", "annotation_clip": False}
     for level in np.arange(0.1, 1.0, 0.1):
         recall = np.linspace(level / (2 - level), 1, 100)
@@ -120,14 +124,20 @@ def precision_recall(curves: Mapping[str, Curve], threshold: float = 0.5) -> Fig
     axes.annotate("$F_1$", (1.005, 1.0), fontsize=7, **beside)
     for name, (colour, marker, size) in looks(curves).items():
         curve = curves[name]
-        at = curve.at(threshold)
+        at = curve.at(0.5)
         axes.plot(curve.recall, curve.precision, color=colour, lw=1.2)
         point: dict[str, Any] = {"ms": 1.3 * size, "mec": "white", "mew": 0.6, "clip_on": False, "zorder": 3}
-        axes.plot(curve.recall[at], curve.precision[at], marker, color=colour, **point)
+        half = curve.recall[at], curve.precision[at]
+        if name in own:
+            axes.plot(*half, marker, **{**point, "mec": colour, "mew": 1.0, "mfc": "white"})
+        axes.plot(*own.get(name, half), marker, color=colour, **point)
         axes.plot([], [], color=colour, marker=marker, ms=size, lw=1.2, label=readable(name))
+    if own:
+        axes.plot([], [], "o", ms=5, color="#555555", mec="white", mew=0.6, label="chosen thresholds")
+        axes.plot([], [], "o", ms=5, mec="#555555", mew=1.0, mfc="white", label="0.5")
     axes.grid(False)
     axes.set(xlim=(0, 1), ylim=(0, 1.005), xlabel="recall", ylabel="precision", aspect="equal")
-    legend_above(figure, len(curves))
+    legend_above(figure, len(curves) + 2 * bool(own))
     return figure
 
 
@@ -180,9 +190,7 @@ def evaluation_figures(evaluation: Evaluation, reference: LabelTable, name: str)
         alpha = dict(zip(evaluation.static_counts.classes, scores["alpha"], strict=True))
         family = alpha_family(evaluation.pool)
         figures["learned_alpha"] = learned_alpha({name: alpha}, at_zero=[family.at_zero] if family else [])
-    threshold = (scores["decoder"] or {}).get("threshold")
-    mark = threshold if isinstance(threshold, float) else 0.5
-    figures["precision_recall"] = curve_figure({name: evaluation}, reference, mark)
+    figures["precision_recall"] = curve_figure({name: evaluation}, reference)
     return {name: figure for name, figure in figures.items() if figure is not None}
 
 
@@ -198,15 +206,18 @@ def class_figure(scores: Mapping[str, Interval[Floats]], classes: Sequence[str],
     return f1_by_class(values, bars, label=label)
 
 
-def curve_figure(evaluations: Mapping[str, Evaluation], reference: LabelTable, threshold: float) -> Figure | None:
-    """Precision against recall of segments at every threshold, with a mark at one; None without probabilities."""
-    curves = {}
+def curve_figure(evaluations: Mapping[str, Evaluation], reference: LabelTable) -> Figure | None:
+    """Precision against recall of segments at every threshold, with marks; None without probabilities."""
+    curves, chosen = {}, {}
     for name, evaluation in evaluations.items():
         if evaluation.dynamic_counts is not None and evaluation.probabilities():
             curve = segment_curve(evaluation, reference)
             if curve.n_ref:
                 curves[name] = curve
-    return precision_recall(curves, threshold) if curves else None
+                decoder = replace(Decoder.from_dict(evaluation.scores["decoder"]), tuned_on=None)
+                if decoder != Decoder() and evaluation.dynamic is not None:
+                    chosen[name] = (evaluation.dynamic.overall.recall, evaluation.dynamic.overall.precision)
+    return precision_recall(curves, chosen) if curves else None
 
 
 @mpl.rc_context(STYLE)

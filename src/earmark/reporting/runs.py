@@ -23,7 +23,7 @@ from earmark.datasets import Clip, open_data
 from earmark.encoders import Features, parse_features
 from earmark.errors import ArgumentError, EarmarkError
 from earmark.evaluation.authors import authors_reference
-from earmark.evaluation.comparison import Comparison, Entry, compare_entries, group_runs
+from earmark.evaluation.comparison import Comparison, compare_entries, group_runs
 from earmark.evaluation.references import fit_reference
 from earmark.evaluation.result import Evaluation
 from earmark.files import make_folder
@@ -163,14 +163,14 @@ def _open_material(saved: Evaluation, data: str | None) -> _Material:
 
 
 def _results(comparison: Comparison, material: _Material) -> dict[str, Any]:
-    """Tables and figures of the page, by name; the threshold of its curves, and an example of a learned alpha."""
+    """Tables and figures of the page, by name, and an example of a learned alpha."""
     entries = comparison.entries
     counts = entries[0].evaluations[0].static_counts
     score = "Segment F1" if comparison.statistic == "dynamic.f1" else "Clip F1"
     f1 = {entry.name: results.class_f1(entry, level=comparison.level) for entry in entries}
     tables: dict[str, Table] = {"models": comparison.table(), "classes": class_table(f1, counts, score)}
     drawn = {"classes": class_figure(f1, counts.classes)}
-    threshold, example, at_zero = _common_threshold(entries), None, list[str]()
+    example, at_zero = None, list[str]()
     alphas = results.learned_alphas(entries)
     if alphas:
         frames = results.frame_sizes(entries)
@@ -191,22 +191,9 @@ def _results(comparison: Comparison, material: _Material) -> dict[str, Any]:
     if material.labels is not None and material.reference is not None:
         drawn["durations"] = _duration_figure(material.labels, material.durations)
         first = {entry.name: entry.evaluations[0] for entry in entries}
-        drawn["curves"] = curve_figure(first, material.reference, threshold)
+        drawn["curves"] = curve_figure(first, material.reference)
     drawings = {name: inline_svg(figure, DESCRIPTIONS[name]) for name, figure in drawn.items() if figure is not None}
-    return {
-        "tables": tables,
-        "drawings": drawings,
-        "threshold": threshold,
-        "example": example,
-        "at_zero": at_zero,
-    }
-
-
-def _common_threshold(entries: Sequence[Entry]) -> float:
-    """The threshold of all systems if they share one, else 0.5."""
-    thresholds = [(entry.evaluations[0].scores.get("decoder") or {}).get("threshold") for entry in entries]
-    first = thresholds[0]
-    return float(first) if isinstance(first, int | float) and thresholds.count(first) == len(thresholds) else 0.5
+    return {"tables": tables, "drawings": drawings, "example": example, "at_zero": at_zero}
 
 
 def _duration_figure(labels: LabelTable, durations: Mapping[str, float]) -> Figure | None:
