@@ -6,8 +6,8 @@
 
 FIRST is a folder of `first_detector.py`, the others are runs that were trained on FIRST/train, with labels of clips.
 Thresholds are chosen on the validation clips of FIRST/train: from these labels, and for comparison from the times that
-the training never saw. Scores are those of FIRST/test, whose sounds come from elsewhere. With --decoders, other decoders
-than the plain one are compared too, each with thresholds chosen in both ways.
+the training never saw. Scores are those of FIRST/test, whose sounds come from elsewhere. With --decoders, decoders
+other than the plain one are compared too, each with thresholds chosen in both ways.
 """
 
 from __future__ import annotations

@@ -111,8 +111,12 @@ def check_python(block, names):
 USELESS = r"^Warning: the model is useless: .*\n"  # where a short training has the score 0
 
 
+CHOSEN = r"^Thresholds(:| tuned on validation:).*\n"  # after training, if there are enough validation clips
+
+
 def masked(text):
     """Without seconds and scores, which depend on the machine."""
+    text = re.sub(CHOSEN, "", text, flags=re.M)
     text = re.sub(USELESS, "", re.sub(r"\d+ s$", "N s", text, flags=re.M), flags=re.M)
     return re.sub(r"(?<=by f1: )\d+ of \d+; validation .*", lambda found: re.sub(r"[\d.]+", "N", found[0]), text)
 
@@ -136,6 +140,7 @@ def reduced(shown):
 
 def outline(text, with_notes=True):
     """Without scores, events, verdicts and timings; without notes where none are shown."""
+    text = re.sub(CHOSEN, "", text, flags=re.M)
     text = re.sub(r"^ +[\d.]+ +[\d.]+  \w+ +[\d.]+\n", "", text, flags=re.M)
     text = re.sub(r"^[\d.]+\t[\d.]+\t\w+\t[\d.]+\n", "", text, flags=re.M)
     text = re.sub(r"^(Best by|No difference: the data).*", "SUMMARY", text, flags=re.M)

@@ -1,6 +1,5 @@
 """The decoder of a new model: chosen on its validation clips, and stored in its file."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +9,11 @@ from earmark.datasets import Collection
 from earmark.detection.detector import load
 from earmark.errors import EarmarkError
 from earmark.evaluation.thresholds import tune_thresholds
-from earmark.events import Decoder
+from earmark.events import Decoder, describe
 from earmark.files import locked
 from earmark.progress import OnProgress
 from earmark.settings import Settings
-from earmark.text import counted, listed, printable
+from earmark.text import counted
 from earmark.training.run import split_for_training
 
 FEWEST_CLIPS = 10
@@ -49,18 +48,3 @@ def store_decoder(run: Path, data: Collection, settings: Settings, on_progress: 
     with locked(run):
         save_decoder(path, decoder.to_dict())
     return f"{describe(decoder.threshold, classes)}; chosen on {clips}"
-
-
-def describe(threshold: float | Sequence[float], classes: Sequence[str]) -> str:
-    """Thresholds with the classes that have them, the lowest first.
-
-    >>> describe((0.3, 0.5, 0.3), ("bird", "cat", "dog"))
-    '0.3 for bird and dog, 0.5 for cat'
-    >>> describe(0.5, ("bird", "cat", "dog"))
-    '0.5'
-    """
-    values = np.broadcast_to(threshold, len(classes)).tolist()
-    if len(set(values)) == 1:
-        return f"{values[0]:g}"
-    names = {value: [label for label, own in zip(classes, values, strict=True) if own == value] for value in values}
-    return ", ".join(f"{value:g} for {listed(map(printable, names[value]))}" for value in sorted(names))

@@ -17,7 +17,15 @@ The paper's rule is linear interpolation to the rate of the features and `Decode
 tuned by `earmark.evaluation.thresholds.tune_thresholds`.
 """
 
-from earmark.events.decoder import Decoder, DecoderStream, decode_scores, load_decoder
+from earmark.events.decoder import Decoder, DecoderStream, decode_scores, describe, load_decoder
 from earmark.inference.interpolation import InterpolationStream, interpolate
 
-__all__ = ["Decoder", "DecoderStream", "InterpolationStream", "decode_scores", "interpolate", "load_decoder"]
+__all__ = [
+    "Decoder",
+    "DecoderStream",
+    "InterpolationStream",
+    "decode_scores",
+    "describe",
+    "interpolate",
+    "load_decoder",
+]

@@ -18,7 +18,7 @@ from earmark.events.boxes import LONGEST, BoxStream
 from earmark.inference.interpolation import Floats, InterpolationStream, probabilities
 from earmark.inference.scores import RecordingScores
 from earmark.schema import Names, parse, read_json
-from earmark.text import counted, first_few
+from earmark.text import counted, first_few, listed, printable
 from earmark.timing import frames_covering, frames_within
 
 Flags = npt.NDArray[np.bool_]
@@ -358,6 +358,21 @@ def decode_scores(scores: RecordingScores, decoder: Decoder, filename: str, *, a
 def _sorted(events: Iterable[Label], classes: Sequence[str]) -> list[Label]:
     order = {label: c for c, label in enumerate(classes)}
     return sorted(events, key=lambda event: (event.onset, event.offset, order[event.label]))
+
+
+def describe(values: float | Sequence[float], classes: Sequence[str]) -> str:
+    """A setting of a decoder: its values with the classes that have them, the lowest first.
+
+    >>> describe((0.3, 0.5, 0.3), ("bird", "cat", "dog"))
+    '0.3 for bird and dog, 0.5 for cat'
+    >>> describe(0.5, ("bird", "cat", "dog"))
+    '0.5'
+    """
+    each = np.broadcast_to(values, len(classes)).tolist()
+    if len(set(each)) == 1:
+        return f"{each[0]:g}"
+    names = {value: [label for label, own in zip(classes, each, strict=True) if own == value] for value in each}
+    return ", ".join(f"{value:g} for {listed(map(printable, names[value]))}" for value in sorted(names))
 
 
 def load_decoder(path: Path, classes: Sequence[str]) -> Decoder:

@@ -28,6 +28,7 @@ from pydantic import Field
 from earmark.annotations import Label
 from earmark.detection.ledger import Ledger
 from earmark.errors import ArgumentError
+from earmark.events import describe
 from earmark.files import json_text
 from earmark.reporting.pages import fill_page, write_text
 from earmark.reporting.reliability import NAMES, Reliability, read_reliability, with_events
@@ -111,6 +112,9 @@ def read_job(folder: Path) -> Job:
         raise ArgumentError(f"{folder}: not the folder of a detection job: no ledger.sqlite")
     settings = _read_settings(folder / "job.json")
     classes = {str(label): c for c, label in enumerate(settings.pop("classes", ()))}
+    for name, value in settings.get("decoder", {}).items():
+        if isinstance(value, list) and len(value) == len(classes):
+            settings["decoder"][name] = describe(value, list(classes))
     with Ledger(path, read_only=True) as ledger:
         counts = ledger.counts()
         failed = tuple((entry.name, entry.reason or "unknown reason") for entry in ledger.entries("failed"))

@@ -25,6 +25,7 @@ import numpy.typing as npt
 from markupsafe import Markup
 
 from earmark import audio
+from earmark.events import describe
 from earmark.files import make_folder, written_whole
 from earmark.tables import Table, short_number
 from earmark.text import compact, counted, duration_text, first_few, listed, percent, plural, printable
@@ -55,7 +56,7 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals["policy"] = _policy
+    environment.globals |= {"policy": _policy, "describe": describe}
     environment.globals |= {"counted": counted, "first_few": first_few, "listed": listed, "plural": plural}
     for function in (compact, duration_text, percent, printable, short_number):
         environment.filters[function.__name__] = function

@@ -83,22 +83,22 @@ def commands(runs: Sequence[Run], out: Path) -> list[str]:
     """The commands that reproduce the report."""
     folders = [str(run.saved.folder) for run in runs]
     lines = [str(run.provenance["command"]) for run in runs if "command" in run.provenance]
-    lines += [_evaluate_command(run.saved) for run in runs if run.saved.scores.get("model")]
+    lines += [_evaluate_command(run) for run in runs if run.saved.scores.get("model")]
     if len(runs) > 1:
         lines.append(shlex.join(["earmark", "compare", *folders]))
     return [*lines, shlex.join(["earmark", "report", *folders, "--out", str(out)])]
 
 
-def _evaluate_command(saved: Evaluation) -> str:
-    scores, model = saved.scores, Path(saved.scores["model"])
+def _evaluate_command(run: Run) -> str:
+    saved, scores, model = run.saved, run.saved.scores, Path(run.saved.scores["model"])
     is_beside = model.parent == saved.folder
     options = {name: scores.get(name) for name in ("split", "reference", "segment", "align")}
     options |= {**(scores.get("decoder") or {}), "tuned_on": None, "tune_on": scores.get("tune_on")}
-    if options["tune_on"]:
-        del options["threshold"]  # tuned, one per class
+    defaults: dict[str, Any] = {**_DEFAULTS, "threshold": None} if run.about.get("decoder") else _DEFAULTS
+    options = {name: value for name, value in options.items() if not isinstance(value, list)}  # tuned, or the model's
     words = ["earmark", "evaluate", str(saved.folder if is_beside else model), str(scores["data"])]
     for name, value in options.items():
-        if value and value != _DEFAULTS.get(name):
+        if value and value != defaults.get(name):
             words += [f"--{name.replace('_', '-')}", str(value)]
     if scores.get("psds"):
         words.append("--psds")
