@@ -10,7 +10,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 # Tests start many processes, and each starts faster with cached bytecode, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test pytest test-portable fuzz lint lint-page constraints clean
+.PHONY: demo test pytest test-portable fuzz lint lint-page docs constraints clean
 
 demo: .venv/installed
 	$(BIN)/earmark demo --out demo
@@ -54,6 +54,11 @@ lint-page: .venv/created
 		echo "$(TSC) --project tsconfig.json" && $(TSC) --project tsconfig.json; \
 	fi
 
+# The documentation site, in site/index.html; warnings, such as broken links between pages, are errors.
+docs: .venv/installed-docs
+	$(BIN)/python -m sphinx --quiet --fresh-env --fail-on-warning --keep-going -b html docs site
+	@echo "Documentation: site/index.html"
+
 .venv/created:
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv .venv
@@ -69,9 +74,13 @@ lint-page: .venv/created
 	$(INSTALL) -e '.[dev]'
 	touch $@ .venv/installed
 
+.venv/installed-docs: .venv/installed-dev pyproject.toml constraints.txt
+	$(INSTALL) -e '.[docs]'
+	touch $@
+
 # Write constraints.txt anew from the newest versions that satisfy pyproject.toml; torch stays where it is pinned.
 constraints:
 	tools/freeze $(PYTHON)
 
 clean:
-	rm -rf .venv demo build dist .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv demo build dist site .mypy_cache .pytest_cache .ruff_cache

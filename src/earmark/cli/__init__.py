@@ -10,6 +10,6 @@ from earmark.cli.app import app, main
 __all__ = ["app", "main"]
 
 # in the order of --help
-_COMMANDS = "synth train evaluate compare report detect review tune reproduce export listing encoders demo"
+_COMMANDS = "synth train evaluate compare report detect review tune reproduce export listing encoders demo doctor"
 for _name in _COMMANDS.split():
     import_module(f"earmark.cli.{_name}")

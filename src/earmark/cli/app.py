@@ -47,7 +47,6 @@ app = typer.Typer(
     name="earmark",
     cls=_Commands,
     help="Learn when sounds happen from labels that only say that they happen.",
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -82,7 +81,7 @@ def _run() -> int:
     code: Any = 2
     try:
         with raising_signals(), replacing_nothing():
-            code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+            code = app(sys.argv[1:] or ["--help"], prog_name="earmark", standalone_mode=False)
     except EarmarkError as error:
         print_error(str(error))
     except _UsageError as error:  # type: ignore[misc]

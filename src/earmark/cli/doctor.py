@@ -1,0 +1,59 @@
+"""`earmark doctor`"""
+
+from typing import Any
+
+import typer
+
+from earmark import __version__
+from earmark.cli.app import Json, app
+from earmark.files import json_text
+from earmark.text import counted
+
+
+@app.command()
+def doctor(as_json: Json = False) -> None:
+    """Show versions, devices, audio libraries, encoders and folders, for bug reports. Exit code 1 if something is wrong.
+
+    Example: earmark doctor
+    """
+    from earmark.doctor import examine
+
+    found = {"earmark": __version__, **examine()}
+    if as_json:
+        print(json_text(found))
+    else:
+        _print(found)
+    if found["problems"]:
+        raise typer.Exit(1)
+
+
+def _print(found: dict[str, Any]) -> None:
+    python, system, audio = found["python"], found["system"], found["audio"]
+    _row("earmark", found["earmark"])
+    _row("Python", f"{python['version']} ({python['implementation']}), {python['executable']}")
+    _row("system", f"{system['platform']}, {counted(system['cores'] or 1, 'core')}")
+    for device in found["devices"]:
+        details = counted(device["threads"], "thread") if "threads" in device else _model(device)
+        _row("device", f"{device['name']}, {details}")
+    _row("audio", f"libsndfile {audio['libsndfile']}, soxr {audio['soxr']}")
+    for encoder in found["encoders"]:
+        _row("encoder", f"{encoder['name']}, {'present' if encoder['present'] else 'not here'}")
+    for place in found["places"]:
+        access = "" if place["writable"] else "not writable, "
+        _row(place["name"], f"{place['path']}, {access}{place['free'] / 1e9:.0f} GB free")
+    for group, packages in found["packages"].items():
+        _row(group, ", ".join(f"{name} {version or '-'}" for name, version in packages.items()))
+    for name, value in found["environment"].items():
+        _row("environment", f"{name}={value}")
+    for problem in found["problems"]:
+        _row("PROBLEM", problem)
+    if not found["problems"]:
+        print("No problems found")
+
+
+def _model(device: dict[str, Any]) -> str:
+    return f"{device['model']}, {device['bytes'] / 1e9:.0f} GB"
+
+
+def _row(name: str, value: str) -> None:
+    print(f"{name:12} {value}")
