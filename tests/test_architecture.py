@@ -169,11 +169,11 @@ def test_version_is_in_the_changelog():
 
 
 def test_links_between_documents_work():
-    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
+    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", path.read_text()):
             assert (path.parent / target).exists(), f"{path.name} links to {target}"
 
 
 def test_no_paths_of_a_development_machine():
-    for path in [*MODULES, *ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "benchmarks").glob("*.py")]:
+    for path in [*MODULES, *ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.py")]:
         assert not re.search(r"/(work|root|opt/wheels)/", path.read_text()), path

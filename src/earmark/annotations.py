@@ -31,7 +31,7 @@ from earmark.timing import span_to_frames
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["Label", "LabelTable", "checked", "clock_cells"]
+__all__ = ["Label", "LabelTable"]
 
 _PRECEDENCE = {False: 0, None: 1, True: 2}  # of contradicting rows of a class in a file; the highest counts
 _LATEST = 1e9  # seconds, 32 years: later times are mistakes

@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from earmark.errors import ArgumentError, unknown_name
 
-__all__ = ["CONVENTIONS", "Counts", "Ratios", "Scores", "f1_score", "nan_mean", "ratio", "ratios", "scores"]
+__all__ = ["CONVENTIONS", "Counts", "Ratios", "Scores", "ratios", "scores"]
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]

@@ -15,7 +15,7 @@ from earmark.errors import ArgumentError
 from earmark.networks import reduce_mask
 from earmark.pooling import Pool
 
-__all__ = ["Detector", "Output", "alive_sigmoid"]
+__all__ = ["Detector", "Output"]
 
 _LIMIT = 15.0  # for the logits that reach the pool: sigmoid(15) is 1 - 3e-7, distinct from 1 in float32
 

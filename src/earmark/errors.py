@@ -25,7 +25,6 @@ __all__ = [
     "ModelFileError",
     "TrainingError",
     "WorkerError",
-    "unknown_name",
 ]
 
 

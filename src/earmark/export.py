@@ -44,7 +44,7 @@ from earmark.inference.onnx_scorer import FORMAT, sealed
 from earmark.inference.torch_scorer import TorchScorer, load_scorer
 from earmark.ownership import owned
 
-__all__ = ["TOLERANCE", "export_model", "export_onnx"]
+__all__ = ["export_model", "export_onnx"]
 
 TOLERANCE = 1e-4
 """Largest difference between onnxruntime's and PyTorch's probabilities in a file that is kept."""

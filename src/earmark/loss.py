@@ -11,7 +11,7 @@ from torch import Tensor
 from earmark.detector import Output
 from earmark.errors import ArgumentError, unknown_name
 
-__all__ = ["SUPERVISION", "bag_loss", "detector_loss", "frame_loss", "reduce_targets", "taught_loss"]
+__all__ = ["SUPERVISION", "bag_loss", "detector_loss", "frame_loss"]
 
 SUPERVISION = ("weak", "propagated", "strong", "mixed")
 

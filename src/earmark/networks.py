@@ -22,22 +22,7 @@ from torch import Tensor, nn
 from earmark.errors import ArgumentError
 from earmark.registry import Registry
 
-__all__ = [
-    "CNN",
-    "CRNN",
-    "GRU",
-    "MLP",
-    "NETWORKS",
-    "VGGGRU",
-    "ConvBlock",
-    "FrameNorm",
-    "Head",
-    "Linear",
-    "Network",
-    "check_features",
-    "create_network",
-    "reduce_mask",
-]
+__all__ = ["CNN", "CRNN", "GRU", "MLP", "NETWORKS", "VGGGRU", "Head", "Linear", "Network", "create_network"]
 
 
 _MOST_WEIGHTS = 1 << 28  # of one layer: 1 GiB

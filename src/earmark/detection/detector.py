@@ -35,6 +35,8 @@ from earmark.progress import OnProgress, Progress, ignore_progress
 if TYPE_CHECKING:
     from earmark.pooling import Pool
 
+__all__ = ["SoundDetector", "load"]
+
 
 def load(path: AnyPath, *, device: str | None = None, pooled: bool = False) -> SoundDetector:
     """Load a detector from a run folder, a model file or an exported ONNX file, which needs no PyTorch.

@@ -45,6 +45,8 @@ from earmark.inference.scores import RecordingScores, read_scores, repool, write
 from earmark.progress import OnProgress, Progress, ignore_progress
 from earmark.text import counted, printable
 
+__all__ = ["JobOptions", "JobReport", "run_job"]
+
 
 @dataclass(frozen=True)
 class JobOptions:

@@ -27,6 +27,8 @@ from earmark.counts import Counts, Scores, nan_mean, scores
 from earmark.errors import ArgumentError, DataError, unknown_name
 from earmark.evaluation.base import Bools, Floats, Labels, as_table, common_names
 
+__all__ = ["ClipScores", "counts", "evaluate", "label_counts"]
+
 _RULES = ("maximum", "pooled")
 
 

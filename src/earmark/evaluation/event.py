@@ -42,6 +42,8 @@ from earmark.counts import Counts, Scores, scores
 from earmark.errors import ArgumentError, unknown_name
 from earmark.evaluation.base import Bools, Events, Integers, Labels, pair_labels
 
+__all__ = ["counts", "evaluate"]
+
 
 def evaluate(reference: Labels, estimate: Labels, *, convention: str = "plain", **options: Any) -> Scores:
     """Precision, recall, F1 and error rate of events: micro, macro and per class.

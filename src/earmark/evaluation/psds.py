@@ -40,6 +40,8 @@ from earmark.errors import ArgumentError, DataError
 from earmark.evaluation.base import DECIMALS, FrameTimes, Labels, Pair, as_table, frame_scores, pair_labels
 from earmark.schema import record
 
+__all__ = ["PSDS", "Roc", "Scenario", "evaluate"]
+
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

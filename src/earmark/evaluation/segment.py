@@ -43,6 +43,8 @@ from earmark.counts import Counts, Scores, scores
 from earmark.errors import ArgumentError
 from earmark.evaluation.base import Events, Floats, Integers, Labels, Pair, pair_labels
 
+__all__ = ["counts", "evaluate"]
+
 _SLACK = 1e-6  # of a segment, or seconds: ends of known intervals are rounded
 
 

@@ -31,6 +31,20 @@ from earmark.errors import ArgumentError, DataError
 from earmark.evaluation.base import Floats
 from earmark.tables import short_number
 
+__all__ = [
+    "Friedman",
+    "Interval",
+    "Verdict",
+    "bootstrap",
+    "bootstrap_ratios",
+    "compare",
+    "compare_seeds",
+    "compare_systems",
+    "friedman",
+    "holm",
+    "seed_variance",
+]
+
 Number = TypeVar("Number", float, Floats)
 
 _REPETITIONS = 2000
