@@ -33,7 +33,10 @@ from earmark.pooling import POOLS
 from earmark.synthesis import plan_from
 
 ROOT = Path(__file__).parents[1]
-PAGES = {name: (ROOT / name).read_text() for name in ("README.md", *(str(p.relative_to(ROOT)) for p in ROOT.glob("docs/**/*.md")))}
+PAGES = {
+    name: (ROOT / name).read_text()
+    for name in ("README.md", *(str(p.relative_to(ROOT)) for p in ROOT.glob("docs/**/*.md")))
+}
 BLOCK = re.compile(r"(?:^`([^`\n]+)`\n)?^```(\w+)\n(.*?)^```$", re.S | re.M)  # and the name of a file above it
 
 OWN = dict(POOLS._entries)

@@ -12,7 +12,7 @@ from earmark.text import counted
 
 @app.command()
 def doctor(as_json: Json = False) -> None:
-    """Show versions, devices, audio libraries, encoders and folders, for bug reports. Exit code 1 if something is wrong.
+    """Show versions, devices, audio libraries, encoders and folders, for bug reports; exit code 1 on problems.
 
     Example: earmark doctor
     """
