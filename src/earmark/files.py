@@ -18,6 +18,7 @@ from filelock import FileLock, Timeout
 
 from earmark import ownership
 from earmark.errors import ArgumentError
+from earmark.platforms import flush, replace
 
 __all__ = ["flush", "json_text", "locked", "make_folder", "named_errors", "remove_drafts", "written_whole"]
 
@@ -51,7 +52,7 @@ def written_whole(path: Path, *, admit: Callable[[Path, Path], object] = ownersh
         draft.chmod(mode)  # some libraries replace the file
         flush(draft)
         admit(path, draft)
-        os.replace(draft, path)
+        replace(draft, path)
         flush(path.parent)
     except Exception as error:
         reason = error if isinstance(error, OSError) and error.errno else _write_error(draft)
@@ -88,17 +89,6 @@ def _write_error(path: Path) -> OSError | None:
     except OSError as error:
         return error
     return None
-
-
-def flush(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk; folders where the system supports that."""
-    if os.name == "nt" and path.is_dir():
-        return
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def remove_drafts(files: Iterable[Path]) -> None:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Protocol
 
 from earmark.errors import ArgumentError, DataError
+from earmark.platforms import open_appending, sync
 
 __all__ = ["Owner", "admit", "owned", "replacing_nothing", "sha256"]
 
@@ -115,10 +116,10 @@ class _Manifest:
 
     def record_hashes(self, key: str, hashes: set[str]) -> None:
         line = json.dumps({"file": key, "sha256": sorted(hashes)}) + "\n"
-        handle = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        handle = open_appending(self._path)
         try:
             os.write(handle, line.encode())
-            os.fsync(handle)
+            sync(handle)
         finally:
             os.close(handle)
 

@@ -38,9 +38,10 @@ from earmark.datasets import Clip
 from earmark.effects import change_pitch_and_time, compress
 from earmark.encoders import Features, FileEncoder, front_end, stored_encoder
 from earmark.errors import ArgumentError, DataError, unknown_name
-from earmark.files import flush, json_text, locked, make_folder, named_errors, written_whole
+from earmark.files import json_text, locked, make_folder, named_errors, written_whole
 from earmark.ownership import owned
 from earmark.parallel import WeightedSemaphore, parallel_map, worker_count
+from earmark.platforms import flush, sync
 from earmark.progress import OnProgress, Progress, ignore_progress
 from earmark.text import printable
 
@@ -330,10 +331,10 @@ def _appending(folder: Path, end: int) -> Iterator[Callable[[Array, dict[str, An
 
         def store_lines() -> None:
             data.flush()
-            os.fsync(data.fileno())
+            sync(data.fileno())
             index.write("".join(lines).encode())
             index.flush()
-            os.fsync(index.fileno())
+            sync(index.fileno())
             lines.clear()
 
         def append(rows: Array, line: dict[str, Any]) -> None:

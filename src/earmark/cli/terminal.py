@@ -10,7 +10,7 @@ pipes is escaped like that to terminals.
 
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import IO, Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -46,6 +46,9 @@ class _Escaped:
 def escaped_output() -> Iterator[None]:
     """Escape control characters in everything that is printed inside the block."""
     streams: tuple[Any, Any] = sys.stdout, sys.stderr
+    for stream in streams:
+        with suppress(AttributeError, ValueError):  # not every stream has an encoding
+            stream.reconfigure(errors="backslashreplace")  # on Windows, pipes have one that lacks most characters
     sys.stdout, sys.stderr = (_Escaped(stream) for stream in streams)
     try:
         yield

@@ -30,6 +30,7 @@ from earmark.encoders.base import Card
 from earmark.errors import ArgumentError, DownloadError, ModelFileError
 from earmark.files import locked, make_folder, named_errors, written_whole
 from earmark.ownership import owned, sha256
+from earmark.platforms import replace
 from earmark.progress import OnProgress, Progress, ignore_progress
 
 TIMEOUT = 30.0
@@ -161,7 +162,7 @@ def _download(card: Card, url: str, path: Path, check_links: Callable[[Path], No
             return _download(card, url, path, check_links, on_progress)
         raise ModelFileError(f"{url}: {_other_hash(card, digest)}; nothing was kept")
     with written_whole(path) as draft:
-        os.replace(part, draft)
+        replace(part, draft)
     return None
 
 

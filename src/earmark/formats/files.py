@@ -11,6 +11,7 @@ from earmark.errors import ArgumentError, DataError
 from earmark.files import make_folder
 from earmark.formats.base import FORMATS, Format, Rows
 from earmark.formats.text import WORKBOOK, has_suffix, read_text, stem_of, without_sound_suffix
+from earmark.platforms import replace
 
 _HEAD = 8192
 _GENERAL = ("csv", "tsv")  # tried last: they would also accept more specific formats
@@ -70,7 +71,7 @@ def write_labels(table: LabelTable, path: str | os.PathLike[str], format: str | 
             chosen.write(table.select([name]), Path(draft) / target)
         for target in targets:
             make_folder((place / target).parent)
-            os.replace(Path(draft) / target, place / target)
+            replace(Path(draft) / target, place / target)
     return [place / target for target in targets]
 
 

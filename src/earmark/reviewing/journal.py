@@ -22,6 +22,7 @@ from pydantic import AfterValidator, Field
 from earmark.annotations import Label, checked
 from earmark.errors import ArgumentError, DataError, EarmarkError
 from earmark.files import json_text, locked, named_errors
+from earmark.platforms import open_appending, sync
 from earmark.schema import Many, parse, parse_json, record
 
 MOST_EVENTS = 10_000
@@ -226,16 +227,17 @@ class Journal:
         return iter(entries)
 
     def _write(self, line: bytes) -> None:
-        handle = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
+        handle = open_appending(self.path)
         try:
             size = os.fstat(handle).st_size
-            if size and os.pread(handle, 1, size - 1) != b"\n":
+            os.lseek(handle, max(size - 1, 0), os.SEEK_SET)
+            if size and os.read(handle, 1) != b"\n":
                 line = b"\n" + line  # after a line that was cut short
             try:
                 written = os.write(handle, line)
                 if written < len(line):
                     os.write(handle, line[written:])  # raises the error of a full disk
-                os.fsync(handle)
+                sync(handle)
             except OSError:
                 os.ftruncate(handle, size)
                 raise
