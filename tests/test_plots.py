@@ -74,6 +74,7 @@ def test_no_two_models_look_alike_and_systems_keep_their_looks():
     assert looks(["cap"])["cap"] == nine["CAP"]
     assert len({look.colour for look in looks("abcdefgh").values()}) == 8  # colours first, then markers
     assert len(set(looks(map(str, range(40))).values())) == 40
+    assert len({look.colour for look in looks(["linear-auto", "linear-RAP", "auto", "CAP"]).values()}) == 4
 
 
 def rows_of(figure):

@@ -120,7 +120,7 @@ def test_alpha_of_adaptive_linear_soft_max_is_read_by_its_own_rule(data, tmp_pat
     ]
     page, tables, _ = (path.read_text() for path in write_report(runs, tmp_path / "page.html"))
     text = " ".join(page.split())
-    assert "linear-rap learned alpha 3.0 for dog_bark, which requires a single output frame of 0.2 s" in text
+    assert "linear-rap learned alpha 3.0 for dog_bark, for which a single output frame of 0.2 s suffices" in text
     assert "alpha 0 is linear soft-max or mean pooling." in text
     assert "| 2.00 | 0.2 s | 2.00 | 12% |" in tables  # 4.9 % of 4 s are less than a frame
     assert "| 0.00 | 11% | 0.00 | 50% |" in tables

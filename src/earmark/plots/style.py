@@ -102,16 +102,23 @@ def looks(names: Iterable[str]) -> dict[str, Look]:
     """
     chosen: dict[str, Look] = {}
     taken: set[tuple[str, str]] = set()
+    names = list(names)
+    reserved = {colour for name in names for colour, _ in _fixed(name)}  # also those of systems further down
     for name in names:
-        plain = name.lower().replace("-", "").replace("_", "")
-        fixed = [look for system, look in _FIXED.items() if plain.startswith(system)][:1]
-        unused = [c for c in COLOURS if c not in {colour for colour, _ in taken}] or list(COLOURS)
+        fixed = _fixed(name)
+        unused = [c for c in COLOURS if c not in reserved | {colour for colour, _ in taken}] or list(COLOURS)
         colours = [fixed[0][0]] if fixed else unused
         choices = fixed + [(colour, marker) for marker in _MARKERS for colour in colours]
         look = next((choice for choice in choices if choice not in taken), choices[0])
         taken.add(look)
         chosen[name] = Look(COLOURS[look[0]], look[1], _SIZES.get(look[1], 5.4))
     return chosen
+
+
+def _fixed(name: str) -> list[tuple[str, str]]:
+    """Colour and marker of a system of the paper; empty for others."""
+    plain = name.lower().replace("-", "").replace("_", "")
+    return [look for system, look in _FIXED.items() if plain.startswith(system)][:1]
 
 
 def readable(label: str, width: int = 20) -> str:

@@ -260,10 +260,7 @@ def alpha_table(
     note = "Needs: share of a clip that must be active, with certainty, for the clip to count as containing the class"
     note += "; values in seconds are one output frame, the minimum." if frames else "."
     if AdaptiveLinearPool.at_zero in at_zero:
-        note += (
-            " For weights exp(alpha p) - 1, the share that suffices whatever the other frames hold; none is needed if"
-        )
-        note += " they hold 0."
+        note += " For linear-auto, linear-CAP and linear-RAP: the share that suffices whatever the other frames hold."
     return Table(columns, rows, "Alpha read as a duration", note)
 
 

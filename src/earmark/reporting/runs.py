@@ -170,7 +170,7 @@ def _results(comparison: Comparison, material: _Material) -> dict[str, Any]:
     f1 = {entry.name: results.class_f1(entry, level=comparison.level) for entry in entries}
     tables: dict[str, Table] = {"models": comparison.table(), "classes": class_table(f1, counts, score)}
     drawn = {"classes": class_figure(f1, counts.classes)}
-    example, at_zero = None, list[str]()
+    example, at_zero, readable = None, list[str](), list[str]()
     alphas = results.learned_alphas(entries)
     if alphas:
         frames = results.frame_sizes(entries)
@@ -178,16 +178,18 @@ def _results(comparison: Comparison, material: _Material) -> dict[str, Any]:
         shares, at_zero = results.required_shares(entries), results.at_zero(entries)
         tables["alphas"] = alpha_table(alphas, shares, activity, at_zero, counts.classes, frames)
         drawn["alphas"] = plots.learned_alpha(alphas, at_zero=at_zero)
-    if at_zero:
+        readable = [name for name, own in shares.items() if not np.isnan(list(own.values())).any()]
+    if readable:
         # the class with the greatest alpha, of the best system whose alpha reads as a duration
         system = max(
-            (name for name in shares if not np.isnan(list(shares[name].values())).any()),
+            readable,
             key=lambda name: np.nan_to_num(comparison.values[name][comparison.statistic].value, nan=-1),
         )
         label = max(alphas[system], key=alphas[system].__getitem__)
         alpha = alphas[system][label]
         needs = required_activity(shares[system][label], frames.get(system))
         example = {"system": system, "label": label, "alpha": alpha, "needs": needs, "activity": activity.get(label)}
+        example["at_zero"] = results.at_zero([entry for entry in entries if entry.name == system])
     if material.labels is not None and material.reference is not None:
         drawn["durations"] = _duration_figure(material.labels, material.durations)
         first = {entry.name: entry.evaluations[0] for entry in entries}
