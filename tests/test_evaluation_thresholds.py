@@ -8,7 +8,7 @@ from earmark.annotations import LabelTable
 from earmark.errors import ArgumentError, DataError
 from earmark.evaluation import thresholds
 from earmark.evaluation.scoring import EvaluationOptions, evaluate_scores
-from earmark.evaluation.thresholds import tune_thresholds
+from earmark.evaluation.thresholds import tune_decoder, tune_thresholds
 from earmark.events import Decoder
 from earmark.inference.scores import RecordingScores
 
@@ -140,3 +140,29 @@ def test_a_cautious_choice_keeps_the_threshold_where_nothing_shows_that_another_
         LabelTable([(name, None, None, label) for name in names for label in CLASSES], classes=CLASSES),
     ):
         assert tune_thresholds(recordings, table, tuned_on="v", cautious=True).threshold == (0.5, 0.5, 0.5)
+
+
+def test_each_class_gets_the_decoder_whose_events_are_right():
+    """A dog's probabilities have holes, a cat's events are half a second apart, and there is never a bird."""
+    rows, recordings = [], []
+    for i in range(4):
+        p = np.full((200, 3), 0.1)
+        first = 20 + 10 * i
+        p[first : first + 30, 0] = 0.9
+        p[first + 4 : first + 26 : 5, 0] = 0.1
+        p[first : first + 30, 1] = p[first + 35 : first + 70, 1] = 0.9
+        rows.append((f"{i}.wav", first / 10, first / 10 + 3, "dog"))
+        rows += [(f"{i}.wav", (first + a) / 10, (first + b) / 10, "cat") for a, b in ((0, 30), (35, 70))]
+        recordings.append(recording(f"{i}.wav", p))
+    reference = LabelTable(rows, classes=CLASSES)
+    tuned = tune_decoder(recordings, reference, tuned_on="validate")
+    assert tuned.tuned_on.endswith("segments of 1 s and events")
+    plain = [(tuned.median[c], tuned.min_gap[c], tuned.boxes[c], tuned.low[c]) for c in range(3)]
+    assert plain[1:] == [(0.0, 0.0, 0.0, 0.5)] * 2 != plain[:1]
+    event = evaluate_scores(recordings, reference, EvaluationOptions(decoder=tuned)).event
+    assert event.overall.f1 == 1.0
+    assert evaluate_scores(recordings, reference).event.overall.f1 < 1.0
+    assert Decoder.from_dict(tuned.to_dict()) == tuned
+    weak = LabelTable([("0.wav", None, None, "dog")], filenames=[r.filename for r in recordings], classes=CLASSES)
+    with pytest.raises(DataError, match="no label of these clips has times; tune thresholds only"):
+        tune_decoder(recordings, weak, tuned_on="validate")

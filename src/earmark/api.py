@@ -33,7 +33,7 @@ from earmark.evaluation.comparison import Comparison, compare_runs
 from earmark.evaluation.references import fit_durations, fit_estimate, fit_reference, read_durations
 from earmark.evaluation.result import FILES, Evaluation
 from earmark.evaluation.scoring import EvaluationOptions, evaluate_events, evaluate_scores
-from earmark.evaluation.thresholds import tune_thresholds
+from earmark.evaluation.thresholds import tune_decoder, tune_thresholds
 from earmark.files import locked, make_folder, remove_drafts
 from earmark.formats import read_labels
 from earmark.ownership import owned
@@ -107,8 +107,6 @@ def train(
         Called with each note about the data before training starts; the run has them too.
     """
     from earmark.encoders import provide
-    from earmark.evaluation.decoders import store_decoder
-    from earmark.plots import learning_curves, save
     from earmark.settings import load_recipe, pool_changes
     from earmark.training import check_folder
     from earmark.training.choosing import choose, fitting_recipes
@@ -126,7 +124,7 @@ def train(
     mixed = {"training.supervision": "mixed"} if has_tables else {}
     recipe, start = _recipe_and_start(recipe)
     changes = {**features, **pool_changes(pool), **mixed, **start, **(settings or {})}
-    is_auto, note = recipe == "auto", on_note or _ignore_note
+    is_auto, note = recipe == "auto", on_note or (lambda _: None)
     base = fitting_recipes(changes)[0] if is_auto else os.fspath(recipe)
     chosen = load_recipe(base).changed({"rounds": 0, **changes} if is_auto else changes)
     collection, source = _training_data(data, note)
@@ -149,12 +147,19 @@ def train(
         on_progress=on_progress,
         on_note=on_note,
     )
-    if fabric.is_global_zero:
-        with owned(folder):  # an interrupted round has a folder of its own below
-            if result.is_finished and chosen.training.choose_thresholds:
-                result = replace(result, thresholds=store_decoder(folder, collection, chosen, on_progress))
-            save(learning_curves(result.path / "log.jsonl", collection.classes), result.path / "figures" / "learning")
-    return result
+    return _completed(result, folder, collection, chosen, on_progress) if fabric.is_global_zero else result
+
+
+def _completed(run: Run, out: Path, data: Collection, settings: Settings, on_progress: OnProgress) -> Run:
+    """A run with its figure and, if it is finished, with the thresholds that were chosen for its model."""
+    from earmark.evaluation.decoders import store_decoder
+    from earmark.plots import learning_curves, save
+
+    with owned(out):  # an interrupted round has a folder of its own below
+        if run.is_finished and settings.training.choose_thresholds:
+            run = replace(run, thresholds=store_decoder(out, data, settings, on_progress))
+        save(learning_curves(run.path / "log.jsonl", data.classes), run.path / "figures" / "learning")
+    return run
 
 
 def _training_data(
@@ -174,10 +179,6 @@ def _training_data(
         for note in notes:
             on_note(note)
     return collection, os.fspath(first)
-
-
-def _ignore_note(note: str) -> None:
-    pass
 
 
 def _recipe_and_start(recipe: AnyPath) -> tuple[AnyPath, dict[str, str]]:
@@ -231,7 +232,7 @@ def evaluate(
     durations
         For events: a table of clips with columns `filename` and `duration`.
     options
-        Segment length, decoder, alignment, PSDS.
+        Segment length, decoder, alignment, PSDS, what is tuned.
     force
         Whether to replace files in `out` that earmark did not write, or that were edited since.
     """
@@ -410,7 +411,8 @@ def _evaluate_model(
     if tune_on is not None:
         others, labels, _ = _labelled_clips(open_data(data, tune_on), None, detector.classes)
         recordings, _ = detector.score_clips(others, on_progress=on_progress)
-        decoder = tune_thresholds(recordings, labels, options, tuned_on=f"{data}, {tune_on}")
+        tune = tune_decoder if options.tune == "decoder" else tune_thresholds
+        decoder = tune(recordings, labels, options, tuned_on=f"{data}, {tune_on}")
         options = replace(options, decoder=decoder)
     decoder = options.decoder or detector.decoder
     recordings, skipped = detector.score_clips(clips, on_progress=on_progress)

@@ -58,6 +58,10 @@ def evaluate(
     tune_on: Annotated[
         str | None, typer.Option(metavar="SPLIT", help="Choose the threshold of each class on this split.")
     ] = None,
+    tune: Annotated[
+        str,
+        typer.Option(metavar="thresholds|decoder", help="What --tune-on chooses; decoder: other settings too."),
+    ] = "thresholds",
     psds: Annotated[bool, typer.Option(help="PSDS too; takes some seconds per 1,000 clips.")] = False,
     durations: Annotated[
         Path | None, typer.Option(help="For EVENTS: a table of clips with columns filename and duration.")
@@ -89,7 +93,7 @@ def evaluate(
             decoder = decoder_of(judged, thresholds, decoding)
         else:
             decoder = Decoder().changed(**decoding)
-    options = EvaluationOptions(segment=segment, align=align, with_psds=psds, decoder=decoder)
+    options = EvaluationOptions(segment=segment, align=align, with_psds=psds, decoder=decoder, tune=tune)
     with live_display(quiet=as_json) as display:
         evaluation = api.evaluate(
             judged,

@@ -27,6 +27,7 @@ from earmark.events import Decoder, decode_scores
 from earmark.inference.scores import ALIGNMENTS, RecordingScores
 from earmark.text import counted
 
+TUNES = ("thresholds", "decoder")
 _SCENARIOS = {"psds1": psds.SCENARIO_1, "psds2": psds.SCENARIO_2}
 _INTERVALS = {  # of the scores that the paper's tables have
     "static.maximum": ("f1",),
@@ -53,6 +54,8 @@ class EvaluationOptions:
     decoder
         How probabilities become events; by default the model's own, as for `detect`, or the paper's rule, p >= 0.5,
         where there are only probabilities. Its threshold also applies to clips, by the maximum over frames.
+    tune
+        What is chosen on validation clips, where this is asked for: "thresholds", or "decoder" for other settings too.
     """
 
     segment: float = 1.0
@@ -60,12 +63,15 @@ class EvaluationOptions:
     convention: str = "plain"
     with_psds: bool = False
     decoder: Decoder | None = None
+    tune: str = "thresholds"
 
     def __post_init__(self) -> None:
         if self.align not in ALIGNMENTS:
             raise unknown_name("align", self.align, ALIGNMENTS)
         if self.convention not in CONVENTIONS:
             raise unknown_name("convention", self.convention, CONVENTIONS)
+        if self.tune not in TUNES:
+            raise unknown_name("tune", self.tune, TUNES)
 
 
 def evaluate_scores(

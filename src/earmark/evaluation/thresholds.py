@@ -6,25 +6,36 @@ in for it: the F1 of clips, which they do give, and an estimate of the F1 of seg
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from earmark.annotations import Label, LabelTable
 from earmark.counts import f1_score
-from earmark.errors import ArgumentError
-from earmark.evaluation import segment
+from earmark.errors import ArgumentError, DataError
+from earmark.evaluation import event, segment
 from earmark.evaluation.base import Floats
 from earmark.evaluation.scoring import EvaluationOptions, decode_all, matching_labels
 from earmark.events import Decoder
 from earmark.inference.scores import RecordingScores
 from earmark.text import counted
 
-__all__ = ["THRESHOLDS", "tune_thresholds"]
+__all__ = ["DECODERS", "THRESHOLDS", "tune_decoder", "tune_thresholds"]
 THRESHOLDS = tuple(round(0.05 * i, 2) for i in range(1, 20))
 """Candidates when thresholds are tuned."""
+
+DECODERS: dict[str, dict[str, float]] = {
+    "plain": {},
+    "hysteresis": {"low": 0.5},
+    "median filter": {"median": 1.0},
+    "joined": {"min_gap": 1.0, "min_duration": 0.3},
+    "boxes": {"boxes": 0.25},
+    "boxes, joined": {"boxes": 0.5, "min_gap": 1.0},
+}
+"""Settings that are compared when decoders are tuned; `low` is a share of the threshold."""
 
 
 _FEWEST = 0.2  # share of segments below a threshold, without which it says nothing about the share with the sound
@@ -56,10 +67,7 @@ def tune_thresholds(
         draws of the clips with replacement, and worse in at most a tenth of them.
     """
     options, recordings = options or EvaluationOptions(), tuple(recordings)
-    table = matching_labels(recordings, reference)
-    for name in table.filenames:
-        if table.splits.get(name) == "test":
-            raise ArgumentError(f"{name!r} belongs to the test split; thresholds are tuned on validation data only")
+    table = _validation_labels(recordings, reference)
     decoder = options.decoder or Decoder()
     is_timed = any(row.is_event for row in table)
     current = np.broadcast_to(decoder.threshold, len(table.classes)).astype(np.float64)
@@ -74,10 +82,63 @@ def tune_thresholds(
     if cautious:
         best = np.where(_is_sure(counts, measure, tried, best, current), best, current)
     how = f"segments of {options.segment:g} s" + ("" if is_timed else ", estimated from labels of clips")
+    return replace(_with_threshold(decoder, best), tuned_on=_record(tuned_on, table, how))
+
+
+def tune_decoder(
+    recordings: Iterable[RecordingScores],
+    reference: LabelTable,
+    options: EvaluationOptions | None = None,
+    *,
+    tuned_on: str,
+) -> Decoder:
+    """The decoder with the settings and the threshold per class that are best on validation data with times.
+
+    The settings are some of `DECODERS`; the mean of the F1 of segments and of events decides. Of equally good settings,
+    the first are chosen. The decoder of the options is not used. See `tune_thresholds` for the rest.
+    """
+    options, recordings = options or EvaluationOptions(), tuple(recordings)
+    table = _validation_labels(recordings, reference)
+    if not any(row.is_event for row in table):
+        raise DataError("decoders are compared by events, and no label of these clips has times; tune thresholds only")
+    n_classes, tried = len(table.classes), np.array(THRESHOLDS)
+    best_f1 = np.zeros(n_classes)
+    chosen = [Decoder()] * n_classes
+    for settings in DECODERS.values():
+        decoders = [_candidate(settings, threshold) for threshold in THRESHOLDS]
+        counts = [_counts(recordings, table, options, decoders, by_event=by_event) for by_event in (False, True)]
+        f1 = 0.5 * (_f1(counts[0].sum(axis=2)) + _f1(counts[1].sum(axis=2)))
+        best = np.searchsorted(tried, _best(f1, tried, np.full(n_classes, 0.5)))
+        for c in range(n_classes):
+            if f1[best[c], c] > best_f1[c] + 1e-9:
+                best_f1[c], chosen[c] = f1[best[c], c], decoders[best[c]]
+    names = ("threshold", "median", "min_duration", "min_gap", "boxes")
+    values: dict[str, Any] = {name: tuple(getattr(own, name) for own in chosen) for name in names}
+    values["low"] = tuple(own.threshold if own.low is None else own.low for own in chosen)
+    how = f"segments of {options.segment:g} s and events"
+    return Decoder(**values, tuned_on=_record(tuned_on, table, how))
+
+
+def _validation_labels(recordings: Sequence[RecordingScores], reference: LabelTable) -> LabelTable:
+    """Labels of the recordings; those of the test split are refused."""
+    table = matching_labels(recordings, reference)
+    for name in table.filenames:
+        if table.splits.get(name) == "test":
+            raise ArgumentError(f"{name!r} belongs to the test split; thresholds are tuned on validation data only")
+    return table
+
+
+def _record(tuned_on: str, table: LabelTable, how: str) -> str:
+    """What a decoder records of the data that it was tuned on."""
     rows = [table.of(name) for name in sorted(table.filenames)]
     digest = hashlib.sha256(repr(rows).encode()).hexdigest()[:16]
-    tuned = f"{tuned_on}: {counted(len(recordings), 'clip')}, labels {digest}, {how}"
-    return replace(_with_threshold(decoder, best), tuned_on=tuned)
+    return f"{tuned_on}: {counted(len(table.filenames), 'clip')}, labels {digest}, {how}"
+
+
+def _candidate(settings: Mapping[str, float], threshold: float) -> Decoder:
+    """A decoder with settings of `DECODERS`."""
+    low = settings["low"] * threshold if "low" in settings else None
+    return Decoder(**{**settings, "threshold": threshold, "low": low})  # type: ignore[arg-type]
 
 
 def _best(f1: Floats, tried: Floats, current: Floats) -> Floats:
@@ -113,16 +174,27 @@ def _propagated(recordings: Sequence[RecordingScores], table: LabelTable) -> Lab
 
 
 def _counts(
-    recordings: Sequence[RecordingScores], table: LabelTable, options: EvaluationOptions, decoders: Sequence[Decoder]
+    recordings: Sequence[RecordingScores],
+    table: LabelTable,
+    options: EvaluationOptions,
+    decoders: Sequence[Decoder],
+    *,
+    by_event: bool = False,
 ) -> Floats:
-    """Segments that are hits, false alarms, misses and rightly silent: (4, decoders, clips, classes)."""
+    """Segments that are hits, false alarms, misses and rightly silent: (4, decoders, clips, classes).
+
+    Or events, `by_event`, of which none are silent.
+    """
     durations = {r.filename: r.duration for r in recordings}
     found = []
     for decoder in decoders:
         estimate = decode_all(recordings, decoder, options.align)
-        counts = segment.counts(table, estimate, segment=options.segment, durations=durations)
-        assert counts.tn is not None
-        found.append(np.stack([counts.tp, counts.fp, counts.fn, counts.tn]))
+        if by_event:
+            counts = event.counts(table, estimate)
+        else:
+            counts = segment.counts(table, estimate, segment=options.segment, durations=durations)
+        silent = np.zeros_like(counts.tp) if counts.tn is None else counts.tn
+        found.append(np.stack([counts.tp, counts.fp, counts.fn, silent]))
     return np.stack(found, axis=1).astype(np.float64)
 
 
@@ -160,4 +232,4 @@ def _estimated_f1(sums: Floats) -> Floats:
         ratio = np.where(right >= _FEWEST * others, (silent / tagged) / (1 - false_rate), 1.0)
         true = (1 - np.minimum(ratio.min(axis=0), 1.0)) * tagged
         hits = np.clip(active - false_rate * (tagged - true), 0, np.minimum(active, true))
-        return np.nan_to_num(2 * hits / (active + wrong + true))
+        return np.nan_to_num(np.asarray(2 * hits / (active + wrong + true), np.float64))
