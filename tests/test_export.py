@@ -15,11 +15,12 @@ import torch
 
 import earmark
 from earmark import audio, export
-from earmark.checkpoint import save_detector
+from earmark.checkpoint import save_decoder, save_detector
 from earmark.cli import app
 from earmark.detection.detector import load
 from earmark.detector import Detector
 from earmark.errors import ArgumentError, DataError, MissingExtraError, ModelFileError
+from earmark.events import Decoder
 from earmark.export import export_onnx
 from earmark.features import FeatureConfig, LogMel
 from earmark.formats import read_labels
@@ -73,6 +74,7 @@ def exported(tmp_path_factory):
     model = folder / "run" / "model.safetensors"
     model.parent.mkdir()
     save_detector(model, make(), network=NETWORK, pool=POOL, provenance={"patch": 2.5, "data": "noise"})
+    save_decoder(model, Decoder(tuned_on="noise").to_dict())
     path = folder / "new" / "model.onnx"
     with redirect_stdout(io.StringIO()) as printed:
         app(["export", str(model.parent), "--out", str(path), "--json"], standalone_mode=False)
@@ -89,6 +91,14 @@ def rewritten(exported, tmp_path, change):
     path = tmp_path / "changed.onnx"
     path.write_bytes(sealed(model.SerializeToString()))
     return path
+
+
+def test_the_decoder_of_the_model_is_exported_too(exported, tmp_path):
+    model, path, _ = exported
+    assert earmark.load(path).decoder == earmark.load(model).decoder == Decoder(tuned_on="noise")
+    changed = rewritten(exported, tmp_path, lambda about: about.update(decoder={"threshold": 3}))
+    with pytest.raises(ModelFileError, match=r"changed.onnx: decoder: threshold: expected a value in \[0, 1\]"):
+        earmark.load(changed)
 
 
 def test_command_tells_size_and_difference(exported):
