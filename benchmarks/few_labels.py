@@ -109,15 +109,17 @@ def run_all(arguments: argparse.Namespace) -> None:
     done = {result.job for result in read(arguments.out / "results.csv")}
     jobs = [(s, n, d) for n in arguments.sizes for s in arguments.systems for d in arguments.draws]
     due = [job for job in jobs if job not in done][::-1]
+    is_over = False
     running: dict[subprocess.Popen[bytes], tuple[str, int, int]] = {}
     while (due and time.monotonic() < end) or running:
         while due and len(running) < arguments.jobs and time.monotonic() < end:
             job = due.pop()
             running[start(arguments, job)] = job
         time.sleep(0.2)
-        if time.monotonic() > end:
+        if time.monotonic() > end and not is_over:
+            is_over = True
             for process in running:
-                process.terminate()  # saves its state, and continues next time
+                process.terminate()  # once: it saves its state, and continues next time
         for process in [process for process in running if process.poll() is not None]:
             system, size, draw = running.pop(process)
             if process.returncode and time.monotonic() < end:
