@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import warm
 from in_process import map_here
+from small_recipe import SMALL
 
 from earmark.cli import main
 from earmark.errors import ArgumentError, DataError, TrainingError, WorkerError
@@ -42,16 +43,7 @@ align = "authors"
 segment = 0.5
 """
 PUBLISHED = '[published]\ntable = "Table I"\nstatic_rule = "pooled"\nscores = {}\n'
-RECIPE = """
-[features]
-rate = 8000
-n_fft = 256
-hop_samples = 128
-n_bands = 16
-[network]
-reduction = 4
-width = 0.25
-[training]
+RECIPE = f"""{SMALL}[training]
 patch = 1.0
 batch_size = 4
 steps = 4

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 import warm
+from small_recipe import SMALL
 
 from earmark.annotations import Label, LabelTable
 from earmark.checkpoint import read_model_info, read_tensors
@@ -31,16 +32,7 @@ from earmark.settings import load_recipe
 from earmark.training.run import run
 from earmark.tuning import Trial, tune
 
-RECIPE = """
-[features]
-rate = 8000
-n_fft = 256
-hop_samples = 128
-n_bands = 16
-[network]
-reduction = 4
-width = 0.25
-norm_momentum = 0.3
+RECIPE = f"""{SMALL}norm_momentum = 0.3
 [training]
 patch = 1.0
 batch_size = 4
