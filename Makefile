@@ -10,7 +10,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 # Tests start many processes, and each starts faster with cached bytecode, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test pytest test-portable fuzz lint lint-page docs constraints clean
+.PHONY: demo test pytest test-light coverage test-portable fuzz lint lint-page docs constraints clean
 
 demo: .venv/installed
 	$(BIN)/earmark demo --out demo
@@ -21,6 +21,15 @@ test: .venv/installed-dev
 
 pytest: .venv/installed-dev
 	$(PYTEST)
+
+# Most of the suite, with the extra `test` alone: without Ray, JAX, Keras and the like.
+test-light: .venv/installed-test
+	$(PYTEST) -m "not slow" -q
+
+# The same, with the share of lines that it runs; raise the floor when it is exceeded by far.
+FLOOR ?= 70
+coverage: .venv/installed-test
+	$(PYTEST) -m "not slow" -q --cov --cov-report=term:skip-covered --cov-fail-under=$(FLOOR)
 
 # The suite as on other processors: PyTorch selects its kernels by ATEN_CPU_CAPABILITY and splits sums over threads.
 test-portable: .venv/installed-dev
@@ -72,6 +81,10 @@ docs: .venv/installed-docs
 .venv/installed-dev: .venv/created pyproject.toml constraints.txt
 	@echo "Installing earmark and its test tools into .venv (some minutes the first time) ..."
 	$(INSTALL) -e '.[dev]'
+	touch $@ .venv/installed .venv/installed-test
+
+.venv/installed-test: .venv/created pyproject.toml constraints.txt
+	$(INSTALL) -e '.[test]'
 	touch $@ .venv/installed
 
 .venv/installed-docs: .venv/installed-dev pyproject.toml constraints.txt

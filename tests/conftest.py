@@ -24,9 +24,40 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the backgrou
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# Files that `make test-light` leaves out: pages of documentation, grids, servers, clusters, and processes that are
+# killed. `make test` runs them all.
+SLOW = [
+    "cluster",
+    "detection_job",
+    "docs_detection",
+    "documentation",
+    "experiment",
+    "export",
+    "findings",
+    "full_disk",
+    "fuzz",
+    "keras",
+    "live",
+    "mil",
+    "report",
+    "report_job",
+    "reproduce",
+    "readme",
+    "reviewing_browser",
+    "reviewing_server",
+    "reviewing_training",
+    "structures",
+    "synth_interrupt",
+    "teaching",
+    "training",
+    "tuning",
+]
+
+
 LONGEST = (  # files whose tests take more than ten seconds of processor time in all, the longest first
     "test_pooling.py",
     "test_readme.py",
+    "test_documentation.py",
     "test_training.py",
     "test_audio.py",
     "test_experiment.py",
@@ -48,10 +79,14 @@ LONGEST = (  # files whose tests take more than ten seconds of processor time in
 )
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A long file that begins last would keep one process busy while the others have nothing left to do."""
     place = {name: number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: place.get(item.path.name, len(LONGEST)))
+    for item in items:
+        if item.path.stem.removeprefix("test_") in SLOW:
+            item.add_marker("slow")
 
 
 def pytest_collection_finish() -> None:
