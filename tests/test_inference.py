@@ -189,7 +189,7 @@ def test_clips_too_short_for_an_output_frame_can_decide_when_to_stop(supervision
     filled = batch.filled_up(detector.reduction, -detector.features.range_db)
     with torch.inference_mode():
         P = detector.eval()(filled.features, filled.mask).static.item()
-    scores = validate(detector, bags, knobs, Fabric(accelerator="cpu", devices=1))
+    scores = validate(detector, bags, knobs, Fabric(accelerator="cpu", devices=1)).scores
     assert scores["loss"] == pytest.approx(-np.log(P), rel=1e-5)
     assert scores["accuracy"] == float(P >= 0.5)
 

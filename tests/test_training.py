@@ -99,7 +99,7 @@ def test_it_learns_and_leaves_a_model_that_knows_itself(bags, fabric, tmp_path):
     assert info["provenance"]["why"] == "test"
     assert info["provenance"]["epoch"] == result.best_epoch
     detector = load_detector(tmp_path / "model.safetensors")
-    assert validate(detector, bags[1], settings.training, fabric) == pytest.approx(result.scores, abs=1e-6)
+    assert validate(detector, bags[1], settings.training, fabric).scores == pytest.approx(result.scores, abs=1e-6)
     lines = log_of(tmp_path)
     assert [line["epoch"] for line in lines] == list(range(1, 13))
     assert lines[-1]["loss"] < 0.5 * lines[0]["loss"]

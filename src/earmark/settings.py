@@ -105,6 +105,12 @@ class Training:
         default="accuracy", description="Validation score that decides which epoch is kept; last: the last one."
     )
     bias_penalty: float = Field(default=0.01, ge=0, description="L2 penalty on the output layer's biases.")
+    folds: int = Field(
+        default=0,
+        ge=0,
+        le=100,
+        description="Folds of cross-validation, before training on all clips, where no clips are set aside; 0: none.",
+    )
     balanced: bool = Field(default=False, description="Draw every class equally often.")
     min_share: float = Field(default=0.1, ge=0, le=1, description="Share of an excerpt that a timed class must fill.")
     choose_thresholds: bool = Field(
@@ -147,6 +153,8 @@ class Settings:
             if not isinstance(name, str):
                 raise ArgumentError(f"{section}.name: expected text, got {name!r}")
             family.check_options(name, values)
+        if self.training.folds == 1:
+            raise ArgumentError("training.folds: expected 0 or at least 2, got 1")
         supervision = self.training.supervision
         if self.training.rounds and supervision in ("strong", "propagated"):
             raise ArgumentError(f"training.rounds: expected 0, since {supervision} labels leave no frames to guess")

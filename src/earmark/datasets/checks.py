@@ -86,6 +86,17 @@ def check_validation(training: Collection, validation: Collection) -> list[str]:
     ]
 
 
+def check_folds(training: Collection) -> list[str]:
+    """A note on the classes of a single clip, which cross-validation cannot judge."""
+    counts = (training.labels.bag_targets() == 1).sum(axis=0)
+    single = [repr(label) for label, n in zip(training.classes, counts, strict=True) if n == 1]
+    if not single:
+        return []
+    names = f"{plural(len(single), 'class', 'classes')} {first_few(single)}"
+    verb, it = plural(len(single), "is", "are"), plural(len(single), "it", "them")
+    return [f"{names} {verb} in one clip only: cross-validation counts {it} as missed; label more recordings of {it}"]
+
+
 def refuse_names(data: Collection) -> None:
     """Refuse class names that tables of events cannot store."""
     for name in data.classes:

@@ -1,7 +1,7 @@
 """Training a detector on bags.
 
-Files, each importing only those before it: `memory` (state of a run and its files), `steps` (one optimiser step),
-`validation` (scores between epochs), `watch` (speed and progress), `loop` (the training loop), `run` (from data to
+Files, each importing only those before it: `validation` (scores between epochs), `memory` (state of a run and its
+files), `steps` (one optimiser step), `watch` (speed and progress), `loop` (the training loop), `run` (from data to
 model).
 """
 

@@ -12,6 +12,7 @@ import torch
 
 from earmark import audio
 from earmark.datasets import Collection
+from earmark.datasets.splitting import FEW
 from earmark.encoders import front_end
 from earmark.encoders.base import card_of
 from earmark.encoders.weights import find
@@ -20,6 +21,7 @@ from earmark.loss import bag_loss
 from earmark.settings import Settings, load_recipe
 from earmark.text import counted
 from earmark.training.loop import create_detector
+from earmark.training.run import few_threads
 
 ENCODER = "mn04"
 """The encoder that is used if its weights are there."""
@@ -30,6 +32,8 @@ _MIXED_SECONDS = 10_000.0  # of mixtures for an encoder, which computes each of 
 _MOST_MIXTURES = 1000
 _HEAD_SECONDS = 500_000.0  # of embeddings that a head learns from, over all epochs: about a minute on two cores
 _OVERHEAD = 1.6  # of a run over its steps and features: optimiser, batches, validation
+_FOLDS = 5
+_TRIES = 4  # of a step, of which the first is slow
 _FEW, _FEWEST_STEPS = 1000, 16  # of fewer clips, the recipe best takes fewer steps, and self-training once
 
 
@@ -64,6 +68,8 @@ def choose(data: Collection, changes: Mapping[str, Any], device: torch.device) -
     settings = load_recipe(recipe).changed({"rounds": 0, **changes})
     rounds = 0 if settings.training.supervision in ("strong", "propagated") else load_recipe(recipe).training.rounds
     suited = _suited(recipe, len(training), seconds, rounds)
+    if "validate" not in data.splits and len(training) < FEW:
+        suited["folds"] = _FOLDS
     settings = load_recipe(recipe).changed({**suited, **changes})
     patch, longest = settings.training.patch, max(seconds, default=0.0)
     whole = "as long as the longest recording" if patch >= longest else "parts of longer recordings"
@@ -107,10 +113,16 @@ def _suited(recipe: str, clips: int, seconds: Sequence[float], rounds: int) -> d
 
 
 def estimate(settings: Settings, clips: int, seconds: float, device: torch.device) -> float:
-    """Seconds that features and training will take, from the time of one step on noise, without anything saved."""
+    """Seconds that features and training will take, from the times of a few steps on noise, without anything saved.
+
+    Of several tries the fastest counts, since others may have waited for a processor. Cross-validation with k folds and
+    training on all clips take as long as k trainings on all.
+    """
     knobs = settings.training
     count = clips + settings.augment.mixtures
-    steps = (knobs.steps or math.ceil(count / knobs.batch_size)) * knobs.epochs * (knobs.rounds + 1)
+    steps = (
+        (knobs.steps or math.ceil(count / knobs.batch_size)) * knobs.epochs * (knobs.rounds + 1) * max(1, knobs.folds)
+    )
     config = settings.features
     frames = config.frames(round(knobs.patch * config.rate))
     detector = create_detector(settings, ("a", "b")).to(device)
@@ -124,16 +136,20 @@ def estimate(settings: Settings, clips: int, seconds: float, device: torch.devic
             torch.cuda.synchronize()
         return time.perf_counter() - begin
 
-    step()
     transform = front_end(config)
     sound = torch.randn(1, round(10 * config.rate)) / 10
-    with torch.inference_mode():
-        transform(sound)
+
+    def ten_seconds() -> float:
         begin = time.perf_counter()
         transform(sound)
-        per_second = (time.perf_counter() - begin) / 10
+        return time.perf_counter() - begin
+
+    with few_threads(settings):
+        per_step = min(step() for _ in range(_TRIES))
+    with torch.inference_mode():
+        per_second = min(ten_seconds() for _ in range(_TRIES)) / 10
     everything = seconds * count / max(clips, 1)
-    return _OVERHEAD * (steps * step() + everything * per_second)
+    return _OVERHEAD * (steps * per_step + everything * per_second)
 
 
 def _threads() -> str:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import html
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -39,7 +39,7 @@ from earmark.tables import import_pandas
 from earmark.training.averaging import Average
 from earmark.training.memory import Log, Memory, Schedule, check_folder, load_state, one_cycle, read_log, save
 from earmark.training.steps import Step, augmented, make_optimizer, set_learning_rate
-from earmark.training.validation import validate
+from earmark.training.validation import Tally, validate
 from earmark.training.watch import Watch
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ class Run:
     notes: tuple[str, ...] = ()  # what the user should know about the data, a line each
     warnings: tuple[str, ...] = ()  # why the model should not be used, a line each
     thresholds: str = ""  # those that were chosen for the model file, or why none were
+    folds: int = 0  # of cross-validation, whose scores these are; the model was trained on all clips
 
     def __fspath__(self) -> str:
         return str(self.path)
@@ -73,7 +74,8 @@ class Run:
         state = "" if self.is_finished else " (interrupted)"
         scores = ", ".join(f"{name} {value:.3f}" for name, value in self.scores.items())
         kept = "Last epoch" if self.monitor == "last" else f"Best epoch by {self.monitor}"
-        best = f"{kept}: {self.best_epoch} of {self.epochs}{state}; validation {scores}"
+        how = f"{self.folds}-fold cross-validation" if self.folds else "validation"
+        best = f"{kept}: {self.best_epoch} of {self.epochs}{state}; {how} {scores}"
         warnings = [f"Warning: {warning}" for warning in self.warnings]
         thresholds = [f"Thresholds: {self.thresholds}"] if self.thresholds else []
         return "\n".join([best, *warnings, *thresholds, f"Model: {self.path / 'model.safetensors'}"])
@@ -111,7 +113,7 @@ def create_detector(settings: Settings, classes: tuple[str, ...]) -> Detector:
 
 def train(
     training: Bags,
-    validation: Bags,
+    validation: Bags | Sequence[Tally],
     settings: Settings,
     out: Path,
     *,
@@ -124,6 +126,9 @@ def train(
 
     Parameters
     ----------
+    validation
+        Bags that the learning rate, the last and the best epoch are chosen on; or, epoch by epoch, what runs with the
+        same settings counted in cross-validation. Training ends with the last epoch that has such a tally.
     fabric
         The device or devices, and the precision.
     resume
@@ -151,7 +156,7 @@ def train(
     saved = time.monotonic()
     with interruptible() as interruption:
         watch = Watch(knobs, memory.epoch, memory.step, on_progress)
-        while memory.epoch < knobs.epochs and not memory.schedule.is_over:
+        while memory.epoch < _most_epochs(knobs, validation) and not memory.schedule.is_over:
             set_learning_rate(optimizer, memory.schedule.learning_rate)
             _set_mode(detector, knobs.freeze_norm)
             for loss in _steps(step, training, settings, memory, fabric):
@@ -169,12 +174,12 @@ def train(
                     return _result(out, memory, knobs, is_finished=False)
             average.update(memory.epoch)
             with average.applied():
-                scores = validate(detector, validation, knobs, fabric)
+                scores = (tally := _tally(detector, validation, memory.epoch, knobs, fabric)).scores
                 if (is_best := memory.update_best(scores, knobs.monitor)) and log:
                     _save_model(out, detector, settings, {**about, "epoch": memory.epoch + 1, "scores": scores})
             if log:
                 rate = float(optimizer.param_groups[0]["lr"])  # of the last step
-                log.append(memory, scores, rate, detector, is_best, watch.clips_per_second)
+                log.append(memory, tally, rate, detector, is_best, watch.clips_per_second)
             watch.validated(scores["f1" if knobs.monitor == "last" else knobs.monitor])
             memory.epoch, memory.step, memory.loss = memory.epoch + 1, 0, 0.0
             if log:
@@ -182,6 +187,16 @@ def train(
         # too late for this run, but the caller may have more to do
         stop = _reduced(float(bool(interruption)), "sum", fabric) > 0
     return _result(out, memory, knobs, is_finished=not stop)
+
+
+def _most_epochs(knobs: Training, validation: Bags | Sequence[Tally]) -> int:
+    return knobs.epochs if isinstance(validation, Bags) else min(knobs.epochs, len(validation))
+
+
+def _tally(
+    detector: Detector, validation: Bags | Sequence[Tally], epoch: int, knobs: Training, fabric: Fabric
+) -> Tally:
+    return validate(detector, validation, knobs, fabric) if isinstance(validation, Bags) else validation[epoch]
 
 
 def _save_model(out: Path, detector: Detector, settings: Settings, about: dict[str, Any]) -> None:

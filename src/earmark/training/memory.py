@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,6 +21,7 @@ from earmark.schema import Names, Number, parse, parse_json, record
 from earmark.settings import Settings, Training, load_recipe
 from earmark.text import printable
 from earmark.training.averaging import Average
+from earmark.training.validation import Tally
 
 FILES = ("config.toml", "log.jsonl", "model.safetensors")
 """Files of a run besides `last.ckpt`."""
@@ -159,6 +160,7 @@ class LogLine:
     epoch: Annotated[int, Field(ge=1, le=1 << 31)]
     best: bool
     validation: dict[str, Number] = Field(default_factory=dict)
+    tally: Tally | None = None  # what the scores of validation are computed from
     loss: Number = None
     learning_rate: Number = None
     alpha: list[Number] | None = None
@@ -180,7 +182,8 @@ def read_log(path: Path) -> list[LogLine]:
 
 def check_folder(out: Path, *, resume: bool) -> bool:
     """Whether a folder holds a run to resume; an error if it holds one and `resume` is False."""
-    has_run = any((folder / "last.ckpt").exists() for folder in (out, out / "round-0"))
+    folders = (out, *(out / part for part in ("round-0", "fold-1", "fold-1/round-0")))
+    has_run = any((folder / "last.ckpt").exists() for folder in folders)
     if has_run and not resume:
         raise ArgumentError(f"{out} already holds a run; continue it with --resume, or choose another folder")
     return has_run
@@ -319,7 +322,7 @@ class Log:
     def append(
         self,
         memory: Memory,
-        scores: dict[str, float],
+        tally: Tally,
         learning_rate: float,
         detector: Detector,
         is_best: bool,
@@ -327,10 +330,12 @@ class Log:
     ) -> None:
         """Write the numbers of the current epoch."""
         epoch, loss, alpha = memory.epoch + 1, memory.loss / max(memory.step, 1), detector.alpha
+        scores = tally.scores
         line = {
             "epoch": epoch,
             "loss": loss,
             "validation": scores,
+            "tally": asdict(tally),
             "learning_rate": learning_rate,
             "best": is_best,
             "alpha": alpha,

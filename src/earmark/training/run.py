@@ -10,9 +10,10 @@ import logging
 import math
 import os
 import platform
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ from earmark.datasets import Collection
 from earmark.datasets.base import FOLDER_NAMES
 from earmark.datasets.checks import (
     check_examples,
+    check_folds,
     check_labels,
     check_times,
     check_validation,
@@ -34,7 +36,7 @@ from earmark.datasets.checks import (
 )
 from earmark.datasets.mending import refuse_joined
 from earmark.datasets.mixing import mixed_clips, with_mixtures
-from earmark.datasets.splitting import hold_out_clips
+from earmark.datasets.splitting import hold_out_clips, stratified_folds
 from earmark.encoders import EncoderFeatures
 from earmark.errors import ArgumentError, DataError
 from earmark.files import locked, make_folder, remove_drafts
@@ -44,8 +46,9 @@ from earmark.progress import OnProgress, Progress, ignore_progress
 from earmark.settings import Augmentation, Settings
 from earmark.text import counted, first_few
 from earmark.training.loop import Run, train
-from earmark.training.memory import FILES, check_folder, write_config
+from earmark.training.memory import FILES, check_folder, read_log, write_config
 from earmark.training.teaching import frame_targets, score_frames
+from earmark.training.validation import Tally
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -104,6 +107,9 @@ def run(
 ) -> Run:
     """Train on the clips of split `train`, and choose the best epoch on those of `validate`.
 
+    Without such a split and with `folds` in the settings, the best epoch is chosen by cross-validation of the training
+    clips, and the model is then trained on all of them.
+
     `cache` is a folder for features, shared by runs on the same data. `on_note` is called with each note about the data
     before training starts. See `earmark.training.train` for the rest.
     """
@@ -111,54 +117,68 @@ def run(
     if settings.training.teacher is not None:
         settings = settings.changed({"rounds": max(1, settings.training.rounds)})
     with _writing(out, fabric, resume):
-        training, validation, notes = split_for_training(data, hold_out=settings.training.monitor != "last")
+        folds = _fold_count(data, settings)
+        hold_out = settings.training.monitor != "last"
+        training, validation, notes = split_for_training(data, hold_out=hold_out, folds=folds)
         notes = [*_summary(data, training, validation), *data.notes, *notes, *check_labels(data)]
         refuse_names(data)
         refuse_joined(data.labels)
         refuse_without_negatives(training)
         mixed = with_mixtures(training, settings.augment.mixtures)
         with fabric.rank_zero_first():
-            stores = [
-                feature_store(part, settings, cache, to_learn=part is mixed, device=device, on_progress=on_progress)
-                for part in (mixed, validation)
-            ]
+            store_of = partial(feature_store, settings=settings, cache=cache, device=device, on_progress=on_progress)
+            stores = [store_of(mixed, to_learn=True)]
+            if validation is not training:
+                stores.append(store_of(validation, to_learn=False))
         notes += [note for store in stores for note in (*_repaired(store), *_skipped(store, data))]
         learn = Bags(stores[0], mixed.labels, device=device)
-        decide = Bags(stores[1], validation.labels, device=device)
+        decide = Bags(stores[-1], validation.labels, device=device)
         given = set(training.labels.filenames)
         own = {name: seconds for name, seconds in learn.durations.items() if name in given}  # without mixtures
         notes += check_times(data, own | decide.durations)
         notes += check_examples(training, own) + check_validation(training, validation)
+        notes += check_folds(training) if folds else []
         notes += _too_long(own, training, settings.training.patch)
         if on_note is not None:
             for note in notes:
                 on_note(note)
         if not settings.training.steps:
             settings = settings.changed({"steps": math.ceil(len(learn) / settings.training.batch_size)})
-        versions = {name: version(name) for name in ("earmark", "torch", "numpy")}
-        about = {
-            **(provenance or {}),
-            "data": data_fingerprint(data),
-            "training_clips": len(own),
-            "validation_clips": len(decide),
-            "versions": {**versions, "python": platform.python_version()},
-        }
-        lesson = _Lesson(learn, mixed.labels, mixed_clips(training, settings.augment.mixtures), cache, training)
+        about = {**(provenance or {}), "data": data_fingerprint(data), "versions": _versions()}
+        about |= {"training_clips": len(own), "validation_clips": len(decide), **({"folds": folds} if folds else {})}
+        pairs = mixed_clips(training, settings.augment.mixtures)
+        lesson = _Lesson(stores[0], learn, mixed.labels, pairs, cache, training)
         how = {"fabric": fabric, "resume": True, "provenance": about}  # whether there is one was checked above
-        with _few_threads(settings):
-            result = _train_rounds(lesson, decide, settings, out, on_progress or ignore_progress, how)
+        with few_threads(settings):
+            rest = settings, out, on_progress or ignore_progress, how
+            result = _cross_validate(lesson, folds, *rest) if folds else _train_rounds(lesson, decide, *rest)
         return replace(result, notes=tuple(notes), warnings=tuple(useless_warnings(result, validation)))
+
+
+def _versions() -> dict[str, str]:
+    packages = {name: version(name) for name in ("earmark", "torch", "numpy")}
+    return {**packages, "python": platform.python_version()}
 
 
 @dataclass(frozen=True)
 class _Lesson:
     """What a network learns from."""
 
+    store: FeatureStore
     bags: Bags
     labels: LabelTable
     mixtures: Mapping[str, tuple[str, str]]
     cache: Path
     clips: Collection  # without mixtures
+
+    def without(self, held: Sequence[str], device: torch.device) -> _Lesson:
+        """The same without some clips, and without mixtures of them."""
+        out = set(held)
+        names = [name for name in self.bags.filenames if out.isdisjoint((name, *self.mixtures.get(name, ())))]
+        labels, kept = self.labels.select(names), set(names)
+        mixtures = {name: pair for name, pair in self.mixtures.items() if name in kept}
+        clips = self.clips.select(clip.filename for clip in self.clips.clips if clip.filename in kept)
+        return _Lesson(self.store, Bags(self.store, labels, device=device), labels, mixtures, self.cache, clips)
 
     def prepare(self, model: Path, settings: Settings, fabric: Fabric) -> None:
         """Replace frame targets by the scores of a model, where labels leave them open."""
@@ -181,9 +201,51 @@ class _Lesson:
         self.bags.teach(targets)
 
 
+def _fold_count(data: Collection, settings: Settings) -> int:
+    """How many folds to cross-validate with, at most; 0 with weights or scores of a model that may know the clips."""
+    knobs = settings.training
+    if "validate" in data.splits or knobs.start is not None or knobs.teacher is not None:
+        return 0
+    count = min(knobs.folds, sum(clip.split == "train" for clip in data.clips))
+    return count if count > 1 else 0
+
+
+def _cross_validate(
+    lesson: _Lesson, count: int, settings: Settings, out: Path, on_progress: OnProgress, how: Mapping[str, Any]
+) -> Run:
+    """Train without each fold, in `fold-1`, `fold-2` and so on, then on all clips with choices by all folds."""
+    fabric, folders = how["fabric"], []
+    if fabric.is_global_zero:
+        write_config(out, settings)
+    clips = lesson.clips.select(clip.filename for clip in lesson.clips.clips if clip.filename in lesson.bags.frames)
+    folds = stratified_folds(clips, count)
+    for number, held in enumerate(folds, 1):
+        part = lesson.without(held, fabric.device)
+        steps = math.ceil(settings.training.steps * len(part.bags) / len(lesson.bags))  # passes as long as those on all
+        validation = Bags(lesson.store, clips.select(held).labels, device=fabric.device)
+
+        def tell(progress: Progress, number: int = number) -> None:
+            on_progress(replace(progress, stage=f"fold {number} of {len(folds)}, {progress.stage}"))
+
+        about = {**how["provenance"], "fold": number, "training_clips": len(part.clips), "validation_clips": len(held)}
+        own = {**how, "provenance": about}
+        folders.append(out / f"fold-{number}")
+        result = _train_rounds(part, validation, settings.changed({"steps": steps}), folders[-1], tell, own)
+        if not result.is_finished:
+            return result
+    return replace(_train_rounds(lesson, folders, settings, out, on_progress, how), folds=len(folds))
+
+
+def _tallies(folders: Sequence[Path]) -> list[Tally]:
+    """What runs of cross-validation counted together, in the epochs that all of them have."""
+    logs = [read_log(folder / "log.jsonl") for folder in folders]
+    epochs = zip(*([line.tally for line in log] for log in logs), strict=False)
+    return [Tally.total(tally for tally in tallies if tally is not None) for tallies in epochs]
+
+
 def _train_rounds(
     lesson: _Lesson,
-    validation: Bags,
+    validation: Bags | Sequence[Path],
     settings: Settings,
     out: Path,
     on_progress: OnProgress,
@@ -192,6 +254,7 @@ def _train_rounds(
     """Train once, or take a teacher, then train `rounds` times a new network on the scores of the one before.
 
     The last run is in `out` itself, those before it in `round-0`, `round-1` and so on, each a run folder of its own.
+    `validation` may be the folders of cross-validation, which have the same rounds.
     """
     rounds, fabric = settings.training.rounds, how["fabric"]
     teacher = None if settings.training.teacher is None else Path(settings.training.teacher)
@@ -206,8 +269,10 @@ def _train_rounds(
         def tell(progress: Progress, stage: str = stage) -> None:
             on_progress(replace(progress, stage=stage))
 
-        folder = out if number == rounds else out / f"round-{number}"
-        result = train(lesson.bags, validation, own, folder, on_progress=tell, **how)
+        name = "" if number == rounds else f"round-{number}"
+        folder = out / name
+        judged = validation if isinstance(validation, Bags) else _tallies([fold / name for fold in validation])
+        result = train(lesson.bags, judged, own, folder, on_progress=tell, **how)
         fabric.barrier()  # the first process writes the model
         if not result.is_finished:
             break
@@ -216,7 +281,7 @@ def _train_rounds(
 
 
 @contextmanager
-def _few_threads(settings: Settings) -> Iterator[None]:
+def few_threads(settings: Settings) -> Iterator[None]:
     """One thread for a head with small batches, where several would spend their time waiting for each other."""
     threads, features, knobs = torch.get_num_threads(), settings.features, settings.training
     elements = knobs.batch_size * features.n_bands * features.frames(round(knobs.patch * features.rate))
@@ -236,7 +301,7 @@ def _writing(out: Path, fabric: Fabric, resume: bool) -> Iterator[None]:
         return
     with locked(make_folder(out)):
         is_resumed = check_folder(out, resume=resume)
-        folders = (out, *out.glob("round-*"))
+        folders = (out, *(f for part in ("round-*", "fold-*", "fold-*/round-*") for f in out.glob(part)))
         remove_drafts(folder / name for folder in folders for name in (*FILES, "last.ckpt"))  # of a killed process
         with owned(out, files=() if is_resumed else [out / name for name in FILES]):
             yield
@@ -280,16 +345,22 @@ def data_fingerprint(data: Collection) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def split_for_training(data: Collection, *, hold_out: bool = True) -> tuple[Collection, Collection, list[str]]:
+def split_for_training(
+    data: Collection, *, hold_out: bool = True, folds: int = 0
+) -> tuple[Collection, Collection, list[str]]:
     """Training and validation clips, and notes; without a split `validate`, some training clips are held out.
 
-    With `hold_out=False`, for trainings that decide nothing by validation, all clips are trained on and validated with.
+    With `hold_out=False`, for trainings that decide nothing by validation, or with folds of cross-validation, all clips
+    are trained on and validated with.
     """
     if "train" not in data.splits:
         raise DataError(f"no clips to train on: the splits are {', '.join(data.splits)}, none is called train")
     training = data.split("train")
     if "validate" in data.splits:
         return training, data.split("validate"), []
+    if folds:
+        what = f"{folds}-fold cross-validation, then training on all {len(training)} clips"
+        return training, training, [f"no clips are set aside to validate with: {what}"]
     if not hold_out:
         note = "no clips are set aside to validate with: validation scores are those of the training clips"
         return training, training, [note]
