@@ -1,11 +1,20 @@
 """The first detector of a new user: `earmark train`, `evaluate` and `detect` without a single option.
 
-    python benchmarks/first_detector.py SOUNDBANK --out first [--recordings 200] [--classes car_horn ...]
+    python benchmarks/first_detector.py SOUNDBANK --out first [--case NAME] [--recordings 200] [--classes car_horn ...]
 
 SOUNDBANK has folders FOLD/CLASS with short recordings, such as UrbanSound8K in the layout of URBAN-SED. From it come
 field-like recordings: 10 to 60 s of soft rain, wind or crickets, most of them with events of one or two classes, 6 to
 20 dB above it. Training recordings have tags only. Test recordings, and an hour with 97 events, are timed and use
 sounds of another fold. With one class, half of the recordings have none of it.
+
+Cases, each smaller or more awkward than `all`, which is the default:
+
+    all          200 recordings, six classes
+    ten          10 recordings, six classes
+    against      30 recordings, 15 with sirens and 15 without
+    single       30 recordings, all of them with sirens: nothing to tell them from
+    once         30 recordings of two classes, the second of which is in one of them
+    empty        60 recordings with a column `split`, where no recording to validate with has an event
 
 With EARMARK_HOME the encoder mn04 is found, or not; run it both ways. Prints scores and times of the commands.
 """
@@ -30,18 +39,29 @@ RATE = 44100
 CLASSES = ["car_horn", "dog_bark", "gun_shot", "jackhammer", "siren", "street_music"]
 Samples = Any
 
+CASES = {  # recordings and classes
+    "all": (200, CLASSES),
+    "ten": (10, CLASSES),
+    "against": (30, ["siren"]),
+    "single": (30, ["siren"]),
+    "once": (30, ["siren", "dog_bark"]),
+    "empty": (60, ["siren", "dog_bark"]),
+}
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("soundbank", type=Path)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--recordings", type=int, default=200)
-    parser.add_argument("--classes", nargs="+", default=CLASSES)
+    parser.add_argument("--case", choices=CASES, default="all")
+    parser.add_argument("--recordings", type=int, help="number of recordings, if not that of the case")
+    parser.add_argument("--classes", nargs="+", help="classes, if not those of the case")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--train", nargs=argparse.REMAINDER, default=[], help="options for earmark train, for trials")
     arguments = parser.parse_args()
-    out, classes = arguments.out, arguments.classes
-    make(arguments.soundbank, out, classes, arguments.recordings, arguments.seed)
+    out, case, (recordings, classes) = arguments.out, arguments.case, CASES[arguments.case]
+    recordings, classes = arguments.recordings or recordings, arguments.classes or classes
+    make(arguments.soundbank, out, case, classes, recordings, arguments.seed)
     run = out / "run"
     scores = {}
     seconds = {"train": earmark("train", out / "train", "--out", run, *arguments.train)}
@@ -64,11 +84,13 @@ def earmark(*words: object) -> float:
     """Run a command; returns its seconds."""
     print("$ earmark", *words, flush=True)
     begin = time.perf_counter()
-    subprocess.run([sys.executable, "-m", "earmark.cli", *map(str, words)], check=True)
+    done = subprocess.run([sys.executable, "-m", "earmark.cli", *map(str, words)], check=False)
+    if done.returncode:
+        sys.exit(f"exit code {done.returncode}")
     return time.perf_counter() - begin
 
 
-def make(soundbank: Path, out: Path, classes: list[str], recordings: int, seed: int) -> None:
+def make(soundbank: Path, out: Path, case: str, classes: list[str], recordings: int, seed: int) -> None:
     """Recordings to train on, with tags; recordings and an hour to test with, with times."""
     folds = sorted(path for path in soundbank.iterdir() if path.is_dir())
     bank = {name: [sorted((fold / name).iterdir()) for fold in folds] for name in classes}
@@ -79,12 +101,13 @@ def make(soundbank: Path, out: Path, classes: list[str], recordings: int, seed: 
         rows, times = [], []
         for number in range(count):
             duration = float(rng.uniform(10, 60))
-            present = draw_classes(rng, classes, number)
+            present = draw_classes(rng, case if name == "train" else "all", classes, number)
             wanted = [label for label in present for _ in range(rng.integers(1, 4))]
             sound, events = scene(rng, sounds, wanted, duration)
             file = f"recording {number:03}.wav"
             audio.write(ready(out / name / file), sound, RATE)
-            rows += [{"filename": file, "label": label} for label in present or [""]]
+            split = {"split": "train" if number % 6 else "validate"} if case == "empty" else {}
+            rows += [{"filename": file, "label": label, **split} for label in present or [""]]
             times += [{"filename": file, **event} for event in events] or [{"filename": file, "label": ""}]
         write_table(out / name / "labels.csv", rows if name == "train" else times)
         if name == "train":
@@ -95,8 +118,12 @@ def make(soundbank: Path, out: Path, classes: list[str], recordings: int, seed: 
     write_table(out / "hour" / "labels.csv", [{"filename": file, **event} for event in events])
 
 
-def draw_classes(rng: np.random.Generator, classes: list[str], number: int) -> list[str]:
+def draw_classes(rng: np.random.Generator, case: str, classes: list[str], number: int) -> list[str]:
     """Classes of a recording: none in one of six, else one or two; with a single class, none in every second."""
+    if case == "single":
+        return classes
+    if case == "once":
+        return classes[1:] if number == 1 else classes[:1] if number % 2 else []
     if len(classes) == 1:
         return classes if number % 2 else []
     if number % 6 == 0:

@@ -340,11 +340,14 @@ class FrameNorm(nn.Module):
             weight = torch.ones_like(x[:, 0]) if mask is None else (mask != 0).to(x.dtype)
             weight = (weight / weight.sum().clamp_min(1))[:, None]
             mean = (x * weight).sum((0, 2))
-            var = ((x - mean[:, None]).square() * weight).sum((0, 2))
+            x = x - mean[:, None]
+            var = x.square().mul_(weight).sum((0, 2))
             with torch.no_grad():
                 self.mean.lerp_(mean.to(self.mean.dtype), self.momentum)
                 self.var.lerp_(var.to(self.var.dtype), self.momentum)
-        return _hidden_frames((x - mean[:, None]) * (var[:, None] + 1e-3).rsqrt(), mask)
+        else:
+            x = x - mean[:, None]
+        return _hidden_frames(x * (var[:, None] + 1e-3).rsqrt(), mask)
 
 
 def _hidden_frames(x: Tensor, mask: Tensor | None) -> Tensor:

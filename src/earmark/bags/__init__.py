@@ -1,7 +1,7 @@
 """Bags of frames: features kept on disk, and batches drawn from them.
 
 `build_store` computes the features of clips once; `Bags` joins them with labels and draws batches, padded and masked
-where clips differ in length. Files, each importing only those before it: `index`, `store`, `sampling`.
+where clips differ in length. Files, each importing only those before it: `index`, `sources`, `store`, `sampling`.
 """
 
 from earmark.bags.index import VERSION as STORE_VERSION

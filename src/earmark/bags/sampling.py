@@ -280,7 +280,7 @@ class Bags:
             elif with_frames:
                 frame_targets = activity.float().masked_fill(activity == _UNKNOWN, torch.nan)
         return Batch(
-            features=x.masked_fill(~mask[:, None], self.config.silence) if needs_mask else x,
+            features=x.masked_fill_(~mask[:, None], self.config.silence) if needs_mask else x,  # x is a copy
             mask=mask if needs_mask else None,
             targets=targets,
             frame_targets=frame_targets,

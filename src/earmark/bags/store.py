@@ -34,6 +34,7 @@ from earmark.bags.index import (
     read_settings,
     read_skipped,
 )
+from earmark.bags.sources import SharedSources
 from earmark.datasets import Clip
 from earmark.effects import change_pitch_and_time, compress
 from earmark.encoders import Features, FileEncoder, front_end, stored_encoder
@@ -46,7 +47,7 @@ from earmark.progress import OnProgress, Progress, ignore_progress
 from earmark.text import printable
 
 _FLUSH_EVERY = 64
-_SECONDS_IN_MEMORY = 3600  # of sound, over all threads
+_SECONDS_IN_MEMORY = 3600  # of sound, over all threads; and as much that later mixtures need again
 _DTYPES = ("float16", "float32")
 
 Array = npt.NDArray[Any]
@@ -267,6 +268,7 @@ def _fill(
     skipped: dict[str, str] = {}
     transform = front_end(config).to(device) if missing and stored is None else None  # an encoder loads its weights
     memory = WeightedSemaphore(_SECONDS_IN_MEMORY)
+    sounds = SharedSources(missing, config.rate, _SECONDS_IN_MEMORY)
 
     def compute(clip: Clip) -> tuple[Array, int, tuple[Stamp, ...]]:
         stamps = _stamps(clip, stored)  # before reading: a file that changes meanwhile is read again next time
@@ -274,7 +276,7 @@ def _fill(
         with memory.acquire(math.ceil(seconds)), torch.inference_mode():
             if stored is not None:
                 return *_stored_rows(stored, clip, dtype), stamps
-            samples = clip.read(config.rate)
+            samples = sounds.read(clip, stamps)
             x = _variants(transform, samples, settings, device)
             rows = x.cpu().transpose(1, 2).numpy().astype(dtype, order="C").reshape(-1, config.n_bands)
             return rows, len(samples), stamps

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -40,6 +40,10 @@ class Source:
         total = audio.info(self.path).duration
         return (total if self.offset is None else min(self.offset, total)) - self.onset
 
+    def read(self, rate: int) -> npt.NDArray[np.float32]:
+        """The sound, without the gain: (samples,), mono."""
+        return audio.read(self.path, rate=rate, onset=self.onset, offset=self.offset)
+
 
 @dataclass(frozen=True)
 class Clip:
@@ -54,9 +58,14 @@ class Clip:
         """Whether the clip is one file as it is, rather than a mixture or an excerpt."""
         return len(self.sources) == 1 and self.sources[0].gain == 1 and self.sources[0].is_whole
 
-    def read(self, rate: int) -> npt.NDArray[np.float32]:
-        """Read the sum of the sources, as long as the longest: (samples,), mono."""
-        parts = [audio.read(s.path, rate=rate, onset=s.onset, offset=s.offset) for s in self.sources]
+    def read(
+        self, rate: int, read_source: Callable[[Source], npt.NDArray[np.float32]] | None = None
+    ) -> npt.NDArray[np.float32]:
+        """Read the sum of the sources, as long as the longest: (samples,), mono.
+
+        `read_source` reads the sound of a source, at this rate and without the gain, if not from its file.
+        """
+        parts = [source.read(rate) if read_source is None else read_source(source) for source in self.sources]
         if len(parts) == 1 and self.sources[0].gain == 1:
             return parts[0]
         total = np.zeros(max(len(part) for part in parts), np.float32)
