@@ -102,6 +102,10 @@ def test_help_has_an_example(command):
         (["list", "pools", "--jsn"], "earmark: No such option: --jsn"),
         (["train", "x", "--gpu"], "earmark: No such option: --gpu; a GPU is used if PyTorch finds one; to use the CPU"),
         (["detect", "run", "a.wav", "--device", "cuda"], "earmark: No such option: --device"),
+        (
+            ["detect", "a.wav"],
+            "earmark: detect: expected MODEL AUDIO, got one path; if there is no model yet: earmark train RECORDINGS",
+        ),
         (["detect", "run", "a.wav"], "earmark: run: no such file; train a model first: earmark train RECORDINGS --out"),
         (["list"], "earmark: Missing argument 'pools|datasets|formats|recipes'."),
         (["demo", "--out", "/dev/null/x"], "earmark: /dev/null/x: cannot create this folder: Not a directory\n"),

@@ -117,8 +117,8 @@ def test_auto_cross_validates_few_clips_and_uses_a_split_where_there_is_one(fold
     monkeypatch.setenv("EARMARK_HOME", str(tmp_path / "home"))  # without encoders
     small = {name: TINY[name] for name in TINY if name != "folds"} | {"epochs": 1}
     run, notes = trained(folder, tmp_path / "run", recipe="auto", settings=small)
-    assert run.folds == 5
-    assert load_recipe(tmp_path / "run" / "config.toml").training.folds == 5
+    assert run.folds == 3
+    assert load_recipe(tmp_path / "run" / "config.toml").training.folds == 3
     table = tmp_path / "labels.csv"
     table.write_text("filename,label,split\na.wav,,train\nb.wav,tone,train\nc.wav,,validate\nd.wav,tone,validate\n")
     for name in "abcd":

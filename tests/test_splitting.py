@@ -9,7 +9,7 @@ import pytest
 
 from earmark.annotations import LabelTable
 from earmark.datasets.base import Clip, Collection, Source
-from earmark.datasets.checks import check_validation
+from earmark.datasets.checks import check_validation, refuse_without_negatives
 from earmark.datasets.splitting import FEW, draw_splits, hold_out_clips, piece_of, stratified_folds
 from earmark.errors import ArgumentError, DataError
 from earmark.training import Run
@@ -199,3 +199,15 @@ def test_a_useless_model_comes_with_a_warning(labels, f1, expected):
     assert all(text.startswith(start) for text, start in zip(found, expected, strict=True))
     shown = str(replace(run, warnings=tuple(found)))
     assert shown.count("Warning: ") == len(expected)
+
+
+def test_clips_that_all_have_every_class_are_refused():
+    same = collection({"a.wav": ["siren"], "b.wav": ["siren"]})
+    with pytest.raises(
+        DataError, match=r"every training clip has 'siren': nothing .* without it sound; add some, with"
+    ):
+        refuse_without_negatives(same)
+    both = collection({"a.wav": ["crow", "dog"], "b.wav": ["crow", "dog"]})
+    with pytest.raises(DataError, match=r"every training clip has 'crow', 'dog': .* without them"):
+        refuse_without_negatives(both)
+    refuse_without_negatives(collection({"a.wav": ["crow", "dog"], "b.wav": ["dog"]}))

@@ -85,7 +85,8 @@ def _run() -> int:
     except EarmarkError as error:
         print_error(str(error))
     except _UsageError as error:  # type: ignore[misc]
-        print_error(_device_hint(getattr(error, "option_name", "")) or error.format_message())
+        hint = _device_hint(getattr(error, "option_name", "")) or _model_hint(error)
+        print_error(hint or error.format_message())
     except (KeyboardInterrupt, typer.Abort):
         print_error("interrupted")
         code = exit_code()
@@ -105,6 +106,14 @@ def _device_hint(option: str) -> str:
         f"No such option: {option}; a GPU is used if PyTorch finds one; to use the CPU instead, set "
         "CUDA_VISIBLE_DEVICES= in the environment; train --devices N uses several"
     )
+
+
+def _model_hint(error: Any) -> str:
+    """The message for `earmark detect RECORDING`; empty for other errors."""
+    is_missing = getattr(getattr(error, "param", None), "name", "") == "audio" and error.ctx is not None
+    if not is_missing or error.ctx.info_name != "detect":
+        return ""
+    return "detect: expected MODEL AUDIO, got one path; if there is no model yet: earmark train RECORDINGS --out MODEL"
 
 
 def parse_seconds(option: str, text: str, names: Mapping[str, float | None]) -> float | None:

@@ -108,5 +108,11 @@ def refuse_without_negatives(data: Collection) -> None:
     """Refuse labels without any negative; with times, clips are negative outside of events."""
     targets = data.labels.bag_targets()
     is_timed = any(row.has_times for row in data.labels)
-    if not is_timed and not (targets == 0).any() and (targets == 1).any() and np.isnan(targets).any():
+    if is_timed or (targets == 0).any() or not (targets == 1).any():
+        return
+    if np.isnan(targets).any():
         raise DataError(f"every known label is positive: there are no negative examples; {_UNKNOWN}")
+    raise DataError(
+        f"every training clip has {first_few(map(repr, data.classes))}: nothing shows how recordings without "
+        f"{plural(len(data.classes), 'it', 'them')} sound; add some, with an empty label"
+    )
