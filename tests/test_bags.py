@@ -215,10 +215,10 @@ from earmark.features import FeatureConfig
 store._FLUSH_EVERY = 3
 reads, read = itertools.count(), Clip.read
 
-def read_some(clip, rate):
+def read_some(clip, rate, *how):
     if next(reads) >= 40:
         time.sleep(600)  # until it is killed, so that it is never done before
-    return read(clip, rate)
+    return read(clip, rate, *how)
 
 Clip.read = read_some
 folder = Path(sys.argv[1])
@@ -440,8 +440,8 @@ def test_a_gpu_gets_the_same_batches(store, labels, resident):
 def test_no_more_sound_is_in_memory_at_once_than_there_is_room_for(tmp_path, clips, monkeypatch, seconds):
     lock, inside, most, read = threading.Lock(), [], [], Clip.read
 
-    def slow(clip, rate):
-        samples = read(clip, rate)
+    def slow(clip, rate, *how):
+        samples = read(clip, rate, *how)
         with lock:
             inside.append(len(samples) / rate)
             most.append(sum(inside) if len(inside) > 1 else 0)  # one alone may be longer
@@ -462,9 +462,9 @@ def test_no_more_sound_is_in_memory_at_once_than_there_is_room_for(tmp_path, cli
 def test_where_there_is_room_clips_are_read_together(tmp_path, clips, monkeypatch):
     together, read = threading.Barrier(3), Clip.read
 
-    def meet(clip, rate):
+    def meet(clip, rate, *how):
         together.wait(300)
-        return read(clip, rate)
+        return read(clip, rate, *how)
 
     monkeypatch.setattr(Clip, "read", meet)
     assert len(build_store(tmp_path / "store", clips[:3], CONFIG, workers=3)) == 3
@@ -474,10 +474,10 @@ def test_where_there_is_room_clips_are_read_together(tmp_path, clips, monkeypatc
 def test_threads_are_as_many_as_the_cores_the_process_was_given(tmp_path, clips, monkeypatch):
     threads, read, before = set(), Clip.read, os.sched_getaffinity(0)
 
-    def note(clip, rate):
+    def note(clip, rate, *how):
         threads.add(threading.get_ident())
         time.sleep(0.02)
-        return read(clip, rate)
+        return read(clip, rate, *how)
 
     monkeypatch.setattr(Clip, "read", note)
     os.sched_setaffinity(0, {min(before)})
