@@ -10,7 +10,7 @@ import earmark
 from earmark import audio
 from earmark.api import Compute
 from earmark.checkpoint import read_model_info
-from earmark.errors import ArgumentError
+from earmark.errors import ArgumentError, DataError
 from earmark.settings import load_recipe
 from earmark.training import loop
 from earmark.training.memory import read_log
@@ -137,3 +137,9 @@ def test_weights_that_may_know_the_clips_are_not_cross_validated(folder, tmp_pat
 def test_one_fold_is_refused():
     with pytest.raises(ArgumentError, match=r"training\.folds: expected 0 or at least 2, got 1"):
         load_recipe("quick").changed({"folds": 1})
+
+
+def test_a_fold_without_tallies_is_refused(tmp_path):
+    (tmp_path / "log.jsonl").write_text('{"epoch": 1, "best": true}\n')
+    with pytest.raises(DataError, match=r"log\.jsonl: no epoch with a tally"):
+        _tallies([tmp_path])

@@ -238,9 +238,13 @@ def _cross_validate(
 
 def _tallies(folders: Sequence[Path]) -> list[Tally]:
     """What runs of cross-validation counted together, in the epochs that all of them have."""
-    logs = [read_log(folder / "log.jsonl") for folder in folders]
-    epochs = zip(*([line.tally for line in log] for log in logs), strict=False)
-    return [Tally.total(tally for tally in tallies if tally is not None) for tallies in epochs]
+    logs = []
+    for path in (folder / "log.jsonl" for folder in folders):
+        tallies = [line.tally for line in read_log(path) if line.tally is not None]
+        if not tallies:
+            raise DataError(f"{path}: no epoch with a tally; train in another folder")
+        logs.append(tallies)
+    return [Tally.total(tallies) for tallies in zip(*logs, strict=False)]
 
 
 def _train_rounds(
@@ -389,7 +393,8 @@ def useless_warnings(result: Run, validation: Collection) -> list[str]:
         return []
     n, n_positive = len(validation), int((validation.labels.bag_targets() == 1).any(axis=1).sum())
     if not n_positive:
-        why = f"none of the {counted(n, 'validation clip')} has any of the sounds, so no epoch could be chosen"
+        why = f"none of the {counted(n, 'validation clip')} has any of the sounds"
+        why += "" if result.monitor == "last" else ", so no epoch could be chosen"
         return [f"nothing shows that the model is of use: {why}; put clips with the sounds into the split validate"]
     if result.scores["f1"] > 0:
         return []
