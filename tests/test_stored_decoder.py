@@ -1,5 +1,7 @@
 """The decoder that is chosen after training: stored in the model file, and used wherever the model detects."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ import earmark
 from earmark.annotations import LabelTable
 from earmark.audio import write
 from earmark.checkpoint import read_model_info, read_tensors, save_decoder, save_detector
+from earmark.cli.decoding import decoder_of
 from earmark.datasets import open_data
 from earmark.detection.job import run_job
 from earmark.errors import ModelFileError
@@ -71,7 +74,7 @@ def test_the_thresholds_that_are_clearly_better_are_stored_once(run, tmp_path, m
     text = store_decoder(run, data, SETTINGS, ignore_progress)
     assert text == "0.3 for dog, 0.5 for cat; chosen on the 12 validation clips"
     stored = earmark.load(run, device="cpu").decoder
-    assert stored.threshold == (0.5, 0.3)
+    assert (stored.threshold, stored.min_gap) == ((0.5, 0.3), 0.2)  # output frames are 0.1 s apart
     assert stored.tuned_on.startswith("validation: 12 clips, labels ")
     after = read_tensors(run / "model.safetensors", "model")[0]
     assert all(torch.equal(after[name], value) for name, value in before.items())
@@ -150,3 +153,13 @@ def test_a_decoder_that_does_not_fit_is_refused_with_the_name_of_the_file(run, s
 def test_models_without_a_decoder_have_the_threshold_of_the_paper(run):
     assert "decoder" not in read_model_info(run / "model.safetensors")
     assert earmark.load(run).decoder == Decoder()
+
+
+def test_a_threshold_on_the_command_line_replaces_the_stored_decoder(run):
+    stored = Decoder(threshold=(0.3, 0.4), min_gap=0.2, tuned_on="validation")
+    save_decoder(run / "model.safetensors", stored.to_dict())
+    detector, nothing = earmark.load(run, device="cpu"), {"threshold": None, "low": None, "median": None}
+    assert decoder_of(detector, None, nothing) == stored
+    assert decoder_of(detector, None, {**nothing, "median": 0.5}) == replace(stored, median=0.5)
+    assert decoder_of(detector, None, {**nothing, "threshold": 0.5}) == Decoder()
+    assert decoder_of(detector, None, {**nothing, "threshold": 0.6, "low": 0.2}) == Decoder(0.6, low=0.2)

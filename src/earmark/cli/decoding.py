@@ -36,8 +36,13 @@ def check_thresholds(threshold: float | None, thresholds: Path | None) -> None:
 
 
 def decoder_of(detector: SoundDetector, thresholds: Path | None, settings: dict[str, Any]) -> Decoder:
-    """The decoder of a file, or else of the model, with the settings that are not None."""
-    from earmark.events import load_decoder
+    """The decoder of a file, or else of the model, with the settings that are not None.
 
-    decoder = detector.decoder if thresholds is None else load_decoder(thresholds, detector.classes)
+    A threshold replaces the model's decoder with all that was chosen for it.
+    """
+    from earmark.events import Decoder, load_decoder
+
+    if thresholds is not None:
+        return load_decoder(thresholds, detector.classes).changed(**settings)
+    decoder = detector.decoder if settings["threshold"] is None else Decoder()
     return decoder.changed(**settings)

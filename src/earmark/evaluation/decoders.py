@@ -8,6 +8,7 @@ from earmark.checkpoint import read_model_info, save_decoder
 from earmark.datasets import Collection
 from earmark.detection.detector import load
 from earmark.errors import EarmarkError
+from earmark.evaluation.scoring import EvaluationOptions
 from earmark.evaluation.thresholds import tune_thresholds
 from earmark.events import Decoder, describe
 from earmark.files import locked
@@ -24,7 +25,8 @@ def store_decoder(run: Path, data: Collection, settings: Settings, on_progress: 
     """Choose the thresholds of a trained model and store them in its file, unless it has some already.
 
     Returns what was chosen, or why the thresholds stay at 0.5, in one line. Only clips that the model was not trained
-    on are used, and only classes for which another threshold is clearly better get one.
+    on are used, and only classes for which another threshold is clearly better get one. The decoder also joins events
+    that are less than two output frames apart: a dip of a single frame is no pause.
     """
     path = run / "model.safetensors"
     classes = read_model_info(path)["classes"]
@@ -39,7 +41,9 @@ def store_decoder(run: Path, data: Collection, settings: Settings, on_progress: 
         detector = load(run)
         recordings, _ = detector.score_clips(validation.clips, on_progress=on_progress)
         labels = validation.labels.select(r.filename for r in recordings).replace(classes=detector.classes)
-        decoder = tune_thresholds(recordings, labels, tuned_on="validation", cautious=True)
+        hop = recordings[0].hop if recordings else 0.0
+        options = EvaluationOptions(decoder=Decoder(min_gap=round(2 * hop, 3)))
+        decoder = tune_thresholds(recordings, labels, options, tuned_on="validation", cautious=True)
     except EarmarkError as error:  # the model is good without
         return f"0.5, since others could not be chosen: {error}"
     clips = f"the {counted(len(recordings), 'validation clip')}"
