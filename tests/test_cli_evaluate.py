@@ -259,8 +259,8 @@ def test_the_curve_of_the_report_is_that_of_the_figures(world, run, tmp_path, mo
     (tmp_path / "labels.tsv").write_text("\n".join(lines))
     drawn = []
 
-    def draw(curves, threshold=0.5):
-        drawn.append((*curves.values(), threshold))
+    def draw(curves, chosen=None):
+        drawn.append((*curves.values(), *chosen.values()))
         return Figure()
 
     monkeypatch.setattr("earmark.plots.precision_recall", draw)
@@ -269,10 +269,10 @@ def test_the_curve_of_the_report_is_that_of_the_figures(world, run, tmp_path, mo
     run("evaluate", "@a", tmp_path, *told)
     run("report", tmp_path / "out", "--out", tmp_path / "page.html")
     (figure, mark), (report, other) = drawn
-    assert mark == other == 0.3
+    assert mark == other == (figure.recall[figure.at(0.3)], figure.precision[figure.at(0.3)])
     for part in ("level", "tp", "fp", "n_ref"):
         np.testing.assert_array_equal(getattr(figure, part), getattr(report, part))
-    assert "Marks are at threshold 0.3;" in (tmp_path / "page.html").read_text()
+    assert "Marks are where the thresholds of each model are, open marks at 0.5" in (tmp_path / "page.html").read_text()
 
 
 def test_brackets_in_the_name_of_a_class_are_words(run, tmp_path):
