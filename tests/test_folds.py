@@ -11,6 +11,8 @@ from earmark import audio
 from earmark.api import Compute
 from earmark.checkpoint import read_model_info
 from earmark.errors import ArgumentError, DataError
+from earmark.evaluation import decoders
+from earmark.events import Decoder
 from earmark.settings import load_recipe
 from earmark.training import loop
 from earmark.training.memory import read_log
@@ -143,3 +145,21 @@ def test_a_fold_without_tallies_is_refused(tmp_path):
     (tmp_path / "log.jsonl").write_text('{"epoch": 1, "best": true}\n')
     with pytest.raises(DataError, match=r"log\.jsonl: no epoch with a tally"):
         _tallies([tmp_path])
+
+
+def test_thresholds_are_chosen_by_models_that_have_not_heard_the_clips(folder, tmp_path, monkeypatch):
+    asked = []
+
+    def choose(recordings, labels, **how):
+        asked.extend(scores.filename for scores in recordings)
+        return Decoder(threshold=0.75)
+
+    monkeypatch.setattr(decoders, "FEWEST_CLIPS", 5)
+    monkeypatch.setattr(decoders, "tune_thresholds", choose)
+    loaded, load = [], decoders.load
+    monkeypatch.setattr(decoders, "load", lambda path: loaded.append(path.name) or load(path))
+    run, _ = trained(folder, tmp_path / "run", settings=TINY | {"epochs": 1, "steps": 1})
+    assert sorted(asked) == [f"{name}.wav" for name in "abcdefghi"]
+    assert loaded == ["fold-1", "fold-2", "fold-3"]
+    assert run.thresholds.endswith("chosen on the 9 cross-validated clips")
+    assert earmark.load(run).decoder.threshold == 0.75

@@ -267,8 +267,7 @@ def _fill(
     ]
     skipped: dict[str, str] = {}
     transform = front_end(config).to(device) if missing and stored is None else None  # an encoder loads its weights
-    memory = WeightedSemaphore(_SECONDS_IN_MEMORY)
-    sounds = SharedSources(missing, config.rate, _SECONDS_IN_MEMORY)
+    memory, sounds = WeightedSemaphore(_SECONDS_IN_MEMORY), SharedSources(missing, config.rate, _SECONDS_IN_MEMORY)
 
     def compute(clip: Clip) -> tuple[Array, int, tuple[Stamp, ...]]:
         stamps = _stamps(clip, stored)  # before reading: a file that changes meanwhile is read again next time

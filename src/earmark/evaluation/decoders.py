@@ -12,10 +12,11 @@ from earmark.evaluation.scoring import EvaluationOptions
 from earmark.evaluation.thresholds import tune_thresholds
 from earmark.events import Decoder, describe
 from earmark.files import locked
+from earmark.inference.scores import RecordingScores
 from earmark.progress import OnProgress
 from earmark.settings import Settings
 from earmark.text import counted
-from earmark.training.run import split_for_training
+from earmark.training.run import fold_count, split_for_training
 
 FEWEST_CLIPS = 10
 """Validation clips that a choice of thresholds needs."""
@@ -32,23 +33,35 @@ def store_decoder(run: Path, data: Collection, settings: Settings, on_progress: 
     classes = read_model_info(path)["classes"]
     if stored := read_model_info(path).get("decoder"):
         return describe(Decoder.from_dict(stored).threshold, classes)
-    training, validation, _ = split_for_training(data, hold_out=settings.training.monitor != "last")
-    if validation is training:
+    hold_out, folds = settings.training.monitor != "last", fold_count(data, settings)
+    training, validation, _ = split_for_training(data, hold_out=hold_out, folds=folds)
+    if validation is training and not folds:
         return "0.5, since no clips were set aside to validate with"
     if len(validation) < FEWEST_CLIPS:
         return f"0.5, since {counted(len(validation), 'validation clip')} are too few to choose others"
     try:
-        detector = load(run)
-        recordings, _ = detector.score_clips(validation.clips, on_progress=on_progress)
-        labels = validation.labels.select(r.filename for r in recordings).replace(classes=detector.classes)
+        recordings = _unseen_scores(run, validation, folds > 0, on_progress)
+        labels = validation.labels.select(r.filename for r in recordings).replace(classes=tuple(classes))
         hop = recordings[0].hop if recordings else 0.0
         options = EvaluationOptions(decoder=Decoder(min_gap=round(2 * hop, 3)))
         decoder = tune_thresholds(recordings, labels, options, tuned_on="validation", cautious=True)
     except EarmarkError as error:  # the model is good without
         return f"0.5, since others could not be chosen: {error}"
-    clips = f"the {counted(len(recordings), 'validation clip')}"
+    kind = "cross-validated clip" if folds else "validation clip"
+    clips = f"the {counted(len(recordings), kind)}"
     if set(np.ravel(decoder.threshold)) == {Decoder().threshold}:
         return f"0.5, since no others are clearly better on {clips}"
     with locked(run):
         save_decoder(path, decoder.to_dict())
     return f"{describe(decoder.threshold, classes)}; chosen on {clips}"
+
+
+def _unseen_scores(run: Path, clips: Collection, is_folded: bool, on_progress: OnProgress) -> list[RecordingScores]:
+    """Scores of validation clips; in cross-validation those of each fold by the model that was trained without it."""
+    if not is_folded:
+        return load(run).score_clips(clips.clips, on_progress=on_progress)[0]
+    recordings: list[RecordingScores] = []
+    for fold in sorted(run.glob("fold-*")):
+        held = read_model_info(fold / "model.safetensors")["provenance"]["held_out"]
+        recordings += load(fold).score_clips(clips.select(held).clips, on_progress=on_progress)[0]
+    return recordings

@@ -117,7 +117,7 @@ def run(
     if settings.training.teacher is not None:
         settings = settings.changed({"rounds": max(1, settings.training.rounds)})
     with _writing(out, fabric, resume):
-        folds = _fold_count(data, settings)
+        folds = fold_count(data, settings)
         hold_out = settings.training.monitor != "last"
         training, validation, notes = split_for_training(data, hold_out=hold_out, folds=folds)
         notes = [*_summary(data, training, validation), *data.notes, *notes, *check_labels(data)]
@@ -201,7 +201,7 @@ class _Lesson:
         self.bags.teach(targets)
 
 
-def _fold_count(data: Collection, settings: Settings) -> int:
+def fold_count(data: Collection, settings: Settings) -> int:
     """How many folds to cross-validate with, at most; 0 with weights or scores of a model that may know the clips."""
     knobs = settings.training
     if "validate" in data.splits or knobs.start is not None or knobs.teacher is not None:
@@ -227,7 +227,8 @@ def _cross_validate(
         def tell(progress: Progress, number: int = number) -> None:
             on_progress(replace(progress, stage=f"fold {number} of {len(folds)}, {progress.stage}"))
 
-        about = {**how["provenance"], "fold": number, "training_clips": len(part.clips), "validation_clips": len(held)}
+        about = {**how["provenance"], "fold": number, "held_out": list(held)}
+        about |= {"training_clips": len(part.clips), "validation_clips": len(held)}
         own = {**how, "provenance": about}
         folders.append(out / f"fold-{number}")
         result = _train_rounds(part, validation, settings.changed({"steps": steps}), folders[-1], tell, own)
