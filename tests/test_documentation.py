@@ -126,7 +126,7 @@ def test_public_names_are_few_and_deliberate():
     """A name is public if a page of the reference lists it; a new one needs a docstring and a reason."""
     assert len(MODULES) == len(set(MODULES))
     names = {f"{name}.{each}" for name in MODULES if name != "earmark.keras" for each in sys.modules[name].__all__}
-    assert len(names) <= 255
+    assert len(names) <= 270
 
 
 def test_the_root_has_the_functions_of_the_reference():
