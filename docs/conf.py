@@ -40,7 +40,12 @@ napoleon_use_rtype = False
 suppress_warnings = ["ref.python"]  # attributes of several classes have the same name
 
 # What clones have outside docs/, and the site has as pages.
-PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+PAGES = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "security.md",
+}
 LINK = re.compile(r"\]\(((?:\.\./)+)([\w./-]+\.md)(#[\w-]+)?")
 
 
