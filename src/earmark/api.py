@@ -106,7 +106,6 @@ def train(
     on_note
         Called with each note about the data before training starts; the run has them too.
     """
-    from earmark.encoders import provide
     from earmark.settings import load_recipe, pool_changes
     from earmark.training import check_folder
     from earmark.training.choosing import choose, fitting_recipes
@@ -116,14 +115,10 @@ def train(
     is_resumed = check_folder(folder, resume=resume)  # before computing features
     if recipe is None:
         recipe = folder / "config.toml" if is_resumed else "head" if encoder else "auto"
-    features: dict[str, Any] = {}
-    if encoder is not None:
-        made = provide(encoder)
-        features = {"encoder": encoder} if made.reads_sound else {"encoder": encoder, "mixtures": 0}
     has_tables = isinstance(data, Sequence) and not isinstance(data, str) and len(data) > 1
     mixed = {"training.supervision": "mixed"} if has_tables else {}
     recipe, start = _recipe_and_start(recipe)
-    changes = {**features, **pool_changes(pool), **mixed, **start, **(settings or {})}
+    changes = {**_encoder_changes(encoder), **pool_changes(pool), **mixed, **start, **(settings or {})}
     is_auto, note = recipe == "auto", on_note or (lambda _: None)
     base = fitting_recipes(changes)[0] if is_auto else os.fspath(recipe)
     chosen = load_recipe(base).changed({"rounds": 0, **changes} if is_auto else changes)
@@ -148,6 +143,15 @@ def train(
         on_note=on_note,
     )
     return _completed(result, folder, collection, chosen, on_progress) if fabric.is_global_zero else result
+
+
+def _encoder_changes(encoder: str | None) -> dict[str, Any]:
+    """The settings of an encoder; one that does not read sound cannot learn from mixtures."""
+    from earmark.encoders import provide
+
+    if encoder is None:
+        return {}
+    return {"encoder": encoder} if provide(encoder).reads_sound else {"encoder": encoder, "mixtures": 0}
 
 
 def _completed(run: Run, out: Path, data: Collection, settings: Settings, on_progress: OnProgress) -> Run:
