@@ -108,7 +108,7 @@ def train(
     """
     from earmark.settings import load_recipe, pool_changes
     from earmark.training import check_folder
-    from earmark.training.choosing import choose, fitting_recipes
+    from earmark.training.choosing import choose, encoder_changes, fitting_recipes
     from earmark.training.run import make_fabric, run
 
     folder, compute = Path(out), compute or Compute()
@@ -118,7 +118,7 @@ def train(
     has_tables = isinstance(data, Sequence) and not isinstance(data, str) and len(data) > 1
     mixed = {"training.supervision": "mixed"} if has_tables else {}
     recipe, start = _recipe_and_start(recipe)
-    changes = {**_encoder_changes(encoder), **pool_changes(pool), **mixed, **start, **(settings or {})}
+    changes = {**encoder_changes(encoder), **pool_changes(pool), **mixed, **start, **(settings or {})}
     is_auto, note = recipe == "auto", on_note or (lambda _: None)
     base = fitting_recipes(changes)[0] if is_auto else os.fspath(recipe)
     chosen = load_recipe(base).changed({"rounds": 0, **changes} if is_auto else changes)
@@ -143,15 +143,6 @@ def train(
         on_note=on_note,
     )
     return _completed(result, folder, collection, chosen, on_progress) if fabric.is_global_zero else result
-
-
-def _encoder_changes(encoder: str | None) -> dict[str, Any]:
-    """The settings of an encoder; one that does not read sound cannot learn from mixtures."""
-    from earmark.encoders import provide
-
-    if encoder is None:
-        return {}
-    return {"encoder": encoder} if provide(encoder).reads_sound else {"encoder": encoder, "mixtures": 0}
 
 
 def _completed(run: Run, out: Path, data: Collection, settings: Settings, on_progress: OnProgress) -> Run:

@@ -13,7 +13,7 @@ import torch
 from earmark import audio
 from earmark.datasets import Collection
 from earmark.datasets.splitting import FEW
-from earmark.encoders import front_end
+from earmark.encoders import front_end, provide
 from earmark.encoders.base import card_of
 from earmark.encoders.weights import find
 from earmark.errors import ArgumentError, DataError
@@ -58,6 +58,13 @@ class Choice:
     recipe: str
     settings: Settings
     reasons: tuple[str, ...]
+
+
+def encoder_changes(encoder: str | None) -> dict[str, Any]:
+    """The settings of an encoder; one that does not read sound cannot learn from mixtures."""
+    if encoder is None:
+        return {}
+    return {"encoder": encoder} if provide(encoder).reads_sound else {"encoder": encoder, "mixtures": 0}
 
 
 def choose(data: Collection, changes: Mapping[str, Any], device: torch.device) -> Choice:
