@@ -150,7 +150,7 @@ def test_a_fold_without_tallies_is_refused(tmp_path):
 def test_thresholds_are_chosen_by_models_that_have_not_heard_the_clips(folder, tmp_path, monkeypatch):
     asked = []
 
-    def choose(recordings, labels, **how):
+    def choose(recordings, labels, *options, **how):
         asked.extend(scores.filename for scores in recordings)
         return Decoder(threshold=0.75)
 
