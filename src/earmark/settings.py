@@ -114,7 +114,7 @@ class Training:
     balanced: bool = Field(default=False, description="Draw every class equally often.")
     min_share: float = Field(default=0.1, ge=0, le=1, description="Share of an excerpt that a timed class must fill.")
     choose_thresholds: bool = Field(
-        default=True, description="Choose the threshold of each class on the validation clips, for the model file."
+        default=False, description="Choose the threshold of each class on the validation clips, for the model file."
     )
     freeze_norm: bool = Field(default=False, description="Use batch normalisation's running statistics unchanged.")
     seed: int = Field(default=0, ge=0, description="Seed of everything random.")

@@ -65,7 +65,7 @@ class PowerPool(ScoredPool):
         return self.exponent.to(p.dtype) * floored(p).log()
 
 
-@POOLS.register("linear-auto", "weighted by exp(alpha p) - 1, alpha learned: from linear soft-max to max")
+@POOLS.register("linear-auto", "weighted by exp(alpha p) - 1, alpha learned: from linear to max")
 class AdaptiveLinearPool(ScoredPool):
     """Adaptive linear soft-max: P = sum of p_t w_t / sum of w_t, w_t = (exp(alpha p_t) - 1) / alpha, alpha >= 0
     learned, one per class.
@@ -121,7 +121,7 @@ class AdaptiveLinearPool(ScoredPool):
         return p.log() + torch.where(is_small, series, exact)
 
 
-@POOLS.register("linear-cap", "linear-auto with alpha bounded by the shortest event, as a share of the bag")
+@POOLS.register("linear-cap", "linear-auto with alpha bounded by the shortest share of a bag")
 class ConstrainedLinearPool(AdaptiveLinearPool):
     """Constrained adaptive linear soft-max: P = sum of p_t w_t / sum of w_t, w_t = (exp(alpha p_t) - 1) / alpha, with
     alpha bounded as in `cap`.
