@@ -88,6 +88,10 @@ def test_settings_that_an_encoder_does_not_have_mean_another_recipe(folder, enco
 def test_longer_recordings_mean_fewer_mixtures_and_epochs_of_a_head(folder, encoder, monkeypatch):
     monkeypatch.setattr(choosing, "_durations", lambda data: [50.0] * len(data))
     settings = choose(open_data(folder), {}, CPU).settings
+    few, clips = settings.augment.mixtures, len(open_data(folder).split("train"))
+    assert few == 5 * clips < 200
+    monkeypatch.setattr(choosing, "_MIXTURES_PER_CLIP", 1000)
+    settings = choose(open_data(folder), {}, CPU).settings
     assert settings.augment.mixtures == 200
     assert settings.training.patch == 50
     monkeypatch.setattr(choosing, "_durations", lambda data: [4000.0] * len(data))
