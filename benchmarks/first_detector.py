@@ -63,14 +63,13 @@ def main() -> None:
     out, case, (recordings, classes) = arguments.out, arguments.case, CASES[arguments.case]
     recordings, classes = arguments.recordings or recordings, arguments.classes or classes
     make(arguments.soundbank, out, case, classes, recordings, arguments.seed)
-    run = out / "run"
     scores = {}
-    seconds = {"train": earmark("train", out / "train", "--out", run, *arguments.train)}
+    seconds = {"train": earmark(out, "train", "recordings", "--out", "run", *arguments.train)}
     for name in ("test", "hour") if case in WITH_HOUR else ("test",):
-        seconds[f"evaluate {name}"] = earmark("evaluate", run, out / name, "--out", out / f"{name}-scores")
+        seconds[f"evaluate {name}"] = earmark(out, "evaluate", "run", name, "--out", f"{name}-scores")
         scores[name] = json.loads((out / f"{name}-scores" / "scores.json").read_text())
     if case in WITH_HOUR:
-        seconds["detect"] = earmark("detect", run, out / "hour" / "20260512_043000.WAV", "--out", out / "found")
+        seconds["detect"] = earmark(out, "detect", "run", "hour", "--out", "found")
     for name, result in scores.items():
         overall = result["dynamic"]["overall"]
         numbers = ", ".join(f"{key} {overall[key]:.3f}" for key in ("f1", "precision", "recall"))
@@ -83,11 +82,11 @@ def main() -> None:
     print(", ".join(f"{name} {value:.0f} s" for name, value in seconds.items()))
 
 
-def earmark(*words: object) -> float:
-    """Run a command; returns its seconds."""
+def earmark(folder: Path, *words: str) -> float:
+    """Run a command in a folder; returns its seconds."""
     print("$ earmark", *words, flush=True)
     begin = time.perf_counter()
-    done = subprocess.run([sys.executable, "-m", "earmark.cli", *map(str, words)], check=False)
+    done = subprocess.run([sys.executable, "-m", "earmark.cli", *words], cwd=folder, check=False)
     if done.returncode:
         sys.exit(f"exit code {done.returncode}")
     return time.perf_counter() - begin
@@ -100,11 +99,11 @@ def make(soundbank: Path, out: Path, case: str, classes: list[str], recordings: 
     seen = {name: [file for files in parts[1:] for file in files] for name, parts in bank.items()}
     unseen = {name: parts[0] for name, parts in bank.items()}
     rng = np.random.default_rng(seed)
-    for name, sounds, count in (("train", seen, recordings), ("test", unseen, 60)):
+    for name, sounds, count in (("recordings", seen, recordings), ("test", unseen, 60)):
         rows, times = [], []
         for number in range(count):
             duration = float(rng.uniform(10, 60))
-            present = draw_classes(rng, case if name == "train" else "all", classes, number)
+            present = draw_classes(rng, case if name == "recordings" else "all", classes, number)
             wanted = [label for label in present for _ in range(rng.integers(1, 4))]
             sound, events = scene(rng, sounds, wanted, duration)
             file = f"recording {number:03}.wav"
@@ -112,8 +111,8 @@ def make(soundbank: Path, out: Path, case: str, classes: list[str], recordings: 
             split = {"split": "train" if number % 6 else "validate"} if case == "empty" else {}
             rows += [{"filename": file, "label": label, **split} for label in present or [""]]
             times += [{"filename": file, **event} for event in events] or [{"filename": file, "label": ""}]
-        write_table(out / name / "labels.csv", rows if name == "train" else times)
-        if name == "train":
+        write_table(out / name / "labels.csv", rows if name == "recordings" else times)
+        if name == "recordings":
             write_table(out / "train-times.csv", times)  # not for training, but to judge what was chosen without
     if case not in WITH_HOUR:
         return

@@ -1,13 +1,13 @@
 """Thresholds chosen from labels of clips, against those chosen from times, and against 0.5.
 
     python benchmarks/first_detector.py SOUNDBANK --out first
-    earmark train first/train --out run-rap --recipe head --pool rap
+    earmark train first/recordings --out run-rap --recipe head --pool rap
     python benchmarks/thresholds.py first first/run run-rap [--decoders]
 
-FIRST is a folder of `first_detector.py`, the others are runs that were trained on FIRST/train, with labels of clips.
-Thresholds are chosen on the validation clips of FIRST/train: from these labels, and for comparison from the times that
-the training never saw. Scores are those of FIRST/test, whose sounds come from elsewhere. With --decoders, decoders
-other than the plain one are compared too, each with thresholds chosen in both ways.
+FIRST is a folder of `first_detector.py`, the others are runs that were trained on FIRST/recordings, with labels of
+clips. Thresholds are chosen on validation clips of FIRST/recordings: from these labels, and for comparison from the
+times that the training never saw. Scores are those of FIRST/test, whose sounds come from elsewhere. With --decoders,
+decoders other than the plain one are compared too, each with thresholds chosen in both ways.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def main() -> None:
 def compare(first: Path, run: Path, decoders: dict[str, Decoder]) -> None:
     """Print the scores of a run with thresholds chosen in several ways."""
     detector = load(run)
-    validation, test = open_data(str(first / "train"), "validate"), open_data(str(first / "test"))
+    validation, test = open_data(str(first / "recordings"), "validate"), open_data(str(first / "test"))
     recordings, _ = detector.score_clips(validation.clips)
     tested, _ = detector.score_clips(test.clips)
     names, classes = [r.filename for r in recordings], detector.classes

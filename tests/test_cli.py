@@ -149,9 +149,9 @@ def test_demo_tells_the_story_and_leaves_what_it_promises(shown):
 
 
 def test_the_demo_in_the_readme_is_the_demo(shown):
-    """Where the README shows it: text and columns; numbers and what depends on them are those of the full demo."""
+    """Where docs/demo.md shows it: text and columns; numbers and what depends on them are those of the full demo."""
     done, _ = shown
-    text = (Path(__file__).parents[1] / "README.md").read_text()
+    text = (Path(__file__).parents[1] / "docs" / "demo.md").read_text()
     recorded = "".join(re.findall(r"```text\n(\d+ soundscapes of ten seconds.*?)```", text, re.S))
 
     def plain(text):

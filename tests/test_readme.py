@@ -1,9 +1,9 @@
 """Every command and every example in the documents prints what is shown there.
 
-The commands of a page run one after another in one folder, which begins with what the README's commands left, on a
-twentieth of the clips and with short trainings. Counts of clips are compared after the same reduction; scores, events
-and timings, which depend on the training and the machine, are not compared, but the text and the columns around them.
-Whether the scores shown in the README agree with each other is tested apart.
+The commands of a page run one after another in one folder, which begins with what those of docs/tutorials/operators.md
+left, on a twentieth of the clips and with short trainings. Counts of clips are compared after the same reduction;
+scores, events and timings, which depend on the training and the machine, are not compared, but the text and the columns
+around them. Whether the scores shown there agree with each other is tested apart.
 """
 
 import doctest
@@ -37,6 +37,7 @@ PAGES = {
     name: (ROOT / name).read_text()
     for name in ("README.md", *(str(p.relative_to(ROOT)) for p in ROOT.glob("docs/**/*.md")))
 }
+FIRST = "docs/tutorials/operators.md"
 BLOCK = re.compile(r"(?:^`([^`\n]+)`\n)?^```(\w+)\n(.*?)^```$", re.S | re.M)  # and the name of a file above it
 
 OWN = dict(POOLS._entries)
@@ -181,19 +182,19 @@ def walk(page, folder):
 
 
 @pytest.fixture(scope="module")
-def after_readme(tmp_path_factory):
-    """The folder that the README's commands leave, once each prints what is shown."""
+def after_first(tmp_path_factory):
+    """The folder that the commands of the first page leave, once each prints what is shown."""
     folder = tmp_path_factory.mktemp("readme")
     with drawn():
-        walk("README.md", folder)
+        walk(FIRST, folder)
     return folder
 
 
 @pytest.fixture
-def place(after_readme, tmp_path, monkeypatch):
-    """What the README's commands left, and a recording: the current folder."""
+def place(after_first, tmp_path, monkeypatch):
+    """What the commands of the first page left, and a recording: the current folder."""
     folder = tmp_path / "place"
-    shutil.copytree(after_readme, folder)
+    shutil.copytree(after_first, folder)
     clip = next((folder / "recordings" / "audio" / "test").glob("*.flac"))
     audio.write(folder / "night.wav", audio.read(clip, rate=44100), 44100)
     monkeypatch.chdir(folder)
@@ -202,22 +203,40 @@ def place(after_readme, tmp_path, monkeypatch):
     return folder
 
 
-def test_the_readme_works_from_top_to_bottom(after_readme):
-    shown = [
-        words for _, kind, block in BLOCK.findall(PAGES["README.md"]) if kind == "console" for words in commands(block)
-    ]
+def test_the_readme_shows_what_was_recorded():
+    recorded = (ROOT / "benchmarks" / "results" / "first-detector-2-cores.txt").read_text().splitlines()
+    blocks = [block for _, kind, block in BLOCK.findall(PAGES["README.md"]) if kind == "console"]
+    lines = [line for block in blocks for line in block.splitlines() if line != "..."]
+    assert len(lines) > 15
+    for line in lines:
+        assert line in recorded, line
+
+
+def test_the_python_of_the_readme_runs(place, capsys):
+    (block,) = (block for _, kind, block in BLOCK.findall(PAGES["README.md"]) if kind == "python")
+    short = 'out="run3", recipe="quick", settings={"epochs": 1, "steps": 1, "batch_size": 2}'
+    for shown, there in (('out="run"', short), ('"test"', '"recordings"'), ("hour.wav", "night.wav")):
+        assert shown in block
+        block = block.replace(shown, there)
+    exec(block, {})
+    assert "average (macro)" in capsys.readouterr().out
+    assert (place / "hour.csv").is_file()
+
+
+def test_the_first_page_works_from_top_to_bottom(after_first):
+    shown = [words for _, kind, block in BLOCK.findall(PAGES[FIRST]) if kind == "console" for words in commands(block)]
     assert len(shown) > 8
     for made in ("run/model.safetensors", "run/scores.json", "found/events.csv", "found/report.html", "report.html"):
-        assert (after_readme / made).is_file(), made
+        assert (after_first / made).is_file(), made
 
 
-def test_the_readme_counts_what_its_commands_make():
+def test_the_first_page_counts_what_its_commands_make():
     """Planning the soundscapes takes no time: how many there are in each split, with how many events, and where."""
     plan = plan_from("durations", clips=300)
     splits = Counter(soundscape.split for soundscape in plan)
     events = sum(len(soundscape.events) for soundscape in plan)
     counts = "({train} train, {validate} validate, {test} test)".format(**splits)
-    page = PAGES["README.md"]
+    page = PAGES[FIRST]
     assert f"\n300 clips {counts} with {events} events in recordings, " in page
     told = "300 clips, 10 classes: {train} to train on, {validate} to validate with, {test} to test with\n"
     assert page.count(told.format(**splits)) == 2
@@ -230,9 +249,9 @@ def test_the_readme_counts_what_its_commands_make():
     assert f"a bark from {spans['dog_bark']} and a shot from {spans['gun_shot']}." in " ".join(page.split())
 
 
-def test_the_scores_in_the_readme_agree_with_each_other():
+def test_the_scores_of_the_first_page_agree_with_each_other():
     """They come from one run: F1 follows from precision and recall, averages from classes; runs keep their scores."""
-    page = PAGES["README.md"]
+    page = PAGES[FIRST]
     rows = {
         name: np.array(row.split(), float)
         for name, row in re.findall(r"^([a-z_ ()]+?) +((?:\d\.\d{3} *){7})$", page, re.M)

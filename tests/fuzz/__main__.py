@@ -38,9 +38,13 @@ def main() -> None:
 
     def handle(outcome: Outcome) -> None:
         nonlocal told
+        failures = len(tally.failures)
         tally.add(outcome)
-        if options.cases:
-            print(f"{outcome.name}: {outcome.outcome} in {outcome.seconds:.2f} s: {outcome.about}\n  {outcome.reason}")
+        if options.cases or len(tally.failures) > failures:  # at once, should the rest be interrupted
+            print(
+                f"{outcome.name}: {outcome.outcome} in {outcome.seconds:.2f} s: {outcome.about}\n  {outcome.reason}",
+                flush=True,
+            )
         if time.monotonic() - told > _EVERY:
             told = time.monotonic()
             inputs = sum(counter.total() for counter in tally.counts.values())

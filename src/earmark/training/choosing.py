@@ -29,7 +29,7 @@ ENCODER = "mn04"
 _PROBES = 1000  # recordings whose length is looked up
 _LONGEST = {"head": 300.0, "best": 60.0, "small": 60.0}  # the recipes, and seconds of their longest patches
 _MIXED_SECONDS = 10_000.0  # of mixtures for an encoder, which computes each of them
-_MIXTURES_PER_CLIP = 5  # more say the same again
+_FEW_EPOCHS = 60  # of a head on few clips
 _MOST_MIXTURES = 1000
 _HEAD_SECONDS = 500_000.0  # of embeddings that a head learns from, over all epochs: about a minute on two cores
 _OVERHEAD = 1.6  # of a run over its steps and features: optimiser, batches, validation
@@ -110,8 +110,10 @@ def _suited(recipe: str, clips: int, seconds: Sequence[float], rounds: int) -> d
     longest, mean = max(seconds, default=10.0), sum(seconds) / max(len(seconds), 1) or 10.0
     patch = max(1.0, min(_LONGEST[recipe], math.ceil(10 * longest) / 10))
     suited: dict[str, Any] = {"patch": patch, "rounds": rounds}
+    if recipe == "head" and clips < FEW:  # mixtures of few clips and their own scores teach a head to spread events out
+        return {**suited, "mixtures": 0, "epochs": _FEW_EPOCHS, "rounds": 0}
     if recipe == "head":
-        mixtures = max(1, min(_MOST_MIXTURES, _MIXTURES_PER_CLIP * clips, round(_MIXED_SECONDS / mean)))
+        mixtures = max(1, min(_MOST_MIXTURES, round(_MIXED_SECONDS / mean)))
         epochs = round(_HEAD_SECONDS / (patch * (clips + mixtures)))
         return {**suited, "mixtures": mixtures, "epochs": max(15, min(40, epochs))}
     if recipe == "best" and clips < _FEW:
