@@ -17,7 +17,7 @@ from earmark.errors import ArgumentError
 from earmark.pooling.autopool import hide_padding
 from earmark.pooling.base import FLOOR, POOLS, Pool, ScoredPool, WeightedPool, count, floored, per_class
 from earmark.pooling.bounds import Floats, alpha_to_sufficient_share, sufficient_share_to_alpha
-from earmark.pooling.paper import AutoPool, MaxPool, MeanPool, mean_weights, penalty_strength
+from earmark.pooling.paper import AutoPool, MaxPool, MeanPool, PenalisedAlpha, mean_weights, penalty_strength
 from earmark.pooling.stream import State, Summary
 
 
@@ -171,7 +171,7 @@ class ConstrainedLinearPool(AdaptiveLinearPool):
 
 
 @POOLS.register("linear-rap", "linear-auto with a penalty lambda ||alpha||^2")
-class RegularizedLinearPool(AdaptiveLinearPool):
+class RegularizedLinearPool(PenalisedAlpha, AdaptiveLinearPool):
     """Regularised adaptive linear soft-max: P = sum of p_t w_t / sum of w_t, w_t = (exp(alpha p_t) - 1) / alpha, and
     lambda ||alpha||^2 added to the loss, as in `rap`.
 
@@ -188,12 +188,6 @@ class RegularizedLinearPool(AdaptiveLinearPool):
     def __init__(self, n_classes: int, *, penalty: float = 1e-4, alpha: float | Sequence[float] | Tensor = 1.0) -> None:
         super().__init__(n_classes, alpha=alpha)
         self.strength = penalty_strength(penalty)
-
-    def penalty(self) -> Tensor:
-        return self.strength * self.alpha.square().sum()
-
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, penalty={self.strength:g}"
 
 
 def alpha_family(name: str | None) -> type[AutoPool] | type[AdaptiveLinearPool] | None:

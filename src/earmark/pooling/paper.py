@@ -392,8 +392,21 @@ class ConstrainedAutoPool(AutoPool):
         return torch.where(count <= top.shape[1], bounded, super()._conclude(state))
 
 
+class PenalisedAlpha(nn.Module):
+    """Adds lambda ||alpha||^2 to the loss of an operator with alpha; a base class beside that of the operator."""
+
+    alpha: nn.Parameter
+    strength: float
+
+    def penalty(self) -> Tensor:
+        return self.strength * self.alpha.square().sum()
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, penalty={self.strength:g}"
+
+
 @POOLS.register("rap", "auto with a penalty lambda ||alpha||^2")
-class RegularizedAutoPool(AutoPool):
+class RegularizedAutoPool(PenalisedAlpha, AutoPool):
     """Regularised auto-pooling: Eq. (8), and lambda ||alpha||^2 added to the loss (section III.F).
 
     The penalty pulls towards the mean; `penalty()` gives it to the loss.
@@ -409,9 +422,3 @@ class RegularizedAutoPool(AutoPool):
     def __init__(self, n_classes: int, *, penalty: float = 1e-3, alpha: float | Sequence[float] | Tensor = 1.0) -> None:
         super().__init__(n_classes, alpha=alpha)
         self.strength = penalty_strength(penalty)
-
-    def penalty(self) -> Tensor:
-        return self.strength * self.alpha.square().sum()
-
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, penalty={self.strength:g}"
