@@ -187,6 +187,6 @@ def sha256(path: Path) -> str:
 
 def _refusal(path: Path) -> ArgumentError:
     return ArgumentError(
-        f"{path} exists, and earmark did not write it or it was changed since; move it, choose another place, or "
-        "replace it with --force"
+        f"{path} exists, and earmark did not write it or it was changed since; move it or choose another place "
+        "(commands with the option --force can replace it)"
     )
