@@ -634,3 +634,9 @@ def test_a_pool_that_overflows_names_the_recording():
         pool.alpha.fill_(torch.nan)
     with pytest.raises(DataError, match=r"a\.wav: pool 'auto' gives NaN or infinity"):
         repool(scores, pool)
+
+
+def test_messages_quote_files_without_their_control_characters() -> None:
+    assert str(DataError("search.json: sea\x7fch, \x1b[2J, clip\udcff.wav")) == (
+        r"search.json: sea\x7fch, \x1b[2J, clip\udcff.wav"
+    )

@@ -25,7 +25,6 @@ from earmark.files import json_text, written_whole
 from earmark.fine_tuning import network_for
 from earmark.pooling import create_pool
 from earmark.schema import Names, Number, open_record, parse, parse_json, record
-from earmark.text import printable
 
 __all__ = [
     "check_tensors",
@@ -150,10 +149,10 @@ def _read_about(path: Path, kind: str, header: dict[str, str], schema: type[obje
     found = parse(_Header, about, where=path, error=ModelFileError)
     if found.version > _VERSION:
         raise ModelFileError(
-            f"{path}: written by a newer earmark ({printable(found.written_by)}); this one is {version('earmark')}"
+            f"{path}: written by a newer earmark ({found.written_by}); this one is {version('earmark')}"
         )
     if found.kind != kind:
-        raise ModelFileError(f"{path}: holds a {printable(found.kind)}, not a {kind}")
+        raise ModelFileError(f"{path}: holds a {found.kind}, not a {kind}")
     if schema is not None:
         parse(schema, about, where=path, error=ModelFileError)
     return about

@@ -16,6 +16,8 @@ with 2; other exceptions are bugs and keep their traceback.
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from earmark.text import visible
+
 __all__ = [
     "ArgumentError",
     "DataError",
@@ -29,7 +31,10 @@ __all__ = [
 
 
 class EarmarkError(Exception):
-    """Base of all expected errors."""
+    """Base of all expected errors. Its message may quote files, so control characters in it are escaped."""
+
+    def __str__(self) -> str:
+        return visible(super().__str__())
 
 
 class ArgumentError(EarmarkError, ValueError):

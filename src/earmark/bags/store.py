@@ -44,7 +44,6 @@ from earmark.ownership import owned
 from earmark.parallel import WeightedSemaphore, parallel_map, worker_count
 from earmark.platforms import flush, sync
 from earmark.progress import OnProgress, Progress, ignore_progress
-from earmark.text import printable
 
 _FLUSH_EVERY = 64
 _SECONDS_IN_MEMORY = 3600  # of sound, over all threads; and as much that later mixtures need again
@@ -162,7 +161,7 @@ class FeatureStore:
 
     def _damaged(self, filename: str, how: str) -> DataError:
         return DataError(
-            f"{self.path}: features of {printable(filename)} {how}: the file was damaged or changed; train again to "
+            f"{self.path}: features of {filename} {how}: the file was damaged or changed; train again to "
             "compute them again"
         )
 

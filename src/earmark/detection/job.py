@@ -43,7 +43,7 @@ from earmark.files import json_text
 from earmark.formats import FORMATS
 from earmark.inference.scores import RecordingScores, read_scores, repool, write_scores
 from earmark.progress import OnProgress, Progress, ignore_progress
-from earmark.text import counted, printable
+from earmark.text import counted
 
 __all__ = ["JobOptions", "JobReport", "run_job"]
 
@@ -205,7 +205,7 @@ class _Job:
         """One folder, one model; one table, one decoder. Whether the decoder is another than before."""
         about, root = self.ledger.about(), self.folder.root
         if any(about.get(key, value) != value for key, value in self._identity().items()):
-            model = printable(str(about.get("model")))
+            model = str(about.get("model"))
             raise ArgumentError(f"{root} holds a job of another model ({model}); choose another folder")
         if about["decoder"] in ("", self.decoder_key):
             return False

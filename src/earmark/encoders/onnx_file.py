@@ -32,7 +32,6 @@ from earmark.encoders.base import ENCODERS, Card, Encoder, fitted, reason
 from earmark.errors import DataError, ModelFileError
 from earmark.onnx_session import open_session
 from earmark.schema import parse, record
-from earmark.text import printable
 
 _LARGEST_CARD = 1 << 16  # bytes
 _LARGEST_MODEL = 1 << 31  # bytes; a limit of the format
@@ -83,13 +82,13 @@ class OnnxEncoder(Encoder):
     def _find_input(self, file: Path) -> tuple[str, bool]:
         inputs = self._session.get_inputs()
         if len(inputs) != 1 or inputs[0].type != "tensor(float)" or len(inputs[0].shape) not in (1, 2):
-            found = printable(", ".join(f"{i.name} {i.type} {i.shape}" for i in inputs))
+            found = ", ".join(f"{i.name} {i.type} {i.shape}" for i in inputs)
             raise ModelFileError(f"{file}: expected one input of samples, (n,) or (bags, n) float32, got {found}")
         return inputs[0].name, len(inputs[0].shape) == 2
 
     def _find_output(self, file: Path, name: str | None) -> str:
         outputs = [output.name for output in self._session.get_outputs()]
-        names = printable(", ".join(outputs))
+        names = ", ".join(outputs)
         if name is None and len(outputs) > 1:
             raise ModelFileError(f"{file}: has several outputs; state one of them in the card: {names}")
         name = outputs[0] if name is None else name

@@ -19,7 +19,6 @@ from earmark.errors import ArgumentError, DataError, EarmarkError, MissingExtraE
 from earmark.files import json_text, make_folder, written_whole
 from earmark.schema import Names, Number, parse, parse_json, record
 from earmark.settings import Settings, Training, load_recipe
-from earmark.text import printable
 from earmark.training.averaging import Average
 from earmark.training.validation import Tally
 
@@ -235,7 +234,7 @@ def load_state(
     memory = _memory(path, about)
     _check_same(out, about["settings"], settings)
     if tuple(about["classes"]) != detector.classes:
-        raise ArgumentError(f"{out} was trained on other classes: {printable(', '.join(about['classes']))}")
+        raise ArgumentError(f"{out} was trained on other classes: {', '.join(about['classes'])}")
     if None not in (data, about.get("data")) and about["data"] != data:
         raise ArgumentError(
             f"{out} was started with other clips or labels; resume with the same ones, or start in another folder"
