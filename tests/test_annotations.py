@@ -45,7 +45,7 @@ def table():
         (("a", -0.1, 1, "dog"), "begins before the file: onset -0.1"),
         (("a", NAN, 1, "dog"), "must be finite"),
         (("a", 0, math.inf, "dog"), "must be finite"),
-        (("a", 0, 1, "dog", None), "'dog' is marked unknown, and cannot have times"),
+        (("a", 0, 1, "dog", None), "'dog' is marked as unknown and cannot have times"),
         (("a", 2, 1, "dog", False), "ends before it begins"),
         (("a", 0, 1, "dog", True, 1.1), r"confidence must be in \[0, 1\], got 1.1"),
         (("a", 0, 1, "dog", True, NAN), "confidence must be"),

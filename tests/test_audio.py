@@ -342,7 +342,7 @@ def test_files_without_samples(tmp_path, suffix):
 @pytest.mark.parametrize("suffix", audio.SUFFIXES)
 def test_what_is_no_sound_is_named(tmp_path, content, holds, suffix):
     (tmp_path / f"a{suffix}").write_bytes(content)
-    refused(tmp_path / f"a{suffix}", rf"holds {holds}.*; earmark reads aiff, flac, mp3, ogg, opus and wav")
+    refused(tmp_path / f"a{suffix}", rf"contains {holds}.*; earmark reads aiff, flac, mp3, ogg, opus and wav")
 
 
 @pytest.mark.parametrize(
@@ -364,7 +364,7 @@ def test_what_telephones_record_is_named_with_the_command_that_converts_it(tmp_p
     path = tmp_path / f"my memo{suffix}"
     path.write_bytes(content + bytes(60))
     command = re.escape(f"ffmpeg -i '{path}' -vn '{tmp_path / 'my memo.flac'}'")
-    refused(path, rf"memo{suffix}: holds {holds}; earmark reads aiff, .* and wav; convert it: {command}$")
+    refused(path, rf"memo{suffix}: contains {holds}; earmark reads aiff, .* and wav; convert it: {command}$")
     misnamed = path.rename(tmp_path / "a.flac")
     refused(misnamed, rf"convert it: ffmpeg -i {re.escape(str(misnamed))} -vn {re.escape(str(tmp_path / 'a.wav'))}$")
     assert suffix in audio.FOREIGN
@@ -376,7 +376,7 @@ def test_a_wrong_suffix_is_named_with_the_right_one(make, suffix, rate):
     right = ".ogg" if suffix == ".opus" else suffix
     for wrong in {".wav", ".flac", ".ogg", ".mp3", ".aiff", ""} - {right}:
         other = path.rename(path.with_name("a" + wrong))
-        refused(other, rf"holds {right[1:]}, which does not match its name; rename it to end in {right}$")
+        refused(other, rf"contains {right[1:]}, which does not match its name; rename it to end in {right}$")
         other.rename(path)
     assert len(audio.read(path.rename(path.with_name("B" + suffix.upper()))))
 
@@ -404,7 +404,7 @@ def test_a_truncated_file_is_refused_wherever_it_is_cut(make, rng, suffix, rate,
 def test_a_truncated_wav_says_how_much_is_missing(make):
     path = make(seconds=1)
     path.write_bytes(path.read_bytes()[:1044])
-    refused(path, r"damaged: sound is missing from 0\.01 s to 1\.00 s; process what is there with --damaged keep")
+    refused(path, r"damaged: audio is missing from 0\.01 s to 1\.00 s; process the rest with --damaged keep")
 
 
 def test_a_truncated_flac_says_so_even_between_two_frames(make):
@@ -412,7 +412,7 @@ def test_a_truncated_flac_says_so_even_between_two_frames(make):
     data = path.read_bytes()
     frames = [k for k in range(len(data)) if data[k : k + 4] == b"\xff\xf8" + data[data.index(b"\xff\xf8") + 2 :][:2]]
     path.write_bytes(data[: frames[5]])
-    with pytest.raises(DataError, match=r"a\.flac: damaged: sound is missing from 0\.46 s to 2\.00 s"):
+    with pytest.raises(DataError, match=r"a\.flac: damaged: audio is missing from 0\.46 s to 2\.00 s"):
         audio.read(path)
 
 
@@ -447,7 +447,7 @@ def test_headers_that_lie_cost_no_memory(make):
     tracemalloc.start()
     try:
         for path in (wav, flac):
-            with pytest.raises(DataError, match=r"damaged: sound is missing from 0\.01 s to 36000\.00 s"):
+            with pytest.raises(DataError, match=r"damaged: audio is missing from 0\.01 s to 36000\.00 s"):
                 audio.read(path, rate=16000)
         _, peak = tracemalloc.get_traced_memory()
     finally:
@@ -461,7 +461,7 @@ def test_a_flac_of_unknown_length(make):
     data[21] &= 0xF0
     data[22:26] = bytes(4)
     path.write_bytes(data)
-    refused(path, "its header does not state its length; encode it again")
+    refused(path, "its header does not state its length; re-encode it")
 
 
 def test_a_rate_that_is_none(make):
@@ -495,9 +495,9 @@ def test_an_mp3_without_a_header_is_counted(make):
     path.write_bytes(data + b"TAG" + bytes(125))
     assert audio.info(path).samples == about.samples
     path.write_bytes(data[:-5])
-    refused(path, "damaged: sound is missing from .* s to its end")
+    refused(path, "damaged: audio is missing from .* s to its end")
     path.write_bytes(data + b"junk")
-    refused(path, "damaged: sound is missing from .* s to its end")
+    refused(path, "damaged: audio is missing from .* s to its end")
 
 
 @pytest.mark.parametrize("suffix", [".mp3", ".ogg", ".opus"])
@@ -510,7 +510,7 @@ def test_a_file_is_examined_once_while_it_stays_the_same(make, monkeypatch, suff
     assert len(opened) == 1
     data = path.read_bytes()
     path.write_bytes(data[: len(data) // 2])
-    refused(path, "damaged: sound is missing from .* s to ")
+    refused(path, "damaged: audio is missing from .* s to ")
     path.write_bytes(data)
     os.utime(path, ns=(0, 0))
     opened.clear()
@@ -618,7 +618,7 @@ def test_any_name_will_do(tmp_path, rng, monkeypatch, name):
     assert os.listdir() == [name]
     assert len(audio.read(name)) == len(audio.read(Path(name))) == audio.info(tmp_path / name).samples == 1000
     Path(name).write_text("text")
-    with pytest.raises(DataError, match="holds text") as caught:
+    with pytest.raises(DataError, match="contains text") as caught:
         audio.read(name)
     assert "\n" not in str(caught.value)
 

@@ -105,8 +105,8 @@ def check_refused(path, onset, offset, gaps=1, within=0.05):
         line = str(caught.value)
         match = re.fullmatch(
             re.escape(str(path))
-            + r": damaged: sound is missing from ([\d.]+) s to (?:([\d.]+) s|its end)(?: \((\d+) gaps in all\))?; "
-            "process what is there with --damaged keep",
+            + r": damaged: audio is missing from ([\d.]+) s to (?:([\d.]+) s|its end)(?: \((\d+) gaps in all\))?; "
+            "process the rest with --damaged keep",
             line,
         )
         assert match, line
@@ -232,7 +232,7 @@ def test_flac_frames_that_are_damaged(make, channels):
     is_sound = samples != 0
     np.testing.assert_array_equal(samples[is_sound], whole[is_sound])
     for read in (audio.read, lambda path: list(audio.stream(path, rate=16000))):
-        with pytest.raises(DataError, match=rf"sound is missing from {about.gaps[0].onset:.2f} s .*\(2 gaps in all\)"):
+        with pytest.raises(DataError, match=rf"audio is missing from {about.gaps[0].onset:.2f} s .*\(2 gaps in all\)"):
             read(path)
 
 
@@ -251,7 +251,7 @@ def test_a_truncated_file_has_silence_at_its_end(make, name):
     assert abs(gap.onset - SECONDS / 2) < 0.5
     np.testing.assert_array_equal(samples[:last], whole[:last])
     assert not samples[last:].any()
-    with pytest.raises(DataError, match=rf"sound is missing from {gap.onset:.2f} s to 30\.00 s; process"):
+    with pytest.raises(DataError, match=rf"audio is missing from {gap.onset:.2f} s to 30\.00 s; process"):
         audio.read(path)
 
 
@@ -298,7 +298,7 @@ def test_a_job_lists_gaps(recordings, tmp_path):
     out = tmp_path / "out"
     report = run_job(detector, recordings, out)
     assert (report.failed, report.damaged) == (1, 0)
-    assert "process what is there with --damaged keep" in (out / "failed.csv").read_text()
+    assert "process the rest with --damaged keep" in (out / "failed.csv").read_text()
     report = run_job(detector, recordings, out, JobOptions(damaged="keep"))
     assert (report.failed, report.damaged, report.done, report.kept) == (0, 1, 1, 1)
     assert "1 recording with missing sound: " in str(report)
@@ -332,7 +332,7 @@ def test_detect_prints_gaps(recordings, monkeypatch):
     found = json.loads(run.stdout)
     assert [gap["filename"] for gap in found["damaged"]] == ["hurt.opus"]
     assert found["failed"] == {}
-    assert "hurt.opus: sound is missing from " in run.stderr
+    assert "hurt.opus: audio is missing from " in run.stderr
     run = CliRunner().invoke(app, ["detect", "model", *map(str, recordings), "--json"])
     assert "hurt.opus" in json.loads(run.stdout)["failed"]
 

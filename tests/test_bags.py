@@ -86,7 +86,11 @@ def test_pitch_variants_may_be_of_shifted_sound(tmp_path, clips):
     for variant, samples in enumerate(changed):
         x = LogMel(CONFIG)(torch.from_numpy(samples)[None])[0]
         np.testing.assert_allclose(store[clips[2].filename][variant], x.T.numpy(), atol=1e-4)
-    with pytest.raises(ArgumentError, match=r"holds features with other settings: pitch_shift sound \(now filters\)"):
+    with pytest.raises(
+        ArgumentError,
+        match=r"contains features with other settings: pitch_shift sound \(now "
+        r"filters\)",
+    ):
         build_store(tmp_path / "sound", clips, CONFIG, **options)
 
 
@@ -105,7 +109,11 @@ def test_compressed_variants_follow_the_pitch_variants(tmp_path, clips, labels):
         frames = batch.features[0].T[batch.mask[0]]
         drawn |= {v for v in range(4) if np.array_equal(store[batch.filenames[0]][v], frames)}
     assert drawn == {0, 1, 2, 3}
-    with pytest.raises(ArgumentError, match=r"holds features with other settings: compression \['speech', 'radio'\]"):
+    with pytest.raises(
+        ArgumentError,
+        match=r"contains features with other settings: compression \['speech', "
+        r"'radio'\]",
+    ):
         build_store(tmp_path / "four", clips, CONFIG, semitones=(1,), dtype="float32")
 
 
@@ -132,7 +140,7 @@ def test_a_store_from_before_there_were_choices_is_used(tmp_path, clips, monkeyp
     store = build_store(tmp_path / "old", clips, CONFIG, semitones=(1,))
     assert (store.config.pad_mode, len(store)) == ("zeros", len(clips))
     reflected = dataclasses.replace(CONFIG, pad_mode="reflect")
-    with pytest.raises(ArgumentError, match=r"holds features with other settings: pad_mode zeros \(now reflect\)"):
+    with pytest.raises(ArgumentError, match=r"contains features with other settings: pad_mode zeros \(now reflect\)"):
         build_store(tmp_path / "old", clips, reflected, semitones=(1,))
 
 
@@ -166,9 +174,9 @@ def test_a_bad_file_is_listed_and_the_rest_goes_on(tmp_path, clips):
     with pytest.raises(DataError, match=r"clip 2.wav: no features in .*empty"):
         store["clip 2.wav"]
     audio.write(clips[2].sources[0].path, np.full(9000, 0.25, np.float32), 8000)
-    mended = build_store(tmp_path / "store", clips, CONFIG)
-    assert len(mended) == 7
-    assert mended.skipped == {}
+    cleaned = build_store(tmp_path / "store", clips, CONFIG)
+    assert len(cleaned) == 7
+    assert cleaned.skipped == {}
 
 
 def test_what_is_not_a_store_is_refused(tmp_path):

@@ -151,9 +151,9 @@ def test_a_network_of_ones_own(tmp_path):
     detector = Detector(CLASSES, FEATURES, Own(), create_pool("max", 3)).eval()
     save_detector(path, detector, network={"name": "own"}, pool={"name": "max"})
     assert_same(detector, load_detector(path, network=Own()))
-    with pytest.raises(ModelFileError, match=r"its parts do not fit together: network='own' is not known"):
+    with pytest.raises(ModelFileError, match=r"its parts do not match: network='own' is not known"):
         load_detector(path)
-    with pytest.raises(ModelFileError, match=r"its parts do not fit together: network.norm0.weight is missing"):
+    with pytest.raises(ModelFileError, match=r"its parts do not match: network.norm0.weight is missing"):
         load_detector(path, network=create_network("cnn", 32, width=0.05))
 
 
@@ -204,16 +204,17 @@ def test_a_folder_stands_for_its_model_and_another_folder_is_no_run(tmp_path):
     with pytest.raises(ModelFileError) as refused:
         model_file(tmp_path, "MODEL DATA")
     assert (
-        str(refused.value) == f"{tmp_path} is not a run folder (it has no model.safetensors); the order is MODEL DATA"
+        str(refused.value) == f"{tmp_path} is not a run folder (it has no model.safetensors); expected MODEL DATA, "
+        f"in this order"
     )
     with pytest.raises(ModelFileError, match=r"it has no model\.safetensors\)$"):
         load_scorer(tmp_path)
     (tmp_path / "config.toml").touch()
-    with pytest.raises(ModelFileError, match=r"has no model\.safetensors yet: no epoch of its training has ended$"):
+    with pytest.raises(ModelFileError, match=r"has no model\.safetensors yet: its first epoch has not finished$"):
         model_file(tmp_path, "MODEL DATA")
     path.touch()
     assert model_file(tmp_path, "MODEL DATA") == path
-    with pytest.raises(ModelFileError, match=r"is not a run folder .*; the order is MODEL RECORDINGS$"):
+    with pytest.raises(ModelFileError, match=r"is not a run folder .*; expected MODEL RECORDINGS, in this order$"):
         earmark.load(tmp_path.parent)
 
 
@@ -246,7 +247,7 @@ def test_files_that_are_something_else(tmp_path):
     for content in foreign.values():
         path.write_bytes(content)
         for read in (load_detector, read_model_info):
-            with pytest.raises(ModelFileError, match=r"m\.safetensors: damaged, cut short, or not a model file at all"):
+            with pytest.raises(ModelFileError, match=r"m\.safetensors: damaged, truncated, or not a model file"):
                 read(path)
     torch.save({"weights": torch.zeros(3), "bomb": Bomb(sprung)}, path)
     with pytest.raises(ModelFileError, match="not a model file at all"):
@@ -257,7 +258,7 @@ def test_files_that_are_something_else(tmp_path):
 @pytest.mark.parametrize("metadata", [None, {}, {"format": "pt"}, {"earmark": "{}"}])
 def test_weights_from_elsewhere(metadata, tmp_path):
     safetensors.torch.save_file({"a": torch.zeros(3)}, tmp_path / "m.safetensors", metadata=metadata)
-    with pytest.raises(ModelFileError, match=r"m\.safetensors: a file of weights that earmark did not write"):
+    with pytest.raises(ModelFileError, match=r"m\.safetensors: a weights file that earmark did not write"):
         load_detector(tmp_path / "m.safetensors")
 
 
@@ -270,7 +271,7 @@ def test_a_file_cut_anywhere(tmp_path, rng):
     for length in [*lengths, len(content) - 1]:
         cut.write_bytes(content[:length])
         for read in (load_detector, read_model_info):
-            with pytest.raises(ModelFileError, match="damaged, cut short, or not a model file at all"):
+            with pytest.raises(ModelFileError, match="damaged, truncated, or not a model file"):
                 read(cut)
     cut.write_bytes(content + b"more")
     with pytest.raises(ModelFileError, match="damaged, cut short"):
@@ -297,10 +298,10 @@ def test_a_file_with_one_wrong_bit_is_refused_or_as_good_as_before(tmp_path, rng
             assert read_model_info(bad) == read_model_info(path)
             assert_same(detector, loaded, frames=(20,))
     assert refused > 0.95 * len(places)
-    with pytest.raises(ModelFileError, match="damaged: its weights are not those that were written"):
+    with pytest.raises(ModelFileError, match="damaged: its weights do not match their checksum"):
         load_wrong(bad, content, len(content) - 1)
     where = content.index(b"dog")
-    with pytest.raises(ModelFileError, match="damaged: its metadata are not those that were written"):
+    with pytest.raises(ModelFileError, match="damaged: its metadata do not match their checksum"):
         load_wrong(bad, content, where)
 
 
@@ -321,10 +322,10 @@ def test_a_newer_file_and_a_file_of_another_kind(tmp_path):
         load_detector(path)
     write_tensors(path, "training state", {}, {})
     for read in (load_detector, read_model_info):
-        with pytest.raises(ModelFileError, match="holds a training state, not a model"):
+        with pytest.raises(ModelFileError, match="contains a training state, not a model"):
             read(path)
     write(path)
-    with pytest.raises(ModelFileError, match="holds a model, not a training state"):
+    with pytest.raises(ModelFileError, match="contains a model, not a training state"):
         read_tensors(path, "training state")
 
 
@@ -357,7 +358,7 @@ TENSORS = [
 def test_tensors_that_do_not_fit(change, message, tmp_path):
     write(tmp_path / "m.safetensors")
     rewrite(tmp_path / "m.safetensors", change_tensors=change)
-    with pytest.raises(ModelFileError, match=rf"m\.safetensors: its parts do not fit together: .*{message}") as caught:
+    with pytest.raises(ModelFileError, match=rf"m\.safetensors: its parts do not match: .*{message}") as caught:
         load_detector(tmp_path / "m.safetensors")
     assert "\n" not in str(caught.value)
 
@@ -396,9 +397,7 @@ ABOUT = [
 def test_descriptions_that_do_not_fit(change, message, tmp_path):
     write(tmp_path / "m.safetensors")
     rewrite(tmp_path / "m.safetensors", change)
-    with pytest.raises(
-        ModelFileError, match=rf"m\.safetensors: (its parts do not fit together: )?.*{message}"
-    ) as caught:
+    with pytest.raises(ModelFileError, match=rf"m\.safetensors: (its parts do not match: )?.*{message}") as caught:
         load_detector(tmp_path / "m.safetensors")
     assert "\n" not in str(caught.value)
 

@@ -83,7 +83,7 @@ def test_settings_that_an_encoder_does_not_have_mean_another_recipe(folder, enco
     assert choose(open_data(folder), {"n_bands": 32}, CPU).recipe == "small"
     choice = choose(open_data(folder), {"n_bands": 32, "hidden": 8}, CPU)
     assert choice.recipe == "best"
-    assert choice.reasons[0] == "recipe best: the only one with the settings that were given"
+    assert choice.reasons[0] == "recipe best: the only recipe with the given settings"
 
 
 def test_longer_recordings_mean_fewer_mixtures_and_epochs_of_a_head(folder, encoder, monkeypatch):

@@ -184,8 +184,8 @@ def test_labels_and_recordings_without_partner_are_a_line_each(recordings):
     done = earmark("train", recordings, "--out", recordings.parent / "run", *SHORT)
     assert done.returncode == 0, done.stderr
     assert done.stderr.splitlines() == [
-        f"earmark: {recordings}/labels.tsv: 1 of 13 labelled files have no recording and are left out: north/gone.wav",
-        f"earmark: {recordings}: 1 of 13 recordings have no labels and are left out: new.wav",
+        f"earmark: {recordings}/labels.tsv: skipped 1 of 13 labelled files (no recording): north/gone.wav",
+        f"earmark: {recordings}: skipped 1 of 13 recordings (no labels): new.wav",
     ]
 
 
@@ -203,7 +203,9 @@ def test_a_run_is_not_trained_over_but_resumed_with_its_own_settings(recordings)
     assert earmark("train", recordings, "--out", run, "--pool", "max", *SHORT).returncode == 0
     again = earmark("train", recordings, "--out", run, "--pool", "max", *SHORT)
     assert again.returncode == 2
-    assert again.stderr == f"earmark: {run} already holds a run; continue it with --resume, or choose another folder\n"
+    assert (
+        again.stderr == f"earmark: {run} already contains a run; continue it with --resume, or choose another folder\n"
+    )
     on = earmark("train", recordings, "--out", run, "--resume", "--set", "epochs=2", "--json")
     assert on.returncode == 0, on.stderr
     assert json.loads(on.stdout)["epochs"] == 2

@@ -97,7 +97,7 @@ def test_presence_and_scores(earmark, model, recordings, tmp_path):
     assert float(lines[1].split(",")[3]) == pytest.approx(0.668, abs=1e-3)
     code, told, _ = earmark("detect", model, recordings, "--out", out, "--presence", "1.5", "--keep-scores")
     assert code == 0
-    assert "2 from kept results" in told
+    assert "2 from stored results" in told
     assert f"probabilities of 2 recordings in {out / 'presence.csv'}\n" in told
     assert len((out / "presence.csv").read_text().splitlines()) == 5
     options = ("--presence", "recording", "--keep-scores", "--report")
@@ -110,17 +110,18 @@ def test_failed_recordings_are_counted_and_listed(earmark, model, recordings, tm
     (tmp_path / "bad.wav").write_text("no sound")
     code, out, err = earmark("detect", model, recordings, tmp_path / "bad.wav", "--out", tmp_path / "o")
     assert (code, err) == (1, "")
-    assert out.splitlines()[-1] == f"1 failed: {tmp_path / 'o' / 'failed.csv'} says which and why"
+    assert out.splitlines()[-1] == f"1 failed: {tmp_path / 'o' / 'failed.csv'} has the reasons"
     code, out, err = earmark("detect", model, tmp_path / "bad.wav", "--out", tmp_path / "p")
     assert code == 1
     assert err == (
-        "earmark: none of 1 recordings could be read, such as bad.wav: holds text; earmark reads aiff, flac, mp3, ogg, "
+        "earmark: none of 1 recordings could be read, such as bad.wav: contains text; earmark reads aiff, flac, "
+        "mp3, ogg, "
         f"opus and wav; {tmp_path / 'p' / 'failed.csv'} says why\n"
     )
     code, out, err = earmark("detect", model, tmp_path / "bad.wav", recordings / "a.wav")
     assert code == 1
     assert "dog" in out
-    assert err == f"earmark: {tmp_path / 'bad.wav'}: holds text; earmark reads aiff, flac, mp3, ogg, opus and wav\n"
+    assert err == f"earmark: {tmp_path / 'bad.wav'}: contains text; earmark reads aiff, flac, mp3, ogg, opus and wav\n"
     code, out, err = earmark("detect", model, tmp_path / "bad.wav")
     assert code == 2
     assert err.count("\n") == 1
@@ -135,17 +136,17 @@ def test_what_telephones_record_is_not_passed_over(earmark, model, recordings, t
     code, out, err = earmark("detect", model, folder)
     assert (code, out, err.count("\n")) == (2, "", 3)
     for line, command in zip(err.splitlines(), commands, strict=False):
-        assert "holds MP4 (AAC or ALAC)" in line
+        assert "contains MP4 (AAC or ALAC)" in line
         assert line.endswith(f"convert it: {command}")
     code, out, err = earmark("detect", model, folder, "--out", tmp_path / "o")
     assert (code, err.count("\n")) == (1, 1)
-    assert "none of 2 recordings could be read, such as a.m4a: holds MP4 (AAC or ALAC); earmark reads" in err
+    assert "none of 2 recordings could be read, such as a.m4a: contains MP4 (AAC or ALAC); earmark reads" in err
     assert commands[0] in err
     audio.write(folder / "c.wav", np.zeros(22050), 22050)
     code, out, err = earmark("detect", model, folder, "--out", tmp_path / "o")
     assert (code, err) == (1, "")
     assert out.startswith("1 of 3 recordings done; 1 events")
-    assert out.splitlines()[-1] == f"2 failed: {tmp_path / 'o' / 'failed.csv'} says which and why"
+    assert out.splitlines()[-1] == f"2 failed: {tmp_path / 'o' / 'failed.csv'} has the reasons"
     assert [line.split(",")[0] for line in (tmp_path / "o" / "failed.csv").read_text().splitlines()[1:]] == [
         "a.m4a",
         "b.MP4",
@@ -178,7 +179,7 @@ def test_a_job_goes_on_after_figures_of_recordings_in_folders(earmark, model, tm
     audio.write(nest / "north" / "b.flac", np.zeros(22050), 22050)
     code, told, err = earmark("detect", model, nest, "--out", out)
     assert (code, err) == (0, "")
-    assert told.startswith("2 of 2 recordings done, 1 of them before")
+    assert told.startswith("2 of 2 recordings done, 1 of them earlier")
     assert not (out / "figures").exists()
 
 
@@ -225,7 +226,7 @@ def test_interrupted_with_another_threshold_it_says_how_much_is_left(earmark, mo
     _, out, _ = earmark("detect", model, recordings / "a.wav", "--out", tmp_path / "o", "--threshold", "0.6")
     assert out.splitlines() == [
         f"1 of 1 recordings done, 1 of them before; 1 events in {tmp_path / 'o' / 'events.csv'}",
-        "1 recording of earlier runs still to do: not in events.csv until then",
+        "1 recording of earlier runs pending: not in events.csv yet",
     ]
 
 
@@ -240,8 +241,8 @@ def test_what_changed_by_hand_and_what_is_gone_is_said(earmark, model, tmp_path)
     _, told, _ = earmark("detect", model, folder, "--out", out)
     assert told.splitlines() == [
         f"1 of 1 recordings done, 1 of them before; 1 events in {out / 'events.csv'}",
-        "1 recording no longer there: left out of events.csv, files in events stay",
-        "1 file edited or added by hand: kept with .edited in the name",
+        "1 recording no longer found: omitted from events.csv; their files in events are kept",
+        "1 file edited or added by you: renamed with .edited in the name",
     ]
     assert "owl" in (out / "events.edited.csv").read_text()
 
@@ -286,7 +287,7 @@ def test_thresholds_of_a_file_go_by_the_names_of_its_classes(earmark, model, rec
         (["--thresholds", "bad.json"], "bad.json: not valid JSON"),
         (["--thresholds", "list.json"], "list.json: expected a table, got [1]"),
         (["--out", "a.wav"], "a.wav: cannot create this folder: File exists"),
-        (["--out", "."], "holds the recordings; choose another folder"),
+        (["--out", "."], "contains the recordings; choose another folder"),
     ],
 )
 def test_mistakes_are_one_line(options, message, earmark, model, recordings, tmp_path, monkeypatch):
@@ -303,7 +304,7 @@ def test_mistakes_are_one_line(options, message, earmark, model, recordings, tmp
 def test_nothing_to_hear_is_one_line(earmark, model, tmp_path):
     for options in ([], ["--out", tmp_path / "o"]):
         code, _, err = earmark("detect", model, tmp_path, *options)
-        assert (code, err) == (2, "earmark: there are no audio files in what was given\n")
+        assert (code, err) == (2, "earmark: no audio files found in the given paths\n")
     code, _, err = earmark("detect", model, tmp_path / "nowhere", "--out", tmp_path / "o")
     assert (code, err) == (2, f"earmark: {tmp_path / 'nowhere'}: there is no such file or folder\n")
     assert not (tmp_path / "o").exists()

@@ -135,7 +135,7 @@ def test_decisions_are_made_as_told_and_tuned_elsewhere_than_judged(run, tmp_pat
         ("test", "train", "the test split"),
         ("train", "train", "the clips that are evaluated"),
     ):
-        with pytest.raises(ArgumentError, match=f"--tune-on {split}: thresholds tuned on {why} would flatter"):
+        with pytest.raises(ArgumentError, match=f"--tune-on {split}: thresholds tuned on {why} would make"):
             evaluate(run, "@a", "@data", "--split", judged, "--tune-on", split)
     with pytest.raises(EarmarkError, match="did you mean 'test'"):
         evaluate(run, "@a", "@data", "--split", "tset")
@@ -156,17 +156,17 @@ def test_what_is_to_be_typed_again_gives_the_same_scores(world, run, tmp_path, m
 @pytest.mark.parametrize(
     ("split", "due"),
     [
-        ("train", "these clips were trained on, so the scores flatter the model"),
-        ("validate", "training chose its epoch by these clips, so the scores flatter the model"),
+        ("train", "these clips were trained on, so the scores are too optimistic"),
+        ("validate", "training chose its epoch by these clips, so the scores are too optimistic"),
         ("test", None),
     ],
 )
 def test_clips_that_the_model_learned_from_are_mentioned(split, due, world, run, tmp_path):
     settings = load_recipe("quick").changed({"width": "0.25"})
     data = open_data(world / "data")
-    detector, knobs = create_detector(settings, data.classes), {"network": settings.network, "pool": settings.pool}
+    detector, parts = create_detector(settings, data.classes), {"network": settings.network, "pool": settings.pool}
     for mark, is_known in ((data_fingerprint(data), True), ("another", False)):
-        save_detector(tmp_path / "model.safetensors", detector, **knobs, provenance={"data": mark})
+        save_detector(tmp_path / "model.safetensors", detector, **parts, provenance={"data": mark})
         said = evaluate(run, tmp_path, "@data", "--split", split)
         assert ("flatter" in said) == (is_known and due is not None)
         if is_known and due:
@@ -291,14 +291,14 @@ def test_labels_of_other_classes_are_refused_and_leave_what_is_there(world, run,
     (tmp_path / "labels.tsv").write_text("filename\tonset\toffset\tlabel\tsplit\na.flac\t0\t1\towl\ttest\n")
     evaluate(run, "@c", "@data")
     before = (world / "c" / "scores.json").read_bytes()
-    with pytest.raises(DataError, match=r"^the model knows .*; the labels know owl: no class in common$"):
+    with pytest.raises(DataError, match=r"^no class in common: the model has .*, the labels have owl$"):
         run("evaluate", "@c", tmp_path)
     assert (world / "c" / "scores.json").read_bytes() == before
 
 
 def test_data_before_the_model_are_told_the_order(run):
     for model in ("@a", "@a/model.safetensors"):
-        with pytest.raises(ModelFileError, match=r"data is not a run folder .*; the order is MODEL DATA$"):
+        with pytest.raises(ModelFileError, match=r"data is not a run folder .*; expected MODEL DATA, in this order$"):
             evaluate(run, "@data", model)
 
 

@@ -128,7 +128,7 @@ def test_a_job_on_a_cluster_survives_losses_and_equals_the_local_one(tmp_path, m
         gone = Span(sounds / "gone.wav", 0, 5)
         ((_, refused),) = executor.map_spans([gone])
         assert isinstance(refused, DataError)
-        assert "of the cluster; sound files must have the same path on every machine" in str(refused)
+        assert "of the cluster; audio files must have the same path on every machine" in str(refused)
         ((_, refused),) = executor.map_spans([Span(sounds / "a.wav", 0, 10**6)])
         assert isinstance(refused, DataError)
         assert "has the file changed meanwhile?" in str(refused)

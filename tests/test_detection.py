@@ -206,7 +206,7 @@ def test_recordings_are_found_once_and_never_in_the_output(tmp_path):
         "sub/c.mp3",
         "sub/f.M4A",  # to be refused with the reason
     ]
-    with pytest.raises(ArgumentError, match="holds the recordings; choose another folder"):
+    with pytest.raises(ArgumentError, match="contains the recordings; choose another folder"):
         find_recordings([tmp_path], tmp_path)
 
 

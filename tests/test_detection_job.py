@@ -308,12 +308,12 @@ def test_one_table_has_events_of_one_decoder(recordings, tmp_path):
     out = tmp_path / "out"
     run_job(model(), [recordings / "a.wav"], out, decoder=OTHER)
     about = (out / "job.json").read_bytes()
-    with pytest.raises(ArgumentError, match=r"recordings that are not given now \(1, such as a.wav\); give these or"):
+    with pytest.raises(ArgumentError, match=r"other recordings \(1, such as a.wav\); pass these or"):
         run_job(model(), [recordings / "night 1"], out, formats=["audacity"])
     assert (out / "job.json").read_bytes() == about  # a refused call changes nothing
     assert names_in(out) == ["a.wav"]
     assert run_job(model(), [recordings], out).done == 5
-    with pytest.raises(ArgumentError, match=r"not given now \(3, such as a\.flac\)"):
+    with pytest.raises(ArgumentError, match=r"for other recordings \(3, such as a\.flac\)"):
         run_job(model(), [recordings / "night 1"], out, decoder=OTHER)
 
 
@@ -409,9 +409,9 @@ def test_recordings_on_a_disk_that_is_not_mounted_are_kept(recordings, tmp_path)
     for given in ([disk, other], [disk, disk / "gone.wav", other]):
         report = run_job(model(), given, tmp_path / "out")
         assert (report.missing, report.events) == (0, first.events)
-    with pytest.raises(ArgumentError, match=r"not given now \(5, such as a\.flac\)"):
+    with pytest.raises(ArgumentError, match=r"for other recordings \(5, such as a\.flac\)"):
         run_job(model(), [disk, other], tmp_path / "out", decoder=OTHER)
-    with pytest.raises(DataError, match="there are no audio files in what was given"):
+    with pytest.raises(DataError, match="no audio files found in the given paths"):
         run_job(model(), [disk], tmp_path / "out")
 
 
@@ -531,8 +531,8 @@ def matrix(tmp_path, rng):
         "empty.wav": "is empty: 0 bytes",
         "cut.flac": "damaged: sound is missing from",
         "lying.wav": "damaged: sound is missing from",
-        "letter.wav": "holds text",
-        "memo.m4a": "holds MP4",
+        "letter.wav": "contains text",
+        "memo.m4a": "contains MP4",
     }
 
 
@@ -632,11 +632,11 @@ def test_strange_names_come_through(tmp_path):
 
 def test_a_folder_of_another_model_or_of_something_else_is_refused(recordings, tmp_path):
     run_job(model(), [recordings], tmp_path / "out")
-    with pytest.raises(ArgumentError, match=r"holds a job of another model .*; choose another folder"):
+    with pytest.raises(ArgumentError, match=r"contains a job of another model .*; choose another folder"):
         run_job(model(fingerprint="other"), [recordings], tmp_path / "out")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "events.csv").write_text("precious")
-    with pytest.raises(ArgumentError, match=r"holds events\.csv, and is not the folder of a detection job"):
+    with pytest.raises(ArgumentError, match=r"contains events\.csv, and is not the folder of a detection job"):
         run_job(model(), [recordings], tmp_path / "mine")
     with pytest.raises(DataError, match="there are no audio files"):
         run_job(model(), [tmp_path / "mine"], tmp_path / "x")

@@ -96,10 +96,10 @@ def test_a_model_needs_no_folder_if_files_are_beside_the_recordings(runs, data, 
         detector = product.load(runs[0].path)
         assert len(detector.score_files([data / "new" / "long.wav"])[0].p) == 437
         with pytest.raises(
-            DataError, match=r"00\.wav: no embeddings: expected 00\.npz or 00\.parquet beside it or in "
+            DataError, match=r"00\.wav: no embeddings: expected 00\.npz or 00\.parquet next to it or in "
         ):
             detector.detect(data / "sounds" / "00.wav")
-        with pytest.raises(DataError, match="has embeddings of files alone; expected a recording in a file"):
+        with pytest.raises(DataError, match="reads embeddings from files; expected a recording in a file"):
             detector.detect(np.zeros(8000, np.float32), rate=8000)
     finally:
         shutil.move(tmp_path / "embeddings", data / "embeddings")

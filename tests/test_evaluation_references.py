@@ -33,7 +33,7 @@ def test_everything_left_out_is_counted_and_named():
     assert notes == ("1 label of the reference is unknown to the model and not evaluated: cat",)
     with pytest.raises(DataError, match=r"no file of the reference is among the clips: it names a.wav, b.wav, the cl"):
         fit_reference(TRUTH, ["z.wav"])
-    with pytest.raises(DataError, match=r"^the model knows bat, owl; the labels know cat, dog: no class in common$"):
+    with pytest.raises(DataError, match=r"^no class in common: the model has bat, owl, the labels have cat, dog$"):
         fit_reference(TRUTH, ["a.wav", "b.wav"], ["bat", "owl"])
 
 

@@ -221,7 +221,7 @@ def test_a_day_in_short_segments():
     [
         ({"segment": 0}, r"expected a segment length above 0 s, got 0"),
         ({"segment": math.inf}, r"above 0 s, got inf"),
-        ({"durations": {"b": 1.0}}, r"expected durations of 2 clips, 1 are missing, first 'a'"),
+        ({"durations": {"b": 1.0}}, r"expected durations of 2 clips, got none for 1, such as 'a'"),
         ({"durations": {"a": math.nan}}, r"'a': expected a duration in seconds, got nan"),
         ({"missing": "drop"}, r"missing='drop' is not known. Choose from: error, empty"),
         ({"convention": "sklearn"}, r"convention='sklearn' is not known. Choose from: plain, sed_eval"),

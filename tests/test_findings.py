@@ -105,7 +105,7 @@ def test_3_a_recording_that_was_read_when_the_machine_died_twice_is_read_again(e
     change_ledger(out, changes)
     code, told, _ = earmark("detect", model, sounds, "--out", out)
     assert code == 0
-    assert told.startswith("12 of 12 recordings done, 11 of them before")
+    assert told.startswith("12 of 12 recordings done, 11 of them earlier")
 
 
 def test_4_a_file_from_the_year_2264_stops_nothing(earmark, model, sounds, tmp_path):
@@ -184,7 +184,7 @@ def test_2_damaged_opus_is_not_accepted_with_wrong_times(refused, model, tmp_pat
     for page in pages[10:30:4]:
         content[page + 100] ^= 1
     path.write_bytes(content)
-    assert "sound is missing from " in refused("detect", model, path)
+    assert "audio is missing from " in refused("detect", model, path)
 
 
 def test_9_a_small_compressed_table_does_not_fill_the_memory(refused, model, tmp_path, monkeypatch):

@@ -143,7 +143,7 @@ def test_one_fold_is_refused():
 
 def test_a_fold_without_tallies_is_refused(tmp_path):
     (tmp_path / "log.jsonl").write_text('{"epoch": 1, "best": true}\n')
-    with pytest.raises(DataError, match=r"log\.jsonl: no epoch with a tally"):
+    with pytest.raises(DataError, match=r"log\.jsonl: no epoch with validation counts"):
         _tallies([tmp_path])
 
 

@@ -184,12 +184,12 @@ def test_clips_too_short_for_an_output_frame_can_decide_when_to_stop(supervision
     audio.write(tmp_path / "a.wav", make_sound(1200), RATE)
     clip = Clip("a.wav", (Source(tmp_path / "a.wav"),))
     bags = Bags(build_store(tmp_path / "store", [clip], detector.features), LabelTable([("a.wav", 0.0, 0.3, "dog")]))
-    knobs = load_recipe("quick").changed({"supervision": supervision}).training
+    options = load_recipe("quick").changed({"supervision": supervision}).training
     (batch,) = bags.pieces(1, patch=1e6)
     filled = batch.filled_up(detector.reduction, -detector.features.range_db)
     with torch.inference_mode():
         P = detector.eval()(filled.features, filled.mask).static.item()
-    scores = validate(detector, bags, knobs, Fabric(accelerator="cpu", devices=1)).scores
+    scores = validate(detector, bags, options, Fabric(accelerator="cpu", devices=1)).scores
     assert scores["loss"] == pytest.approx(-np.log(P), rel=1e-5)
     assert scores["accuracy"] == float(P >= 0.5)
 

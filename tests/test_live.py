@@ -224,8 +224,11 @@ def test_an_interruption_that_nobody_asked_for_is_passed_on():
 @pytest.mark.parametrize(
     ("data", "told"),
     [
-        (b"fLaC" + bytes(100), "holds flac, which cannot be read while it grows; record to wav, or pipe raw samples"),
-        (b"OggS" + bytes(100), "holds ogg"),
+        (
+            b"fLaC" + bytes(100),
+            "contains flac, which cannot be read while it grows; record to wav, or pipe raw samples",
+        ),
+        (b"OggS" + bytes(100), "contains ogg"),
         (bytes(100), r"has no wav header; for raw samples, give at least their rate \(--rate 44100\)"),
         (b"", "contains no samples: it ended before its wav header did"),
         (b"RIFF....WAVEdata" + bytes(20), "samples before their format"),
@@ -242,7 +245,7 @@ def test_what_is_no_wav_is_refused(data, told):
 
 def test_a_growing_flac_is_refused(tmp_path):
     audio.write(tmp_path / "a.flac", np.zeros(800), 8000)
-    with pytest.raises(DataError, match=r"a\.flac: holds flac, which cannot be read while it grows"):
+    with pytest.raises(DataError, match=r"a\.flac: contains flac, which cannot be read while it grows"):
         from_growing(tmp_path / "a.flac")
 
 
@@ -425,7 +428,7 @@ def test_a_growing_file_gives_the_events_of_the_finished_one(tmp_path, capsys, m
     as_it_came = [row[1:] for row in csv.reader((tmp_path / "out" / "events.csv").read_text().splitlines())]
     assert as_it_came[0] == ["onset", "offset", "label", "confidence"]
     assert [label for _, _, label, _ in as_it_came[1:]] == [line.split("\t")[2] for line in lines]
-    with pytest.raises(ArgumentError, match=r"out holds events\.csv already; choose another folder"):
+    with pytest.raises(ArgumentError, match=r"out contains events\.csv already; choose another folder"):
         detect_live(load(model), str(recording), decoder, idle=0.1, out=tmp_path / "out", formats=["tsv"])
     detect_live(load(model), str(recording), decoder, idle=0.1, out=tmp_path / "csv", formats=["csv"])
     written = read_labels(tmp_path / "csv" / "events.csv")
@@ -495,8 +498,8 @@ def test_what_cannot_be_listened_to_is_refused(monkeypatch, model, source, optio
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ((False, [Path("a.wav")], {"rate": 8000}, {}), "--rate goes with --live only"),
-        ((True, [Path("a.wav")], {}, {"--keep-scores": True}), "--keep-scores does not go with --live"),
+        ((False, [Path("a.wav")], {"rate": 8000}, {}), "--rate requires --live"),
+        ((True, [Path("a.wav")], {}, {"--keep-scores": True}), "--keep-scores cannot be combined with --live"),
         ((True, [Path("a.wav"), Path("b.wav")], {}, {}), "--live: expected one sound, .* got 2"),
         ((False, [Path("-")], {}, {"--workers": 2}), "- is standard input, which only --live reads"),
     ],

@@ -282,7 +282,7 @@ def test_the_authors_splits_are_used_where_they_are(example):
 def test_the_artist_index_says_which_songs_and_by_whom(example):
     artists = dict.fromkeys(("Ada_Anthem", "Bo_Crossroads"), "One") | {"Cy_Drive": "Two", "Gone_Song": "Three"}
     (example / "medley_artist_index.json").write_text(json.dumps(artists))
-    with pytest.warns(MissingDataWarning, match=r"1 of 4 songs lack audio or metadata and are left out: Gone_Song"):
+    with pytest.warns(MissingDataWarning, match=r"skipped 1 of 4 songs \(no audio or no metadata\): Gone_Song"):
         collection = MedleyDB().clips(example)
     sides = {(clip.split == "test", artists[clip.filename.partition("---")[0]]) for clip in collection.clips}
     assert len(sides) == 2
@@ -292,7 +292,7 @@ def test_the_artist_index_says_which_songs_and_by_whom(example):
 def test_songs_without_sound_or_metadata_are_counted(example):
     metadata(example, "Cy_Drive").unlink()
     shutil.rmtree(example / "Audio" / "Di_Evening" / "Di_Evening_STEMS")
-    with pytest.warns(MissingDataWarning, match=r"2 of 7 songs lack audio or metadata and are left out: Cy_Drive, Di"):
+    with pytest.warns(MissingDataWarning, match=r"skipped 2 of 7 songs \(no audio or no metadata\): Cy_Drive, Di"):
         collection = MedleyDB().clips(example)
     assert not {clip.filename for clip in collection.clips if clip.filename.startswith(("Cy_Drive", "Di_Evening"))}
 
@@ -344,7 +344,7 @@ def test_a_folder_without_songs_says_what_is_missing(tmp_path):
 
 def test_a_missing_stem_is_named(example):
     (example / "Audio" / "Cy_Drive" / "Cy_Drive_STEMS" / "Cy_Drive_STEM_02.wav").unlink()
-    with pytest.raises(DataError, match=r"Cy_Drive: 1 audio files are missing: Cy_Drive_STEM_02\.wav"):
+    with pytest.raises(DataError, match=r"Cy_Drive: missing 1 audio file: Cy_Drive_STEM_02\.wav"):
         MedleyDB().clips(example)
 
 

@@ -217,7 +217,9 @@ def test_cap_keeps_the_least_weight_of_equation_12(m):
 
 def test_cap_in_a_detector_knows_the_frame_rate():
     pool = ConstrainedAutoPool(1, min_duration=2.0)
-    with pytest.raises(ArgumentError, match="frame_rate: expected the number of frames per second, beside min_dur"):
+    with pytest.raises(
+        ArgumentError, match="frame_rate: expected the number of frames per second, together with min_dur"
+    ):
         pool(torch.rand(1, 26, 1))
     detector = Detector(["dog"], FeatureConfig(), create_network("cnn", 128, width=0.1), pool)
     assert detector.pool.frame_rate == pytest.approx(44100 / 1024 / 16)

@@ -138,7 +138,7 @@ def test_training_on_does_not_disturb_a_stream():
     ("name", "options", "why"),
     [
         ("hierarchical", {}, "its segments are counted from the start of the recording"),
-        ("top-k", {"share": 0.1}, "a share of all frames is kept, which grows with the recording; give k instead"),
+        ("top-k", {"share": 0.1}, "it keeps a share of all frames, which grows with the recording; give k instead"),
         ("rank", {"decay": 0.999999}, "spreads the weight over millions of frames"),
     ],
 )

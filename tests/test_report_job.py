@@ -171,7 +171,7 @@ def folder(tmp_path):
         ledger.finish(paths[0], events, status=os.stat(out), duration=7200.0, began=began)
         ledger.finish(paths[1], [], status=os.stat(out), duration=60.0)
         ledger.fail(paths[2], "is empty: 0 bytes")
-        ledger.fail(paths[3], "<i>holds text</i>\nand no sound")
+        ledger.fail(paths[3], "<i>contains text</i>\nand no sound")
     about = {
         "classes": ["cat", "dog", NASTY],
         "command": "earmark detect 'a b'",
@@ -205,7 +205,7 @@ def test_the_page_says_what_was_found_and_what_was_not(folder):
         "command earmark detect 'a b'",
         "threshold: 0.5, low: none",
         "bad.wav is empty: 0 bytes",
-        "worse.wav <i>holds text</i>\\nand no sound",
+        "worse.wav <i>contains text</i>\\nand no sound",
         "from the start times of 1 of the 2 recordings, by name or metadata",
         "All events are drawn.",
     ):

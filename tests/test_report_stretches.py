@@ -89,7 +89,7 @@ def test_what_a_job_will_have_can_be_asked_for_before_it_runs(job, tmp_path):
         with pytest.raises(ArgumentError, match=message):
             check_stretches([wanted], [tmp_path], job)
     (tmp_path / "bad.wav").write_text("no sound")
-    with pytest.raises(DataError, match=r"bad\.wav: holds text"):
+    with pytest.raises(DataError, match=r"bad\.wav: contains text"):
         check_stretches(["bad.wav@0-1"], [tmp_path], job)
     assert not (tmp_path / "out").exists()
 
@@ -98,7 +98,7 @@ def test_a_recording_that_failed_cannot_be_drawn(tmp_path):
     audio.write(tmp_path / "a.wav", bursts(2), 8000)
     (tmp_path / "bad.wav").write_text("no sound")
     run_job(SoundDetector(EnergyScorer()), [tmp_path], tmp_path / "out")
-    with pytest.raises(ArgumentError, match=r"figure 'bad.wav@0-1' cannot be drawn: bad\.wav: holds text"):
+    with pytest.raises(ArgumentError, match=r"figure 'bad.wav@0-1' cannot be drawn: bad\.wav: contains text"):
         choose_stretches(tmp_path / "out", "bad.wav@0-1")
     assert chosen(tmp_path / "out", "0-1") == [("a.wav", 0.0, 1.0)]
 

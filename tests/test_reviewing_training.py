@@ -129,7 +129,7 @@ def test_weights_that_do_not_fit(recordings, first, tmp_path):
     with pytest.raises(ModelFileError, match="has another network or pool"):
         load_weights(other, model)
     (tmp_path / "alone.safetensors").write_bytes(model.read_bytes())
-    with pytest.raises(ArgumentError, match=r"no config\.toml beside it"):
+    with pytest.raises(ArgumentError, match=r"no config\.toml next to it"):
         api.train(recordings, tmp_path / "x", recipe=tmp_path / "alone.safetensors")
 
 
@@ -224,4 +224,4 @@ print(json.dumps({"summary": "It helped.", "result": {}}))"""
     assert not trainer.status()["running"]
     with served(make_job(tmp_path)) as server:
         problem = Trainer(server.review.source).problem()
-    assert problem == "there is no model to train again; review a detection job"
+    assert problem == "there is no model to retrain; review a detection job"

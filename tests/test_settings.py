@@ -43,14 +43,14 @@ def test_a_recipe_comes_back_from_the_run_folder(name):
 
 
 @each_recipe
-def test_every_knob_of_a_recipe_can_be_set(name):
+def test_every_setting_of_a_recipe_can_be_set(name):
     settings = load_recipe(name)
-    for section, knobs in settings.to_dict().items():
-        for knob, value in knobs.items():
+    for section, values in settings.to_dict().items():
+        for key, value in values.items():
             text = "none" if value is None else json.dumps(value)
-            assert settings.changed({f"{section}.{knob}": text}) == settings
-            if knob != "name":
-                assert settings.changed({knob: text}) == settings
+            assert settings.changed({f"{section}.{key}": text}) == settings
+            if key != "name":
+                assert settings.changed({key: text}) == settings
 
 
 def test_the_papers_numbers():
@@ -147,7 +147,7 @@ def test_another_network_keeps_the_options_that_networks_share():
 
 
 @pytest.mark.parametrize("entry", [*POOLS, *NETWORKS], ids=lambda entry: entry.name)
-def test_options_of_every_kind_are_knobs(entry):
+def test_options_of_every_kind_are_settings(entry):
     section = "pool" if entry in list(POOLS) else "network"
     for option in entry.options():
         changed = Settings().changed({section: entry.name, f"{section}.{option}": "1"})
@@ -253,7 +253,7 @@ def test_an_unknown_recipe():
 
 
 def draw_value(rng, kind, name):
-    """A value that the knob can have."""
+    """A value that the setting can have."""
     words = {
         "supervision": ("weak", "propagated", "strong", "mixed"),
         "pitch_shift": ("filters", "sound"),

@@ -137,7 +137,7 @@ def test_held_out_clips_have_every_class_that_is_in_two_clips():
     assert heard == {"dog", "owl"}
     assert {row.label for row in training.labels} == {"dog", "owl", "rail"}
     (note,) = check_validation(training, validation)
-    assert note.startswith("class 'rail' (in 1 training clip) is in no validation clip: validation says nothing about")
+    assert note.startswith("class 'rail' (in 1 training clip) is in no validation clip: validation cannot assess")
 
 
 def test_one_clip_of_two_is_held_out():
@@ -188,7 +188,7 @@ def test_the_name_of_a_piece_keeps_its_folder_and_its_time():
             0.0,
             ["the model is useless: F1 is 0 on the validation clips, 1 of 2 with sounds to detect; check the"],
         ),
-        ([], 1.0, ["nothing shows that the model is of use: none of the 2 validation clips has any of the sounds"]),
+        ([], 1.0, ["the model could not be validated: none of the 2 validation clips has any of the sounds"]),
     ],
 )
 def test_a_useless_model_comes_with_a_warning(labels, f1, expected):
@@ -204,7 +204,9 @@ def test_a_useless_model_comes_with_a_warning(labels, f1, expected):
 def test_clips_that_all_have_every_class_are_refused():
     same = collection({"a.wav": ["siren"], "b.wav": ["siren"]})
     with pytest.raises(
-        DataError, match=r"every training clip has 'siren': nothing .* without it sound; add some, with"
+        DataError,
+        match=r"every training clip has 'siren': there are no negative examples; add recordings without "
+        r"it, with",
     ):
         refuse_without_negatives(same)
     both = collection({"a.wav": ["crow", "dog"], "b.wav": ["crow", "dog"]})

@@ -147,7 +147,7 @@ def test_a_line_that_points_to_other_frames_is_damage(store, clips):
     lines = [json.loads(line) for line in index.read_text().splitlines()]
     lines[3]["start"] = lines[3]["start"] - 1
     index.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    with pytest.raises(DataError, match="are not those that were written"):
+    with pytest.raises(DataError, match="do not match their checksum"):
         FeatureStore(store.path)[lines[3]["filename"]]
     assert_whole(build_store(store.path, clips, CONFIG, dtype="float32"), clips)
 

@@ -647,11 +647,15 @@ def test_a_stopped_job_goes_on(tmp_path, recipe):
 def test_a_folder_with_anything_else_in_it_is_refused(tmp_path, recipe):
     out = tmp_path / "out"
     synthesise(recipe, out, rate=RATE, workers=1)
-    with pytest.raises(ArgumentError, match=r"out holds other soundscapes \(plan '\w+', now '\w+'\); choose another"):
+    with pytest.raises(
+        ArgumentError,
+        match=r"out contains other soundscapes \(plan '\w+', now '\w+'\); choose "
+        r"another",
+    ):
         synthesise(recipe, out, rate=RATE, workers=1, seed=1)
     with pytest.raises(ArgumentError, match="rate 8000, now 16000"):
         synthesise(recipe, out, rate=16000, workers=1)
-    with pytest.raises(ArgumentError, match="holds other files; choose a new or an empty folder"):
+    with pytest.raises(ArgumentError, match="contains other files; choose a new or an empty folder"):
         synthesise(recipe, tmp_path, rate=RATE)
     (out / "soundscapes.json").write_text("{")
     with pytest.raises(DataError, match=r"soundscapes.json: not valid JSON"):

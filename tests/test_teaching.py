@@ -108,7 +108,7 @@ def test_each_round_is_a_run_and_a_stopped_one_resumes_with_the_same_bits(folder
 
         with pytest.raises(StoppedError):
             run(open_data(folder), settings, out, **options, on_progress=tell)
-        with pytest.raises(ArgumentError, match="already holds a run"):
+        with pytest.raises(ArgumentError, match="already contains a run"):
             run(open_data(folder), settings, out, **options)
         run(open_data(folder), settings, out, **options, resume=True)
         assert files_of(out) == expected
@@ -190,7 +190,7 @@ def test_a_teacher_may_have_other_features_and_another_network(folder, fabric, t
 
 
 def test_strong_supervision_leaves_nothing_to_guess():
-    with pytest.raises(ArgumentError, match="strong labels leave no frames to guess"):
+    with pytest.raises(ArgumentError, match="strong labels already cover all frames"):
         SETTINGS.changed({"supervision": "strong", "rounds": 1})
 
 

@@ -198,7 +198,7 @@ def test_a_command_stopped_in_its_first_epoch_says_that_there_is_no_model(folder
         said.append(capsys.readouterr().out.splitlines())
     assert said[0][0].startswith("Note: recipe small: no GPU and no encoder")
     assert not any("recipe small" in line for line in said[1])
-    note = "Note: no GPU found: the recipe paper is meant for one; the recipe quick takes minutes on a CPU"
+    note = "Note: no GPU found: the recipe paper is designed for one; the recipe quick takes minutes on a CPU"
     assert said[3][0] == note
     assert said[0][-1] == said[1][-1] == "No model yet"
     assert json.loads("".join(said[2]))["best_epoch"] == 0
@@ -354,7 +354,7 @@ def test_two_processes_do_what_one_does(folder, bags, tmp_path):
 
 def test_a_folder_with_a_run_is_not_overwritten(bags, fabric, tmp_path):
     train(*bags, SETTINGS.changed({"epochs": "1"}), tmp_path, fabric=fabric)
-    with pytest.raises(ArgumentError, match="already holds a run; continue it with --resume"):
+    with pytest.raises(ArgumentError, match="already contains a run; continue it with --resume"):
         train(*bags, SETTINGS, tmp_path, fabric=fabric)
     with pytest.raises(
         ArgumentError, match=r"was started with training.learning_rate = 0.003, got 0.5; resume with the same"
@@ -498,7 +498,7 @@ def test_patches_that_teach_nothing_are_named(folder, fabric, tmp_path):
     settings = SETTINGS.changed({"epochs": "1", "patch": "1"})
     report = run(open_data(folder), settings, tmp_path / "run", cache=tmp_path / "cache", fabric=fabric)
     assert re.search(
-        r"\d+ clips with labels without times, longer than a patch of 1 s: .* --set patch=2", report.notes[1]
+        r"\d+ clips with labels without times, longer than an excerpt of 1 s: .* --set patch=2", report.notes[1]
     )
 
 

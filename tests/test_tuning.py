@@ -306,9 +306,9 @@ def test_a_folder_of_something_else_is_refused(folder, whole, tmp_path):
         )
     data = open_data(folder)
     fewer = data.select([clip.filename for clip in data.clips][1:])
-    with pytest.raises(ArgumentError, match="another search: its clips or labels were others"):
+    with pytest.raises(ArgumentError, match="another search: its clips or labels have changed"):
         tune(fewer, load_recipe(folder / "recipe.toml"), out, cache=tmp_path, search=SEARCH)
-    with pytest.raises(ArgumentError, match="holds a run; choose another folder for the search"):
+    with pytest.raises(ArgumentError, match="contains a run; choose another folder for the search"):
         search_in(folder, whole[0].best.folder)
     (tmp_path / "search.json").write_text('{"about": 1')
     with pytest.raises(DataError, match=r"search\.json: "):

@@ -4,7 +4,7 @@ One type for weak labels, strong labels and mixtures of them. A table has rows (
 without times means "somewhere in this file". A row may also state that a class is *not* in the file (`present=False`),
 with times that it is not in this interval, or that its presence is unknown (`present=None`). Classes without a row are
 decided by the table as a whole: in a `complete` table every listed file was checked for every class, so they are
-absent; otherwise they are unknown. A class with events is absent outside of them, unless a row without times marks it
+absent; otherwise they are unknown. A class with events is absent outside them, unless a row without times marks it
 as unknown: then it is only known within the intervals of its rows, as in a recording that was checked in part.
 
 Unknown labels are never guessed: they are NaN in targets, and losses and scores ignore them.
@@ -79,7 +79,7 @@ def checked(row: Label) -> Label:
         raise DataError(f"expected both onset and offset, got onset {row.onset}, offset {row.offset}")
     if row.onset is not None and row.offset is not None:
         if row.present is None:
-            raise DataError(f"{row.label!r} is marked unknown, and cannot have times")
+            raise DataError(f"{row.label!r} is marked as unknown and cannot have times")
         if not (math.isfinite(row.onset) and math.isfinite(row.offset)):
             raise DataError(f"times must be finite, got onset {row.onset}, offset {row.offset}")
         if row.onset < 0:
@@ -94,7 +94,7 @@ def checked(row: Label) -> Label:
 
 
 def clock_cells(began: datetime | None, onset: float | None) -> tuple[str, str]:
-    """Date and time of day so many seconds after the beginning, for tables; empty where it is not known.
+    """Date and time of day this many seconds after the beginning, for tables; empty where it is not known.
 
     >>> clock_cells(datetime(2026, 5, 14, 23, 59, 59), 1.5)
     ('2026-05-15', '00:00:00.500')

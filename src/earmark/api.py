@@ -80,14 +80,14 @@ def train(
     on_progress: OnProgress = ignore_progress,
     on_note: Callable[[str], None] | None = None,
 ) -> Run:
-    """Train a detector from labels of clips.
+    """Train a detector from labelled clips.
 
     Ctrl-C stops training after the current step and saves its state; the run that is returned is then not finished.
 
     Parameters
     ----------
     data
-        A folder of recordings with labels, a label table beside them, "NAME:PATH" of a known data set, or clips that
+        A folder of recordings with labels, a label table next to them, "NAME:PATH" of a known data set, or clips that
         `earmark.datasets.open_data` opened. A list is one of these paths and label tables with more labels, such as
         the verdicts.csv of a review: their known times are used too (`supervision` is then "mixed").
     recipe
@@ -130,7 +130,7 @@ def train(
         for line in choice.reasons:
             note(line)
     if recipe == "paper" and fabric.device.type == "cpu":
-        note("no GPU found: the recipe paper is meant for one; the recipe quick takes minutes on a CPU")
+        note("no GPU found: the recipe paper is designed for one; the recipe quick takes minutes on a CPU")
     result = run(
         collection,
         chosen,
@@ -187,7 +187,7 @@ def _recipe_and_start(recipe: AnyPath) -> tuple[AnyPath, dict[str, str]]:
     model = model_file(place)
     config = model.with_name("config.toml")
     if not config.is_file():
-        raise ArgumentError(f"{model}: no config.toml beside it, so its settings are not known; give a run folder")
+        raise ArgumentError(f"{model}: no config.toml next to it, so its settings are unknown; pass a run folder")
     return config, {"training.start": os.fspath(model.absolute())}
 
 
@@ -236,7 +236,7 @@ def evaluate(
     about |= {"tune_on": tune_on, "align": options.align}
     if isinstance(model, SoundDetector) or is_model(Path(model)) or _is_swapped(Path(model), Path(data)):
         if durations is not None:
-            raise ArgumentError("durations are for events; clips of a model have their own")
+            raise ArgumentError("durations apply only to events; a model reads those of its clips")
         if not isinstance(model, SoundDetector):
             model = load(model_file(Path(model), "MODEL DATA"), pooled=True)
         name = model.pool_name
@@ -261,7 +261,7 @@ def _saved(score: Callable[[], tuple[Evaluation, LabelTable]], folder: Path, nam
 
     figures = [folder / "figures" / f"{stem}{end}" for stem in plots.EVALUATION_FIGURES for end in (".png", ".svg")]
     files = [*(folder / file for file in FILES), *figures]
-    # not the lock of a run: a model may be evaluated while its training goes on
+    # not the lock of a run: a model may be evaluated while its training continues
     with locked(make_folder(folder), name=".evaluation.lock"), owned(folder, files=files, force=force):
         remove_drafts(files)  # of a process that was killed
         evaluation, table = score()
@@ -297,8 +297,8 @@ def report(
 ) -> Path:
     """Write a page (HTML) about evaluated runs: tables, figures, and mistakes to listen to; returns its path.
 
-    Tables are also written as Markdown and LaTeX beside it. `data` is where the clips are now, if they have moved since
-    the evaluation. `force` replaces files that earmark did not write, or that were edited since.
+    Tables are also written next to it as Markdown and LaTeX. `data` is the location of the clips, if they have moved
+    since the evaluation. `force` also replaces files that earmark did not write, or that were edited since.
     """
     from earmark.reporting.runs import write_report
 
@@ -324,7 +324,7 @@ def review(
     labels
         A label table of the recordings, to check.
     out
-        Folder for the verdicts on recordings; by default NAME.review beside them. Those on a job are in its folder.
+        Folder for the verdicts on recordings; by default NAME.review next to them. Those on a job are in its folder.
     address
         Where to listen, and who may connect; by default only this machine (`earmark.reviewing.running.Address`).
     browser
@@ -402,7 +402,9 @@ def _evaluate_model(
     notes += more
     if tune_on in ("test", split) or (tune_on is not None and split == "all"):
         which = "the test split" if tune_on == "test" else "the clips that are evaluated"
-        raise ArgumentError(f"--tune-on {tune_on}: thresholds tuned on {which} would flatter the model; use validate")
+        raise ArgumentError(
+            f"--tune-on {tune_on}: thresholds tuned on {which} would make its scores too optimistic; use validate"
+        )
     if tune_on is not None:
         others, labels, _ = _labelled_clips(open_data(data, tune_on), None, detector.classes)
         recordings, _ = detector.score_clips(others, on_progress=on_progress)

@@ -71,7 +71,7 @@ class _Provenance:
 
 @open_record
 class _Part:
-    """A network or pool, beside its options."""
+    """A network or pool, besides its options."""
 
     name: str
 
@@ -124,9 +124,9 @@ def read_tensors(
                 return {}, about
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, LookupError, TypeError) as error:
-        raise ModelFileError(f"{path}: damaged, cut short, or not a model file at all: {error}") from error
+        raise ModelFileError(f"{path}: damaged, truncated, or not a model file: {error}") from error
     if _fingerprint(tensors) != about["tensors"]:
-        raise ModelFileError(f"{path}: damaged: its weights are not those that were written")
+        raise ModelFileError(f"{path}: damaged: its weights do not match their checksum")
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():
             raise ModelFileError(f"{path}: {name}: expected finite numbers, got NaN or infinity")
@@ -142,9 +142,9 @@ def _check_header_length(path: Path) -> None:
 
 def _read_about(path: Path, kind: str, header: dict[str, str], schema: type[object] | None) -> dict[str, Any]:
     if not {"earmark", "sha256"} <= header.keys():
-        raise ModelFileError(f"{path}: a file of weights that earmark did not write")
+        raise ModelFileError(f"{path}: a weights file that earmark did not write")
     if hashlib.sha256(header["earmark"].encode()).hexdigest() != header["sha256"]:
-        raise ModelFileError(f"{path}: damaged: its metadata are not those that were written")
+        raise ModelFileError(f"{path}: damaged: its metadata do not match their checksum")
     about = parse_json(dict[str, Any], header["earmark"], where=path, error=ModelFileError)
     found = parse(_Header, about, where=path, error=ModelFileError)
     if found.version > _VERSION:
@@ -152,7 +152,7 @@ def _read_about(path: Path, kind: str, header: dict[str, str], schema: type[obje
             f"{path}: written by a newer earmark ({found.written_by}); this one is {version('earmark')}"
         )
     if found.kind != kind:
-        raise ModelFileError(f"{path}: holds a {found.kind}, not a {kind}")
+        raise ModelFileError(f"{path}: contains a {found.kind}, not a {kind}")
     if schema is not None:
         parse(schema, about, where=path, error=ModelFileError)
     return about
@@ -203,9 +203,9 @@ def model_file(place: Path, order: str = "") -> Path:
         return place
     path = place / "model.safetensors"
     if not path.exists() and (place / "config.toml").exists():
-        raise ModelFileError(f"{place} has no model.safetensors yet: no epoch of its training has ended")
+        raise ModelFileError(f"{place} has no model.safetensors yet: its first epoch has not finished")
     if not path.exists():
-        hint = f"; the order is {order}" if order else ""
+        hint = f"; expected {order}, in this order" if order else ""
         raise ModelFileError(f"{place} is not a run folder (it has no model.safetensors){hint}")
     return path
 
@@ -219,7 +219,7 @@ def load_detector(path: str | Path, *, network: nn.Module | None = None) -> Dete
         check_tensors(tensors, detector.state_dict())
         detector.load_state_dict(tensors)
     except (EarmarkError, AttributeError, LookupError, TypeError, ValueError, RuntimeError) as error:
-        raise ModelFileError(f"{path}: its parts do not fit together: {' '.join(str(error).split())}") from error
+        raise ModelFileError(f"{path}: its parts do not match: {' '.join(str(error).split())}") from error
     return detector.eval()
 
 
@@ -227,10 +227,10 @@ def load_weights(detector: Detector, path: str | Path) -> None:
     """Give a detector the weights of a model file; classes that the file does not have keep theirs."""
     start = load_detector(path)
     if start.features.fingerprint() != detector.features.fingerprint():
-        raise ModelFileError(f"{path}: was trained on other features; start from a model with the same ones")
+        raise ModelFileError(f"{path}: was trained on different features; start from a model with the same features")
     mine, theirs = detector.state_dict(), start.state_dict()
     if mine.keys() != theirs.keys():
-        raise ModelFileError(f"{path}: has another network or pool; start from a model with the same ones")
+        raise ModelFileError(f"{path}: has a different network or pool; start from a model with the same ones")
     known = [label for label in detector.classes if label in start.classes]
     rows = [detector.classes.index(label) for label in known], [start.classes.index(label) for label in known]
     for name, value in theirs.items():

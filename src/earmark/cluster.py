@@ -7,9 +7,9 @@ one waiting. Machines may join and leave.
 All machines need the same version of earmark, and the sound files at the same paths. The model is sent to them; every
 process loads it once. Each task uses one core, and a share of a GPU if the cluster has GPUs.
 
-Whoever reaches a Ray cluster can run programs on it. A Ray started by `local` listens on the loopback interface only
-and requires a token. To join a cluster that requires one, set RAY_AUTH_MODE=token. A token file that other users can
-read is refused. See docs/cluster.md.
+Anyone who can reach a Ray cluster can run programs on it. A cluster started by `local` listens only on the loopback
+interface and requires a token. To join a cluster that requires one, set RAY_AUTH_MODE=token. A token file that other
+users can read is rejected. See docs/cluster.md.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def _run_span(data: Any, model: _Model, span: Span, on_gpu: bool) -> Probabiliti
         if not span.path.exists():
             return DataError(
                 f"{plain_name(span.path)}: not found on machine {here} of the cluster; "
-                "sound files must have the same path on every machine"
+                "audio files must have the same path on every machine"
             )
         return score_span(_loaded(data, model, on_gpu), span)
     except EarmarkError as error:

@@ -43,7 +43,7 @@ _SETTINGS = {  # changes to the recipe `quick`: coarser features and smaller bat
     "n_bands": "40",
     "batch_size": "8",
     "epochs": "20",
-    "alpha_rate": "10",  # trainings are short, and alpha has to move quickly
+    "alpha_rate": "10",  # runs are short, so alpha must change quickly
     "monitor": "accuracy",  # F1 would choose the first epoch, in which every class is predicted for every clip
 }
 _CLIP = 10.0  # seconds, of the soundscapes
@@ -88,7 +88,7 @@ def run(
 ) -> DemoResult:
     """Synthesise soundscapes, train, evaluate, report, detect. Results of an earlier call are kept.
 
-    Three fifths of the clips are for training. `changes` are to the settings of all trainings, of which `at_once` run
+    Three fifths of the clips are for training. `changes` are to the settings of all runs, of which `at_once` run
     at the same time.
     """
     sounds = out / "soundscapes"
@@ -130,22 +130,22 @@ def conclusions(scores: Scores, trends: Mapping[str, AlphaTrend]) -> list[str]:
     ... }
     >>> for line in conclusions(scores, {"auto": AlphaTrend(3.4, 2.6, -0.9, 0.001)}):
     ...     print(line)
-    Adaptive operators (auto) beside operators with the same seed:
-    F1 0.500, higher than mean (0.300) in 2 of 2 trainings, than max (0.500) in 1 of 2
+    Adaptive operators (auto) compared with operators trained with the same seed:
+    F1 0.500, higher than mean (0.300) in 2 of 2 runs, than max (0.500) in 1 of 2
     precision 0.500, between mean (0.200) and max (0.800) in 2 of 2
     recall 0.450, between mean (0.600) and max (0.400) in 1 of 2
     Alpha, on average for the shorter and for the longer half of the sounds:
     auto 3.40 and 2.60; rank correlation with duration -0.90 (p 0.001)
     """
     adaptive = [name for name in scores if name not in _FIXED]
-    lines = [f"Adaptive operators ({', '.join(adaptive)}) beside operators with the same seed:"]
+    lines = [f"Adaptive operators ({', '.join(adaptive)}) compared with operators trained with the same seed:"]
     for measure in ("f1", "precision", "recall"):
         ours = np.array([scores[name][measure] for name in adaptive])  # (operators, seeds)
         mean, largest = np.array(scores["mean"][measure]), np.array(scores["max"][measure])
         with_mean, with_max = f"mean ({mean.mean():.3f})", f"max ({largest.mean():.3f})"
         n = ours.size
         if measure == "f1":
-            above = f"higher than {with_mean} in {np.sum(ours > mean)} of {n} trainings"
+            above = f"higher than {with_mean} in {np.sum(ours > mean)} of {n} runs"
             lines.append(f"F1 {ours.mean():.3f}, {above}, than {with_max} in {np.sum(ours > largest)} of {n}")
         else:
             between = (ours > np.minimum(mean, largest)) & (ours < np.maximum(mean, largest))

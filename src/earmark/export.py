@@ -368,6 +368,6 @@ def _check(content: bytes, detector: Detector, least: int) -> float:
             worst = max(worst, float(np.abs(p - q).max()) if p.shape == q.shape else math.inf)
     if not worst <= TOLERANCE:  # also true for NaN
         raise DataError(
-            f"onnxruntime and PyTorch differ by {worst:.2g} on the same sound, more than {TOLERANCE:g}; nothing written"
+            f"onnxruntime and PyTorch differ by {worst:.2g} on the same audio, more than {TOLERANCE:g}; nothing written"
         )
     return worst

@@ -50,7 +50,7 @@ __all__ = ["AutoPool1D", "LinearAutoPool1D", "SoftMaxPool1D"]
 Tensor: TypeAlias = Any  # of whichever backend, or symbolic
 Shape: TypeAlias = Sequence[int | None]
 
-# Its exponential is 0 beside any real logit. Finite in float32, so that a bag of padding is a mean of zeros, not 0/0.
+# Its exponential is 0 next to any real logit. Finite in float32, so that a bag of padding is a mean of zeros, not 0/0.
 PADDING_LOGIT = -3e38
 FLOOR = 1e-7  # of probabilities whose logarithm is taken, as in earmark.pooling
 
@@ -111,7 +111,7 @@ class _Pool1D(keras.Layer):  # type: ignore[misc]  # a subclass of Any, see the 
         return (*input_shape[:axis], *input_shape[axis + 1 :])
 
     def compute_output_spec(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Called by Keras while a model is built, which is when a mask that does not fit is refused."""
+        """Called by Keras while a model is built, which is when an invalid mask is rejected."""
         self._pooled_axis(x, mask)
         return super().compute_output_spec(x, mask=mask)
 

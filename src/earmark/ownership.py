@@ -8,7 +8,7 @@ two while it is being replaced, so that a kill at any moment leaves no doubt. A 
 there by somebody. It is never replaced, unless the user asks for that, and never deleted. Nothing is written or deleted
 through symbolic links below the folder. The ledger of a detection job is a manifest too.
 
-The command line works inside `replacing_nothing()`: outside of such folders, no existing file is replaced at all.
+The command line works inside `replacing_nothing()`: outside such folders, no existing file is replaced at all.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def open_appending(path: Path) -> int:
 
 
 def replace(source: Path, target: Path) -> None:
-    """Rename a file over another one. Windows refuses while somebody reads that one: wait for up to two seconds."""
+    """Rename a file over another one. Windows refuses while another process reads it: wait for up to two seconds."""
     for attempt in range(_ATTEMPTS):
         try:
             os.replace(source, target)

@@ -77,7 +77,7 @@ def retrain(
     """
     source = open_source(found)
     if source.model is None or not source.model.is_file():
-        raise ArgumentError(f"{found}: the model of this job is not known, or no longer at {source.model}")
+        raise ArgumentError(f"{found}: the model of this job is unknown, or no longer at {source.model}")
     review = open_review(source)
     table = write_table(review)
     if not table.is_file():
@@ -127,7 +127,9 @@ def _compare_on_verdicts(
 ) -> tuple[bool | None, list[str]]:
     """Whether the new model agrees with more of the held-out verdicts, and a sentence about it."""
     if HELD_OUT not in clips.splits:
-        return None, ["No verdicts on recordings outside of the data were held out to test with; judge more of these."]
+        return None, [
+            "No verdicts on recordings outside the training data were held out for testing; judge more of them."
+        ]
     held = clips.split(HELD_OUT)
     agrees = [_agreement(detector, held, on_progress) for detector in (old, new)]
     both = agrees[0].keys() & agrees[1].keys()

@@ -36,16 +36,16 @@ _FAMILIES: dict[str, Registry[Any]] = {"network": NETWORKS, "pool": POOLS}
 class Augmentation:
     """Random changes to training features."""
 
-    semitones: Many[float] = Field(default=(), description="Pitch shifts used beside the original clip.")
+    semitones: Many[float] = Field(default=(), description="Pitch shifts used in addition to the original clip.")
     pitch_shift: PitchShift = Field(default="filters", description="Shift by moving the mel filters, or the sound.")
     compression: Many[str] = Field(
-        default=(), description="Presets of dynamic-range compression used beside the original clip."
+        default=(), description="Presets of dynamic-range compression used in addition to the original clip."
     )
     band_mask: int = Field(default=0, ge=0, description="Widest mask over frequency, in bands.")
     filter_db: float = Field(default=0.0, ge=0, description="Largest gain of a random filter, in decibels.")
     frame_mask: int = Field(default=0, ge=0, description="Widest mask over time, in feature frames.")
     mixtures: int = Field(
-        default=0, ge=0, le=1_000_000, description="Mixtures of the sound of two training clips, used beside them."
+        default=0, ge=0, le=1_000_000, description="Mixtures of two training clips, used in addition to them."
     )
     mixup: float = Field(default=0.0, ge=0, le=1, description="Share of bags that another bag is mixed into.")
 
@@ -157,7 +157,7 @@ class Settings:
             raise ArgumentError("training.folds: expected 0 or at least 2, got 1")
         supervision = self.training.supervision
         if self.training.rounds and supervision in ("strong", "propagated"):
-            raise ArgumentError(f"training.rounds: expected 0, since {supervision} labels leave no frames to guess")
+            raise ArgumentError(f"training.rounds: expected 0, since {supervision} labels already cover all frames")
 
     @classmethod
     def from_dict(cls, sections: Mapping[str, Any], *, where: str | Path = "") -> Settings:

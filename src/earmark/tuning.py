@@ -55,16 +55,16 @@ __all__ = ["SEARCHES", "Trial", "Tuned", "tune"]
 SEARCHES = {
     "penalty": "lambda of RAP, from 1e-5 to 1e-1, by its logarithm",
     "reduction": "feature frames per output frame: 2, 4, 8 or 16",
-    "threshold": "one for all classes, from 0.05 to 0.95: the best of each trial, without training again",
+    "threshold": "one for all classes, from 0.05 to 0.95: the best of each trial, without retraining",
 }
-_SECTIONS = {"penalty": "pool", "reduction": "network"}  # of the knobs that need training
+_SECTIONS = {"penalty": "pool", "reduction": "network"}  # of the settings that need training
 _PENALTIES = (1e-3, 1e-2, 1e-4, 1e-5, 1e-1)  # tried first, the paper's three before the others
 _REDUCTIONS = (2, 4, 8, 16)
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One trial: its values by knob, with the threshold if that was searched for, and the folder of its run.
+    """One trial: its values by setting, with the threshold if that was searched for, and the folder of its run.
 
     `f1` is that of 1-s segments of the validation clips, all classes together; `interval` is its bootstrap interval
     (95%) over clips.
@@ -108,7 +108,7 @@ class Tuned:
         best = self.best
         if best is None:
             return f"{counted(len(self.trials), 'trial')} done, not compared yet"
-        headings = ("trial", *map(_knob_name, best.values), "F1", "95% interval", "")
+        headings = ("trial", *map(_setting_name, best.values), "F1", "95% interval", "")
         rows = []
         for trial in sorted(self.trials, key=lambda trial: -trial.f1):
             low, high = trial.interval
@@ -170,18 +170,18 @@ def tune(
 
     See `earmark.training.run.run` for the rest; `on_note` is also called with trials that failed.
     """
-    knobs = _check(settings, trials, search)
+    names = _check(settings, trials, search)
     usable = data.select(clip.filename for clip in data.clips if clip.split != "test")
     _, validation, _ = split_for_training(usable)
     _check_times(validation.labels)
     with locked(make_folder(out)), owned(out):
         record = _Record(out, settings, search, data_fingerprint(usable))
-        if knobs == ["reduction"]:
+        if names == ["reduction"]:
             trials = min(trials, len(_reductions(settings)))
         report_failure = on_note or (lambda note: None)
         provenance = provenance or {}
         while record.n_done < trials:
-            values = record.begin(lambda: _propose(record.finished, record.n_done, settings, knobs))
+            values = record.begin(lambda: _propose(record.finished, record.n_done, settings, names))
             folder, changed = record.folder(values), _changed(settings, values)
             is_finished = False
             try:
@@ -216,27 +216,27 @@ def tune(
 
 
 def _describe(values: Mapping[str, float]) -> str:
-    return ", ".join(f"{_knob_name(knob)} {value:g}" for knob, value in values.items())
+    return ", ".join(f"{_setting_name(name)} {value:g}" for name, value in values.items())
 
 
-def _knob_name(knob: str) -> str:
-    return "lambda" if knob == "penalty" else knob
+def _setting_name(name: str) -> str:
+    return "lambda" if name == "penalty" else name
 
 
 def _check(settings: Settings, trials: int, search: Sequence[str]) -> list[str]:
-    """The knobs that need training; an error for what cannot be searched for."""
+    """The settings that need training; an error for what cannot be searched for."""
     if trials < 1:
         raise ArgumentError(f"trials must be at least 1, got {trials}")
     for name in search:
         if name not in SEARCHES:
             raise unknown_name("search", name, SEARCHES)
-    knobs = [name for name in _SECTIONS if name in search]
-    if not knobs:
+    names = [name for name in _SECTIONS if name in search]
+    if not names:
         raise ArgumentError(
             "nothing to train for: search for penalty or reduction, with or without threshold; thresholds alone are "
             "tuned by earmark evaluate --tune-on validate"
         )
-    if "penalty" in knobs:
+    if "penalty" in names:
         pool = settings.pool["name"]
         if (supervision := settings.training.supervision) in ("strong", "propagated"):
             raise ArgumentError(
@@ -248,7 +248,7 @@ def _check(settings: Settings, trials: int, search: Sequence[str]) -> list[str]:
         import optuna  # noqa: F401  # fail now, not after an hour of training
     except ImportError as error:
         raise MissingExtraError("earmark tune", "tune") from error
-    return knobs
+    return names
 
 
 def _check_times(labels: LabelTable) -> None:
@@ -287,9 +287,9 @@ class _Record:
 
     def __init__(self, out: Path, settings: Settings, search: Sequence[str], data: str) -> None:
         about: dict[str, Any] = settings.to_dict()
-        for knob, section in _SECTIONS.items():
-            if knob in search:
-                about[section].pop(knob, None)
+        for name, section in _SECTIONS.items():
+            if name in search:
+                about[section].pop(name, None)
         about = {"search": [name for name in SEARCHES if name in search], "data": data, **about}
         self.out, self._path = out, out / "search.json"
         self._about: dict[str, Any] = json.loads(json_text(about))  # as it will be read
@@ -297,7 +297,7 @@ class _Record:
         if self._path.exists():
             self._load()
         elif (out / "last.ckpt").exists() or (out / "model.safetensors").exists():
-            raise ArgumentError(f"{out} holds a run; choose another folder for the search")
+            raise ArgumentError(f"{out} contains a run; choose another folder for the search")
 
     def _load(self) -> None:
         saved = read_json(dict[str, Any], self._path)
@@ -305,14 +305,14 @@ class _Record:
         about, self._trials = saved["about"], saved["trials"]
         if about != self._about:
             raise ArgumentError(
-                f"{self.out} holds another search: {_difference(about, self._about)}; "
+                f"{self.out} contains another search: {_difference(about, self._about)}; "
                 "choose another folder, or search as before"
             )
-        knobs = [name for name in _SECTIONS if name in about["search"]]
+        names = [name for name in _SECTIONS if name in about["search"]]
         for number, trial in enumerate(self._trials):
             is_done = "failed" in trial or {"f1", "interval", "chosen"} <= trial.keys()
-            if set(trial["values"]) != set(knobs) or not (is_done or number == len(self._trials) - 1):
-                raise DataError(f"{self._path}: trials[{number}]: expected a finished trial of {' and '.join(knobs)}")
+            if set(trial["values"]) != set(names) or not (is_done or number == len(self._trials) - 1):
+                raise DataError(f"{self._path}: trials[{number}]: expected a finished trial of {' and '.join(names)}")
 
     @property
     def n_done(self) -> int:
@@ -337,7 +337,7 @@ class _Record:
 
     def folder(self, values: Mapping[str, float]) -> Path:
         """The run of a trial."""
-        return self.out / "trials" / "-".join(f"{knob}-{value:g}" for knob, value in values.items())
+        return self.out / "trials" / "-".join(f"{name}-{value:g}" for name, value in values.items())
 
     def begin(self, propose: Callable[[], dict[str, float]]) -> dict[str, float]:
         """The values of the unfinished trial, or of a new one."""
@@ -361,7 +361,7 @@ def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     old, new = _flat(before), _flat(now)
     key = next(key for key in {**old, **new} if old.get(key) != new.get(key))
     if key == "data":
-        return "its clips or labels were others"
+        return "its clips or labels have changed"
     return f"{key} was {json.dumps(old.get(key))}, now {json.dumps(new.get(key))}"
 
 
@@ -377,12 +377,12 @@ def _reductions(settings: Settings) -> list[int]:
     return list(dict.fromkeys([settings.network.get("reduction", 16), *reversed(_REDUCTIONS)]))
 
 
-def _propose(done: Sequence[Trial], n_done: int, settings: Settings, knobs: Sequence[str]) -> dict[str, float]:
+def _propose(done: Sequence[Trial], n_done: int, settings: Settings, names: Sequence[str]) -> dict[str, float]:
     """Values to try next, after the trials that are finished or failed."""
     reductions = _reductions(settings)
-    if n_done < (len(_PENALTIES) if "penalty" in knobs else len(reductions)):
+    if n_done < (len(_PENALTIES) if "penalty" in names else len(reductions)):
         first = {"penalty": _PENALTIES[n_done % len(_PENALTIES)], "reduction": reductions[n_done % len(reductions)]}
-        return {knob: first[knob] for knob in knobs}
+        return {name: first[name] for name in names}
     import optuna
     from optuna.distributions import CategoricalDistribution, FloatDistribution
 
@@ -390,7 +390,7 @@ def _propose(done: Sequence[Trial], n_done: int, settings: Settings, knobs: Sequ
         "penalty": FloatDistribution(min(_PENALTIES), max(_PENALTIES), log=True),
         "reduction": CategoricalDistribution(sorted(reductions)),
     }
-    ranges = {knob: known[knob] for knob in knobs}
+    ranges = {name: known[name] for name in names}
     verbosity = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:
@@ -398,12 +398,12 @@ def _propose(done: Sequence[Trial], n_done: int, settings: Settings, knobs: Sequ
         sampler = optuna.samplers.TPESampler(seed=1000 * settings.training.seed + n_done, n_startup_trials=0)
         study = optuna.create_study(direction="maximize", sampler=sampler)
         for trial in done:
-            tried = {knob: trial.values[knob] for knob in knobs}
+            tried = {name: trial.values[name] for name in names}
             study.add_trial(optuna.trial.create_trial(params=tried, distributions=ranges, value=trial.f1))
         chosen = study.ask(ranges).params
     finally:
         optuna.logging.set_verbosity(verbosity)
-    return {knob: int(value) if knob == "reduction" else float(f"{value:.3g}") for knob, value in chosen.items()}
+    return {name: int(value) if name == "reduction" else float(f"{value:.3g}") for name, value in chosen.items()}
 
 
 def _changed(settings: Settings, values: Mapping[str, float]) -> Settings:

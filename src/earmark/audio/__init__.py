@@ -8,7 +8,7 @@ Resampling uses soxr at quality HQ, which is made for 16-bit audio: its errors a
 and what VHQ adds is lost in log-mel features.
 
 Files whose sound is not intact are refused with their name, the reason and the time of the first gap, never silently
-shortened or shifted. With `damaged="keep"` what is there is read, and gaps are silence, so that everything else keeps
+shortened or shifted. With `damaged="keep"` the rest is read, and gaps are silence, so that everything else keeps
 its time; `AudioInfo.gaps` lists them. NaN, headers that are damaged, and several streams in one ogg are always refused.
 Two kinds of damage are not detected: errors that a codec without checksums (wav, aiff, mp3) decodes to noise, and the
 missing end of an mp3 that is cut between two frames and has no header with their number.
@@ -55,7 +55,7 @@ SUFFIXES = tuple(KINDS)
 """Suffixes of audio files, in lower case."""
 
 DAMAGED = ("refuse", "keep")
-"""What to do with sound that is not intact: raise an error, or read what is there with silence in its gaps."""
+"""What to do with sound that is not intact: raise an error, or read the rest with silence in the gaps."""
 
 _LOWEST_RATE, _HIGHEST_RATE = 1000, 2_000_000  # Hz; a header outside this range is damaged
 _LOUDEST = 1e9  # full scale is 1; float files scaled like 16-bit or 24-bit integers still pass
@@ -386,7 +386,7 @@ def _opened(path: AnyPath, damaged: str) -> Iterator[_Sound]:
 def _about(path: Path, file: soundfile.SoundFile, contents: Contents) -> AudioInfo:
     samples, rate = file.frames if contents.samples is None else contents.samples, file.samplerate
     if samples > 1 << 48:
-        raise bad_file(path, "its header does not state its length; encode it again, for example with flac")
+        raise bad_file(path, "its header does not state its length; re-encode it, for example with flac")
     if not samples:
         raise bad_file(path, "contains no samples")
     if not _LOWEST_RATE <= rate <= _HIGHEST_RATE:
@@ -396,18 +396,18 @@ def _about(path: Path, file: soundfile.SoundFile, contents: Contents) -> AudioIn
 
 
 def _damage(path: Path, contents: Contents) -> DataError:
-    return bad_file(path, f"damaged: {describe_gaps(contents.gaps)}; process what is there with --damaged keep")
+    return bad_file(path, f"damaged: {describe_gaps(contents.gaps)}; process the rest with --damaged keep")
 
 
 def describe_gaps(gaps: Sequence[Gap]) -> str:
     """The first gap, and how many there are.
 
     >>> describe_gaps([Gap(19, 20.02, "truncated"), Gap(25, None, "truncated")])
-    'sound is missing from 19.00 s to 20.02 s (2 gaps in all)'
+    'audio is missing from 19.00 s to 20.02 s (2 gaps in all)'
     """
     onset, offset, _ = gaps[0]
     until = "its end" if offset is None else f"{offset:.2f} s"
-    return f"sound is missing from {onset:.2f} s to {until}" + (f" ({len(gaps)} gaps in all)" if len(gaps) > 1 else "")
+    return f"audio is missing from {onset:.2f} s to {until}" + (f" ({len(gaps)} gaps in all)" if len(gaps) > 1 else "")
 
 
 def check_damaged(damaged: str) -> str:

@@ -34,7 +34,7 @@ def recording_start(path: Path) -> datetime | None:
     try:
         with path.open("rb") as file:
             return next((began for text in _texts(file) if (began := _parsed(text))), None)
-    except (OSError, ValueError, struct.error):  # whoever reads the sound says what is wrong
+    except (OSError, ValueError, struct.error):  # reading the audio reports what is wrong
         return None
 
 

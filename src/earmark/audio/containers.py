@@ -44,10 +44,10 @@ def checked_kind(path: Path, head: bytes) -> str:
         target = path.with_suffix(".wav" if path.suffix.lower() == ".flac" else ".flac")
         command = f"ffmpeg -i {shlex.quote(plain_name(path))} -vn {shlex.quote(plain_name(target))}"
         hint = "" if kind in ("text", "unknown or damaged data") else f"; convert it: {command}"
-        raise bad_file(path, f"holds {kind}; earmark reads aiff, flac, mp3, ogg, opus and wav{hint}")
+        raise bad_file(path, f"contains {kind}; earmark reads aiff, flac, mp3, ogg, opus and wav{hint}")
     suffix = path.suffix.lower()
     if suffix not in KINDS or KINDS[suffix][0] != kind:
-        raise bad_file(path, f"holds {kind}, which does not match its name; rename it to end in .{kind}")
+        raise bad_file(path, f"contains {kind}, which does not match its name; rename it to end in .{kind}")
     return kind
 
 

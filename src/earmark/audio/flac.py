@@ -29,7 +29,7 @@ def walk(path: Path, data: Bytes, start: int) -> Contents:
     """Check the frames from byte `start` on; refuse damaged headers."""
     head_end, block, rate, total = _header(path, data, start)
     if not total:
-        raise bad_file(path, "its header does not state its length; encode it again, for example with flac")
+        raise bad_file(path, "its header does not state its length; re-encode it, for example with flac")
     found = [frame for frame in _frames(data, head_end, block) if frame.first + frame.samples <= total]
     if not found:
         raise bad_file(path, "damaged, truncated or without samples: no flac frame is intact")
@@ -130,7 +130,7 @@ def _checked(data: Bytes, begins: Positions, ends: Positions) -> npt.NDArray[np.
     order = np.argsort(-lengths)
     is_right = np.zeros(len(begins), np.bool_)
     for k in range(0, len(order), _AT_ONCE):
-        frames = order[k : k + _AT_ONCE]  # the longest first: those that go on are always the first ones
+        frames = order[k : k + _AT_ONCE]  # the longest first: those that continue are always the first ones
         crc = np.zeros(len(frames), np.uint16)
         active = np.searchsorted(-lengths[frames], -np.arange(lengths[frames[0]]), side="left")
         for at, n in enumerate(active.tolist()):

@@ -1,8 +1,8 @@
-"""Walk through the frames of an mp3: bytes that are no frames, and frames that its header counts and that are missing.
+"""Walk through the frames of an mp3: bytes that are not frames, and frames that its header counts and that are missing.
 
-libmpg123 continues silently behind what is no frame, and everything after it comes too early. Here each run of frames
-becomes a piece, behind a first frame that states their number. Times follow from the number of frames in a gap: that
-many bytes of the mean frame around it, and in all as many as the header counts, if there is one.
+libmpg123 silently skips bytes that are not a frame, and everything after them comes too early. Here each run of frames
+becomes a piece, preceded by a frame that states their number. Times follow from the number of frames in a gap: its
+bytes divided by the mean frame size around it, and in total as many as the header counts, if there is one.
 """
 
 import re
@@ -45,12 +45,12 @@ def walk(path: Path, data: Bytes, start: int) -> Contents:
     if not runs:
         raise bad_file(path, "truncated: the mp3 file contains no complete frame")
     if not _fit(data[start : start + 4], data[runs[0][0] : runs[0][0] + 4]):
-        raise bad_file(path, "damaged: its first mp3 frame does not fit to the others")
+        raise bad_file(path, "damaged: its first mp3 frame does not match the others")
     found, stated = sum(len(run) - 1 for run in runs), header.frames
     is_cut = header.bytes > len(data) - start or _is_broken(data, runs[-1][-1])
     lost = 0 if stated is None else stated - found
     if lost < -1 and len(runs) == 1:
-        raise bad_file(path, f"its header states {stated} mp3 frames, but there are {found}; encode it again")
+        raise bad_file(path, f"its header states {stated} mp3 frames, but there are {found}; re-encode it")
     if lost == 1 and len(runs) == 1 and not is_cut:
         lost = 0  # some encoders count the header as a frame
     missing = _missing(data, runs, spf, None if stated is None or is_cut else lost)
@@ -59,7 +59,7 @@ def walk(path: Path, data: Bytes, start: int) -> Contents:
         pieces.append(_piece(data, run, at * spf - header.skipped, spf))
         at += len(run) - 1 + gap
     rate = mp3_rate(data[start : start + 4])
-    gaps = gaps_between(pieces, rate, "bytes that are no mp3 frames, or missing frames", start=pieces[0].first)
+    gaps = gaps_between(pieces, rate, "bytes that are not mp3 frames, or missing frames", start=pieces[0].first)
     total = at * spf if header.samples is None else header.samples
     if stated is None and is_cut:
         gaps.append(Gap(total / rate, None, "the last mp3 frames are damaged or incomplete"))
@@ -93,7 +93,7 @@ def _runs(data: Bytes, at: int) -> list[list[int]]:
     first = data[at : at + 4]
 
     def size(head: bytes) -> int:
-        """Bytes of a frame that fits to the first one, or 0."""
+        """Bytes of a frame that matches the first one, or 0."""
         frame = mp3_frame(head)
         sizes[head] = frame[0] if frame and _fit(head, first) else 0
         return sizes[head]

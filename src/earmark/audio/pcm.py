@@ -164,7 +164,9 @@ def from_growing(
     if format is not None:
         with path.open("rb") as file:
             if file.read(12)[::8] == b"RW":  # RIFF....WAVE
-                raise bad_file(path, "holds wav, whose header states the format of its samples; omit rate and encoding")
+                raise bad_file(
+                    path, "contains wav, whose header states the format of its samples; omit rate and encoding"
+                )
         return LiveSound(str(path), format, _growing(path, 0, idle, stop, is_wav=False))
     format, first, _, _ = _wav_head(_growing(path, 0, idle, stop, is_wav=False), str(path))
     return LiveSound(str(path), format, _growing(path, first, idle, stop, is_wav=True))
@@ -238,7 +240,9 @@ def _parsed_head(data: bytes, path: Path) -> tuple[PcmFormat, int, int] | None:
         return None
     kind = next((kind for magic, kind in _NOT_LIVE.items() if data.startswith(magic)), None)
     if kind is not None:
-        raise bad_file(path, f"holds {kind}, which cannot be read while it grows; record to wav, or pipe raw samples")
+        raise bad_file(
+            path, f"contains {kind}, which cannot be read while it grows; record to wav, or pipe raw samples"
+        )
     if data[:4] not in (b"RIFF", b"RF64") or data[8:12] != b"WAVE":
         raise bad_file(path, "has no wav header; for raw samples, give at least their rate (--rate 44100)")
     format = None

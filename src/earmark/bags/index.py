@@ -97,7 +97,7 @@ def read_settings(folder: Path) -> StoreSettings:
             raise DataError(f"{path}: expected version {VERSION}, got {version!r:.40}")
         return parse(StoreSettings, settings, where=path)
     except DataError as error:
-        raise DataError(f"{error}; delete {folder} to compute its features again, or choose another folder") from error
+        raise DataError(f"{error}; delete {folder} to recompute its features, or choose another folder") from error
 
 
 def read_index(folder: Path, settings: StoreSettings) -> dict[str, Entry]:

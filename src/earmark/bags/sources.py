@@ -38,7 +38,7 @@ class SharedSources:
                 del self._kept[part]
                 self._room += len(sound)
         if sound is not None and kept_stamp == stamp:
-            return sound.copy()  # whoever gets it may change it
+            return sound.copy()  # the receiver may change it
         sound = source.read(self._rate)
         with self._lock:
             if self._needed[part] > 0 and part not in self._kept and len(sound) <= self._room:

@@ -57,7 +57,7 @@ class FeatureStore:
 
     Variants of a clip are `semitones`, of which the first is 0, the unchanged clip, then presets of `compression`.
     `skipped` has the reasons, by file name, for clips that could not be read; `repaired` the names of clips that the
-    build found damaged and computed again. Frames whose checksum is not that of what was written are a DataError.
+    build found damaged and recomputed. Frames whose checksum is not that of what was written are a DataError.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -113,7 +113,7 @@ class FeatureStore:
         x = np.empty((self.variants, entry.frames, self.config.n_bands), self.dtype)
         self._read_rows(filename, entry.start, x)
         if zlib.crc32(x.data) != entry.crc32:
-            raise self._damaged(filename, "are not those that were written")
+            raise self._damaged(filename, "do not match their checksum")
         self._verified.add(filename)
         return x
 
@@ -162,7 +162,7 @@ class FeatureStore:
     def _damaged(self, filename: str, how: str) -> DataError:
         return DataError(
             f"{self.path}: features of {filename} {how}: the file was damaged or changed; train again to "
-            "compute them again"
+            "recompute them"
         )
 
 
@@ -193,7 +193,7 @@ def build_store(
 
     A clip that cannot be read is skipped: the store's `skipped` has the reason, and the next call tries again. Clips
     are read whole by threads, at most an hour of sound at a time, or a single longer clip. Features that are already
-    there are verified; the store's `repaired` names the clips whose features were damaged and computed again.
+    there are verified; the store's `repaired` names the clips whose features were damaged and recomputed.
 
     In addition to the unchanged clip, pitch variants are computed for `semitones`, (-2, -1, 1, 2) for the paper's
     five-fold set, and variants with compressed dynamic range for `compression`, presets in `earmark.effects.PRESETS`.
@@ -235,7 +235,8 @@ def _check_settings(folder: Path, settings: StoreSettings) -> None:
     differing = [f"{key} {old.get(key)} (now {value})" for key, value in new.items() if old.get(key) != value]
     if differing:
         raise ArgumentError(
-            f"{folder} holds features with other settings: {', '.join(differing)}; choose another folder or delete it"
+            f"{folder} contains features with other settings: {', '.join(differing)}; choose another folder or "
+            f"delete it"
         )
 
 
@@ -253,7 +254,7 @@ def _fill(
     stored = stored_encoder(config)
     if stored is not None and not (variants == 1 and all(clip.is_file for clip in clips)):
         raise ArgumentError(
-            "embeddings computed elsewhere are those of files as they are; expected no mixtures and variants"
+            "embeddings computed elsewhere exist for unchanged files only; expected no mixtures or variants"
         )
     entries = read_index(folder, settings)
     known = {clip.filename: entries.get(clip.filename) for clip in clips}
@@ -354,9 +355,7 @@ def _stored_rows(stored: FileEncoder, clip: Clip, dtype: np.dtype[Any]) -> tuple
     """Embeddings of a clip that were computed elsewhere, and its number of samples."""
     path = clip.sources[0].path
     if not clip.is_file:
-        raise DataError(
-            f"{clip.filename}: embeddings in files are those of whole recordings, and this is a part of one"
-        )
+        raise DataError(f"{clip.filename}: embedding files are for whole recordings, but this clip is part of one")
     samples = audio.info(path).samples_at(stored.card.rate)
     return stored.embeddings_of(path, samples).astype(dtype, order="C"), samples
 

@@ -52,15 +52,15 @@ app = typer.Typer(
 )
 (_UsageError,) = typer.BadParameter.__bases__  # typer does not export it
 _READERS = tuple(Path(__file__).parents[1] / package for package in ("formats", "datasets"))
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Force = Annotated[
-    bool, typer.Option("--force", help="Replace files that earmark did not write, or that were edited since.")
+    bool, typer.Option("--force", help="Also replace files that earmark did not write or that were edited.")
 ]
 Separator = Annotated[
     str | None,
     typer.Option(
         metavar="CHARACTER",
-        help="What stands between several labels in one cell, such as ';'; none if a cell has one label.",
+        help="Character between several labels in one cell, such as ';', or none if a cell has one label.",
     ),
 ]
 Changes = Annotated[

@@ -14,15 +14,17 @@ if TYPE_CHECKING:
     from earmark.events import Decoder
 
 Threshold = Annotated[
-    float | None, typer.Option(help="An event begins at this probability; chosen in training if not given, or 0.5.")
+    float | None, typer.Option(help="Probability at which an event begins.  [default: chosen in training, or 0.5]")
 ]
 Thresholds = Annotated[
-    Path | None, typer.Option(help="JSON with a decoder, for example tuned: scores.json of evaluate.")
+    Path | None, typer.Option(help="JSON file with decoder settings, such as the scores.json of evaluate.")
 ]
-Low = Annotated[float | None, typer.Option(help="And lasts while probabilities are at least this; the threshold.")]
+Low = Annotated[float | None, typer.Option(help="Probability below which an event ends.  [default: the threshold]")]
 Boxes = Annotated[
     float | None,
-    typer.Option(metavar="SECONDS", help="Replace probabilities by means between change points, with this window."),
+    typer.Option(
+        metavar="SECONDS", help="Replace probabilities by their mean between change points, found with this window."
+    ),
 ]
 Median = Annotated[float | None, typer.Option(help="Length of a median filter, in seconds.")]
 MinDuration = Annotated[float | None, typer.Option(help="Shortest event, in seconds.")]
@@ -30,9 +32,9 @@ MinGap = Annotated[float | None, typer.Option(help="Shortest gap between events,
 
 
 def check_thresholds(threshold: float | None, thresholds: Path | None) -> None:
-    """Refuse a threshold beside a file of thresholds."""
+    """Reject a threshold together with a file of thresholds."""
     if thresholds is not None and threshold is not None:
-        raise ArgumentError("--threshold and --thresholds do not go together; give one of them")
+        raise ArgumentError("--threshold and --thresholds cannot be combined; use one of them")
 
 
 def decoder_of(detector: SoundDetector, thresholds: Path | None, settings: dict[str, Any]) -> Decoder:

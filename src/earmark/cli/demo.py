@@ -29,11 +29,11 @@ _BAR = 8  # characters, for the largest alpha
 def demo(
     out: Annotated[Path, typer.Option(help="Output folder; created if necessary.")] = Path("demo"),
     clips: Annotated[int, typer.Option(min=20, help="Soundscapes to synthesise.")] = 400,
-    seeds: Annotated[int, typer.Option(min=1, help="Trainings of each operator.")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, help="Training runs of each operator.")] = 3,
     change: Changes = None,
     as_json: Json = False,
 ) -> None:
-    """Show the whole job on synthesised soundscapes: train five operators, evaluate, detect. Minutes on two cores.
+    """Demonstrate training, evaluation and detection on synthetic soundscapes, with five operators. Takes minutes.
 
     Example: earmark demo --out demo
     """
@@ -54,7 +54,7 @@ def demo(
         print(json_text(_as_dict(result)))
         return
     _print_scores(console, result)
-    console.print("Learned alpha beside the mean duration of each sound, which no label states", style="bold")
+    console.print("Learned alpha and mean duration of each class, which no label states", style="bold")
     console.print(_alpha_table(result).to_rich())
     for line in conclusions(result.scores, result.trends):
         console.print(line)
@@ -80,7 +80,7 @@ def _as_dict(result: DemoResult) -> dict[str, object]:
 def _print_scores(console: Console, result: DemoResult) -> None:
     comparison, values = result.comparison, result.comparison.values
     seeds = len(comparison.entries[0].evaluations)
-    means = f", means of {seeds} trainings" if seeds > 1 else ""
+    means = f", means of {seeds} runs" if seeds > 1 else ""
     console.print(f"Scores of one-second segments of the test clips{means}", style="bold")
     columns = [Column("pool", is_text=True), *(Column(heading) for heading in _SCORES.values())]
     rows = [[Cell(name), *(Cell(f"{own[f'dynamic.{s}'].value:.3f}") for s in _SCORES)] for name, own in values.items()]

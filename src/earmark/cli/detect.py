@@ -46,10 +46,10 @@ def detect(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model file, run folder or ONNX file.")],
     audio: Annotated[list[Path], typer.Argument(metavar="AUDIO|FOLDER ...", help="Recordings and folders.")],
     out: Annotated[
-        Path | None, typer.Option(help="Folder of the job, new or to be continued; without, events are printed.")
+        Path | None, typer.Option(help="Folder of the job, new or to be continued; without --out, events are printed.")
     ] = None,
     format: Annotated[
-        str | None, typer.Option(help="Of files per recording; several with commas between.  [default: tsv]")
+        str | None, typer.Option(help="Formats of the files per recording, separated by commas.  [default: tsv]")
     ] = None,
     threshold: Threshold = None,
     thresholds: Thresholds = None,
@@ -58,41 +58,56 @@ def detect(
     min_duration: MinDuration = None,
     min_gap: MinGap = None,
     boxes: Boxes = None,
-    keep_scores: Annotated[bool, typer.Option("--keep-scores", help="Keep them, to change thresholds later.")] = False,
+    keep_scores: Annotated[
+        bool,
+        typer.Option(
+            "--keep-scores", help="Store frame probabilities, to change thresholds later without scoring again."
+        ),
+    ] = False,
     safe_csv: Annotated[
         bool,
-        typer.Option("--safe-csv/--no-safe-csv", help="Protect names in CSV files that a spreadsheet would run."),
+        typer.Option(
+            "--safe-csv/--no-safe-csv", help="Escape names in CSV files that a spreadsheet would run as formulas."
+        ),
     ] = True,
     presence: Annotated[
-        str | None, typer.Option(help="Also a probability per class and minute, hour, recording, or SECONDS.")
+        str | None,
+        typer.Option(help="Also write the probability of each class per minute, hour, recording, or SECONDS."),
     ] = None,
-    workers: Annotated[int | None, typer.Option(help="Threads; one per core if not given.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Number of threads.  [default: one per core]")] = None,
     damaged: Annotated[
-        str, typer.Option(metavar="refuse|keep", help="Recordings with missing sound: fail, or keep what is there.")
+        str,
+        typer.Option(metavar="refuse|keep", help="Recordings with missing audio: mark as failed, or process the rest."),
     ] = "refuse",
     figure: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="STRETCH",
-            help="Also draw a stretch of a recording, FILE@ONSET-OFFSET, or the busiest minutes: busiest.",
+            metavar="INTERVAL",
+            help="Also draw part of a recording, FILE@ONSET-OFFSET, or the busiest minutes: busiest.",
         ),
     ] = None,
-    report: Annotated[bool, typer.Option("--report", help="Also write a page about the job: report.html.")] = False,
+    report: Annotated[bool, typer.Option("--report", help="Also write report.html, a report about the job.")] = False,
     cluster: Annotated[
         str | None,
         typer.Option(metavar="ADDRESS", help="Run on a Ray cluster: ray://HOST:PORT, HOST:PORT, auto or local."),
     ] = None,
     live: Annotated[
-        bool, typer.Option("--live", help="Print events as they end, from a growing file or, as -, from a pipe.")
+        bool, typer.Option("--live", help="Print events as they end, from a growing file, or from a pipe (-).")
     ] = False,
-    rate: Annotated[int | None, typer.Option(help="Live: of raw samples, in Hz; a wav says its own.")] = None,
-    channels: Annotated[int | None, typer.Option(help="Live: of raw samples (1).")] = None,
-    encoding: Annotated[str | None, typer.Option(help="Live: of raw samples: u8, s16, s24, s32, f32 (s16).")] = None,
-    block: Annotated[float | None, typer.Option(help="Live: seconds looked at at once (0.5).")] = None,
-    idle: Annotated[float | None, typer.Option(help="Live: end when a file has not grown for SECONDS.")] = None,
+    rate: Annotated[
+        int | None, typer.Option(help="Live: sample rate of raw samples, in Hz; not needed for wav.")
+    ] = None,
+    channels: Annotated[int | None, typer.Option(help="Live: channels of raw samples.  [default: 1]")] = None,
+    encoding: Annotated[
+        str | None, typer.Option(help="Live: encoding of raw samples: u8, s16, s24, s32 or f32.  [default: s16]")
+    ] = None,
+    block: Annotated[
+        float | None, typer.Option(help="Live: seconds of audio processed at a time.  [default: 0.5]")
+    ] = None,
+    idle: Annotated[float | None, typer.Option(help="Live: stop when the file has not grown for SECONDS.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Find events in recordings of any length. A job with --out that was stopped is continued by the same command.
+    """Detect events in recordings of any length. To continue an interrupted job (--out), run the same command again.
 
     Example: earmark detect run/model.safetensors recordings --out found --format tsv,raven
 
@@ -107,7 +122,7 @@ def detect(
     check_options(live, audio, for_live, others)
     for option, value in {"--format": format, **for_jobs}.items():
         if value and out is None:
-            raise ArgumentError(f"{option} needs a folder to write to: give --out too")
+            raise ArgumentError(f"{option} needs a folder to write to: add --out")
     check_thresholds(threshold, thresholds)
     formats = [name.strip() for name in (format or "tsv").split(",") if name.strip()]
     horizon = None if presence is None else parse_seconds("--presence", presence, _HORIZONS)
@@ -188,7 +203,7 @@ def _print_events(
 
     names = dict(choose_names(find_recordings(inputs), {}))
     if not names:
-        raise DataError("there are no audio files in what was given")
+        raise DataError("no audio files found in the given paths")
     events: dict[Path, list[Label]] = {}
     failed: dict[Path, str] = {}
     gaps: dict[Path, tuple[Gap, ...]] = {}

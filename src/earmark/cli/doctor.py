@@ -12,7 +12,7 @@ from earmark.text import counted
 
 @app.command()
 def doctor(as_json: Json = False) -> None:
-    """Show versions, devices, audio libraries, encoders and folders, for bug reports; exit code 1 on problems.
+    """Print versions, devices, audio libraries, encoders and folders, for bug reports. Exits with 1 on problems.
 
     Example: earmark doctor
     """

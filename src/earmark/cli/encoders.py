@@ -36,12 +36,16 @@ def get(
     name: Annotated[str, typer.Argument(metavar="NAME", help="An encoder that `earmark encoders` lists.")],
     source: Annotated[
         str | None,
-        typer.Option("--from", metavar="FILE|URL", help="Take the weights from here instead of their publisher."),
+        typer.Option(
+            "--from",
+            metavar="FILE|URL",
+            help="Install the weights from this file or URL instead of downloading them from their publisher.",
+        ),
     ] = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Download the weights of an encoder, with their licence. After an interruption, the same command continues.
+    """Download the weights of an encoder, with their licence. To resume, run the same command again.
 
     Example: earmark encoders get mn04
     """

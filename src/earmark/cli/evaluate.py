@@ -21,8 +21,8 @@ from earmark.cli.display import live_display
 from earmark.files import json_text
 
 _REFERENCE_HELP = (
-    "Labels to use instead of the data's: a file or folder of any format, or authors, for the reference of URBAN-SED "
-    "that the paper's Table I was computed with."
+    "Labels to use instead of the data's: a file or folder of any format, or authors, for the URBAN-SED reference "
+    "behind the paper's Table I."
 )
 
 
@@ -40,10 +40,11 @@ def evaluate(
     ],
     split: Annotated[
         str | None,
-        typer.Option(help="Which clips to evaluate on: test by default, or all if there are no splits; all for all."),
+        typer.Option(help="Split to evaluate, or all.  [default: test, or all clips if there are no splits]"),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for scores, events and figures; by default the run; none for EVENTS.")
+        Path | None,
+        typer.Option(help="Folder for scores, events and figures.  [default: the run folder; none for EVENTS]"),
     ] = None,
     reference: Annotated[str | None, typer.Option(metavar="FILE|authors", help=_REFERENCE_HELP)] = None,
     segment: Annotated[float, typer.Option(help="Length of segments in seconds.")] = 1.0,
@@ -56,21 +57,23 @@ def evaluate(
     boxes: Boxes = None,
     separator: Separator = None,
     tune_on: Annotated[
-        str | None, typer.Option(metavar="SPLIT", help="Choose the threshold of each class on this split.")
+        str | None, typer.Option(metavar="SPLIT", help="Choose per-class thresholds on this split.")
     ] = None,
     tune: Annotated[
         str,
-        typer.Option(metavar="thresholds|decoder", help="What --tune-on chooses; decoder: other settings too."),
+        typer.Option(metavar="thresholds|decoder", help="What --tune-on chooses: thresholds, or all decoder settings."),
     ] = "thresholds",
-    psds: Annotated[bool, typer.Option(help="PSDS too; takes some seconds per 1,000 clips.")] = False,
+    psds: Annotated[bool, typer.Option(help="Also compute PSDS; takes a few seconds per 1,000 clips.")] = False,
     durations: Annotated[
         Path | None, typer.Option(help="For EVENTS: a table of clips with columns filename and duration.")
     ] = None,
-    align: Annotated[str, typer.Option(help="Where a frame's value stands: middle, or authors.")] = "middle",
+    align: Annotated[
+        str, typer.Option(help="Time to which a frame's value is assigned: middle, or authors.")
+    ] = "middle",
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Evaluate a model, or events found elsewhere, on labelled clips: by clip (static), segment (dynamic) and event.
+    """Evaluate a model, or events of another program, on labelled clips: by clip (static), segment (dynamic) and event.
 
     Example: earmark evaluate run recordings --split test
 

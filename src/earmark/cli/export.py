@@ -16,7 +16,7 @@ def export(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Write a model as an ONNX file: sound in, probabilities out, with or without PyTorch.
+    """Export a model to an ONNX file, from audio to probabilities, which runs without PyTorch.
 
     Example: earmark export run --out model.onnx
     """

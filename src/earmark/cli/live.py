@@ -24,12 +24,12 @@ def check_options(live: bool, audio: list[Path], for_live: dict[str, Any], for_j
     """Refuse options of jobs with --live, and options of --live without it."""
     for option, value in for_jobs.items():
         if live and value not in (None, False):
-            raise ArgumentError(f"{option} does not go with --live")
+            raise ArgumentError(f"{option} cannot be combined with --live")
     for name, value in for_live.items():
         if not live and value is not None:
-            raise ArgumentError(f"--{name} goes with --live only")
+            raise ArgumentError(f"--{name} requires --live")
     if live and len(audio) != 1:
-        raise ArgumentError(f"--live: expected one sound, a growing file or - for a pipe, got {len(audio)}")
+        raise ArgumentError(f"--live: expected one input, a growing file or - for a pipe, got {len(audio)}")
     if not live and Path("-") in audio:
         raise ArgumentError("- is standard input, which only --live reads")
 
@@ -108,11 +108,11 @@ def _open(
 
     format = None if rate is None else PcmFormat(rate, 1 if channels is None else channels, encoding or "s16")
     if rate is None and (channels is not None or encoding is not None):
-        raise ArgumentError("raw samples need their rate: give --rate too, for example --rate 44100")
+        raise ArgumentError("raw samples need their rate: add --rate, for example --rate 44100")
     if source != "-":
         return from_growing(source, format, idle=idle, stop=stop)
     if idle is not None:
         raise ArgumentError("--idle is for growing files; a pipe ends by itself")
     if sys.stdin.isatty():
-        raise ArgumentError("standard input is a terminal; pipe sound into it, as in: arecord -t wav | earmark ...")
+        raise ArgumentError("standard input is a terminal; pipe audio into it, as in: arecord -t wav | earmark ...")
     return from_pipe(sys.stdin.buffer, "standard input", format, stop=stop)

@@ -12,18 +12,16 @@ from earmark.files import json_text
 
 @app.command()
 def report(
-    runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN ...", help="Run folders, or others that evaluate wrote to.")
-    ],
-    out: Annotated[Path, typer.Option(help="The HTML file; tables go beside it.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN ...", help="Run folders, or folders of evaluate --out.")],
+    out: Annotated[Path, typer.Option(help="The HTML file; tables are written next to it.")],
     data: Annotated[
-        str | None, typer.Option(help="Where the clips are, if not where they were when the runs were evaluated.")
+        str | None, typer.Option(help="Location of the clips, if they have moved since the evaluation.")
     ] = None,
-    title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
+    title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Write a page about evaluated runs: tables, figures, and mistakes to listen to. One file, for any browser.
+    """Write a report about evaluated runs: tables, figures, and errors to listen to. It is a single HTML file.
 
     Runs that differ only in their seed count as one model. Tables are also written as Markdown and LaTeX.
 

@@ -27,29 +27,34 @@ def reproduce(
         str,
         typer.Argument(
             metavar="urban-sed|dcase2017|medleydb|GRID.toml",
-            help="One of the paper's experiments, or a grid of your own.",
+            help="One of the paper's experiments, or your own grid.",
         ),
     ],
     out: Annotated[Path, typer.Option(help="Folder for runs, tables, figures and the report.")],
     data: Annotated[
-        Path | None, typer.Option(help="The data set's folder; a grid of your own may name its data itself.")
+        Path | None, typer.Option(help="Folder of the data set; not needed if the grid names its data.")
     ] = None,
     pools: Annotated[
         str | None,
-        typer.Option(help="Only these systems, as in max,CAP; rap is all that use that pool. All if not given."),
+        typer.Option(help="Only these systems, such as max,CAP; rap means all systems with that pool.  [default: all]"),
     ] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="How many seeds.")] = None,
-    folds: Annotated[int | None, typer.Option(min=1, help="How many of the splits, where there are several.")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds.")] = None,
+    folds: Annotated[
+        int | None, typer.Option(min=1, help="Number of splits to use, if the data set has several.")
+    ] = None,
     change: Changes = None,
-    at_once: Annotated[int, typer.Option(min=1, help="Runs that share the machine.")] = 1,
+    at_once: Annotated[int, typer.Option(min=1, help="Number of runs to train at the same time.")] = 1,
     cache: Annotated[Path | None, typer.Option(help="Folder for features, as for train.")] = None,
     only_report: Annotated[
-        bool, typer.Option("--only-report", help="Train nothing: tables, figures and report of what is in --out.")
+        bool,
+        typer.Option(
+            "--only-report", help="Do not train: only write tables, figures and report from the results in --out."
+        ),
     ] = False,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Repeat an experiment of the paper: train and evaluate all its systems, and compare the tables with the paper's.
+    """Reproduce an experiment of the paper: train and evaluate its systems, and compare the results with the paper's.
 
     Run it again to continue after an interruption; finished runs are kept. --only-report rewrites tables and report
     without data or GPU.
@@ -137,8 +142,8 @@ def _report(chosen: Grid, rows: list[Row], out: Path, command: str, force: bool,
         with live_display(quiet=as_json) as display:
             options: dict[str, Any] = {"command": command, "force": force, "on_progress": display}
             written += write_grid_report(part, own, out / dataset, **options)
-        beside = published_tables(part, own)
-        shown = [short_table(own, name) for name in part.evaluations] if beside is None else [beside[0]]
+        published = published_tables(part, own)
+        shown = [short_table(own, name) for name in part.evaluations] if published is None else [published[0]]
         for table in shown:
             console.print(table.to_rich())
             if table.note:

@@ -11,21 +11,23 @@ from earmark.cli.app import app
 @app.command()
 def review(
     place: Annotated[Path, typer.Argument(metavar="FOUND|RECORDINGS", help="A detection job, or recordings to label.")],
-    labels: Annotated[Path | None, typer.Option(metavar="TABLE", help="Labels of the recordings, to check.")] = None,
+    labels: Annotated[
+        Path | None, typer.Option(metavar="TABLE", help="Labels of the recordings, to be checked.")
+    ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for the verdicts on recordings; NAME.review if not given.")
+        Path | None, typer.Option(help="Folder for the verdicts on recordings.  [default: NAME.review]")
     ] = None,
-    port: Annotated[int | None, typer.Option(help="Port; 8377 if it is free and none is given.")] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on; another than this needs a token.")] = "127.0.0.1",
+    port: Annotated[int | None, typer.Option(help="Port.  [default: 8377 if it is free]")] = None,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; any other than the default needs a token.")
+    ] = "127.0.0.1",
     token: Annotated[
-        str | None, typer.Option(help="Part of the address that grants access; random if not given.")
+        str | None, typer.Option(help="Part of the address that grants access.  [default: random]")
     ] = None,
-    allow_anyone: Annotated[
-        bool, typer.Option("--allow-anyone", help="Let everyone in who can reach the server.")
-    ] = False,
+    allow_anyone: Annotated[bool, typer.Option("--allow-anyone", help="Allow access without a token.")] = False,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the address.")] = False,
 ) -> None:
-    """Hear, see and correct events in a browser. Ctrl-C ends the review; the same command continues it.
+    """Review and correct events in a browser. Ctrl-C stops the server; the same command continues the review.
 
     Example: earmark review found
 

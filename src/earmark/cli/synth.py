@@ -22,23 +22,26 @@ def synth(
             help="A recipe (urban-sed, durations, a TOML file), a table of events (events.csv.gz) or Scaper's JAMS.",
         ),
     ],
-    out: Annotated[Path, typer.Argument(help="Folder for sound, annotations and labels.tsv.")],
+    out: Annotated[Path, typer.Argument(help="Folder for audio, annotations and labels.tsv.")],
     soundbank: Annotated[
-        Path | None, typer.Option(help="Folder of sounds, LABEL/*.wav or foldN/LABEL/*.wav; the embedded one if none.")
+        Path | None,
+        typer.Option(help="Folder of sounds, LABEL/*.wav or foldN/LABEL/*.wav.  [default: the built-in sounds]"),
     ] = None,
-    clips: Annotated[int | None, typer.Option(min=1, help="How many; all that the source has, if not given.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same bytes.")] = 0,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes; one per core if not given.")] = None,
+    clips: Annotated[
+        int | None, typer.Option(min=1, help="Number of clips.  [default: as many as the source defines]")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed; the same seed gives the same files.")] = 0,
+    workers: Annotated[int | None, typer.Option(min=1, help="Number of processes.  [default: one per core]")] = None,
     join: Annotated[
         str | None,
         typer.Option(
             metavar="once|hour|day|SECONDS",
-            help="Also a recording of each split: its clips end to end, once, or again and again for so long.",
+            help="Also write one recording per split: its clips joined once, or repeated to this length.",
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Make soundscapes whose events are known to the millisecond.
+    """Synthesise soundscapes with exact labels.
 
     Example: earmark synth urban-sed soundscapes --clips 60
     """

@@ -21,20 +21,23 @@ def train(
         str,
         typer.Argument(
             metavar="DATA",
-            help="A folder of recordings with labels, a label table beside them, or NAME:PATH of a known data set "
+            help="A folder of recordings with labels, a label table next to them, or NAME:PATH of a known data set "
             "(earmark list datasets), with options NAME,OPTION=VALUE:PATH.",
         ),
     ],
     out: Annotated[Path, typer.Option(help="The run folder.")],
     pool: Annotated[
-        str | None, typer.Option(help="Pooling operator (earmark list pools), strong or propagated.")
+        str | None, typer.Option(help="Pooling operator (earmark list pools), or strong or propagated.")
     ] = None,
     recipe: Annotated[
         str | None,
-        typer.Option(help="A recipe (earmark list recipes) or a TOML file; chosen by data and machine if not given."),
+        typer.Option(
+            help="A recipe (earmark list recipes) or a TOML file; chosen to suit data and machine by default."
+        ),
     ] = None,
     encoder: Annotated[
-        str | None, typer.Option(help="Pretrained encoder (earmark encoders) for embeddings instead of log-mel.")
+        str | None,
+        typer.Option(help="Pretrained encoder (earmark encoders) whose embeddings replace log-mel features."),
     ] = None,
     separator: Separator = None,
     labels: Annotated[
@@ -49,20 +52,20 @@ def train(
     resume: Annotated[bool, typer.Option(help="Resume an interrupted run; start one if there is none.")] = False,
     cache: Annotated[
         Path | None,
-        typer.Option(help="Folder for features, shared by runs; a folder in the user's cache if not given."),
+        typer.Option(help="Folder for features, shared by runs.  [default: in the user's cache folder]"),
     ] = None,
-    devices: Annotated[int | None, typer.Option(min=1, help="GPUs, or processes on a CPU.")] = None,
-    nodes: Annotated[int, typer.Option(min=1, help="Machines, with torchrun or SLURM.")] = 1,
+    devices: Annotated[int | None, typer.Option(min=1, help="Number of GPUs, or of processes on a CPU.")] = None,
+    nodes: Annotated[int, typer.Option(min=1, help="Number of machines, with torchrun or SLURM.")] = 1,
     as_json: Json = False,
 ) -> None:
-    """Train a detector from labels of clips.
+    """Train a detector from labelled clips.
 
     Example: earmark train recordings --out run --pool rap --recipe quick --set epochs=20
 
     Example: earmark train recordings --out run2 --labels found/verdicts.csv --from run
     """
     if start is not None and recipe is not None:
-        raise ArgumentError("--from has the recipe of its run; change settings with --set instead of --recipe")
+        raise ArgumentError("--from uses the recipe of its run; change settings with --set instead of --recipe")
     command = "earmark train " + shlex.join(sys.argv[2:])
     is_silent = as_json or not is_first_process()
     try:

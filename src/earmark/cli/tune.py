@@ -27,12 +27,12 @@ def tune(
         str,
         typer.Argument(
             metavar="DATA",
-            help="As for train; validation clips must have labels with times. Test clips are not opened.",
+            help="As for train; validation clips need labels with times. Test clips are not used.",
         ),
     ],
     out: Annotated[Path, typer.Option(help="Folder for the search and the best model.")],
-    pool: Annotated[str | None, typer.Option(help="Pooling operator; that of the recipe if not given.")] = None,
-    trials: Annotated[int, typer.Option(help="How many to train, those of earlier calls included.")] = 10,
+    pool: Annotated[str | None, typer.Option(help="Pooling operator.  [default: that of the recipe]")] = None,
+    trials: Annotated[int, typer.Option(help="Number of trials, including those of earlier runs.")] = 10,
     recipe: Annotated[str, typer.Option(help="A recipe (earmark list recipes) or a TOML file.")] = "paper",
     change: Changes = None,
     search: Annotated[
@@ -41,7 +41,7 @@ def tune(
     cache: Annotated[Path | None, typer.Option(help="Folder for features, as for train.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Choose lambda on validation clips with labelled times. After an interruption, the same command continues.
+    """Choose lambda on validation clips with strong labels. To resume, run the same command again.
 
     Example: earmark tune recordings --out tuned --pool rap --trials 12 --search penalty,threshold
     """
@@ -53,7 +53,7 @@ def tune(
     changes = {**pool_changes(pool), **parse_changes(change)}
     for name in wanted:
         if given := [key for key in changes if key.rpartition(".")[2] == name]:
-            raise ArgumentError(f"--set {given[0]} and a search for {name} do not go together; give one of them")
+            raise ArgumentError(f"--set {given[0]} and a search for {name} cannot be combined; use one of them")
     settings = load_recipe(recipe).changed(changes)
     collection = open_data(data)
     from earmark.tuning import tune as search_for
@@ -105,7 +105,7 @@ def _next_steps(result: Tuned, data: str, out: Path, files: dict[str, str]) -> l
         evaluate += ["--threshold", f"{result.best.values['threshold']:g}"]
     lines = [
         f"Train again with it: {shlex.join(['earmark', 'train', data, '--out', 'RUN', '--recipe', files['config']])}",
-        f"Evaluate it on clips that had no part in the choice: {shlex.join(evaluate)}",
+        f"Evaluate it on clips that were not used for the choice: {shlex.join(evaluate)}",
     ]
     if "decoder" in files:
         detect = ["earmark", "detect", str(out), "RECORDINGS", "--out", "FOUND", "--thresholds", files["decoder"]]

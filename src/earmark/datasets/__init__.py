@@ -10,7 +10,7 @@ Each data set is one file with one registered class: its classes, licence, citat
 audio and audio without labels are never dropped silently: for published data sets they are an error, elsewhere a
 `MissingDataWarning` with counts and names.
 
-Files: `base` (the contract), `matching` (labels to recordings), `mending` and `checks` (probable mistakes in labels),
+Files: `base` (the contract), `matching` (labels to recordings), `cleaning` and `checks` (probable mistakes in labels),
 `splitting` (splits and folds), `mixing` (mixtures of clips), `examples` (a small data set); then one file for each data
 set, which do not import each other.
 """
@@ -21,11 +21,11 @@ from pathlib import Path, PureWindowsPath
 from typing import Any
 
 from earmark.datasets.base import DATASETS, Clip, Collection, Dataset, Source
+from earmark.datasets.cleaning import SEPARATORS, separator_of
 from earmark.datasets.dcase2017 import DCASE2017
 from earmark.datasets.folder import Folder
 from earmark.datasets.matching import MissingDataWarning
 from earmark.datasets.medleydb import MedleyDB
-from earmark.datasets.mending import SEPARATORS, separator_of
 from earmark.datasets.soundscapes import Soundscapes
 from earmark.datasets.urbansed import UrbanSED
 from earmark.errors import ArgumentError
@@ -53,7 +53,7 @@ def open_data(spec: str | Path, split: str | None = None) -> Collection:
     """Open a data set, or one split of it: its clips and labels.
 
     `spec` is `NAME:PATH` with the name of a data set, or `NAME,OPTION=VALUE:PATH` with options; or a path: a folder, or
-    a label table beside or above its recordings. A folder made by `earmark synth` (with soundscapes.json, or with
+    a label table next to or above its recordings. A folder made by `earmark synth` (with soundscapes.json, or with
     labels.tsv, audio/ and annotations/) is read as such. The split "all" is all of it.
     """
     name, options, path = _parse(spec)

@@ -17,7 +17,7 @@ from earmark.errors import ArgumentError, DataError, unknown_name
 from earmark.registry import Registry
 
 FOLDER_NAMES = "the names of folders"
-"""Origin of labels that were guessed from folders, which the user should be told."""
+"""Origin of labels that were guessed from folders, which should be reported to the user."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Collection:
     labels: LabelTable
     origin: str = ""  # where the labels come from: "labels.csv", or `FOLDER_NAMES`; empty for published data sets
     has_own_splits: bool = True  # False if earmark drew them
-    notes: tuple[str, ...] = ()  # what was mended while reading, a sentence each
+    notes: tuple[str, ...] = ()  # notes on labels that were cleaned while reading
 
     def __post_init__(self) -> None:
         names = [clip.filename for clip in self.clips]

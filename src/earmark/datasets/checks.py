@@ -80,7 +80,7 @@ def check_validation(training: Collection, validation: Collection) -> list[str]:
     if not missing:
         return []
     names = f"{plural(len(missing), 'class', 'classes')} {first_few(missing)}"
-    what = f"{names} {plural(len(missing), 'is', 'are')} in no validation clip: validation says nothing about"
+    what = f"{names} {plural(len(missing), 'is', 'are')} in no validation clip: validation cannot assess"
     return [
         f"{what} {plural(len(missing), 'it', 'them')}; label more recordings of {plural(len(missing), 'it', 'them')}"
     ]
@@ -105,7 +105,7 @@ def refuse_names(data: Collection) -> None:
 
 
 def refuse_without_negatives(data: Collection) -> None:
-    """Refuse labels without any negative; with times, clips are negative outside of events."""
+    """Refuse labels without any negative; with times, clips are negative outside events."""
     targets = data.labels.bag_targets()
     is_timed = any(row.has_times for row in data.labels)
     if is_timed or (targets == 0).any() or not (targets == 1).any():
@@ -113,6 +113,6 @@ def refuse_without_negatives(data: Collection) -> None:
     if np.isnan(targets).any():
         raise DataError(f"every known label is positive: there are no negative examples; {_UNKNOWN}")
     raise DataError(
-        f"every training clip has {first_few(map(repr, data.classes))}: nothing shows how recordings without "
-        f"{plural(len(data.classes), 'it', 'them')} sound; add some, with an empty label"
+        f"every training clip has {first_few(map(repr, data.classes))}: there are no negative examples; add recordings "
+        f"without {plural(len(data.classes), 'it', 'them')}, with an empty label"
     )

@@ -17,7 +17,7 @@ from earmark.datasets.matching import report_missing, sounds_by_stem
 from earmark.errors import DataError
 from earmark.formats import FORMATS
 from earmark.formats.dcase2017 import CLASSES
-from earmark.text import first_few
+from earmark.text import counted, first_few
 
 _LABELS = {
     "train": "groundtruth_weak_label_training_set.csv",
@@ -31,7 +31,7 @@ class DCASE2017(Dataset):
     """DCASE 2017 Task 4, with the organisers' label files. Clips are named as in those: `ID_START_END.wav`."""
 
     classes = CLASSES
-    licence = "labels Apache-2.0; the sound belongs to the videos' makers"
+    licence = "labels Apache-2.0; the audio belongs to the videos' authors"
     citation = (
         "A. Mesaros, T. Heittola, A. Diment, B. Elizalde, A. Shah, E. Vincent, B. Raj and T. Virtanen. DCASE 2017 "
         "challenge setup: tasks, datasets and baseline system. Workshop on Detection and Classification of Acoustic "
@@ -61,15 +61,14 @@ DCASE2017/                  (folders may have other names)
             lost = [name for name, path in paths.items() if path is None]
             if lost:
                 report_missing(
-                    f"{root}: {len(lost)} of {len(paths)} clips of {part} have no audio file and are left out: "
-                    f"{first_few(lost)}"
+                    f"{root}: skipped {len(lost)} of {len(paths)} clips of {part} (no audio file): {first_few(lost)}"
                 )
         if not clips:
             raise DataError(f"{root}: no audio file of any labelled clip; expected YID_START_END.wav, anywhere below")
         unlisted = sounds.keys() - {clip.sources[0].path.stem for clip in clips}
         if split is None and unlisted:
             report_missing(
-                f"{root}: {len(unlisted)} audio files are in no label file and are left out: "
+                f"{root}: skipped {counted(len(unlisted), 'audio file')} (in no label file): "
                 f"{first_few(sorted(unlisted))}"
             )
         splits = {clip.filename: clip.split for clip in clips}

@@ -1,4 +1,4 @@
-"""A folder of recordings, at any depth, with labels beside them.
+"""A folder of recordings, at any depth, with labels next to them.
 
 Labels are taken from the first of these that exists:
 
@@ -9,7 +9,7 @@ Labels are taken from the first of these that exists:
    has its class and no other.
 
 An Excel workbook is a table too (extra `excel`). A spreadsheet of another kind in place of a table is an error: its
-labels cannot be read, and folders would be taken for classes. `earmark.datasets.mending` divides and unites labels.
+labels cannot be read, and folders would be taken for classes. `earmark.datasets.cleaning` divides and unites labels.
 
 Splits come from the table's column `split`; else from a file `split.csv` or `splits.tsv` (filename, split); else from
 sub-folders named train, validate and test (or val, dev, eval, ...); else they are drawn: `earmark.datasets.splitting`.
@@ -27,6 +27,7 @@ from pathlib import Path
 from earmark import audio
 from earmark.annotations import Label, LabelTable
 from earmark.datasets.base import DATASETS, FOLDER_NAMES, Clip, Collection, Dataset, Source
+from earmark.datasets.cleaning import clean_labels, separator_of
 from earmark.datasets.matching import (
     SPLIT_NAMES,
     match_names,
@@ -35,7 +36,6 @@ from earmark.datasets.matching import (
     normal_split,
     report_missing,
 )
-from earmark.datasets.mending import mend_labels, separator_of
 from earmark.datasets.splitting import draw_splits
 from earmark.errors import DataError, MissingExtraError
 from earmark.formats import FORMATS, Audacity, Format, guess_format, read_labels
@@ -44,10 +44,12 @@ from earmark.text import counted, first_few
 
 _TABLE_NAMES = ("labels", "tags", "annotations")
 _SPLIT_FILES = ("split", "splits")
-_MOVE = "; if it holds no labels, move it elsewhere"
+_MOVE = "; if it contains no labels, move it elsewhere"
 
 
-@DATASETS.register("folder", "a folder of recordings with a label table, label files, or sub-folders named by class")
+@DATASETS.register(
+    "folder", "a folder of recordings with a label table, label files, or subfolders named after classes"
+)
 class Folder(Dataset):
     """Your own recordings. Clips have the names of the label table or, without one, of their path below the folder."""
 
@@ -84,7 +86,7 @@ DATA/                DATA/
         table, source = _read_labels(folder, path, recordings)
         origin = path or folder
         try:
-            table, notes = mend_labels(table, self.separator)
+            table, notes = clean_labels(table, self.separator)
         except DataError as error:
             raise DataError(f"{origin}: {error}") from error
         matched = match_names(table.filenames, recordings, folder)
@@ -96,19 +98,19 @@ DATA/                DATA/
             )
         lost = [name for name in table.filenames if name not in matched]
         if foreign:
-            report_missing(f"{folder}: {_unreadable(foreign)}; left out until then")
+            report_missing(f"{folder}: {_unreadable(foreign)}; skipped until then")
             named = match_names(lost, foreign, folder)
             lost = [name for name in lost if name not in named]
         if lost:
             report_missing(
-                f"{origin}: {len(lost)} of {len(table.filenames)} labelled files have no recording and are left out: "
+                f"{origin}: skipped {len(lost)} of {len(table.filenames)} labelled files (no recording): "
                 f"{first_few(lost)}"
             )
         used = set(matched.values())
         unlabelled = [path for path in recordings if path not in used]
         if unlabelled:
             report_missing(
-                f"{folder}: {len(unlabelled)} of {len(recordings)} recordings have no labels and are left out: "
+                f"{folder}: skipped {len(unlabelled)} of {len(recordings)} recordings (no labels): "
                 f"{first_few(names_below(unlabelled, folder))}"
             )
         splits = _read_splits(folder, origin, table, matched)
@@ -180,7 +182,7 @@ def _read_labels(folder: Path, path: Path | None, recordings: Sequence[Path]) ->
         return labels, FOLDER_NAMES
     raise DataError(
         f"{folder}: audio files but no labels: expected a table (labels.tsv with columns filename, onset, offset, "
-        "label), a label file beside each recording, or a sub-folder for each class, at least two"
+        "label), a label file next to each recording, or at least two subfolders named after classes"
     )
 
 
@@ -199,7 +201,7 @@ def _refuse_spreadsheets(folder: Path, paths: Iterable[Path], stems: Sequence[st
 
 
 def _read_label_files(folder: Path, recordings: Sequence[Path]) -> LabelTable | None:
-    """Labels from files per recording; a recording beside its label file takes precedence."""
+    """Labels from files per recording; a recording next to its label file takes precedence."""
     stems = {path.stem for path in recordings}
     rows: list[Label] = []
     sources: dict[str, Path] = {}
@@ -209,7 +211,7 @@ def _read_label_files(folder: Path, recordings: Sequence[Path]) -> LabelTable | 
         if "/." in f"/{file_name}":  # hidden
             continue
         if stem.lower() in _TABLE_NAMES:
-            raise DataError(f"{path}: a label table in a sub-folder; pass it instead of the folder, or move it up")
+            raise DataError(f"{path}: a label table in a subfolder; pass it instead of the folder, or move it up")
         kind = _kind(path)
         if not path.stat().st_size and stem in stems:
             kind = Audacity  # exports an empty file for a recording without events
@@ -264,7 +266,7 @@ def _read_splits(folder: Path, origin: Path, table: LabelTable, matched: Mapping
     missing = [name for name in matched if name not in splits] if splits else []
     if missing:
         raise DataError(
-            f"{source}: {len(missing)} of {len(matched)} recordings have no split, unlike the others: "
+            f"{source}: expected a split for all {len(matched)} recordings, {len(missing)} without: "
             f"{first_few(missing)}"
         )
     return splits

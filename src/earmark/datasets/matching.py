@@ -99,7 +99,7 @@ def match_names(names: Iterable[str], recordings: Iterable[Path], root: Path) ->
                 )
             if fits[0] in names_by_key:
                 raise DataError(
-                    f"{names_by_key[fits[0]]!r} and {name!r} both fit {exact[fits[0]]}; use one name for it"
+                    f"{names_by_key[fits[0]]!r} and {name!r} both match {exact[fits[0]]}; use one name for it"
                 )
             names_by_key[fits[0]] = name
             matched[name] = fits[0]

@@ -36,7 +36,7 @@ from earmark.datasets.base import DATASETS, Clip, Collection, Dataset, Source
 from earmark.datasets.matching import report_missing
 from earmark.errors import ArgumentError, DataError
 from earmark.schema import parse, read_json
-from earmark.text import first_few
+from earmark.text import counted, first_few
 
 Array = npt.NDArray[np.float64]
 Coefficients = dict[str, dict[int, Annotated[float, Field(ge=0)]]]
@@ -296,7 +296,7 @@ def _find_tracks(root: Path, files: Mapping[str, Path], artists: Mapping[str, st
     absent = sorted(wanted - set(names))
     if absent:
         report_missing(
-            f"{root}: {len(absent)} of {len(wanted)} songs lack audio or metadata and are left out: {first_few(absent)}"
+            f"{root}: skipped {len(absent)} of {len(wanted)} songs (no audio or no metadata): {first_few(absent)}"
         )
     return [read_track(files[name + _METADATA]) for name in names]
 
@@ -305,7 +305,7 @@ def _sources(track: Track, files: Mapping[str, Path], coefficients: Coefficients
     """Audio file of each stem, with its gain in the mix."""
     absent = [name for name in (track.mix, *(stem.filename for stem in track.stems)) if name not in files]
     if absent:
-        raise DataError(f"{track.name}: {len(absent)} audio files are missing: {first_few(absent)}")
+        raise DataError(f"{track.name}: missing {counted(len(absent), 'audio file')}: {first_few(absent)}")
     paths = [files[stem.filename] for stem in track.stems]
     if coefficients is None:
         gains = mixing_coefficients(files[track.mix], paths)

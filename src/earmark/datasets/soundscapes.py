@@ -44,12 +44,12 @@ OUT/
         listed = set(table.filenames)
         silent = sorted(listed - sounds.keys())
         if silent:
-            raise DataError(f"{path}: {len(silent)} of {len(listed)} files are missing: {first_few(silent)}")
+            raise DataError(f"{path}: missing {len(silent)} of {len(listed)} files: {first_few(silent)}")
         unknown = [name for name in sounds if name not in listed]
         if unknown:
             raise DataError(
-                f"{path}: {len(unknown)} of {len(sounds)} soundscapes in audio have no row: {first_few(unknown)}; "
-                "remove them, or make the soundscapes again"
+                f"{path}: no row for {len(unknown)} of {len(sounds)} soundscapes in audio: {first_few(unknown)}; "
+                "remove them, or synthesise the soundscapes again"
             )
         splits = {name: normal_split(table.splits.get(name) or Path(name).parts[1], str(path)) for name in sounds}
         labels = table.replace(filenames=sounds, splits=splits)

@@ -35,7 +35,7 @@ FEW = 40
 
 _SHARES = {"train": 0.8, "validate": 0.1, "test": 0.1}
 _LARGEST = 0.2  # share of the clips that one group may have, where names only suggest a grouping
-_FOLDERS = 10  # from so many on, folders are taken for recordings or places; fewer may be anything
+_FOLDERS = 10  # with at least this many, folders are taken for recordings or places; fewer may be anything
 _WORDS = "part|piece|segment|seg|chunk|clip|slice|section|excerpt"
 _SPAN = re.compile(r"[ _-]+\d+(\.\d+)?s?[ _-]+\d+(\.\d+)?s?\Z|[ _.-]*\((\d+)\)\Z")  # x_30.000_40.000, x (2)
 _WORD = re.compile(rf"(^|[ _.-]+)({_WORDS})[ _.-]*\d+\Z", re.IGNORECASE)  # x_part2
@@ -265,7 +265,7 @@ def _same_content(files: Mapping[str, Path]) -> list[list[str]]:
     for name, path in files.items():
         try:
             size = path.stat().st_size
-        except OSError:  # whoever reads it will say so
+        except OSError:  # reading it reports the problem
             continue
         by_size.setdefault(size, []).append(name)
     found: dict[tuple[int, bytes], list[str]] = {}

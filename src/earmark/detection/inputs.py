@@ -33,7 +33,7 @@ def find_recordings(inputs: Iterable[str | os.PathLike[str]], out: Path | None =
             found.setdefault(root, root.parent)
             continue
         if Path(os.path.realpath(root)) == real_out:
-            raise ArgumentError(f"{root} holds the recordings; choose another folder for the results")
+            raise ArgumentError(f"{root} contains the recordings; choose another folder for the results")
         unreadable: list[Path] = []
         files = audio.find(root, suffixes=(*audio.SUFFIXES, *audio.FOREIGN), unreadable=unreadable.append)
         paths = sorted([*files, *unreadable])
@@ -84,8 +84,8 @@ def find_missing(entries: Iterable[Entry], given: Iterable[Path], found: Sequenc
     """Recordings of earlier runs that have been removed since.
 
     A recording is missing if its file does not exist, although it was given itself, or although its folder was given
-    and holds other recordings. A folder without any is taken for a disk that is not mounted. `found` is the result of
-    `find_recordings(given)`.
+    and contains other recordings. A folder without any recordings is assumed to be an unmounted disk. `found` is the
+    result of `find_recordings(given)`.
     """
     named = {Path(os.path.abspath(path)) for path in given}
     searched = {root for root, path in found if path not in named}

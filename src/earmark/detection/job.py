@@ -78,7 +78,7 @@ class JobReport:
     damaged: int = 0  # recordings that are done though sound is missing: see damaged.csv
     missing: int = 0  # recordings of earlier runs that were removed since: left out of the tables
     pending: int = 0  # recordings of earlier runs that are not done yet: not in the tables
-    edited: int = 0  # files that somebody edited or added: kept under another name, with `.edited` in it
+    edited: int = 0  # files that the user edited or added: kept under another name, with `.edited` in it
     events: int = 0  # events in events.csv
     presence: int | None = None  # recordings in presence.csv; None if there is no such file
     hours: float = 0.0  # hours of audio scored in this run
@@ -95,8 +95,8 @@ class JobReport:
 
     def __str__(self) -> str:
         out, done = Path(self.out), self.done + self.redecoded + self.kept
-        before = f", {self.kept} of them before" if self.kept else ""
-        again = f", {self.redecoded} from kept results" if self.redecoded else ""
+        before = f", {self.kept} of them earlier" if self.kept else ""
+        again = f", {self.redecoded} from stored results" if self.redecoded else ""
         lines = [f"{done} of {self.files} recordings done{before}{again}; {self.events} events in {out / 'events.csv'}"]
         if self.hours and self.seconds:
             speed = 3600 * self.hours / self.seconds
@@ -104,12 +104,12 @@ class JobReport:
         if self.presence is not None:
             lines.append(f"probabilities of {counted(self.presence, 'recording')} in {out / 'presence.csv'}")
         if self.failed:
-            lines.append(f"{self.failed} failed: {out / 'failed.csv'} says which and why")
+            lines.append(f"{self.failed} failed: {out / 'failed.csv'} has the reasons")
         for n, noun, what in (
             (self.damaged, "recording", f"with missing sound: {out / 'damaged.csv'} says where"),
-            (self.missing, "recording", "no longer there: left out of events.csv, files in events stay"),
-            (self.pending, "recording", "of earlier runs still to do: not in events.csv until then"),
-            (self.edited, "file", "edited or added by hand: kept with .edited in the name"),
+            (self.missing, "recording", "no longer found: omitted from events.csv; their files in events are kept"),
+            (self.pending, "recording", "of earlier runs pending: not in events.csv yet"),
+            (self.edited, "file", "edited or added by you: renamed with .edited in the name"),
         ):
             if n:
                 lines.append(f"{counted(n, noun)} {what}")
@@ -139,7 +139,7 @@ def run_job(
     check_exists(given)
     found = find_recordings(given, folder.root)
     if not found:
-        raise DataError("there are no audio files in what was given")
+        raise DataError("no audio files found in the given paths")
     executor = executor or LocalExecutor(detector.scorer, workers)
     with _disk_errors(folder), folder.opened(), Ledger(folder.ledger) as ledger:
         return _Job(folder, ledger, detector, options, executor, on_progress).run(given, found)
@@ -206,14 +206,14 @@ class _Job:
         about, root = self.ledger.about(), self.folder.root
         if any(about.get(key, value) != value for key, value in self._identity().items()):
             model = str(about.get("model"))
-            raise ArgumentError(f"{root} holds a job of another model ({model}); choose another folder")
+            raise ArgumentError(f"{root} contains a job of another model ({model}); choose another folder")
         if about["decoder"] in ("", self.decoder_key):
             return False
         others = [entry.name for entry in self.ledger.entries("done") if entry.path not in asked]
         if others:
             raise ArgumentError(
-                f"{root} holds results with other settings for recordings that are not given now ({len(others)}, such "
-                f"as {others[0]}); give these or their folder too, or choose another folder"
+                f"{root} contains results with other settings for other recordings ({len(others)}, such "
+                f"as {others[0]}); pass these or their folder too, or choose another folder"
             )
         return True
 
@@ -493,6 +493,6 @@ def _disk_errors(folder: JobFolder) -> Iterator[None]:
             raise KeyboardInterrupt from error
         problem = (error.strerror or str(error)).removeprefix("cannot be written: ")
         raise DataError(
-            f"{error.filename or folder.root}: cannot be written: {problem}; what is done is kept, and the same "
-            "command continues with the rest"
+            f"{error.filename or folder.root}: cannot be written: {problem}; finished recordings are kept; run the "
+            "same command again to continue"
         ) from error

@@ -6,7 +6,7 @@ could not be read, `done` if its events were decoded with the job's current deco
 no table and in no count.
 
 `attempts` is increased before a recording is read and reset afterwards, so a file that crashes the process is noticed.
-Of every file that the job writes, the ledger holds the SHA-256: a file with another hash was edited by somebody.
+Of every file that the job writes, the ledger holds the SHA-256: a file with another hash was edited by the user.
 
 Every change is one transaction: a job that is killed at any moment continues from the last complete one. Paths are
 stored as the bytes of the file system.
@@ -163,7 +163,7 @@ class Ledger:
         self.close()
 
     def close(self) -> None:
-        """Close the file; no journal is left beside it."""
+        """Close the file; no journal is left next to it."""
         with suppress(sqlite3.DatabaseError):  # if the disk is no longer writable, an empty journal stays
             self._database.execute("PRAGMA journal_mode = DELETE")
         self._database.close()

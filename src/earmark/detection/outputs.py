@@ -15,7 +15,7 @@ In events.csv a recording without events has one row with its name alone. `read_
 like formulas to a spreadsheet are protected (`earmark.formats.spreadsheets`).
 
 The job replaces and deletes only what it wrote itself: the ledger has the SHA-256 of each of its files. A file in the
-way that somebody edited or put there is renamed to NAME.edited.SUFFIX. Files are written completely or not at all.
+way that the user edited or created is renamed to NAME.edited.SUFFIX. Files are written completely or not at all.
 `earmark.detection.inputs` explains NAME.
 """
 
@@ -73,19 +73,19 @@ class JobFolder:
         for path in (*tables, self.root / "events", self.root / "scores"):
             if os.path.lexists(path) and not self.ledger.exists():
                 raise ArgumentError(
-                    f"{self.root} holds {path.name}, and is not the folder of a detection job; choose another"
+                    f"{self.root} contains {path.name}, and is not the folder of a detection job; choose another"
                 )
         with locked(self.root):
             yield
 
 
 class OutputFiles:
-    """Writes and deletes the files of a job, and nobody else's: the ledger is the manifest of `earmark.ownership`."""
+    """Writes and deletes only the files of a job: the ledger is the manifest of `earmark.ownership`."""
 
     def __init__(self, folder: JobFolder, ledger: Ledger, *, safe_csv: bool = True) -> None:
         self.folder, self.root, self.ledger, self.safe_csv = folder, folder.root, ledger, safe_csv
         self.owner = Owner(folder.root, _Recorded(ledger))
-        self.edited = 0  # files that were renamed because somebody had edited them or put them there
+        self.edited = 0  # files that were renamed because the user had edited or created them
 
     @contextmanager
     def writing(
@@ -94,7 +94,7 @@ class OutputFiles:
         """Temporary paths that replace files when the block ends without an error.
 
         Their hashes are in the ledger before they replace anything, so that after a kill at any moment neither the old
-        nor the new file is taken for somebody else's. `files` are the kinds of files by path: a format, "scores",
+        nor the new file is taken for the user's. `files` are the kinds of files by path: a format, "scores",
         "table" or "view"; see `Ledger.record_outputs` for the others.
         """
         with ExitStack() as stack:
@@ -119,7 +119,7 @@ class OutputFiles:
                 self.remove_views()
 
     def remove(self, path: Path) -> bool:
-        """Delete a file that the job wrote, or rename it if somebody edited it; returns whether there was one."""
+        """Delete a file that the job wrote, or rename it if the user edited it; returns whether there was one."""
         if not self.ledger.hashes(self.owner.key(path)) or self.owner.has_link(path) or not os.path.lexists(path):
             return False
         if self.owner.remove(path):
@@ -227,7 +227,7 @@ def growing_table(path: Path, *, safe: bool = True) -> Iterator[Callable[[Label]
     try:
         file = path.open("x", newline="", encoding="utf-8")
     except FileExistsError as error:
-        raise ArgumentError(f"{path.parent} holds {path.name} already; choose another folder") from error
+        raise ArgumentError(f"{path.parent} contains {path.name} already; choose another folder") from error
     with named_errors(path), file:
 
         def add(row: Sequence[object]) -> None:

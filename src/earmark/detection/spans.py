@@ -76,7 +76,7 @@ def plan(path: Path, scorer: Scorer, *, span: float = SPAN, damaged: str = "refu
 def score_span(scorer: Scorer, span: Span, *, is_stopped: Callable[[], bool] = lambda: False) -> Probabilities:
     """Probabilities of a span: (last - first, columns).
 
-    `is_stopped` is polled between blocks; once it is true, the work ends with an error that nobody waits for.
+    `is_stopped` is polled between blocks; once it is true, the work ends with an error that is not awaited.
     """
     parts = []
     for p in score_recording(scorer, span.path, first=span.first, last=span.last, damaged=span.damaged):

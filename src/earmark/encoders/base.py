@@ -55,7 +55,7 @@ class Card:
     sha256: str = Field(default="", description="Of the weights; empty if there is no single file.")
     size: int = Field(default=0, ge=0, description="Of the weights, in bytes.")
     summary: str = Field(default="", max_length=500, description="One line.")
-    notice: str = Field(default="", description="The licence, or a notice; it is stored beside the weights.")
+    notice: str = Field(default="", description="The licence, or a notice; it is stored next to the weights.")
 
     def __post_init__(self) -> None:
         if self.hop_samples > self.window_samples:
@@ -132,7 +132,7 @@ class Encoder(ABC):
             )
         if len(samples) > self.card.window_samples:
             raise ArgumentError(
-                f"samples: encoder {self.card.name!r} takes at most {self.card.window_samples} at once, "
+                f"samples: encoder {self.card.name!r} accepts at most {self.card.window_samples} at a time, "
                 f"got {len(samples)}"
             )
         frames = self.card.frames(len(samples))

@@ -236,7 +236,7 @@ class EncoderFrontEnd(nn.Module):
     def forward(self, samples: Tensor, *, semitones: Sequence[float] | None = None) -> Tensor:
         """Embeddings of mono samples of any length, at the encoder's rate."""
         if semitones is not None and any(semitones):
-            raise ArgumentError("semitones: an encoder takes sound as it is; expected none")
+            raise ArgumentError("semitones: an encoder does not support pitch shifts; expected none")
         if samples.is_cuda and isinstance(self.encoder, MobileNetEncoder):
             with without_tf32():
                 embeddings = embed_bags(self.encoder, samples).transpose(1, 2)
@@ -257,7 +257,7 @@ class EncoderLogMel(nn.Module):
     def forward(self, samples: Tensor, *, semitones: Sequence[float] | None = None) -> Tensor:
         """Frames of mono samples of any length, at the encoder's rate."""
         if semitones is not None and any(semitones):
-            raise ArgumentError("semitones: an encoder takes sound as it is; expected none")
+            raise ArgumentError("semitones: an encoder does not support pitch shifts; expected none")
         whole = self.config.frames(samples.shape[1]) * self.config.hop_samples
         x = to_decibels(self.front(F.pad(samples, (0, whole - samples.shape[1]))))
         return x if semitones is None else x[:, None]

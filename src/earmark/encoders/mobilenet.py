@@ -164,7 +164,7 @@ class _Residual(nn.Module):
 
 
 class _Squeezes(nn.Module):
-    """Squeeze-and-excitation of channels; the published networks could have others beside it, hence the list."""
+    """Squeeze-and-excitation of channels; the published networks could have others as well, hence the list."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
-"""`onnx:CARD.toml`: any ONNX file that maps samples to frame embeddings, described by a card beside it.
+"""`onnx:CARD.toml`: any ONNX file that maps samples to frame embeddings, described by a card next to it.
 
     name = "my-encoder"
-    file = "my-encoder.onnx"      # beside the card
+    file = "my-encoder.onnx"      # next to the card
     rate = 16000                  # samples per second
     window_samples = 160000       # the longest excerpt that it takes
     hop_samples = 1600            # samples per frame
@@ -118,7 +118,7 @@ def _read_card(path: Path) -> _FileCard:
         raise DataError(f"{path}: not TOML: {reason(error)}") from None
     card = parse(_FileCard, about, where=path)
     if Path(card.file).name != card.file or card.file in ("", ".", "..") or not card.file.isprintable():
-        raise DataError(f"{path}: file: expected the name of a file beside the card, got {card.file!r}")
+        raise DataError(f"{path}: file: expected the name of a file next to the card, got {card.file!r}")
     return card
 
 

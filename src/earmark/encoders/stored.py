@@ -1,6 +1,6 @@
 """`files:FOLDER`: embeddings that another program computed, one file for each recording.
 
-`night.wav` has its embeddings in `night.npz` or `night.parquet`, beside it or in FOLDER, there also below the names of
+`night.wav` has its embeddings in `night.npz` or `night.parquet`, next to it or in FOLDER, there also below the names of
 the folders that it is in. A file has a time and an embedding for each frame:
 
     night.npz       times (frames,) in seconds, embeddings (frames, dimension); encoder and licence, text, optional
@@ -74,7 +74,7 @@ class FileEncoder(Encoder):
         return {"name": "files", "version": self.version, "encoder": self._name, "geometry": geometry}
 
     def _embed(self, samples: Samples) -> npt.NDArray[np.floating[Any]]:
-        raise DataError(f"encoder {self.card.name!r} has embeddings of files alone; expected a recording in a file")
+        raise DataError(f"encoder {self.card.name!r} reads embeddings from files; expected a recording in a file")
 
     def find(self, recording: Path) -> Path:
         """The file with the embeddings of a recording."""
@@ -84,7 +84,7 @@ class FileEncoder(Encoder):
                 if (place := path.with_suffix(suffix)).is_file():
                     return place
         names = " or ".join(recording.with_suffix(suffix).name for suffix in _SUFFIXES)
-        raise DataError(f"{recording}: no embeddings: expected {names} beside it or in {self.folder}")
+        raise DataError(f"{recording}: no embeddings: expected {names} next to it or in {self.folder}")
 
     def embeddings_of(self, recording: Path, samples: int) -> Embeddings:
         """Embeddings (frames, dimension) of a recording with that many samples at `card.rate`, checked."""

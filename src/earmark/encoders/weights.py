@@ -100,7 +100,7 @@ def get(
     force: bool = False,
     on_progress: OnProgress = ignore_progress,
 ) -> Path:
-    """Put the weights of an encoder in their place, with their licence beside them, and return their path.
+    """Put the weights of an encoder in their place, with their licence next to them, and return their path.
 
     They come from the publisher, or from another URL or file (`source`), and must have the card's SHA-256. Weights that
     are there already stay. Another file in their place is replaced only with `force`.
@@ -160,7 +160,7 @@ def _download(card: Card, url: str, path: Path, check_links: Callable[[Path], No
         part.unlink()
         if is_continued:  # perhaps its beginning was from elsewhere
             return _download(card, url, path, check_links, on_progress)
-        raise ModelFileError(f"{url}: {_other_hash(card, digest)}; nothing was kept")
+        raise ModelFileError(f"{url}: {_other_hash(card, digest)}; the download was discarded")
     with written_whole(path) as draft:
         replace(part, draft)
     return None
@@ -183,14 +183,14 @@ def _fetch(card: Card, url: str, part: Path, on_progress: OnProgress) -> None:
         error.close()
         if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and done:
             part.unlink()
-            raise _CutError("the server does not continue the download") from None
+            raise _CutError("the server does not support resuming downloads") from None
         raise
     with response:
         if response.status != http.HTTPStatus.PARTIAL_CONTENT:
             done = 0  # the server sends everything again
         elif not (response.headers["Content-Range"] or "").startswith(f"bytes {done}-"):
             part.unlink()
-            raise _CutError("the server continues the download at another place")
+            raise _CutError("the server resumed the download at the wrong position")
         length = response.headers["Content-Length"]
         if length and done + int(length) != card.size:
             raise ValueError(f"expected {card.size:,} bytes, the server has {done + int(length):,}")
@@ -215,7 +215,7 @@ def _received(response: http.client.HTTPResponse) -> bytes:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, urllib.error.HTTPError):
-        return f"the server answers {error.code} {error.reason}"
+        return f"the server returned {error.code} {error.reason}"
     if isinstance(error, urllib.error.URLError) and isinstance(error.reason, OSError):
         error = error.reason
     if isinstance(error, TimeoutError):

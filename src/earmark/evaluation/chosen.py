@@ -67,7 +67,7 @@ def choose_clips(data: str, split: str | None, trained_on: TrainingData) -> tupl
         if "test" not in whole.splits or not (is_same or is_changed):
             return whole, "all", ()
         if is_changed:
-            what = "recordings or labels have changed since training, and with them the splits, which are drawn"
+            what = "recordings or labels have changed since training, so the random splits have changed too"
             notes = (f"{what}: some of these clips may have been trained on",)
     split = split or "test"
     if split not in whole.splits:

@@ -376,7 +376,7 @@ def _settings(evaluation: Evaluation) -> dict[str, Any]:
     if not config:
         return {}
     config = parse(dict[str, dict[str, Any]], config, where=path or evaluation.name)
-    with suppress(ArgumentError):  # of another version; else fill in defaults, so that they are no difference
+    with suppress(ArgumentError):  # of another version; else fill in defaults, so that they do not count as differences
         config = Settings.from_dict(config).to_dict()
     flat = {f"{section}.{key}": value for section, values in config.items() for key, value in values.items()}
     for key in _IGNORED:

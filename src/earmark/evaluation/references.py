@@ -59,7 +59,7 @@ def fit_reference(reference: LabelTable, clips: Sequence[str], classes: Sequence
     """
     if classes is not None and reference.classes and not set(reference.classes).intersection(classes):
         raise DataError(
-            f"the model knows {first_few(classes)}; the labels know {first_few(reference.classes)}: no class in common"
+            f"no class in common: the model has {first_few(classes)}, the labels have {first_few(reference.classes)}"
         )
     named, notes = _with_clip_names(reference, clips, "reference")
     if not named.filenames:
@@ -225,13 +225,13 @@ def seen_notes(split: str) -> tuple[str, ...]:
     """A note if a model is evaluated on a split of its training data that training used; else none.
 
     >>> print(*seen_notes("train"))
-    these clips were trained on, so the scores flatter the model; evaluate on clips that training did not use
+    these clips were trained on, so the scores are too optimistic; evaluate on clips that training did not use
     >>> seen_notes("test")
     ()
     """
     if split not in _SEEN:
         return ()
-    return (f"{_SEEN[split]}, so the scores flatter the model; evaluate on clips that training did not use",)
+    return (f"{_SEEN[split]}, so the scores are too optimistic; evaluate on clips that training did not use",)
 
 
 def untimed_notes(reference: LabelTable, estimate: LabelTable) -> tuple[str, ...]:

@@ -122,7 +122,7 @@ class Evaluation:
 
     @property
     def notes(self) -> list[str]:
-        """What to know before relying on the scores, a sentence each."""
+        """Cautions about the scores, one sentence each."""
         return list(self.scores.get("notes") or ())
 
     @property
@@ -132,7 +132,7 @@ class Evaluation:
 
     @property
     def config(self) -> Path | None:
-        """The configuration file of its run, beside it or one folder up; None if there is none."""
+        """The configuration file of its run, next to it or one folder up; None if there is none."""
         if self._folder is None:
             return None
         places = (self._folder / "config.toml", self._folder.parent / "config.toml")

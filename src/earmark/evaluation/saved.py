@@ -208,7 +208,7 @@ def _texts(path: Path, array: npt.NDArray[Any]) -> tuple[str, ...]:
     """Names in an array, each once."""
     try:
         names = tuple(array.tolist())
-    except ValueError as error:  # numbers that are no characters
+    except ValueError as error:  # numbers that are not characters
         raise DataError(f"{path}: names: {error}") from None
     if len(set(names)) < len(names):
         raise DataError(f"{path}: names: expected each once, got some twice")

@@ -250,7 +250,7 @@ class _Result:
         return Evaluation(values, static, **others, _estimate=self.estimate, _recordings=recordings)  # type: ignore[arg-type]
 
     def _intervals(self, block: float | None) -> dict[str, list[float]]:
-        """Bootstrap intervals, {"dynamic.f1": [low, high]}: over clips, or over blocks of so many seconds.
+        """Bootstrap intervals, {"dynamic.f1": [low, high]}: over clips, or over blocks of this many seconds.
 
         Blocks have no intervals of clips and events, which may lie across them.
         """

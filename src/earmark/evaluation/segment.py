@@ -127,7 +127,7 @@ def _seconds(pair: Pair, durations: Mapping[str, float] | None) -> Floats:
         return seconds
     if lacking := [name for name in pair.filenames if name not in durations]:
         raise ArgumentError(
-            f"expected durations of {len(pair.filenames)} clips, {len(lacking)} are missing, first {lacking[0]!r}"
+            f"expected durations of {len(pair.filenames)} clips, got none for {len(lacking)}, such as {lacking[0]!r}"
         )
     for name in pair.filenames:
         if not (math.isfinite(durations[name]) and durations[name] >= 0):

@@ -5,8 +5,8 @@ thousands of resamples take milliseconds. A statistic is a `ratio`: ratio("f1"),
 
 - `bootstrap`, `bootstrap_ratios`: scores with their intervals.
 - `compare`: do two models differ on the same clips?
-- `seed_variance`, `compare_seeds`: the same with several trainings of each model, so that the variance of training is
-  not mistaken for a difference.
+- `seed_variance`, `compare_seeds`: the same with several training runs of each model, so that training variance is not
+  mistaken for a difference.
 - `compare_systems`: the best system with each other one, with p-values adjusted for their number (Holm).
 - `friedman`: methods ranked over splits, seeds or data sets. Ranks ignore how large a difference is, and splits of the
   same clips are not independent: for two models on the same clips, `compare` has more power.
@@ -169,7 +169,7 @@ def compare(
     """Whether two models differ on the same clips.
 
     The p-value is that of a permutation test: if the models were equal, their results could be exchanged in any clip.
-    All exchanges are tried if there are at most `exchanges`, else so many random ones. The interval is a bootstrap
+    All exchanges are tried if there are at most `exchanges`, else that many random ones. The interval is a bootstrap
     interval of the difference, with the same resampled clips for both. The test does not include the variance of
     training: see `compare_seeds`.
     """
@@ -221,7 +221,7 @@ def compare_systems(
 
 
 def seed_variance(seeds: Sequence[Counts], statistic: ratio, *, level: float = 0.95) -> tuple[Interval[float], float]:
-    """The mean score of several trainings on the same clips, with an interval for other seeds and other clips.
+    """The mean score of several training runs on the same clips, with an interval for other seeds and other clips.
 
     The second value is the part of the variance of one training's score that is due to training.
 
@@ -252,7 +252,7 @@ def compare_seeds(
     """Whether two models differ, each trained with several seeds and evaluated on the same clips.
 
     Clips are paired, seeds are not. The variance of the difference is the sum of that over clips, between the means of
-    the trainings, and that of training either model again; the test is Student's.
+    the training runs, and that of training either model again; the test is Student's.
     """
     ours, our_values = _pseudo_values(statistic, a)
     theirs, their_values = _pseudo_values(statistic, [other.in_order_of(a[0]) for other in b])

@@ -217,7 +217,7 @@ class DecoderStream:
         """Medians of the frames that can be decided, (classes, frames); `by_class` has `reach` more on either side."""
         decided = slice(self._reach, self._reach + n_frames)
         smooth = by_class[:, decided].copy()
-        # Classes that cannot be active need no filter, unless their values have a part in boxes that go on.
+        # Classes that cannot be active need no filter, unless their values belong to boxes that continue.
         is_needed = (by_class.max(axis=1) >= self._low.astype(smooth.dtype)) | self._boxes.has_boxes
         for c in np.flatnonzero((self._half > 0) & is_needed):
             smooth[c] = scipy.ndimage.median_filter(by_class[c], size=2 * int(self._half[c]) + 1)[decided]

@@ -130,9 +130,9 @@ def _run_cells(grid: Grid, out: Path, cache: Path, at_once: int, on_cell: OnCell
 def _is_kept(grid: Grid, cell: Cell, place: Path, on_cell: OnCell) -> bool:
     """Whether a cell is done already; refuses one that was run with other settings."""
     if changed := changed_settings(place, cell):
-        knob, (then, now) = next(iter(changed.items()))
+        name, (then, now) = next(iter(changed.items()))
         raise ArgumentError(
-            f"{place} was run with {knob} = {then}, now {now}; restore the setting, or run the grid in another folder"
+            f"{place} was run with {name} = {then}, now {now}; restore the setting, or run the grid in another folder"
         )
     if is_done(place, grid.evaluations):
         on_cell(cell, "kept")

@@ -137,7 +137,7 @@ def check_width(cells: Sequence[str], width: int, columns: str = "", hint: str =
 LOST_PER_RECORDING = (
     "absent and unknown classes, splits, .wav and the like in file names, the order of files and classes"
 )
-LOST_TIMED = f"{LOST_PER_RECORDING} (labels without times are refused)"
+LOST_TIMED = f"{LOST_PER_RECORDING} (labels without times are rejected)"
 
 
 def only_recording(table: LabelTable) -> str:

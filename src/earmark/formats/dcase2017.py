@@ -5,7 +5,7 @@
   that starts at 0 may have the same numbers and mean them.
 - Strong files (`groundtruth_strong_label_*`) have times from the start of the clip; `0 0` marks a class that is present
   at unknown times.
-- `testing_set.csv` joins labels with commas, and two of the labels contain one; the machine ids beside them have none.
+- `testing_set.csv` joins labels with commas, and two of the labels contain one; the machine ids next to them have none.
 - Some files have CRLF line ends, and all are called .csv though most have tabs.
 """
 
@@ -56,7 +56,7 @@ class DCASE2017(Format):
     suffix = ".csv"
     loses = (
         "files without events, absent and unknown classes, confidences, splits, the order of files, and classes other "
-        "than the task's (which are refused)"
+        "than the task's (which are rejected)"
     )
 
     def _read(self, text: str, rows: Rows) -> None:

@@ -103,7 +103,7 @@ def read_scores(path: str | Path) -> RecordingScores:
 
 
 def check_scores(path: Path, scores: RecordingScores) -> None:
-    """Refuse scores read from a file that are no probabilities, or do not fit the length of their recording."""
+    """Reject scores from a file that are not probabilities or do not match the length of their recording."""
     name, frames, seconds = scores.filename, scores.frames, scores.frames * scores.feature_hop
     if len(scores.p) != frames // scores.reduction:
         raise DataError(f"{path}: {name!r}: expected {frames // scores.reduction} frames, got {len(scores.p)}")

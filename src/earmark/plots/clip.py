@@ -34,7 +34,7 @@ _UNITS = (("s", 1.0, 180.0), ("min", 60.0, 3 * 3600.0), ("h", 3600.0, math.inf))
 _BANDS = (128, 96, 64, 40, 20, 10)  # of a recording's spectrogram: the first that the rate allows
 _STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600)  # seconds between ticks
 _TICKS = 8  # about
-_WIDTH, _LINES = 65, 3  # of a title, in characters and lines, beside the legend
+_WIDTH, _LINES = 65, 3  # of a title, in characters and lines, next to the legend
 
 
 @mpl.rc_context(STYLE)
@@ -190,7 +190,7 @@ def _draw_boxes(axes: Axes, truth: list[Label], found: list[Label], shown: list[
 
 
 def _explain(axes: Axes, boxes: bool, lines: bool) -> None:
-    """A legend for boxes and lines, beside the title."""
+    """A legend for boxes and lines, next to the title."""
     handles = [Patch(label="reference", **_BOX)] * boxes + [Line2D([], [], label="events", **_LINE)] * lines
     place: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1, 1), "borderpad": 0, "borderaxespad": 0.4}
     if handles:

@@ -108,7 +108,7 @@ def learned_alpha(
 def precision_recall(curves: Mapping[str, Curve], chosen: Mapping[str, tuple[float, float]] | None = None) -> Figure:
     """Precision against recall at every threshold, one curve per model, with a mark at 0.5.
 
-    `chosen` has recall and precision of models with a decoder of their own. They are marked, beside an open mark at 0.5
+    `chosen` has recall and precision of models with a decoder of their own. They are marked, with an open mark at 0.5
     for comparison; with thresholds per class, they may lie off the curve. Grey lines connect points of equal F1.
     """
     if not curves:
@@ -116,12 +116,12 @@ def precision_recall(curves: Mapping[str, Curve], chosen: Mapping[str, tuple[flo
     figure = Figure(figsize=(COLUMN, COLUMN))
     axes = figure.subplots()
     own = chosen or {}
-    beside: dict[str, Any] = {"color": "#777777", "va": "center", "annotation_clip": False}
+    style: dict[str, Any] = {"color": "#777777", "va": "center", "annotation_clip": False}
     for level in np.arange(0.1, 1.0, 0.1):
         recall = np.linspace(level / (2 - level), 1, 100)
         axes.plot(recall, level * recall / (2 * recall - level), color="#DDDDDD", lw=0.7, zorder=1)
-        axes.annotate(f"{level:.1f}", (1.005, level / (2 - level)), fontsize=6.5, **beside)
-    axes.annotate("$F_1$", (1.005, 1.0), fontsize=7, **beside)
+        axes.annotate(f"{level:.1f}", (1.005, level / (2 - level)), fontsize=6.5, **style)
+    axes.annotate("$F_1$", (1.005, 1.0), fontsize=7, **style)
     for name, (colour, marker, size) in looks(curves).items():
         curve = curves[name]
         at = curve.at(0.5)

@@ -104,7 +104,7 @@ def tuning_figure(trials: Sequence[Trial], best: Trial, tied: Sequence[Trial]) -
     The best trial has a ring; filled dots are tied with it, hollow ones are worse. If both lambda and reduction were
     searched, colours and markers distinguish reductions. Thresholds have a separate panel.
     """
-    knob = "penalty" if "penalty" in best.values else "reduction"
+    setting = "penalty" if "penalty" in best.values else "reduction"
     both = {"penalty", "reduction"} <= best.values.keys()
     groups = sorted({trial.values["reduction"] for trial in trials}) if both else [None]
     panels = ["f1", *(["threshold"] if "threshold" in best.values else [])]
@@ -116,12 +116,12 @@ def tuning_figure(trials: Sequence[Trial], best: Trial, tied: Sequence[Trial]) -
             for trial in trials:
                 if group is None or trial.values["reduction"] == group:
                     is_filled = trial is best or trial in tied
-                    x, y = _dot(axes, trial, panel, knob, COLOURS[colour], marker, is_filled)
+                    x, y = _dot(axes, trial, panel, setting, COLOURS[colour], marker, is_filled)
                     if trial is best:
                         axes.plot(x, y, "o", ms=11, clip_on=False, zorder=4, **_RING)
             if both and panel == "f1":
                 axes.plot([], [], marker, color=COLOURS[colour], ms=5, label=f"reduction {group:g}")
-    _label(rows, panels, knob, trials)
+    _label(rows, panels, setting, trials)
     grey = COLOURS["grey"]
     rows[0].plot([], [], "o", ms=8, label="best", **_RING)
     if tied:
@@ -133,10 +133,10 @@ def tuning_figure(trials: Sequence[Trial], best: Trial, tied: Sequence[Trial]) -
 
 
 def _dot(
-    axes: Axes, trial: Trial, panel: str, knob: str, colour: str, marker: str, is_filled: bool
+    axes: Axes, trial: Trial, panel: str, setting: str, colour: str, marker: str, is_filled: bool
 ) -> tuple[float, float]:
     """Draw a trial, with the interval of its F1; returns its coordinates."""
-    x, y = trial.values[knob], trial.f1 if panel == "f1" else trial.values[panel]
+    x, y = trial.values[setting], trial.f1 if panel == "f1" else trial.values[panel]
     if panel == "f1":
         axes.plot([x, x], trial.interval, color=colour, lw=1.0, alpha=0.45, zorder=2)
     fill = colour if is_filled else "white"
@@ -144,15 +144,15 @@ def _dot(
     return x, y
 
 
-def _label(rows: Sequence[Axes], panels: Sequence[str], knob: str, trials: Sequence[Trial]) -> None:
-    rows[-1].set_xlabel(_NAMES[knob])
+def _label(rows: Sequence[Axes], panels: Sequence[str], setting: str, trials: Sequence[Trial]) -> None:
+    rows[-1].set_xlabel(_NAMES[setting])
     rows[0].set_ylabel("$F_1$ of validation segments")
     for panel, axes in zip(panels, rows, strict=True):
-        axes.set_xscale("log", base=10 if knob == "penalty" else 2)
+        axes.set_xscale("log", base=10 if setting == "penalty" else 2)
         if panel == "threshold":
             axes.set(ylabel=_NAMES[panel], ylim=(0, 1))
-        if knob == "reduction":
-            values = sorted({trial.values[knob] for trial in trials})
+        if setting == "reduction":
+            values = sorted({trial.values[setting] for trial in trials})
             axes.set_xticks(values, [f"{value:g}" for value in values])
             axes.xaxis.set_minor_locator(NullLocator())
         else:

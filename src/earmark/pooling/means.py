@@ -132,7 +132,7 @@ class ConstrainedLinearPool(AdaptiveLinearPool):
     on the number of frames, since frames at 0 have no weight.
 
     Limits: min_active -> 0 is `linear-auto`; from 1/9 on it is `linear` (Wang, Li and Metze, ICASSP 2019), which finds
-    events of that length already. A stored alpha outside of the bounds is brought back by `project()`, after each step
+    events of that length already. A stored alpha outside the bounds is brought back by `project()`, after each step
     of the optimiser, and does not count until then. `min_active` is a share of the bag, in (0, 1), one number or one
     per class: 0.05 is half a second in ten. `alpha` is the start value.
 
@@ -354,7 +354,7 @@ class TopKPool(_RankedPool):
             raise ArgumentError(f"share: expected a value in (0, 1], got {share!r}")
         self.k, self.share = count("k", 3 if k is None else k) if share is None else 0, share
         if share is not None:
-            self.why_no_stream = "a share of all frames is kept, which grows with the recording; give k instead"
+            self.why_no_stream = "it keeps a share of all frames, which grows with the recording; give k instead"
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, " + (f"k={self.k}" if self.share is None else f"share={self.share:g}")

@@ -282,7 +282,9 @@ class ConstrainedAutoPool(AutoPool):
         if min_active is not None and min_duration is not None:
             raise ArgumentError("min_active and min_duration: expected one of them, got both")
         if frame_rate is not None and (min_duration is None or not frame_rate > 0):
-            raise ArgumentError(f"frame_rate: expected a positive number, beside min_duration, got {frame_rate!r}")
+            raise ArgumentError(
+                f"frame_rate: expected a positive number, together with min_duration, got {frame_rate!r}"
+            )
         shares = None if min_active is None else per_class("min_active", min_active, n_classes)
         if shares is not None and not bool(((shares > 0) & (shares < 1)).all()):
             raise ArgumentError(f"min_active: expected numbers between 0 and 1, got {shares.tolist()}")
@@ -321,7 +323,9 @@ class ConstrainedAutoPool(AutoPool):
         if self.seconds is None:
             return None
         if self.frame_rate is None:
-            raise ArgumentError("frame_rate: expected the number of frames per second, beside min_duration, got none")
+            raise ArgumentError(
+                "frame_rate: expected the number of frames per second, together with min_duration, got none"
+            )
         return self.seconds.to(m.dtype) * self.frame_rate
 
     def _bounds(self, m: Tensor) -> tuple[Tensor, Tensor]:
@@ -393,7 +397,7 @@ class ConstrainedAutoPool(AutoPool):
 
 
 class PenalisedAlpha(nn.Module):
-    """Adds lambda ||alpha||^2 to the loss of an operator with alpha; a base class beside that of the operator."""
+    """Adds lambda ||alpha||^2 to the loss of an operator with alpha; a second base class next to the operator's."""
 
     alpha: nn.Parameter
     strength: float

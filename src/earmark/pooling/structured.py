@@ -41,7 +41,7 @@ class _EmbeddingPool(ScoredPool):
         return embedding.to(like.dtype)
 
 
-@POOLS.register("attention", "weights from a linear look at the frame's embedding")
+@POOLS.register("attention", "weights from a linear layer on the frame's embedding")
 class AttentionPool(_EmbeddingPool):
     """Decision-level attention: P = sum of w_t p_t, w = soft-max over t of (u_c . h_t + b_c), one u and b per class.
 

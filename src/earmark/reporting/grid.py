@@ -2,9 +2,9 @@
 
 OUT/results.csv                 every score of every run
 OUT/table-EVALUATION.md, .tex   systems against scores, with intervals and tests
-OUT/published.md, .tex          our scores beside the paper's
-OUT/figures/                    F1 and alpha by class, F1 beside the paper's, the network; if the data are available,
-                                durations of events and the output for one clip; as PNG and SVG
+OUT/published.md, .tex          our scores compared with the paper's
+OUT/figures/                    F1 and alpha by class, F1 compared with the paper's, the network; if the data are
+                                available, durations of events and the output for one clip; as PNG and SVG
 OUT/report.html, .md, .tex      all of it on one page
 """
 
@@ -209,7 +209,7 @@ def _changed(rows: Iterable[Row]) -> dict[str, list[str]]:
 def _figures(
     grid: Grid, rows: Sequence[Row], evaluations: Sequence[_Evaluation], example: _Example | None
 ) -> dict[str, Figure]:
-    """F1 and alpha by class of the first evaluation, F1 beside the published one, the network, and the data."""
+    """F1 and alpha by class of the first evaluation, F1 compared with the published one, the network, and the data."""
     first = evaluations[0]
     f1 = {entry.name: _fold_f1(entry) if grid.folds else class_f1(entry) for entry in first.entries}
     classes = first.entries[0].evaluations[0].static_counts.classes

@@ -1,4 +1,4 @@
-"""Tables of an experiment grid: one per evaluation, ours beside the published, and systems over folds (Table III)."""
+"""Tables of an experiment grid: one per evaluation, comparisons with the paper, and systems over folds (Table III)."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -72,7 +72,7 @@ def short_table(rows: Sequence[Row], evaluation: str) -> Table:
 def published_tables(
     grid: Grid, rows: Sequence[Row], intervals: Mapping[str, tuple[float, float]] | None = None
 ) -> tuple[Table, Table] | None:
-    """F1 of each system beside the published one, and all seven scores; None if the grid has no published scores.
+    """F1 of each system compared with the published one, and all seven scores; None without published scores.
 
     `intervals` are those of dynamic F1, by system, where known.
     """

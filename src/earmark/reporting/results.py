@@ -65,11 +65,11 @@ class Run:
 
 
 def read_run(saved: Evaluation, system: str) -> Run:
-    """Read the configuration and the model's metadata, from beside the evaluation or from where the model is."""
-    beside = saved.folder / "model.safetensors"
+    """Read the configuration and the model's metadata, from the evaluation's folder or from the model's."""
+    local = saved.folder / "model.safetensors"
     config = ""
     about: dict[str, Any] = {}
-    for model in (beside, Path(saved.scores.get("model") or beside)):
+    for model in (local, Path(saved.scores.get("model") or local)):
         path = model.with_name("config.toml")
         if not config and path.is_file():
             config = path.read_text(encoding="utf-8", errors="replace")
@@ -229,7 +229,7 @@ def alpha_table(
     classes: Sequence[str],
     frames: Mapping[str, FrameSize],
 ) -> Table:
-    """Learned alpha of each class and the activity that it requires, beside the activity of the reference.
+    """Learned alpha of each class and the activity that it requires, next to the activity in the reference.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """The report of evaluated runs: an HTML page with results, tests, errors and how to reproduce them.
 
-The tables are also written as Markdown and LaTeX, beside the page. Of the errors, the page shows the largest. A false
+The tables are also written as Markdown and LaTeX, next to the page. Of the errors, the page shows the largest. A false
 alarm is a detected event that overlaps no event of its class in the reference; the higher its probability, the worse. A
 miss is a reference event that no detected event of its class overlaps; the lower its probability, the worse. Classes
 that the reference leaves unknown count as neither.
@@ -72,7 +72,7 @@ def write_report(
     force: bool = False,
     on_progress: OnProgress = ignore_progress,
 ) -> list[Path]:
-    """Write a page about evaluated runs, with its tables as Markdown and LaTeX beside it; returns the files.
+    """Write a page about evaluated runs, with its tables as Markdown and LaTeX next to it; returns the files.
 
     Parameters
     ----------
@@ -230,7 +230,10 @@ def _show_mistakes(
         return [], "The reference has no event times, so detected events cannot be checked."
     dense = results.dense_probabilities(run.saved)
     if not dense or "features" not in run.about:
-        return [], "The model's probabilities are not available: evaluate the run again, beside its model file."
+        return (
+            [],
+            "The model's probabilities are not available: evaluate the run again, in the folder of its model file.",
+        )
     features = parse_features(run.about["features"])
     estimate = run.saved.estimate()
     p = {name: dense[name] for name in material.labels.filenames if name in dense and name in material.clips}

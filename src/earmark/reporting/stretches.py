@@ -110,7 +110,7 @@ def busiest(events: Sequence[Label], duration: float) -> tuple[float, float]:
 
 
 def figure_path(folder: Path, stretch: Stretch) -> Path:
-    """The PNG file of a stretch in the folder of a job; the SVG file is beside it."""
+    """The PNG file of a stretch in the folder of a job; the SVG file is next to it."""
     job = JobFolder(folder)
     place = job.scores(stretch.entry.name).relative_to(job.root / "scores").with_suffix("")
     return job.root / "figures" / f"{place}_{stretch.onset:g}-{stretch.offset:g}s.png"

@@ -34,9 +34,9 @@ class Trainer:
         """Why the model cannot be trained again; None if it can."""
         model = self.source.model
         if self.source.kind != "job" or model is None:
-            return "there is no model to train again; review a detection job"
+            return "there is no model to retrain; review a detection job"
         if not model.is_file() or not model.with_name("config.toml").is_file():
-            return f"the model {model} is no longer there, or has no config.toml beside it"
+            return f"the model {model} is no longer there, or has no config.toml next to it"
         return None
 
     def status(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Verdicts as training data: clips around what was judged, beside those of a data set.
+"""Verdicts as training data: clips around judged events, in addition to those of a data set.
 
     data, notes = with_labels(open_data("clips"), Path("found/verdicts.csv"))
 
@@ -35,11 +35,11 @@ LONGEST = 60.0
 
 _LEAST = 10.0  # seconds of an excerpt, as those that the recipes train on
 _MARGIN = 2.0  # seconds around what was judged
-_SHARE = 5  # one in so many clips is held out
+_SHARE = 5  # one in this many clips is held out
 
 
 def with_labels(data: Collection, path: Path) -> tuple[Collection, list[str]]:
-    """A data set, and what a label table knows beside it: a verdicts.csv, or any table with recordings beside it."""
+    """A data set, extended by a label table: a verdicts.csv, or any table with recordings next to it."""
     table = read_labels(path)
     paths = _paths(table, path, data)
     own = {clip.sources[0].path.resolve(): clip for clip in data.clips if clip.is_file}
@@ -76,13 +76,13 @@ def _paths(table: LabelTable, path: Path, data: Collection) -> dict[str, Path]:
     if (path.parent / "ledger.sqlite").is_file() or (path.parent / RECORDINGS).is_file():
         known = recording_paths(path.parent)
         return {name: known[name] for name in table.filenames if name in known and known[name].is_file()}
-    beside = audio.find(path.parent)
-    found = match_names(table.filenames, beside, path.parent)
+    nearby = audio.find(path.parent)
+    found = match_names(table.filenames, nearby, path.parent)
     for clip in data.clips:
         if clip.filename in table.filenames and clip.is_file:
             found.setdefault(clip.filename, clip.sources[0].path)
     if not found:
-        raise DataError(f"{path}: none of its files is beside it or in the data: {first_few(table.filenames)}")
+        raise DataError(f"{path}: none of its files is next to it or in the data: {first_few(table.filenames)}")
     return found
 
 

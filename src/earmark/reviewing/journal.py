@@ -3,7 +3,7 @@
     {"id": "5f0c...", "time": "2026-05-14T22:15:00.120Z", "reviewer": "ada", "action": "verdict", "verdict": "right",
      "events": [{"id": "91ab...", "recording": "night.wav", "label": "owl", "onset": 3.1, "offset": 4.0}]}
 
-An action is acknowledged once its line is on the disk. Its `id` is chosen by whoever acts, so that a request that is
+An action is acknowledged once its line is on the disk. Its `id` is chosen by the client, so that a request that is
 repeated because its answer was lost changes nothing. Undoing and redoing are actions too. Several processes may append;
 each reads what the others wrote. A line that a killed process or a full disk cut short is skipped.
 """
@@ -44,7 +44,7 @@ Seconds = Annotated[float, Field(ge=0, le=1e9)]
 
 @record
 class Target:
-    """An event as it was when somebody judged it, so that its verdict outlives another detection."""
+    """An event as it was when it was judged, so that its verdict outlives another detection."""
 
     id: Id
     recording: str
@@ -63,7 +63,7 @@ class Verdict:
     label: Name | None = None
     onset: Seconds | None = None
     offset: Seconds | None = None
-    settles: bool = False  # whether it replaces what other reviewers said
+    settles: bool = False  # whether it replaces the verdicts of other reviewers
 
 
 @record

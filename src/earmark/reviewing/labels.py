@@ -58,7 +58,7 @@ def verified_table(review: Review, *, only_right: bool = True) -> LabelTable:
 
 
 def write_table(review: Review) -> Path:
-    """Write verdicts.csv; one that somebody edited is kept as verdicts.edited.csv."""
+    """Write verdicts.csv; one that the user edited is kept as verdicts.edited.csv."""
     table = label_table(review)
     path = make_folder(review.source.folder) / TABLE
     if not table.filenames:
@@ -103,7 +103,7 @@ def absence_rows(name: str, label: str, seconds: float, present: Intervals, abse
      Label(filename='a.wav', onset=None, offset=None, label='dog', present=None, confidence=None)]
     """
     absent = [(onset, min(offset, seconds)) for onset, offset in absent if onset < seconds] if seconds else absent
-    if seconds and covers(union(present, absent), 0.0, seconds):  # absent outside of its events
+    if seconds and covers(union(present, absent), 0.0, seconds):  # absent outside its events
         return [] if present else [Label(name, None, None, label, False)]
     rows = [Label(name, onset, offset, label, False) for onset, offset in absent]
     return [*rows, Label(name, None, None, label, None)] if present else rows

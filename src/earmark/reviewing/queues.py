@@ -24,7 +24,7 @@ ORDERS = {
     "time": "recording by recording, in order of time",
     "confident": "the most confident first",
     "doubtful": "the least confident first",
-    "stratified": "equally many from each tenth of confidence, in random order: for calibration",
+    "stratified": "the same number from each tenth of the confidence scale, at random: for calibration",
     "informative": "the most informative first: uncertain, unlike others, and able to change a recording's classes",
     "random": "in random order",
 }
@@ -197,7 +197,7 @@ class Queues:
     def page(self, name: str, first: int, count: int) -> list[Event]:
         """Some events of a queue; those that no longer exist are left out."""
         if name not in self._made:
-            raise ArgumentError(f"there is no queue {name!r}; make it again")
+            raise ArgumentError(f"there is no queue {name!r}; create it again")
         with self.review.lock:
             events = (self.review.events.get(id) for id in self._made[name][first : first + count])
             return [event for event in events if event is not None]

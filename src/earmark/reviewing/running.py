@@ -46,7 +46,7 @@ class Address:
             raise ArgumentError(f"port: expected 0 to 65535, got {self.port}")
         if self.allow_anyone:
             if self.token is not None:
-                raise ArgumentError("--token and --allow-anyone do not go together; give one of them")
+                raise ArgumentError("--token and --allow-anyone cannot be combined; use one of them")
             return None
         if self.token is not None and (len(self.token) < 16 or not _TOKEN.issuperset(self.token)):
             raise ArgumentError("--token: expected at least 16 letters, digits, hyphens and underscores")

@@ -25,7 +25,7 @@ LONGEST = 1800.0
 
 _HEADER = 44  # bytes
 _BLOCK = 4.0  # seconds read at once
-_HIGHEST_RATE = 96_000  # Hz; browsers play no more, and slowed-down ultrasound needs what is there
+_HIGHEST_RATE = 96_000  # Hz; browsers play no more, and slowed-down ultrasound needs all of it
 
 
 @dataclass(frozen=True)

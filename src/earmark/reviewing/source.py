@@ -122,7 +122,7 @@ def event_id(recording: str, label: str, onset: float, offset: float) -> str:
 def open_source(place: AnyPath, *, labels: AnyPath | None = None, out: AnyPath | None = None) -> Source:
     """A detection job, or recordings with or without a label table.
 
-    `out` is the folder for the journal and what is derived from it: the job itself, or by default NAME.review beside
+    `out` is the folder for the journal and what is derived from it: the job itself, or by default NAME.review next to
     the recordings.
     """
     path = Path(place)
@@ -134,7 +134,7 @@ def open_source(place: AnyPath, *, labels: AnyPath | None = None, out: AnyPath |
     if (path / "model.safetensors").is_file() or path.suffix in (".safetensors", ".onnx"):
         raise ArgumentError(f"{path} is a model; review the folder that earmark detect {path} RECORDINGS --out wrote")
     if (path / RECORDINGS).is_file():
-        raise ArgumentError(f"{path} holds the verdicts of a review; give the recordings that it is about")
+        raise ArgumentError(f"{path} contains the verdicts of a review; pass the reviewed recordings")
     folder = Path(out) if out is not None else path.absolute().with_name(f"{path.absolute().name}.review")
     named = choose_names(find_recordings([path], folder), {})
     recordings = [Recording(i, name, where, began=recorded_at(name)) for i, (where, name) in enumerate(named)]

@@ -96,10 +96,14 @@ class Summary:
         made = f"{counted(sum(self.clips.values()), 'clip')} ({shares}) with {counted(self.events, 'event')}"
         lines = [f"{made} in {self.out}, {self.seconds:.0f} s"]
         for n, noun, what in (
-            (self.kept, "clip", "there already, and kept"),
-            (self.substituted, "event", "source not in the sound bank, another of the same class and split stands in"),
-            (self.turned_down, "clip", "beyond full scale, and turned down as a whole"),
-            (self.silent, "event", "source silent where it is used"),
+            (self.kept, "clip", "already there, kept"),
+            (
+                self.substituted,
+                "event",
+                "source not in the sound bank, replaced by another of the same class and split",
+            ),
+            (self.turned_down, "clip", "attenuated to avoid clipping"),
+            (self.silent, "event", "source silent in the part that is used"),
         ):
             if n:
                 lines.append(f"{counted(n, noun)}: {what}")
@@ -255,9 +259,9 @@ def _prepare(folder: Path, settings: dict[str, Any]) -> None:
         before = vars(read_request(path))
         changed = [f"{key} {before[key]!r}, now {new!r}" for key, new in settings.items() if before[key] != new]
         if changed:
-            raise ArgumentError(f"{folder} holds other soundscapes ({'; '.join(changed)}); choose another folder")
+            raise ArgumentError(f"{folder} contains other soundscapes ({'; '.join(changed)}); choose another folder")
     elif any(not file.name.startswith(".") for file in folder.iterdir()):
-        raise ArgumentError(f"{folder} holds other files; choose a new or an empty folder")
+        raise ArgumentError(f"{folder} contains other files; choose a new or an empty folder")
     else:
         write_text(path, json_text(settings, indent=1) + "\n")
     for split in SPLITS:

@@ -61,7 +61,7 @@ def join(
         Minimum duration in seconds: clips are repeated, in a new order each time, until they fill it; the last one is
         not cut. None: every clip once, in the order of labels.tsv.
     out
-        The recording, ending in .flac; by default recordings/SPLIT.flac in the folder. Labels are written beside it.
+        The recording, ending in .flac; by default recordings/SPLIT.flac in the folder. Labels are written next to it.
     """
     folder = Path(folder)
     table = TSV().read(folder / "labels.tsv")

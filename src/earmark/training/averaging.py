@@ -15,9 +15,9 @@ _NEWEST = 0.15  # weight of the newest epoch in the average
 class Average:
     """An exponential moving average of a detector's weights, over the epochs that the settings name."""
 
-    def __init__(self, detector: Detector, knobs: Training) -> None:
+    def __init__(self, detector: Detector, options: Training) -> None:
         self._detector = detector
-        self._first = round((1 - knobs.average) * knobs.epochs) if knobs.average else knobs.epochs
+        self._first = round((1 - options.average) * options.epochs) if options.average else options.epochs
         self.weights: dict[str, Tensor] = {}
 
     def update(self, epoch: int) -> None:

@@ -102,7 +102,7 @@ def _recipe(fitting: Sequence[str], *, on_gpu: bool) -> tuple[str, str]:
         return "best", "a recurrent network and self-training, on the GPU"
     if "small" in fitting:
         return "small", f"no GPU and no encoder; with few labels, try: earmark encoders get {ENCODER}"
-    return fitting[0], "the only one with the settings that were given"
+    return fitting[0], "the only recipe with the given settings"
 
 
 def _suited(recipe: str, clips: int, seconds: Sequence[float], rounds: int) -> dict[str, Any]:
@@ -126,18 +126,21 @@ def estimate(settings: Settings, clips: int, seconds: float, device: torch.devic
     """Seconds that features and training will take, from the times of a few steps on noise, without anything saved.
 
     Of several tries the fastest counts, since others may have waited for a processor. Cross-validation with k folds and
-    training on all clips take as long as k trainings on all.
+    training on all clips take as long as k runs on all.
     """
-    knobs = settings.training
+    options = settings.training
     count = clips + settings.augment.mixtures
     steps = (
-        (knobs.steps or math.ceil(count / knobs.batch_size)) * knobs.epochs * (knobs.rounds + 1) * max(1, knobs.folds)
+        (options.steps or math.ceil(count / options.batch_size))
+        * options.epochs
+        * (options.rounds + 1)
+        * max(1, options.folds)
     )
     config = settings.features
-    frames = config.frames(round(knobs.patch * config.rate))
+    frames = config.frames(round(options.patch * config.rate))
     detector = create_detector(settings, ("a", "b")).to(device)
-    x = torch.randn(knobs.batch_size, config.n_bands, max(frames, detector.reduction), device=device)
-    targets = torch.ones(knobs.batch_size, 2, device=device)
+    x = torch.randn(options.batch_size, config.n_bands, max(frames, detector.reduction), device=device)
+    targets = torch.ones(options.batch_size, 2, device=device)
 
     def step() -> float:
         begin = time.perf_counter()

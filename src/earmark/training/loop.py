@@ -139,10 +139,10 @@ def train(
         Called with `TrainingProgress`.
     """
     is_resumed = check_folder(out, resume=resume) and (out / "last.ckpt").exists()
-    knobs, about = settings.training, provenance or {}
+    options, about = settings.training, provenance or {}
     detector = create_detector(settings, training.classes).to(fabric.device)
-    optimizer, average = make_optimizer(detector, knobs, fabric.device), Average(detector, knobs)
-    memory = Memory(Schedule.of(knobs))
+    optimizer, average = make_optimizer(detector, options, fabric.device), Average(detector, options)
+    memory = Memory(Schedule.of(options))
     if is_resumed:
         memory = load_state(out, settings, detector, optimizer, average, about.get("data"))
     log = Log(out, settings, memory.epoch) if fabric.is_global_zero else None
@@ -155,48 +155,48 @@ def train(
     step = Step(fabric, module, detector, wrapped, settings, is_taught=training.is_taught)
     saved = time.monotonic()
     with interruptible() as interruption:
-        watch = Watch(knobs, memory.epoch, memory.step, on_progress)
-        while memory.epoch < _most_epochs(knobs, validation) and not memory.schedule.is_over:
+        watch = Watch(options, memory.epoch, memory.step, on_progress)
+        while memory.epoch < _most_epochs(options, validation) and not memory.schedule.is_over:
             set_learning_rate(optimizer, memory.schedule.learning_rate)
-            _set_mode(detector, knobs.freeze_norm)
+            _set_mode(detector, options.freeze_norm)
             for loss in _steps(step, training, settings, memory, fabric):
                 watch.stepped(memory.epoch, memory.step)
                 # Several processes read the loss, and communicate, at the same steps: otherwise one waits for ever.
-                is_due = memory.step % _LOOK_EVERY == 0 or memory.step == knobs.steps
+                is_due = memory.step % _LOOK_EVERY == 0 or memory.step == options.steps
                 if not is_due and not (fabric.world_size == 1 and interruption):
                     continue
                 memory.loss += _finite(_reduced(loss(), "mean", fabric), memory, out)
                 watch.looked(memory.loss / memory.step)
-                stop = _reduced(float(bool(interruption)), "sum", fabric) > 0 and memory.step < knobs.steps
-                if log and (stop or time.monotonic() - saved > 60 * knobs.save_minutes):
+                stop = _reduced(float(bool(interruption)), "sum", fabric) > 0 and memory.step < options.steps
+                if log and (stop or time.monotonic() - saved > 60 * options.save_minutes):
                     saved = save_state()
                 if stop:
-                    return _result(out, memory, knobs, is_finished=False)
+                    return _result(out, memory, options, is_finished=False)
             average.update(memory.epoch)
             with average.applied():
-                scores = (tally := _tally(detector, validation, memory.epoch, knobs, fabric)).scores
-                if (is_best := memory.update_best(scores, knobs.monitor)) and log:
+                scores = (tally := _tally(detector, validation, memory.epoch, options, fabric)).scores
+                if (is_best := memory.update_best(scores, options.monitor)) and log:
                     _save_model(out, detector, settings, {**about, "epoch": memory.epoch + 1, "scores": scores})
             if log:
                 rate = float(optimizer.param_groups[0]["lr"])  # of the last step
                 log.append(memory, tally, rate, detector, is_best, watch.clips_per_second)
-            watch.validated(scores["f1" if knobs.monitor == "last" else knobs.monitor])
+            watch.validated(scores["f1" if options.monitor == "last" else options.monitor])
             memory.epoch, memory.step, memory.loss = memory.epoch + 1, 0, 0.0
             if log:
                 saved = save_state()
         # too late for this run, but the caller may have more to do
         stop = _reduced(float(bool(interruption)), "sum", fabric) > 0
-    return _result(out, memory, knobs, is_finished=not stop)
+    return _result(out, memory, options, is_finished=not stop)
 
 
-def _most_epochs(knobs: Training, validation: Bags | Sequence[Tally]) -> int:
-    return knobs.epochs if isinstance(validation, Bags) else min(knobs.epochs, len(validation))
+def _most_epochs(options: Training, validation: Bags | Sequence[Tally]) -> int:
+    return options.epochs if isinstance(validation, Bags) else min(options.epochs, len(validation))
 
 
 def _tally(
-    detector: Detector, validation: Bags | Sequence[Tally], epoch: int, knobs: Training, fabric: Fabric
+    detector: Detector, validation: Bags | Sequence[Tally], epoch: int, options: Training, fabric: Fabric
 ) -> Tally:
-    return validate(detector, validation, knobs, fabric) if isinstance(validation, Bags) else validation[epoch]
+    return validate(detector, validation, options, fabric) if isinstance(validation, Bags) else validation[epoch]
 
 
 def _save_model(out: Path, detector: Detector, settings: Settings, about: dict[str, Any]) -> None:
@@ -205,25 +205,25 @@ def _save_model(out: Path, detector: Detector, settings: Settings, about: dict[s
     save_detector(out / "model.safetensors", detector, **parts, provenance={**about, **here})
 
 
-def _result(out: Path, memory: Memory, knobs: Training, *, is_finished: bool) -> Run:
-    return Run(out, memory.epoch, memory.best_epoch + 1, memory.best_scores, knobs.monitor, is_finished)
+def _result(out: Path, memory: Memory, options: Training, *, is_finished: bool) -> Run:
+    return Run(out, memory.epoch, memory.best_epoch + 1, memory.best_scores, options.monitor, is_finished)
 
 
 def _steps(
     step: Step, training: Bags, settings: Settings, memory: Memory, fabric: Fabric
 ) -> Iterator[Callable[[], float]]:
     """Take the remaining steps of an epoch; yields a function that returns the sum of losses since its last call."""
-    knobs = settings.training
+    options = settings.training
     batches = training.draw(
-        knobs.steps,
-        knobs.batch_size,
-        patch=knobs.patch,
-        seed=knobs.seed,
+        options.steps,
+        options.batch_size,
+        patch=options.patch,
+        seed=options.seed,
         epoch=memory.epoch,
         first=memory.step,
-        balanced=knobs.balanced,
-        min_share=knobs.min_share,
-        with_frames=training.is_taught or knobs.supervision not in WITHOUT_TIMES,
+        balanced=options.balanced,
+        min_share=options.min_share,
+        with_frames=training.is_taught or options.supervision not in WITHOUT_TIMES,
         part=(fabric.global_rank, fabric.world_size),
     )
     total = torch.zeros((), device=fabric.device, dtype=torch.float64)
@@ -234,10 +234,10 @@ def _steps(
         return value
 
     for batch in batches:
-        if knobs.schedule == "one-cycle":
-            position = (memory.epoch * knobs.steps + memory.step) / (knobs.epochs * knobs.steps)
-            set_learning_rate(step.optimizer, knobs.learning_rate * one_cycle(position))
-        key = (knobs.seed, memory.epoch, memory.step, fabric.global_rank)
+        if options.schedule == "one-cycle":
+            position = (memory.epoch * options.steps + memory.step) / (options.epochs * options.steps)
+            set_learning_rate(step.optimizer, options.learning_rate * one_cycle(position))
+        key = (options.seed, memory.epoch, memory.step, fabric.global_rank)
         with _seeded(key) if step.has_dropout else nullcontext():
             total += step(augmented(batch, settings.augment, key))
         memory.step += 1

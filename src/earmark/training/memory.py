@@ -55,10 +55,10 @@ class Schedule:
     since_plateau: int = 0
 
     @classmethod
-    def of(cls, knobs: Training) -> Schedule:
+    def of(cls, options: Training) -> Schedule:
         """The schedule of these settings; with one-cycle, nothing reduces the learning rate but the cycle."""
-        factor = knobs.plateau_factor if knobs.schedule == "plateau" else 1.0
-        return cls(knobs.learning_rate, knobs.plateau_epochs, factor, knobs.stop_epochs)
+        factor = options.plateau_factor if options.schedule == "plateau" else 1.0
+        return cls(options.learning_rate, options.plateau_epochs, factor, options.stop_epochs)
 
     def is_best(self, score: float) -> bool:
         """Update with the score of an epoch; whether it is the best so far."""
@@ -180,11 +180,11 @@ def read_log(path: Path) -> list[LogLine]:
 
 
 def check_folder(out: Path, *, resume: bool) -> bool:
-    """Whether a folder holds a run to resume; an error if it holds one and `resume` is False."""
+    """Whether a folder contains a run to resume; an error if it holds one and `resume` is False."""
     folders = (out, *(out / part for part in ("round-0", "fold-1", "fold-1/round-0")))
     has_run = any((folder / "last.ckpt").exists() for folder in folders)
     if has_run and not resume:
-        raise ArgumentError(f"{out} already holds a run; continue it with --resume, or choose another folder")
+        raise ArgumentError(f"{out} already contains a run; continue it with --resume, or choose another folder")
     return has_run
 
 
@@ -242,7 +242,7 @@ def load_state(
     try:
         weights, averaged, moments = _divided(tensors, detector)
     except ArgumentError as error:
-        raise ModelFileError(f"{path}: its tensors do not fit: {error}") from None
+        raise ModelFileError(f"{path}: its tensors do not match: {error}") from None
     detector.load_state_dict(weights)
     average.load(averaged)
     for i, p in enumerate(detector.parameters()):
@@ -355,8 +355,8 @@ class Log:
 
 
 def _check_same(out: Path, before: dict[str, Any], settings: Settings) -> None:
-    for section, knobs in settings.to_dict().items():
-        for key, value in knobs.items():
+    for section, options in settings.to_dict().items():
+        for key, value in options.items():
             old = before.get(section, {}).get(key)
             may_change = key in _MAY_CHANGE and not (key == "epochs" and _depends_on_epochs(settings.training))
             if json.dumps(old) != json.dumps(value) and not may_change:
@@ -366,6 +366,6 @@ def _check_same(out: Path, before: dict[str, Any], settings: Settings) -> None:
                 )
 
 
-def _depends_on_epochs(knobs: Training) -> bool:
+def _depends_on_epochs(options: Training) -> bool:
     """Whether what happens in an epoch depends on how many there are."""
-    return knobs.schedule == "one-cycle" or knobs.average > 0
+    return options.schedule == "one-cycle" or options.average > 0

@@ -34,7 +34,7 @@ from earmark.datasets.checks import (
     refuse_names,
     refuse_without_negatives,
 )
-from earmark.datasets.mending import refuse_joined
+from earmark.datasets.cleaning import refuse_joined
 from earmark.datasets.mixing import mixed_clips, with_mixtures
 from earmark.datasets.splitting import hold_out_clips, stratified_folds
 from earmark.encoders import EncoderFeatures
@@ -203,10 +203,10 @@ class _Lesson:
 
 def fold_count(data: Collection, settings: Settings) -> int:
     """How many folds to cross-validate with, at most; 0 with weights or scores of a model that may know the clips."""
-    knobs = settings.training
-    if "validate" in data.splits or knobs.start is not None or knobs.teacher is not None:
+    options = settings.training
+    if "validate" in data.splits or options.start is not None or options.teacher is not None:
         return 0
-    count = min(knobs.folds, sum(clip.split == "train" for clip in data.clips))
+    count = min(options.folds, sum(clip.split == "train" for clip in data.clips))
     return count if count > 1 else 0
 
 
@@ -243,7 +243,7 @@ def _tallies(folders: Sequence[Path]) -> list[Tally]:
     for path in (folder / "log.jsonl" for folder in folders):
         tallies = [line.tally for line in read_log(path) if line.tally is not None]
         if not tallies:
-            raise DataError(f"{path}: no epoch with a tally; train in another folder")
+            raise DataError(f"{path}: no epoch with validation counts; train in another folder")
         logs.append(tallies)
     return [Tally.total(tallies) for tallies in zip(*logs, strict=False)]
 
@@ -288,8 +288,8 @@ def _train_rounds(
 @contextmanager
 def few_threads(settings: Settings) -> Iterator[None]:
     """One thread for a head with small batches, where several would spend their time waiting for each other."""
-    threads, features, knobs = torch.get_num_threads(), settings.features, settings.training
-    elements = knobs.batch_size * features.n_bands * features.frames(round(knobs.patch * features.rate))
+    threads, features, options = torch.get_num_threads(), settings.features, settings.training
+    elements = options.batch_size * features.n_bands * features.frames(round(options.patch * features.rate))
     if issubclass(NETWORKS[settings.network["name"]].cls, Head) and elements < _SMALL_BATCH:
         torch.set_num_threads(1)
     try:
@@ -355,7 +355,7 @@ def split_for_training(
 ) -> tuple[Collection, Collection, list[str]]:
     """Training and validation clips, and notes; without a split `validate`, some training clips are held out.
 
-    With `hold_out=False`, for trainings that decide nothing by validation, or with folds of cross-validation, all clips
+    With `hold_out=False`, for runs that decide nothing by validation, or with folds of cross-validation, all clips
     are trained on and validated with.
     """
     if "train" not in data.splits:
@@ -396,7 +396,7 @@ def useless_warnings(result: Run, validation: Collection) -> list[str]:
     if not n_positive:
         why = f"none of the {counted(n, 'validation clip')} has any of the sounds"
         why += "" if result.monitor == "last" else ", so no epoch could be chosen"
-        return [f"nothing shows that the model is of use: {why}; put clips with the sounds into the split validate"]
+        return [f"the model could not be validated: {why}; add clips with the sounds to the split validate"]
     if result.scores["f1"] > 0:
         return []
     what = f"F1 is 0 on the validation clips, {n_positive} of {n} with sounds to detect"
@@ -407,7 +407,7 @@ def useless_warnings(result: Run, validation: Collection) -> list[str]:
 def _repaired(store: FeatureStore) -> list[str]:
     if not store.repaired:
         return []
-    what = f"features of {counted(len(store.repaired), 'clip')} in {store.path} were damaged, and computed again"
+    what = f"features of {counted(len(store.repaired), 'clip')} in {store.path} were damaged and have been recomputed"
     return [f"{what}: {first_few(store.repaired)}"]
 
 
@@ -429,6 +429,7 @@ def _too_long(durations: Mapping[str, float], training: Collection, patch: float
         return []
     longest = max(long[name] for name in untimed)
     return [
-        f"{counted(len(untimed), 'clip')} with labels without times, longer than a patch of {patch:g} s: whether a "
-        f"patch contains the sound is unknown, so it is not used to learn that class. Try --set patch={longest:.0f}"
+        f"{counted(len(untimed), 'clip')} with labels without times, longer than an excerpt of {patch:g} s: such "
+        f"labels "
+        f"say nothing about an excerpt and are ignored there. Try --set patch={longest:.0f}"
     ]

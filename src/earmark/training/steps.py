@@ -47,7 +47,7 @@ def augmented(batch: Batch, settings: Augmentation, key: tuple[int, ...]) -> Bat
     return replace(batch, features=x)
 
 
-def make_optimizer(detector: Detector, knobs: Training, device: torch.device) -> Adam:
+def make_optimizer(detector: Detector, options: Training, device: torch.device) -> Adam:
     """Adam with Keras' epsilon; on a GPU fused, and capturable by a CUDA graph.
 
     The learning rates of the pooling operator, and of an encoder, are relative to the network's. Weight decay is
@@ -62,18 +62,18 @@ def make_optimizer(detector: Detector, knobs: Training, device: torch.device) ->
             "params": params,
             "share": share,
             "weight_decay": decay,
-            "lr": torch.tensor(knobs.learning_rate, device=device) if on_gpu else knobs.learning_rate,
+            "lr": torch.tensor(options.learning_rate, device=device) if on_gpu else options.learning_rate,
         }
         for params, share, decay in (
-            (rest, 1.0, knobs.weight_decay),
-            (encoder, knobs.encoder_rate, knobs.weight_decay),
-            (pooling, knobs.alpha_rate, 0.0),
+            (rest, 1.0, options.weight_decay),
+            (encoder, options.encoder_rate, options.weight_decay),
+            (pooling, options.alpha_rate, 0.0),
         )
         if params
     ]
-    kind = AdamW if knobs.weight_decay else Adam
+    kind = AdamW if options.weight_decay else Adam
     optimizer = kind(groups, eps=1e-7, fused=on_gpu or None, capturable=on_gpu)
-    set_learning_rate(optimizer, knobs.learning_rate)
+    set_learning_rate(optimizer, options.learning_rate)
     return optimizer
 
 
@@ -172,11 +172,11 @@ class Step:
             self._cost = self._plain(*self._places)
 
 
-def _pays_to_compile(fabric: Fabric, knobs: Training) -> bool:
+def _pays_to_compile(fabric: Fabric, options: Training) -> bool:
     """Compiling takes about half a minute and saves a third to half of a GPU's time per step."""
-    if knobs.compile != "auto":
-        return knobs.compile == "yes"
-    return fabric.device.type == "cuda" and knobs.epochs * knobs.steps * knobs.batch_size > 250_000
+    if options.compile != "auto":
+        return options.compile == "yes"
+    return fabric.device.type == "cuda" and options.epochs * options.steps * options.batch_size > 250_000
 
 
 @contextmanager

@@ -55,7 +55,7 @@ class Tally:
 
 
 @torch.no_grad()
-def validate(detector: Detector, bags: Bags, knobs: Training, fabric: Fabric) -> Tally:
+def validate(detector: Detector, bags: Bags, options: Training, fabric: Fabric) -> Tally:
     """Losses and decisions about clips, by the pooled output at 0.5.
 
     Clips longer than a patch count patch by patch, as in training. With strong supervision, which does not use pooling,
@@ -64,9 +64,9 @@ def validate(detector: Detector, bags: Bags, knobs: Training, fabric: Fabric) ->
     detector.eval()
     sums = torch.zeros(5, dtype=torch.float64, device=fabric.device)
     share = (fabric.global_rank, fabric.world_size)
-    for batch in bags.pieces(_BATCH, patch=knobs.patch, min_share=knobs.min_share, part=share):
+    for batch in bags.pieces(_BATCH, patch=options.patch, min_share=options.min_share, part=share):
         with fabric.autocast():  # not the wrapped module, which would wait for processes with fewer batches
-            p, true, loss = _predict(detector, batch, knobs.supervision)
+            p, true, loss = _predict(detector, batch, options.supervision)
         known, positive, truth = ~true.isnan(), p >= 0.5, true == 1
         tp, fp, fn = (positive & truth).sum(), (positive & ~truth & known).sum(), (~positive & truth).sum()
         count = known.sum()

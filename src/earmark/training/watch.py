@@ -23,8 +23,8 @@ class TrainingProgress(Progress):
 class Watch:
     """Keeps the time of a run and calls `on_progress`."""
 
-    def __init__(self, knobs: Training, epoch: int, step: int, on_progress: OnProgress | None) -> None:
-        self._knobs, self._on_progress = knobs, on_progress or ignore_progress
+    def __init__(self, options: Training, epoch: int, step: int, on_progress: OnProgress | None) -> None:
+        self._options, self._on_progress = options, on_progress or ignore_progress
         self._epoch, self._step = epoch + 1, step
         self._epoch_start = self._reported = time.monotonic()
         self._epoch_done = 0
@@ -43,7 +43,7 @@ class Watch:
         """Report the mean loss of the epoch so far."""
         self._loss = loss
         elapsed = max(time.monotonic() - self._epoch_start, 1e-9)
-        self.clips_per_second = self._epoch_done * self._knobs.batch_size / elapsed
+        self.clips_per_second = self._epoch_done * self._options.batch_size / elapsed
         self._report()
 
     def validated(self, score: float) -> None:
@@ -60,8 +60,8 @@ class Watch:
         self._on_progress(
             TrainingProgress(
                 stage="training",
-                done=self._epoch - 1 + self._step / self._knobs.steps,
-                total=self._knobs.epochs,
+                done=self._epoch - 1 + self._step / self._options.steps,
+                total=self._options.epochs,
                 unit="epochs",
                 detail=", ".join(filter(None, (loss, score, speed))),
                 epoch=self._epoch,

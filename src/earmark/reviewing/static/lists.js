@@ -1,4 +1,4 @@
-// The queue of events and the list of recordings beside the view.
+// The queue of events and the list of recordings next to the view.
 
 import { get } from "./api.js";
 import { classColour } from "./colours.js";

@@ -1,9 +1,9 @@
 """Labels as people write them: several in one cell, in two spellings, or `none` for nothing.
 
-    table, notes = mend_labels(table)       mended labels, and a sentence on each kind of change
+    table, notes = clean_labels(table)       cleaned labels, and a note on each kind of change
 
-Nothing is changed that could be meant: `crow;dog` is two labels only where `crow` and `dog` are labels elsewhere, or
-where a separator is given. Training refuses names that are probably several labels but could not be divided.
+Only clear cases are changed: `crow;dog` is two labels only where `crow` and `dog` are labels elsewhere, or
+where a separator is given. Training rejects names that are probably several labels but could not be divided.
 """
 
 from collections import Counter
@@ -41,15 +41,15 @@ def separator_of(name: str) -> str:
     return text
 
 
-def mend_labels(table: LabelTable, separator: str | None = None) -> tuple[LabelTable, tuple[str, ...]]:
-    """Divide cells with several labels, unite spellings, and drop labels that mean "nothing"; with notes.
+def clean_labels(table: LabelTable, separator: str | None = None) -> tuple[LabelTable, tuple[str, ...]]:
+    """Split cells with several labels, merge spellings, and drop labels that mean "nothing"; with notes.
 
-    `separator` is what stands between labels in a cell; by default a cell is divided where all parts are labels
+    `separator` is the character between labels in a cell; by default a cell is split where all parts are labels
     elsewhere, and with an empty one never.
 
     >>> rows = [("a.wav", None, None, "crow;Dog"), ("b.wav", None, None, "crow"), ("c.wav", None, None, "dog")]
-    >>> mended, notes = mend_labels(LabelTable([*rows, ("d.wav", None, None, "none")]))
-    >>> mended.classes, mended.filenames
+    >>> cleaned, notes = clean_labels(LabelTable([*rows, ("d.wav", None, None, "none")]))
+    >>> cleaned.classes, cleaned.filenames
     (('crow', 'dog'), ('a.wav', 'b.wav', 'c.wav', 'd.wav'))
     >>> print(*notes, sep="\\n")
     1 cell with several labels was divided: 'crow;Dog'
@@ -107,7 +107,7 @@ def _divided(table: LabelTable, separator: str | None) -> tuple[LabelTable, Coun
 
 
 def _plain(label: str) -> str:
-    """A label without differences that nobody means.
+    """A label without differences that carry no meaning.
 
     >>> _plain("Wood_Pigeon"), _plain(" wood  pigeon")
     ('wood_pigeon', 'wood pigeon')

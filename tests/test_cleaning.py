@@ -1,4 +1,4 @@
-"""Labels as people write them: mended with a note, or refused with one line."""
+"""Labels as people write them: cleaned with a note, or refused with one line."""
 
 import zipfile
 
@@ -7,7 +7,7 @@ import pytest
 from earmark import audio
 from earmark.annotations import LabelTable
 from earmark.datasets import open_data, with_separator
-from earmark.datasets.mending import mend_labels, refuse_joined, separator_of
+from earmark.datasets.cleaning import clean_labels, refuse_joined, separator_of
 from earmark.errors import ArgumentError, DataError, MissingExtraError
 from earmark.formats import read_labels
 
@@ -25,14 +25,14 @@ def by_file(table):
     "cell", ["crow;dog", "crow; Dog", "crow|dog", "crow, dog", "crow + dog", "crow/dog", "crow & dog"]
 )
 def test_a_cell_of_known_labels_is_divided(cell):
-    table, notes = mend_labels(weak(a=[cell], b=["crow"], c=["dog"], d=["dog"]))
+    table, notes = clean_labels(weak(a=[cell], b=["crow"], c=["dog"], d=["dog"]))
     assert by_file(table)["a.wav"] == {"crow", "dog"}
     assert notes[0] == f"1 cell with several labels was divided: {cell!r}"
 
 
 def test_times_and_splits_of_a_divided_cell_stay():
     rows = [("a.wav", 1, 2, "crow;dog"), ("b.wav", 0, 1, "crow"), ("c.wav", 0, 1, "dog")]
-    table, _ = mend_labels(LabelTable(rows, splits={"a.wav": "test"}))
+    table, _ = clean_labels(LabelTable(rows, splits={"a.wav": "test"}))
     assert [row[:4] for row in table.of("a.wav")] == [("a.wav", 1, 2, "crow"), ("a.wav", 1, 2, "dog")]
     assert table.splits == {"a.wav": "test"}
 
@@ -49,26 +49,26 @@ def test_times_and_splits_of_a_divided_cell_stay():
     ],
 )
 def test_a_cell_of_unknown_labels_stops_training_unless_told(labels, message):
-    table, notes = mend_labels(weak(a=labels, b=["rain"]))
+    table, notes = clean_labels(weak(a=labels, b=["rain"]))
     assert notes == ()
     with pytest.raises(DataError, match=message.replace(".", r"\.")):
         refuse_joined(table)
     joined = max(labels, key=len)
-    divided, notes = mend_labels(table, ";" if ";" in joined else ",")
+    divided, notes = clean_labels(table, ";" if ";" in joined else ",")
     refuse_joined(divided)
     assert joined not in divided.classes
     assert len(notes) == 1
 
 
 def test_names_with_commas_are_names():
-    table, notes = mend_labels(weak(a=["Fire engine, fire truck"], b=["dog"]))
+    table, notes = clean_labels(weak(a=["Fire engine, fire truck"], b=["dog"]))
     refuse_joined(table)
     assert notes == ()
-    assert mend_labels(weak(a=["crow;dog"], b=["crow"], c=["dog"]), "")[0].classes == ("crow", "crow;dog", "dog")
+    assert clean_labels(weak(a=["crow;dog"], b=["crow"], c=["dog"]), "")[0].classes == ("crow", "crow;dog", "dog")
 
 
 def test_spellings_become_the_most_frequent_one():
-    table, notes = mend_labels(weak(a=["Dog"], b=["dog", "DOG"], c=["dog"], d=["wood  pigeon"], e=["Wood pigeon"]))
+    table, notes = clean_labels(weak(a=["Dog"], b=["dog", "DOG"], c=["dog"], d=["wood  pigeon"], e=["Wood pigeon"]))
     assert table.classes == ("Wood pigeon", "dog")
     assert by_file(table)["b.wav"] == {"dog"}
     assert len(table.of("b.wav")) == 1
@@ -78,13 +78,13 @@ def test_spellings_become_the_most_frequent_one():
 
 def test_present_wins_over_absent_where_spellings_are_united():
     rows = [("a.wav", None, None, "dog"), ("a.wav", None, None, "Dog", False), ("b.wav", None, None, "dog")]
-    table, _ = mend_labels(LabelTable(rows))
+    table, _ = clean_labels(LabelTable(rows))
     assert table.presence("a.wav", "dog") is True
 
 
 @pytest.mark.parametrize("nothing", ["none", "None", "NOCALL", "n/a", "nothing", "-", "no_call"])
 def test_a_label_that_means_nothing_is_a_recording_without_sounds(nothing):
-    table, notes = mend_labels(weak(a=[nothing], b=["dog"], c=["owl"]))
+    table, notes = clean_labels(weak(a=[nothing], b=["dog"], c=["owl"]))
     assert table.classes == ("dog", "owl")
     assert by_file(table)["a.wav"] == set()
     assert nothing in notes[-1]
@@ -93,10 +93,10 @@ def test_a_label_that_means_nothing_is_a_recording_without_sounds(nothing):
 
 def test_nothing_means_absent_where_labels_are_unknown():
     rows = [("a.wav", None, None, "none"), ("b.wav", None, None, "dog")]
-    table, _ = mend_labels(LabelTable(rows, complete=False))
+    table, _ = clean_labels(LabelTable(rows, complete=False))
     assert table.presence("a.wav", "dog") is False
     with pytest.raises(DataError, match="nothing to learn"):
-        mend_labels(weak(a=["none"]))
+        clean_labels(weak(a=["none"]))
 
 
 def test_separators_have_names():
@@ -160,7 +160,7 @@ def test_a_workbook_that_is_no_label_table_is_not_passed_over(recordings):
         (recordings / folder).mkdir()
         audio.write(recordings / folder / "x.wav", [0.0] * 800, 8000)
     write_workbook(recordings / "weather.xlsx", [["day", "rain"], [1, 2]])
-    with pytest.raises(DataError, match=r"weather.xlsx: not a known label format.*; if it holds no labels, move it"):
+    with pytest.raises(DataError, match=r"weather.xlsx: not a known label format.*; if it contains no labels, move it"):
         open_data(recordings)
 
 
