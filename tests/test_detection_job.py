@@ -29,6 +29,7 @@ from earmark.errors import ArgumentError, DataError
 from earmark.events import Decoder
 from earmark.files import written_whole
 from earmark.formats import FORMATS, read_labels
+from earmark.ownership import sha256
 from earmark.pooling import create_pool
 from earmark.progress import ignore_progress
 
@@ -259,6 +260,26 @@ def test_symbolic_links_are_not_followed(recordings, tmp_path):
     assert (mine / "a.png").read_text() == "drawn"
     assert (out / "events" / "a.wav.edited.tsv").is_symlink()
     assert not label.is_symlink()
+
+
+def test_a_ledger_that_is_a_link_is_refused(recordings, tmp_path):
+    """SQLite would write tables into an empty file elsewhere."""
+    out, theirs = tmp_path / "out", tmp_path / "theirs"
+    out.mkdir()
+    theirs.touch()
+    (out / "ledger.sqlite").symlink_to(theirs)
+    with pytest.raises(ArgumentError, match="refusing to write through a symbolic link"):
+        run_job(model(), [recordings], out)
+    assert theirs.read_bytes() == b""
+
+
+def test_the_ledger_knows_only_the_last_content_of_a_file(recordings, tmp_path):
+    """Otherwise the ledger of a job that was interrupted would differ from that of an undisturbed one."""
+    out = tmp_path / "out"
+    run_job(model(), [recordings], out)
+    run_job(model(), [recordings], out, decoder=OTHER)
+    with Ledger(out / "ledger.sqlite", read_only=True) as ledger:
+        assert ledger.hashes("events.csv") == {sha256(out / "events.csv")}
 
 
 def test_views_stay_until_what_they_show_changes(recordings, tmp_path):
@@ -773,7 +794,7 @@ def test_a_killed_job_ends_as_if_nothing_had_happened(tmp_path, monkeypatch):
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     process.stdout.close()
-    drafts = [".7.wav-0123abcd.tsv", "..7.wav-0123abcd-4567cdef.tsv"]  # as if it had been killed while writing
+    drafts = [".7.wav~0123abcd.tsv", "..7.wav~0123abcd~4567cdef.tsv"]  # as if it had been killed while writing
     mine = out / "events" / ".night-of_owls_.txt"
     for path in (mine, *(out / "events" / name for name in drafts)):
         path.write_text("half of")

@@ -72,13 +72,13 @@ def test_json_has_null_for_what_is_no_number():
     assert text.startswith('{\n "a"')
 
 
-@pytest.mark.parametrize("name", ["a.txt", "a", "a.b-cdefghij", "a-b.tar.gz", "-settings.toml", "ü\n\udcff.x"])
+@pytest.mark.parametrize("name", ["a.txt", "a", "a.b~01234567", "a-b.tar.gz", "-settings.toml", "ü\n\udcff.x"])
 def test_a_draft_that_was_left_is_removed_and_nothing_else(tmp_path, name):
     path = tmp_path / name
     with written_whole(path) as draft:
         left = draft.name
         draft.write_text("whole")
-    others = [".a-settings.toml", ".a-short.txt", ".a-UPPERCAS.txt", ".a.txt", ".-12345678.txt", ".a-12345678-.txt"]
+    others = [".a-original.txt", ".a-20260514.txt", ".a~short.txt", ".a~0123456A.txt", ".a.txt", ".~01234567.txt"]
     others = [path.parent / other for other in [*others, f".b{left[1:]}", left[1:], f"{left}~"]]
     for other in others:
         other.write_text("somebody's")
@@ -88,7 +88,7 @@ def test_a_draft_that_was_left_is_removed_and_nothing_else(tmp_path, name):
 
 
 def test_a_file_that_is_named_like_a_draft_is_none(tmp_path):
-    files = [tmp_path / "a.txt", tmp_path / ".a-12345678.txt"]
+    files = [tmp_path / "a.txt", tmp_path / ".a~01234567.txt"]
     for file in files:
         file.write_text("whole")
     remove_drafts(files)

@@ -22,6 +22,7 @@ from earmark.events import Decoder
 from earmark.files import locked, written_whole
 from earmark.formats import write_labels
 from earmark.inference.scores import RecordingScores, write_scores
+from earmark.ownership import MANIFEST, owned
 from earmark.plots import save
 
 pytestmark = pytest.mark.usefixtures("drawn_figures")
@@ -118,6 +119,22 @@ def test_files_that_grow_are_named(tmp_path):
     with pytest.raises(OSError, match=TOO_LARGE) as failed, growing_table(tmp_path / "events.csv") as add, limited(60):
         add(events[0])
     assert message(failed.value) == f"{tmp_path / 'events.csv'}: cannot be written: {TOO_LARGE}"
+
+
+@pytest.mark.parametrize("room", [0, 10])
+def test_a_manifest_on_a_full_disk_has_no_half_lines(tmp_path, room):
+    with owned(tmp_path), written_whole(tmp_path / "a.txt") as draft:
+        draft.write_text("a")
+    before = (tmp_path / MANIFEST).read_bytes()
+    with (
+        pytest.raises(OSError, match=TOO_LARGE),
+        owned(tmp_path),
+        limited(len(before) + room),
+        written_whole(tmp_path / "b.txt") as draft,
+    ):
+        draft.write_text("b")
+    assert (tmp_path / MANIFEST).read_bytes() == before
+    assert not (tmp_path / "b.txt").exists()
 
 
 def test_a_lock_leaves_no_empty_file(tmp_path):

@@ -134,3 +134,54 @@ def test_a_lock_names_its_holder_and_ends_with_it(tmp_path):
     (tmp_path / ".lock.json").write_text('{"process": 1, "host": "gone", "command": "dead"}')  # of a killed process
     with locked(tmp_path):
         pass
+
+
+@pytest.mark.parametrize("is_link", [True, False], ids=["link", "file"])
+def test_a_file_of_the_user_that_is_named_as_the_one_that_names_the_holder_stays(tmp_path, is_link):
+    """It was written through links, and deleted at the end."""
+    theirs = tmp_path / "theirs.json"
+    theirs.write_text('{"lock": "of a program of the user"}')
+    job = tmp_path / "job"
+    job.mkdir()
+    if is_link:
+        (job / ".lock.json").symlink_to(theirs)
+    else:
+        theirs.rename(job / ".lock.json")
+    with locked(job), pytest.raises(ArgumentError, match="another process is using this folder"), locked(job):
+        raise AssertionError("held twice")
+    assert (job / ".lock.json").read_text() == '{"lock": "of a program of the user"}'
+
+
+@pytest.mark.parametrize("name", [".lock", MANIFEST])
+def test_nothing_is_written_through_links_named_as_state_files(tmp_path, name):
+    theirs = tmp_path / "theirs.txt"
+    theirs.write_text("theirs")
+    job = tmp_path / "job"
+    job.mkdir()
+    (job / name).symlink_to(theirs)
+    with pytest.raises(ArgumentError, match="refusing to write through a symbolic link"), locked(job), owned(job):
+        write(job / "a.txt", "1")
+    assert theirs.read_text() == "theirs"
+    assert not (job / "a.txt").exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
+@pytest.mark.parametrize("name", [".lock.json", MANIFEST])
+def test_a_pipe_named_as_a_state_file_does_not_stop_a_command(tmp_path, name):
+    """Opening one waits for a writer, for ever."""
+    os.mkfifo(tmp_path / name)
+    with locked(tmp_path):
+        if name == MANIFEST:
+            with pytest.raises(ArgumentError, match="expected a file"), owned(tmp_path):
+                write(tmp_path / "a.txt", "1")
+
+
+def test_a_line_of_the_manifest_that_was_cut_short_costs_no_other(tmp_path):
+    with owned(tmp_path):
+        write(tmp_path / "a.txt", "1")
+    with (tmp_path / MANIFEST).open("a") as manifest:
+        manifest.write('{"file": "b.txt", "sha')  # by a full disk, or a process that died
+    with owned(tmp_path):
+        write(tmp_path / "a.txt", "2")
+    with owned(tmp_path) as owner:
+        assert owner.is_own(tmp_path / "a.txt")

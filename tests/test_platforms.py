@@ -61,10 +61,12 @@ def test_windows_waits_for_readers_of_the_file_that_is_replaced(tmp_path, monkey
 
 
 def test_what_is_appended_are_bytes_without_other_line_ends(tmp_path, monkeypatch):
-    flags = []
-    monkeypatch.setattr(os, "O_BINARY", 1 << 15, raising=False)
-    monkeypatch.setattr(os, "open", lambda path, flag, mode: flags.append(flag) or 7)
-    assert platforms.open_appending(tmp_path / "a") == 7
+    flags, real = [], os.open
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "O_BINARY", 1 << 15, raising=False)
+        patch.setattr(os, "open", lambda path, flag, mode: flags.append(flag) or real(path, flag & ~(1 << 15), mode))
+        platforms.append_line(tmp_path / "a", b"line\n")
+    assert (tmp_path / "a").read_bytes() == b"line\n"
     assert flags[0] & 1 << 15
     assert flags[0] & os.O_APPEND
 

@@ -12,7 +12,6 @@ import pytest
 from earmark import audio
 from earmark.errors import ArgumentError, DataError
 from earmark.formats import read_labels
-from earmark.reviewing import journal as journal_module
 from earmark.reviewing.intervals import covers, subtract, union
 from earmark.reviewing.journal import Journal, parse_entry
 from earmark.reviewing.labels import label_table, verified_table, write_table
@@ -304,7 +303,7 @@ def test_a_full_disk_leaves_the_journal_as_it_was(review, tmp_path, monkeypatch)
         return real(handle, data[: len(data) - 20])
 
     with monkeypatch.context() as patch:
-        patch.setattr(journal_module.os, "write", half)
+        patch.setattr(os, "write", half)
         with pytest.raises(OSError, match="No space left"):
             judge(review, second, "wrong")
     assert (tmp_path / "verdicts.jsonl").read_bytes() == before

@@ -13,7 +13,7 @@ from earmark import audio
 from earmark.annotations import LabelTable
 from earmark.bags import Bags, FeatureStore, build_store
 from earmark.datasets import Clip, Source
-from earmark.errors import DataError
+from earmark.errors import ArgumentError, DataError
 from earmark.features import FeatureConfig, LogMel
 
 CONFIG = FeatureConfig(rate=8000, n_fft=256, hop_samples=128, n_bands=16)
@@ -88,7 +88,7 @@ DRAWING = """
 import os, sys
 from earmark.annotations import LabelTable
 from earmark.bags import Bags, FeatureStore
-from earmark.errors import DataError
+from earmark.errors import ArgumentError, DataError
 
 store = FeatureStore(sys.argv[1])
 bags = Bags(store, LabelTable([(name, 0.1, 0.5, "dog") for name in store.filenames]))
@@ -201,3 +201,14 @@ def test_frames_are_on_the_disk_before_their_lines_and_both_before_a_clip_counts
     assert [size for name, size in sizes if name == "index.jsonl"][-1] == (
         tmp_path / "store/index.jsonl"
     ).stat().st_size
+
+
+@pytest.mark.parametrize("name", ["features.bin", "index.jsonl"])
+def test_a_store_whose_files_are_links_changes_nothing_elsewhere(tmp_path, clips, name):
+    theirs = tmp_path / "theirs"
+    theirs.write_text("theirs")
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / name).symlink_to(theirs)
+    with pytest.raises(ArgumentError, match="refusing to write through a symbolic link"):
+        build_store(tmp_path / "store", clips, CONFIG)
+    assert theirs.read_text() == "theirs"

@@ -18,13 +18,13 @@ from filelock import FileLock, Timeout
 
 from earmark import ownership
 from earmark.errors import ArgumentError
-from earmark.platforms import flush, replace
+from earmark.platforms import flush, refuse_link, replace
 
 __all__ = ["flush", "json_text", "locked", "make_folder", "named_errors", "remove_drafts", "written_whole"]
 
 _PROBE = 1 << 16  # bytes
 _PROBLEM = "cannot be written: "
-_DRAFT = re.compile(r"\.(.+)-[a-z0-9_]{8}", re.DOTALL)  # stem of the temporary files of `written_whole`
+_DRAFT = re.compile(r"\.(.+)~[0-9a-f]{8}", re.DOTALL)  # stem of the temporary files of `written_whole`
 
 
 @contextmanager
@@ -43,7 +43,7 @@ def written_whole(path: Path, *, admit: Callable[[Path, Path], object] = ownersh
     ('whole', 1)
     """
     # not mkstemp, which restricts the file to its owner: new files get the permissions of the user's umask
-    draft = path.with_name(f".{path.stem}-{secrets.token_hex(4)}{path.suffix}")
+    draft = path.with_name(f".{path.stem}~{secrets.token_hex(4)}{path.suffix}")
     try:
         os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
         ownership.DRAFTS.add(draft)
@@ -114,25 +114,49 @@ def locked(folder: Path, *, wait: bool = False, name: str = ".lock") -> Iterator
     """Hold the lock of a folder, which the system releases when the process ends, however it ends.
 
     If another process holds it, wait, or raise an ArgumentError that names the process. The file `.lock.json` says who
-    holds the lock; it means nothing without it.
+    holds the lock; it means nothing without it. A file of that name that somebody else wrote is left alone.
     """
     holder = folder / f"{name}.json"
+    refuse_link(folder / name)
     try:
         with FileLock(folder / name, blocking=wait):
-            command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
-            about = {"process": os.getpid(), "host": platform.node(), "command": command}
+            is_named = _is_free(holder)
             try:
                 with suppress(OSError):  # of a full disk: what the lock is for will say it
-                    holder.write_text(json.dumps(about), encoding="utf-8")
+                    if is_named:
+                        holder.write_text(json.dumps(_this_process()), encoding="utf-8")
                 yield
             finally:
-                holder.unlink(missing_ok=True)
+                if is_named:
+                    holder.unlink(missing_ok=True)
     except Timeout:
         who = "another process"
         with suppress(OSError, ValueError, LookupError, TypeError):
-            about = json.loads(holder.read_text(encoding="utf-8"))
+            about = json.loads(_start_of(holder))
             who = f"process {about['process']} on {about['host']} ({about['command']})"
         raise ArgumentError(f"{folder}: {who} is using this folder; wait for it, or choose another folder") from None
+
+
+def _this_process() -> dict[str, object]:
+    command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    return {"process": os.getpid(), "host": platform.node(), "command": command}
+
+
+def _is_free(holder: Path) -> bool:
+    """Whether a file that names the holder of a lock may be written: there is none, or one of a killed process."""
+    if not os.path.lexists(holder):
+        return True
+    with suppress(OSError):
+        start = _start_of(holder)
+        return not holder.is_symlink() and (not start or start.startswith(b'{"process": '))
+    return False
+
+
+def _start_of(path: Path) -> bytes:
+    if not path.is_file():  # a pipe would wait for a writer
+        raise OSError(f"{path}: not a file")
+    with path.open("rb") as file:
+        return file.read(_PROBE)
 
 
 def make_folder(path: Path) -> Path:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Protocol
 
 from earmark.errors import ArgumentError, DataError
-from earmark.platforms import open_appending, sync
+from earmark.platforms import append_line, link_error
 
 __all__ = ["Owner", "admit", "owned", "replacing_nothing", "sha256"]
 
@@ -97,9 +97,9 @@ class Owner:
         return Path(os.path.realpath(path)) != self._real_root / self.key(path)
 
     def check_links(self, path: Path) -> None:
-        """Refuse to write through a symbolic link."""
+        """Refuse to write through a symbolic link, or a folder that is one."""
         if self.has_link(path):
-            raise ArgumentError(f"{path}: refusing to write through a symbolic link; remove it or choose another place")
+            raise link_error(path)
 
 
 class _Manifest:
@@ -115,16 +115,12 @@ class _Manifest:
         return self._hashes.get(key, set())
 
     def record_hashes(self, key: str, hashes: set[str]) -> None:
-        line = json.dumps({"file": key, "sha256": sorted(hashes)}) + "\n"
-        handle = open_appending(self._path)
-        try:
-            os.write(handle, line.encode())
-            sync(handle)
-        finally:
-            os.close(handle)
+        append_line(self._path, json.dumps({"file": key, "sha256": sorted(hashes)}).encode() + b"\n")
 
     def _update(self) -> None:
         """Read what this process and others have appended. Damaged lines are skipped: their files are not touched."""
+        if not self._path.is_file():  # there is none, or a pipe, which would wait for a writer
+            return
         with suppress(FileNotFoundError), self._path.open("rb") as file:
             file.seek(self._read)
             text = file.read()

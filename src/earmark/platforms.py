@@ -9,7 +9,9 @@ import sys
 import time
 from pathlib import Path
 
-__all__ = ["flush", "open_appending", "replace", "sync"]
+from earmark.errors import ArgumentError
+
+__all__ = ["append_line", "flush", "link_error", "refuse_link", "replace", "sync"]
 
 _ATTEMPTS, _PAUSE = 20, 0.1  # seconds
 
@@ -39,9 +41,44 @@ def flush(path: Path) -> None:
         os.close(handle)
 
 
-def open_appending(path: Path) -> int:
-    """A handle to read and append bytes; Windows would replace line ends without O_BINARY."""
-    return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
+def refuse_link(path: Path) -> None:
+    """Refuse to write through a symbolic link."""
+    if path.is_symlink():
+        raise link_error(path)
+
+
+def link_error(path: Path) -> ArgumentError:
+    """What is raised instead of writing through a symbolic link."""
+    return ArgumentError(f"{path}: refusing to write through a symbolic link; remove it or choose another place")
+
+
+def append_line(path: Path, line: bytes) -> None:
+    """Append a line, which ends with a line feed, to a file and wait until it is on the disk.
+
+    If that fails, for example because the disk is full, nothing is appended. A line that somebody left incomplete stays
+    one of its own. Symbolic links are refused.
+    """
+    refuse_link(path)
+    if path.exists() and not path.is_file():
+        raise ArgumentError(f"{path}: expected a file; remove it or choose another place")
+    # Windows would replace line ends without O_BINARY, and has no O_NOFOLLOW
+    flags = getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
+    handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | flags, 0o666)
+    try:
+        size = os.fstat(handle).st_size
+        os.lseek(handle, max(size - 1, 0), os.SEEK_SET)
+        if size and os.read(handle, 1) != b"\n":
+            line = b"\n" + line
+        try:
+            written = os.write(handle, line)
+            if written < len(line):
+                os.write(handle, line[written:])  # raises the error of a full disk
+            sync(handle)
+        except OSError:
+            os.ftruncate(handle, size)
+            raise
+    finally:
+        os.close(handle)
 
 
 def replace(source: Path, target: Path) -> None:

@@ -42,7 +42,7 @@ from earmark.errors import ArgumentError, DataError, unknown_name
 from earmark.files import json_text, locked, make_folder, named_errors, written_whole
 from earmark.ownership import owned
 from earmark.parallel import WeightedSemaphore, parallel_map, worker_count
-from earmark.platforms import flush, sync
+from earmark.platforms import flush, refuse_link, sync
 from earmark.progress import OnProgress, Progress, ignore_progress
 
 _FLUSH_EVERY = 64
@@ -322,6 +322,8 @@ def _variants(
 def _appending(folder: Path, end: int) -> Iterator[Callable[[Array, dict[str, Any]], None]]:
     """Yields a function that appends frames and their index line; frames are on the disk before their lines."""
     lines: list[str] = []
+    for name in ("features.bin", "index.jsonl"):
+        refuse_link(folder / name)
     with (
         named_errors(folder / "features.bin"),
         open(folder / "features.bin", "ab") as data,

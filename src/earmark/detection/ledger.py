@@ -32,6 +32,7 @@ from pydantic import AfterValidator, Field
 
 from earmark.annotations import Label
 from earmark.errors import ArgumentError, DataError
+from earmark.platforms import refuse_link
 from earmark.schema import parse, record
 
 _VERSION = 4
@@ -131,6 +132,8 @@ class Ledger:
         self.path = path
         if read_only and not path.is_file():
             raise ArgumentError(f"{path}: no such ledger")
+        if not read_only:
+            refuse_link(path)
         # An unfinished transaction of a dead process is rolled back when the file is opened next, if it is writable.
         mode = "rwc" if not read_only else "rw" if os.access(path, os.W_OK) else "ro"
         target = f"file:{quote(os.fsencode(path.absolute()))}?mode={mode}"

@@ -104,9 +104,13 @@ class OutputFiles:
                 make_folder(path.parent)
                 drafts[path] = stack.enter_context(written_whole(path, admit=lambda path, draft: None))
             yield drafts
-            hashes = {path: self.make_way(path, sha256(draft)) for path, draft in drafts.items()}
+            new = {path: sha256(draft) for path, draft in drafts.items()}
+            hashes = {path: self.make_way(path, new[path]) for path in files}
             rows = [(self.owner.key(path), kind, hashes[path]) for path, kind in files.items()]
             self.ledger.record_outputs(rows, recording=recording, new_events=new_events)
+        replaced = [(self.owner.key(path), kind, {new[path]}) for path, kind in files.items() if len(hashes[path]) > 1]
+        if replaced:
+            self.ledger.record_outputs(replaced, recording=recording)
 
     def write_table(
         self, path: Path, heading: Sequence[str], rows: Iterable[Sequence[object]], *, is_viewed: bool = False

@@ -10,7 +10,6 @@ each reads what the others wrote. A line that a killed process or a full disk cu
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,7 +21,7 @@ from pydantic import AfterValidator, Field
 from earmark.annotations import Label, checked
 from earmark.errors import ArgumentError, DataError, EarmarkError
 from earmark.files import json_text, locked, named_errors
-from earmark.platforms import open_appending, sync
+from earmark.platforms import append_line
 from earmark.schema import Many, parse, parse_json, record
 
 MOST_EVENTS = 10_000
@@ -216,7 +215,7 @@ class Journal:
             if entry.id in self._ids:
                 return False
             with named_errors(self.path):
-                self._write(line)
+                append_line(self.path, line)
             self._update()
         return True
 
@@ -225,24 +224,6 @@ class Journal:
         self._update()
         entries, self._unseen = self._unseen, []
         return iter(entries)
-
-    def _write(self, line: bytes) -> None:
-        handle = open_appending(self.path)
-        try:
-            size = os.fstat(handle).st_size
-            os.lseek(handle, max(size - 1, 0), os.SEEK_SET)
-            if size and os.read(handle, 1) != b"\n":
-                line = b"\n" + line  # after a line that was cut short
-            try:
-                written = os.write(handle, line)
-                if written < len(line):
-                    os.write(handle, line[written:])  # raises the error of a full disk
-                sync(handle)
-            except OSError:
-                os.ftruncate(handle, size)
-                raise
-        finally:
-            os.close(handle)
 
     def _update(self) -> None:
         """Read lines that were appended, up to the last complete one."""
