@@ -161,8 +161,7 @@ class FeatureStore:
 
     def _damaged(self, filename: str, how: str) -> DataError:
         return DataError(
-            f"{self.path}: features of {filename} {how}: the file was damaged or changed; train again to "
-            "recompute them"
+            f"{self.path}: features of {filename} {how}: the file was damaged or changed; train again to recompute them"
         )
 
 
