@@ -156,7 +156,7 @@ class AutoPool1D(_Pool1D):
     axis
         The axis to pool: 1 for (batch, time, classes). The authors' default, 0, pools over the batch.
     kernel_initializer
-        Where alpha starts. The paper recommends 'zeros' (mean-pooling) or 'ones' (soft-max pooling).
+        Where alpha starts. The paper recommends 'zeros' (mean pooling) or 'ones' (soft-max pooling).
     kernel_constraint
         CAP, Sec. III.E: `keras.constraints.max_norm(limit, axis=0)` keeps abs(alpha) within the limit, ln(m - 1) for m
         frames by Eq. (13); `keras.constraints.non_neg()` keeps alpha from becoming negative.

@@ -6,7 +6,7 @@
     skipped.tsv     clips that could not be read, and why
 
 Of several lines for a clip the last one counts. A line that is damaged, or points beyond features.bin, does not count:
-its clip is not in the store, and the next build computes it again.
+its clip is not in the store, and the next build recomputes it.
 """
 
 from collections.abc import Iterator

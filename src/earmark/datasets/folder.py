@@ -5,14 +5,14 @@ Labels are taken from the first of these that exists:
 1. a label table in any format of `earmark.formats`: the file itself if a file was given; else `labels.*`, `tags.*` or
    `annotations.*` in the folder, or the only table there;
 2. label files per recording (Audacity, Raven, JAMS), anywhere below, named after the recording;
-3. names of sub-folders as classes, without white space around them: `wolf/a.wav`, `owl/b.wav`. Each recording then
+3. names of subfolders as classes, without white space around them: `wolf/a.wav`, `owl/b.wav`. Each recording then
    has its class and no other.
 
 An Excel workbook is a table too (extra `excel`). A spreadsheet of another kind in place of a table is an error: its
 labels cannot be read, and folders would be taken for classes. `earmark.datasets.cleaning` divides and unites labels.
 
 Splits come from the table's column `split`; else from a file `split.csv` or `splits.tsv` (filename, split); else from
-sub-folders named train, validate and test (or val, dev, eval, ...); else they are drawn: `earmark.datasets.splitting`.
+subfolders named train, validate and test (or val, dev, eval, ...); else they are drawn: `earmark.datasets.splitting`.
 
 Labels without recording and recordings without label are skipped with a warning that counts and names them.
 `match_names` documents how names are compared.
@@ -232,7 +232,7 @@ def _read_label_files(folder: Path, recordings: Sequence[Path]) -> LabelTable | 
 
 
 def _folders_as_classes(folder: Path, recordings: Sequence[Path]) -> LabelTable | None:
-    """Labels from the names of sub-folders, below folders named like splits."""
+    """Labels from the names of subfolders, below folders named like splits."""
     rows = []
     for name in names_below(recordings, folder):
         above = name.split("/")[:-1]

@@ -202,7 +202,7 @@ class _Job:
         return self.report
 
     def _check_earlier_runs(self, asked: set[Path]) -> bool:
-        """One folder, one model; one table, one decoder. Whether the decoder is another than before."""
+        """One folder, one model; one table, one decoder. Returns whether the decoder has changed."""
         about, root = self.ledger.about(), self.folder.root
         if any(about.get(key, value) != value for key, value in self._identity().items()):
             model = str(about.get("model"))

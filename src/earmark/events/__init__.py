@@ -11,7 +11,7 @@ result. Frame k stands for the time from k * hop up to (k + 1) * hop. Decoding h
 
 The confidence of an event is the largest probability of its class within the event, after the median filter and the
 boxes. So an event with confidence c would just be detected with a threshold of c, and without either the highest
-confidence in a clip is the clip's probability under max-pooling. A mean over the event would depend on its ends.
+confidence in a clip is the clip's probability under max pooling. A mean over the event would depend on its ends.
 
 The paper's rule is linear interpolation to the rate of the features and `Decoder()`, a threshold of 0.5. Thresholds are
 tuned by `earmark.evaluation.thresholds.tune_thresholds`.

@@ -119,7 +119,7 @@ def figure_path(folder: Path, stretch: Stretch) -> Path:
 def draw_stretches(folder: Path, scorer: Scorer, stretches: Sequence[Stretch]) -> list[Path]:
     """Draw stretches into the job's folder `figures`, as PNG and SVG; returns the PNG files.
 
-    Uses the scores that the job kept, or computes them again.
+    Uses the scores that the job kept, or recomputes them.
     """
     job, drawn = JobFolder(folder), []
     for stretch in stretches:
