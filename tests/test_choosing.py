@@ -64,6 +64,8 @@ def test_on_a_gpu_the_recipe_best_with_fewer_steps_for_few_clips(folder, no_enco
     assert choice.recipe == "best"
     assert choice.settings.training.steps < load_recipe("best").training.steps
     assert choice.settings.training.rounds == 1
+    assert choice.settings.features.scaling == "fixed"
+    assert choose(open_data(folder), {"scaling": "clip"}, GPU).settings.features.scaling == "clip"
     assert choice.reasons[2].startswith("computed on a large one; ")
     strong = choose(open_data(folder), {"pool": "max", "supervision": "strong"}, GPU)
     assert strong.settings.training.rounds == 0
@@ -89,7 +91,7 @@ def test_settings_that_an_encoder_does_not_have_mean_another_recipe(folder, enco
 def test_longer_recordings_mean_fewer_mixtures_and_epochs_of_a_head(folder, encoder, monkeypatch):
     monkeypatch.setattr(choosing, "_durations", lambda data: [50.0] * len(data))
     settings = choose(open_data(folder), {}, CPU).settings
-    assert (settings.augment.mixtures, settings.training.rounds) == (0, 0)  # of so few clips
+    assert (settings.augment.mixtures, settings.training.rounds, settings.training.prior) == (0, 0, 0.1)  # few clips
     monkeypatch.setattr(choosing, "FEW", 1)
     settings = choose(open_data(folder), {}, CPU).settings
     assert settings.augment.mixtures == 200

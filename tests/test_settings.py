@@ -268,6 +268,8 @@ def draw_value(rng, kind, name):
         return (None, "run", "a b.safetensors")[rng.integers(3)]
     if name == "folds":
         return int(rng.choice([0, 2, 100]))
+    if name == "prior":
+        return float(rng.choice([rng.uniform(0.01, 0.99), 1e-7, 1 / 3]))
     if name == "compression":
         return ("speech", "film light")[: rng.integers(3)]
     if kind is bool:

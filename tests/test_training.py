@@ -113,6 +113,14 @@ def test_the_first_weights_depend_on_the_seed_alone():
     assert not torch.equal(a["head.weight"], c["head.weight"])
 
 
+def test_before_training_every_frame_has_the_prior():
+    x = torch.zeros(2, SETTINGS.features.n_bands, 64)
+    for prior in (0.5, 0.1):
+        detector = create_detector(SETTINGS.changed({"prior": prior}), ("x", "y")).eval()
+        detector.head.weight.data.zero_()
+        torch.testing.assert_close(detector(x).dynamic, torch.full_like(detector(x).dynamic, prior))
+
+
 @pytest.mark.parametrize("supervision", ["propagated", "strong", "mixed"])
 def test_other_supervision(supervision, bags, fabric, tmp_path, folder):
     """Rain is said to be everywhere, nobody says when it beeps."""

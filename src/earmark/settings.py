@@ -104,6 +104,9 @@ class Training:
     monitor: Monitor = Field(
         default="accuracy", description="Validation score that decides which epoch is kept; last: the last one."
     )
+    prior: float = Field(
+        default=0.5, gt=0, lt=1, description="Probability of every class in every frame before training starts."
+    )
     bias_penalty: float = Field(default=0.01, ge=0, description="L2 penalty on the output layer's biases.")
     folds: int = Field(
         default=0,

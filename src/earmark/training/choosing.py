@@ -17,6 +17,7 @@ from earmark.encoders import front_end, provide
 from earmark.encoders.base import card_of
 from earmark.encoders.weights import find
 from earmark.errors import ArgumentError, DataError
+from earmark.features import FeatureConfig
 from earmark.loss import bag_loss
 from earmark.settings import Settings, load_recipe
 from earmark.text import counted
@@ -29,7 +30,7 @@ ENCODER = "mn04"
 _PROBES = 1000  # recordings whose length is looked up
 _LONGEST = {"head": 300.0, "best": 60.0, "small": 60.0}  # the recipes, and seconds of their longest patches
 _MIXED_SECONDS = 10_000.0  # of mixtures for an encoder, which computes each of them
-_FEW_EPOCHS = 60  # of a head on few clips
+_FEW_EPOCHS, _FEW_PRIOR = 60, 0.1  # of a head on few clips
 _MOST_MIXTURES = 1000
 _HEAD_SECONDS = 500_000.0  # of embeddings that a head learns from, over all epochs: about a minute on two cores
 _OVERHEAD = 1.6  # of a run over its steps and features: optimiser, batches, validation
@@ -78,6 +79,10 @@ def choose(data: Collection, changes: Mapping[str, Any], device: torch.device) -
     suited = _suited(recipe, len(training), seconds, rounds)
     if "validate" not in data.splits and len(training) < FEW:
         suited["folds"] = _FOLDS
+    if isinstance(
+        settings.features, FeatureConfig
+    ):  # the same sound has the same features in a recording of any length
+        suited["scaling"] = "fixed"
     settings = load_recipe(recipe).changed({**suited, **changes})
     patch, longest = settings.training.patch, max(seconds, default=0.0)
     whole = "as long as the longest recording" if patch >= longest else "parts of longer recordings"
@@ -110,8 +115,10 @@ def _suited(recipe: str, clips: int, seconds: Sequence[float], rounds: int) -> d
     longest, mean = max(seconds, default=10.0), sum(seconds) / max(len(seconds), 1) or 10.0
     patch = max(1.0, min(_LONGEST[recipe], math.ceil(10 * longest) / 10))
     suited: dict[str, Any] = {"patch": patch, "rounds": rounds}
-    if recipe == "head" and clips < FEW:  # mixtures of few clips and their own scores teach a head to spread events out
-        return {**suited, "mixtures": 0, "epochs": _FEW_EPOCHS, "rounds": 0}
+    if recipe == "head" and clips < FEW:
+        # Mixtures of few clips, and their own scores, teach a head to spread events out. So does a start at 0.5, where
+        # the background of half of the clips is pushed up with the sounds in them.
+        return {**suited, "mixtures": 0, "epochs": _FEW_EPOCHS, "rounds": 0, "prior": _FEW_PRIOR}
     if recipe == "head":
         mixtures = max(1, min(_MOST_MIXTURES, round(_MIXED_SECONDS / mean)))
         epochs = round(_HEAD_SECONDS / (patch * (clips + mixtures)))

@@ -104,6 +104,8 @@ def create_detector(settings: Settings, classes: tuple[str, ...]) -> Detector:
             network_for(settings.features, settings.network, pretrained=True),
             create_pool(pool.pop("name"), len(classes), **pool),
         )
+    prior = settings.training.prior
+    nn.init.constant_(detector.head.bias, math.log(prior / (1 - prior)))
     if settings.training.start is not None:
         load_weights(detector, settings.training.start)
     detector.pool.check_values = False  # inputs are sigmoids, and a NaN shows in the loss
