@@ -7,9 +7,9 @@ SOUNDSCAPES is what `earmark synth events.csv.gz SOUNDSCAPES --soundbank FOLDER`
 same command again to continue: finished runs are kept, the others go on from their last epoch. With --minutes it stops
 by itself in time for the archive. The time of all sittings is in OUT/times.json.
 
---archive writes what results/ keeps, without weights and features: tables, figures, and settings, logs, scores and
-counts of finished runs. --restore puts such an archive back into an OUT without runs, on another machine; finished
-runs then count, and unfinished ones begin again.
+--archive writes tables, figures and runs.npz, which has settings, scores and counts of finished runs, but no weights.
+--restore puts such an archive back into an OUT without runs, on another machine; finished runs then count, and
+unfinished ones begin again.
 """
 
 from __future__ import annotations
@@ -23,16 +23,15 @@ import threading
 import time
 from pathlib import Path
 
-from earmark.experiment import Cell, Grid, gather, load_grid, run_grid
+from earmark.experiment import Cell, Grid, gather, keep_runs, load_grid, run_grid
 from earmark.files import json_text, make_folder
 from earmark.interrupt import raising_signals
 from earmark.progress import Progress
 from earmark.reporting.grid import write_grid_report
 from earmark.reporting.grid_tables import published_tables
 
-KEPT = {"config.toml", "log.jsonl", "scores.json", "counts.npz", "data.json", "results.csv", "times.json"}
-KEPT_ENDS = {".md", ".tex", ".html", ".png", ".svg"}
-LEFT_OUT = {"example.svg", "event-durations.svg"}  # images within vectors: larger than the PNG, and no sharper
+KEPT = {"runs.npz", "data.json", "results.csv", "times.json"}
+KEPT_ENDS = {".md", ".tex", ".html", ".png"}
 
 
 class Clock:
@@ -78,7 +77,7 @@ def main() -> None:
     source = f"urban-sed:{given.soundscapes}"
     grid = load_grid("urban-sed").selected(data=source, seeds=given.seeds, systems=given.systems, changes=changes)
     make_folder(given.out)
-    if given.restore and not (given.out / "cells").exists():
+    if given.restore and not (given.out / "runs.npz").exists():
         with tarfile.open(given.restore) as archive:
             archive.extractall(given.out, filter="data")
     clock = Clock(given.out / "times.json")
@@ -120,6 +119,7 @@ def run(grid: Grid, out: Path, at_once: int, clock: Clock) -> bool:
 def show(grid: Grid, clock: Clock, is_done: bool) -> None:
     """Print the table so far, and the time of each stage over all sittings."""
     rows = gather(grid, clock.path.parent)
+    keep_runs(rows, clock.path.parent)
     tables = published_tables(grid, rows) if rows else None
     if tables:
         print(tables[0])
@@ -134,13 +134,11 @@ def show(grid: Grid, clock: Clock, is_done: bool) -> None:
 
 
 def write_archive(out: Path, path: Path) -> None:
-    """Everything below `out` that results/ keeps."""
+    """Tables, figures and finished runs, without weights and features."""
     with tarfile.open(path, "w:gz") as archive:
-        for file in sorted(out.rglob("*")):
-            place = file.relative_to(out)
-            is_kept = (file.name in KEPT or file.suffix in KEPT_ENDS) and file.name not in LEFT_OUT
-            if file.is_file() and is_kept and "features" not in place.parts:
-                archive.add(file, str(place))
+        for file in sorted([*out.glob("*"), *(out / "figures").glob("*")]):
+            if file.name in KEPT or file.suffix in KEPT_ENDS:
+                archive.add(file, str(file.relative_to(out)))
     print(f"{path}: {path.stat().st_size / 2**20:.1f} MiB")
 
 

@@ -201,9 +201,9 @@ def test_a_grid_is_run_kept_and_gathered(whole, tmp_path):
     rows = gather(grid, out)
     assert [(r.cell.system, r.evaluation) for r in rows] == [(s, j) for s in grid.systems for j in ("clean", "other")]
     assert all(r.epochs == 2 and 1 <= r.best_epoch <= 2 for r in rows)
-    assert all(changed_settings(r.folder.parent, r.cell) == {} for r in rows)
+    assert all(changed_settings(r.config, r.cell) == {} for r in rows)
     other = gather(grid.selected(changes={"epochs": "7"}), out)
-    assert changed_settings(other[0].folder.parent, other[0].cell) == {"training.epochs": (2, 7)}
+    assert changed_settings(other[0].config, other[0].cell) == {"training.epochs": (2, 7)}
     with pytest.raises(
         ArgumentError, match=r"was run with training.epochs = 2, now 7; restore the setting, or run the grid"
     ):

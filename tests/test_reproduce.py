@@ -16,10 +16,11 @@ from drawing import drawn
 from earmark import audio
 from earmark.annotations import LabelTable
 from earmark.cli import main
-from earmark.errors import DataError, TrainingError
+from earmark.errors import ArgumentError, DataError, TrainingError
 from earmark.evaluation.comparison import Entry
 from earmark.evaluation.scoring import EvaluationOptions, evaluate_scores
-from earmark.experiment import gather, load_grid
+from earmark.experiment import gather, keep_runs, load_grid, run_grid
+from earmark.experiment.kept import read_runs
 from earmark.inference.scores import RecordingScores
 from earmark.progress import Progress
 from earmark.reporting import grid as reporting
@@ -264,6 +265,71 @@ def test_runs_with_other_settings_are_named(made, tmp_path):
     assert re.search(r", \.\.\. \(training\.epochs \d+ instead of 77\)", text)
 
 
+def test_kept_runs_replace_their_folders(made, tmp_path, monkeypatch):
+    """Scores, counts, settings and tables are the same, and nothing is trained again."""
+    grid, rows, place, _ = made
+    keep_runs(rows, tmp_path)
+    kept = gather(grid, tmp_path)
+    assert [replace(row, folder=Path(), kept=None) for row in kept] == [replace(row, folder=Path()) for row in rows]
+    for row, other in zip(rows, kept, strict=True):
+        saved, again = row.saved(), other.saved()
+        for kind in ("static_counts", "pooled_counts", "dynamic_counts"):
+            np.testing.assert_equal(getattr(again, kind).arrays(), getattr(saved, kind).arrays())
+        np.testing.assert_equal(again.scores["event"], saved.scores["event"])
+        np.testing.assert_equal(again.scores["dynamic"], saved.scores["dynamic"])
+        assert again.pool == saved.pool == row.cell.settings.pool["name"]
+    write_grid_report(grid, kept, tmp_path)
+    for name in ("table-clean.md", "table-table-1.tex", "published.md", "report.md"):
+        assert (tmp_path / name).read_text() == (place / "out" / name).read_text()
+    statuses, finished = [], grid.selected(systems=["max", "rap", "strong"])
+    monkeypatch.setattr("earmark.experiment.cells.run", None)
+    assert run_grid(finished, tmp_path, cache=tmp_path, on_cell=lambda cell, status: statuses.append(status))
+    assert statuses == ["kept"] * 6
+    with pytest.raises(ArgumentError, match=r"was run with training\.epochs = \d+, now 77; restore the setting"):
+        run_grid(finished.selected(changes={"epochs": 77}), tmp_path, cache=tmp_path)
+    evaluated_otherwise = replace(finished, evaluations={"other": finished.evaluations["clean"]}, published=None)
+    with pytest.raises(ArgumentError, match="was evaluated with other settings than the grid's, and its weights"):
+        run_grid(evaluated_otherwise, tmp_path, cache=tmp_path)
+
+
+def test_kept_runs_are_added_to(made, split_three_ways, tmp_path):
+    rows = made[1]
+    keep_runs(rows[:3], tmp_path)
+    keep_runs(rows[2:], tmp_path)
+    keep_runs(split_three_ways[1], tmp_path)  # of other clips
+    keep_runs(gather(made[0], tmp_path), tmp_path)
+    every = [*rows, *split_three_ways[1]]
+    assert list(read_runs(tmp_path / "runs.npz")) == [(row.cell.name, row.evaluation) for row in every]
+    assert [row.scores for row in gather(split_three_ways[0], tmp_path)] == [row.scores for row in split_three_ways[1]]
+    assert gather(made[0], tmp_path)[0].saved().scores["event"] == rows[0].saved().scores["event"]
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("0.static.reference", None, "max-cnn-seed0, clean: static.reference is missing"),
+        ("0.dynamic.fp", lambda array: array + 99, "max-cnn-seed0, clean: dynamic: expected counts that add up"),
+        ("0.dynamic.tp", lambda array: array[..., 1:], r"0.dynamic.tp: expected shape \(8, 2, 14\), got \(8, 2, 13\)"),
+        (
+            "about",
+            lambda array: np.full(len(array), "{}"),
+            "max-cnn-seed0, clean: config: expected a table, got nothing",
+        ),
+        ("groups", lambda array: array + 1, "1.filenames is missing"),
+        ("0.classes", lambda array: array[::-1], "max-cnn-seed0, clean: .* got others"),
+    ],
+)
+def test_damaged_kept_runs_are_refused_with_a_line(made, tmp_path, name, change, message):
+    keep_runs(made[1], tmp_path)
+    with np.load(tmp_path / "runs.npz") as file:
+        arrays = dict(file)
+    array = arrays.pop(name)
+    np.savez(tmp_path / "runs.npz", **arrays, **({} if change is None else {name: change(array)}))
+    with pytest.raises(DataError, match=message) as error:
+        gather(made[0], tmp_path)
+    assert str(tmp_path / "runs.npz") in str(error.value)
+
+
 def test_a_grid_with_nothing_published_speaks_for_itself(made, tmp_path, monkeypatch, capsys):
     shutil.copytree(made[2] / "out" / "cells", tmp_path / "cells")
     text = (made[2] / "grid.toml").read_text()
@@ -390,6 +456,7 @@ def test_an_archive_of_table_1_keeps_results_but_no_weights_and_is_restored(made
     for name in ("features/train/index.md", "cells/max-cnn-seed0/model.safetensors", "cells/max-cnn-seed0/last.ckpt"):
         (tmp_path / "out" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "out" / name).write_text("large")
+    keep_runs(made[1], tmp_path / "out")
     tool.write_archive(tmp_path / "out", tmp_path / "a.tar.gz")
     monkeypatch.setattr(tool, "load_grid", lambda name: grid)
 
@@ -403,9 +470,8 @@ def test_an_archive_of_table_1_keeps_results_but_no_weights_and_is_restored(made
     tool.main()
     shown = capsys.readouterr().out
     assert re.search(r"All: 7 of 8 runs\n +start +\d+ s\n +training +\d+ s\n +report +\d+ s\n\d+ s .* to table", shown)
-    assert {path.name for path in (tmp_path / "new" / "cells" / "max-cnn-seed0").iterdir()} == {
-        *("config.toml", "log.jsonl", "clean", "table-1")
-    }
+    assert {"runs.npz", "results.csv", "report.html"} <= {path.name for path in (tmp_path / "new").iterdir()}
+    assert not (tmp_path / "new" / "cells").exists()
     assert not (tmp_path / "new" / "features").exists()
     assert set(json.loads((tmp_path / "new" / "times.json").read_text())) == {"start", "training", "report"}
 

@@ -41,7 +41,7 @@ def test_the_kept_tables_are_those_of_the_kept_runs(kept, tmp_path):
     assert short.to_markdown() in without_intervals
     assert full.to_markdown() in text
     assert published_class_table(load_grid("urban-sed"), kept).to_markdown() in text
-    changes = [changed_settings(row.folder.parent, row.cell) for row in kept]
+    changes = [changed_settings(row.config, row.cell) for row in kept]
     assert changes == [{"features.pad_mode": ("zeros", "reflect")}] * len(kept)  # said on the page
 
 

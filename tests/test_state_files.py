@@ -576,7 +576,7 @@ def test_damaged_scores_of_a_cell_are_refused_with_one_line(tmp_path):
     file = types.SimpleNamespace(path=tmp_path / "clean" / "scores.json")
     for text in ("{", "[]", '{"a":' + "[" * 100_000):
         file.path.write_text(text)
-        assert complaint(file, lambda: is_done(tmp_path, {"clean": EvaluationSpec()})) == ""
+        assert complaint(file, lambda: is_done(tmp_path, {"clean": EvaluationSpec()}, {})) == ""
 
 
 class Overflowing(TorchScorer):

@@ -28,10 +28,14 @@ _LARGEST, _RATIO = 1 << 30, 100  # bytes of all arrays; a larger file may be com
 _LONGEST_HEADER = 10_000  # characters; NumPy's own limit
 
 
-def write_arrays(path: Path, arrays: Mapping[str, npt.ArrayLike]) -> None:
-    """Write an .npz file, compressed, atomically."""
-    with written_whole(path) as draft, draft.open("wb") as file:
-        np.savez_compressed(file, allow_pickle=False, **arrays)
+def write_arrays(path: Path, arrays: Mapping[str, npt.ArrayLike], *, smaller: bool = False) -> None:
+    """Write an .npz file, compressed, atomically; `smaller` compresses slowly (bzip2), for a file that is kept."""
+    method = zipfile.ZIP_BZIP2 if smaller else zipfile.ZIP_DEFLATED
+    format_: Any = np.lib.format  # not typed
+    with written_whole(path) as draft, zipfile.ZipFile(draft, "w", method) as archive:
+        for name, values in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                format_.write_array(member, np.asanyarray(values), allow_pickle=False)
 
 
 def read_arrays(path: Path, shapes: Shapes, *, optional: Shapes | None = None) -> dict[str, npt.NDArray[Any]]:

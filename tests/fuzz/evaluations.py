@@ -11,7 +11,8 @@ from fuzz import kit
 from fuzz.cases import Case, reader
 from fuzz.mutations import damaged, damaged_json
 
-_FILES = ("scores.json",) * 4 + ("counts.npz",) * 2 + ("probabilities.npz",) * 2 + ("events.tsv", "thresholds.json")
+_FILES = ("scores.json",) * 4 + ("counts.npz",) * 2 + ("probabilities.npz",) * 2
+_FILES += ("events.tsv", "thresholds.json", "runs.npz", "runs.npz")
 
 
 @reader
@@ -20,6 +21,8 @@ def make(rng: Random) -> Case:
     folder = kit.copy("evaluation", "kit") / "evaluation"
     name = rng.choice(_FILES)
     path = folder / name
+    if name == "runs.npz":
+        return _runs(rng, path)
     if name == "thresholds.json":
         settings = {"threshold": [0.5, 0.4], "low": None, "median": 0.1, "min_duration": 0.0, "min_gap": 0.1}
         text, note = damaged_json(rng, {"decoder": settings, "classes": ["click", "hum"]})
@@ -42,6 +45,25 @@ def make(rng: Random) -> Case:
         )
     )
     return Case(f"{name}: {note}", lambda: show(other, decoder), writes=["page"], command=command)
+
+
+def _runs(rng: Random, path: Path) -> Case:
+    """Evaluations of a grid, in one file."""
+    from earmark.evaluation.result import Evaluation
+    from earmark.experiment.kept import pack, read_runs, write_runs
+    from earmark.settings import load_recipe
+
+    own = pack(Evaluation.load(path.parent), config=load_recipe("quick").to_dict(), epochs=2, best_epoch=1)
+    write_runs(path, {("max-cnn-seed0", "clean"): own, ("mean-cnn-seed0", "clean"): own})
+    change = damaged_arrays if rng.random() < 0.7 else damaged
+    content, note = change(rng, path.read_bytes())
+    path.write_bytes(content)
+
+    def call() -> None:
+        for kept in read_runs(path).values():
+            str(kept.unpack(path.parent))
+
+    return Case(f"runs.npz: {note}", call)
 
 
 def show(other: str, decoder: str) -> None:

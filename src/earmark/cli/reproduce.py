@@ -62,7 +62,7 @@ def reproduce(
     Example: earmark reproduce urban-sed --data URBAN-SED --out results --at-once 4
     """
     from earmark.bags import default_cache
-    from earmark.experiment import gather, load_grid
+    from earmark.experiment import gather, keep_runs, load_grid
 
     systems = None if pools is None else [name.strip() for name in pools.split(",")]
     chosen = load_grid(grid).selected(systems=systems, seeds=seeds, folds=folds, changes=parse_changes(change))
@@ -71,10 +71,11 @@ def reproduce(
         chosen = _with_data(chosen, data)
         key = chosen.source if len(chosen.data) == 1 else str(Path(grid).resolve())
         try:
-            _run(chosen, out, cache or default_cache(key), at_once, as_json)
+            _run(chosen, out, cache or default_cache(key), at_once, force, as_json)
         except TrainingError as error:  # costs nothing else: first the tables of what there is
             failure = error
     rows = gather(chosen, out)
+    keep_runs(rows, out, force=force)
     if only_report and len(chosen.data) == 1:
         evaluated_on = rows[0].saved().scores["data"] if rows else chosen.source
         chosen = chosen.selected(data=evaluated_on) if data is None else _with_data(chosen, data)
@@ -100,8 +101,8 @@ def _with_data(chosen: Grid, data: Path | None) -> Grid:
     return chosen
 
 
-def _run(chosen: Grid, out: Path, cache: Path, at_once: int, quiet: bool) -> None:
-    from earmark.experiment import gather, run_grid, write_results
+def _run(chosen: Grid, out: Path, cache: Path, at_once: int, force: bool, quiet: bool) -> None:
+    from earmark.experiment import gather, keep_runs, run_grid, write_results
 
     with live_display(quiet=quiet) as display:
         finished = run_grid(
@@ -115,6 +116,7 @@ def _run(chosen: Grid, out: Path, cache: Path, at_once: int, quiet: bool) -> Non
     if not finished:
         rows = gather(chosen, out)
         write_results(rows, out / "results.csv")
+        keep_runs(rows, out, force=force)
         display.print(
             f"Interrupted, {len(rows)} evaluations done; run the same command again to continue, or with --only-report "
             "to see them"

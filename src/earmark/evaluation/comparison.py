@@ -29,7 +29,7 @@ from earmark.evaluation.statistics import Interval, Verdict, bootstrap_ratios, c
 from earmark.files import json_text
 from earmark.formats.text import write_text
 from earmark.ownership import owned
-from earmark.schema import load_toml, parse
+from earmark.schema import parse
 from earmark.settings import Settings
 from earmark.tables import Cell, Column, Table, import_pandas, number_cell, short_number
 from earmark.text import counted, first_few
@@ -371,11 +371,10 @@ def group_runs(folders: Iterable[Path]) -> list[Entry]:
 
 def _settings(evaluation: Evaluation) -> dict[str, Any]:
     """Settings of a run, flat, without the seed; empty if they are unknown."""
-    path = evaluation.config
-    config = load_toml("settings", path, "recipes") if path else evaluation.scores.get("config")
+    config = evaluation.run_settings()
     if not config:
         return {}
-    config = parse(dict[str, dict[str, Any]], config, where=path or evaluation.name)
+    config = parse(dict[str, dict[str, Any]], config, where=evaluation.config or evaluation.name)
     with suppress(ArgumentError):  # of another version; else fill in defaults, so that they do not count as differences
         config = Settings.from_dict(config).to_dict()
     flat = {f"{section}.{key}": value for section, values in config.items() for key, value in values.items()}

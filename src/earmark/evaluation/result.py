@@ -142,10 +142,13 @@ class Evaluation:
     def pool(self) -> str | None:
         """Name of the pooling operator of its run; None if its settings are unknown."""
         with suppress(EarmarkError):  # an unreadable file of settings
-            config = load_toml("settings", self.config, "recipes") if self.config else self.scores.get("config")
-            pool = (config or {}).get("pool", {})
+            pool = self.run_settings().get("pool", {})
             return str(pool["name"]) if isinstance(pool, Mapping) and "name" in pool else None
         return None
+
+    def run_settings(self) -> Mapping[str, Any]:
+        """The settings of its run, by section, from its configuration file or its scores; empty if unknown."""
+        return (load_toml("settings", self.config, "recipes") if self.config else self.scores.get("config")) or {}
 
     def estimate(self) -> LabelTable:
         """The events found."""

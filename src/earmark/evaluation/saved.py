@@ -114,7 +114,11 @@ class _File:
 
 def read_scores_file(path: Path) -> dict[str, Any]:
     """The contents of `scores.json`, with NaN for undefined numbers."""
-    scores = read_json(dict[str, Any], path)
+    return check_scores_file(read_json(dict[str, Any], path), path)
+
+
+def check_scores_file(scores: dict[str, Any], path: str | Path) -> dict[str, Any]:
+    """The contents of a `scores.json`, checked, with NaN for undefined numbers; errors begin with `path`."""
     about = parse(_File, scores, where=path)
     parts: dict[str, _Scores | None] = {"static.maximum": about.static.maximum, "static.pooled": about.static.pooled}
     parts |= {"dynamic": about.dynamic, "event": about.event}
@@ -148,7 +152,7 @@ def read_counts(path: Path, scores: Mapping[str, Any]) -> dict[str, Counts]:
     totals: Shapes = {f"{kind}.{name}": (_COUNT, ("clips",)) for kind in KINDS for name in _TOTALS}
     names: Shapes = {"filenames": ("U", ("clips",)), "classes": ("U", ("classes",))}
     arrays = read_arrays(path, names, optional={**shapes, **totals})
-    filenames, classes = _texts(path, arrays["filenames"]), _texts(path, arrays["classes"])
+    filenames, classes = distinct_texts(path, arrays["filenames"]), distinct_texts(path, arrays["classes"])
     if list(classes) != scores["classes"] or len(filenames) != scores["clips"]:
         raise DataError(f"{path}: expected the clips and classes of scores.json, got others")
     expected = {"static": True, "pooled": scores["static"]["pooled"], **{k: scores[k] for k in ("dynamic", "event")}}
@@ -177,7 +181,7 @@ def read_recordings(path: Path, scores: Mapping[str, Any], static: Counts) -> di
         "pooled": ("f4", (len(static.filenames), n_classes)),
     }
     arrays = read_arrays(path, shapes)
-    names, starts, p = _texts(path, arrays["filenames"]), arrays["starts"], arrays["p"]
+    names, starts, p = distinct_texts(path, arrays["filenames"]), arrays["starts"], arrays["p"]
     if set(names) != set(static.filenames) or grid is None:
         raise DataError(f"{path}: expected the clips of scores.json, got others")
     if starts[0] != 0 or starts[-1] != len(p) or np.any(np.diff(starts) < 0):
@@ -204,7 +208,7 @@ def _pooled(path: Path, name: str, values: npt.NDArray[np.float32]) -> npt.NDArr
     return values
 
 
-def _texts(path: Path, array: npt.NDArray[Any]) -> tuple[str, ...]:
+def distinct_texts(path: Path, array: npt.NDArray[Any]) -> tuple[str, ...]:
     """Names in an array, each once."""
     try:
         names = tuple(array.tolist())

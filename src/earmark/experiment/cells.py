@@ -21,12 +21,16 @@ from earmark.errors import ArgumentError, TrainingError, WorkerError
 from earmark.evaluation.authors import authors_reference
 from earmark.evaluation.scoring import EvaluationOptions, evaluate_scores
 from earmark.experiment.grid import Cell, EvaluationSpec, Grid
+from earmark.experiment.kept import Kept, read_runs
 from earmark.files import locked, make_folder
 from earmark.parallel import parallel_map
 from earmark.progress import OnProgress, Progress, ignore_progress
 from earmark.schema import read_json
 from earmark.settings import load_recipe
 from earmark.training.run import feature_store, make_fabric, run, split_for_training
+
+KEPT = "runs.npz"
+"""The file of a grid's folder that has all evaluated runs."""
 
 OnCell = Callable[[Cell, str], None]
 """Receives a cell and its new status: "kept", "started", "done", "interrupted", or why it failed."""
@@ -38,25 +42,33 @@ def data_of(source: str, fold: int | None) -> Collection:
     return open_data(source if fold is None else f"{name},fold={fold}:{path}")
 
 
-def is_done(folder: Path, evaluations: Mapping[str, EvaluationSpec]) -> bool:
-    """Whether a cell has been trained and evaluated in these ways. Its weights may have been removed."""
+def is_done(folder: Path, evaluations: Mapping[str, EvaluationSpec], kept: Kept) -> bool:
+    """Whether a cell has been trained and evaluated in these ways: in its folder, or in a file of kept runs."""
     for name, spec in evaluations.items():
-        path = folder / name / "scores.json"
-        scores = read_json(dict[str, Any], path) if path.exists() else None
-        if scores is None or any(scores.get(key, value) != value for key, value in vars(spec).items()):
+        path, own = folder / name / "scores.json", kept.get((folder.name, name))
+        about = read_json(dict[str, Any], path) if path.exists() else own.about if own else None
+        if about is None or any(about.get(key, value) != value for key, value in vars(spec).items()):
             return False
     return True
 
 
-def changed_settings(folder: Path, cell: Cell) -> dict[str, tuple[object, object]]:
-    """Settings in which a trained cell differs from the grid: (of the run, of the grid)."""
-    if not (folder / "config.toml").exists():
+def settings_of(folder: Path, kept: Kept) -> dict[str, dict[str, Any]]:
+    """The settings that a cell was trained with, from its folder or a file of kept runs; empty if unknown."""
+    if (folder / "config.toml").exists():
+        return load_recipe(folder / "config.toml").to_dict()
+    configs = (own.about["config"] for (cell, _), own in kept.items() if cell == folder.name)
+    return next(configs, {})
+
+
+def changed_settings(then: Mapping[str, Mapping[str, Any]], cell: Cell) -> dict[str, tuple[object, object]]:
+    """Settings in which a cell that was trained with `then` differs from the grid: (of the run, of the grid)."""
+    if not then:
         return {}
-    then, now = load_recipe(folder / "config.toml").to_dict(), cell.settings.to_dict()
+    now = cell.settings.to_dict()
     changed: dict[str, tuple[object, object]] = {}
     for section in now:
-        for key in dict.fromkeys([*then[section], *now[section]]):
-            before, after = then[section].get(key), now[section].get(key)
+        for key in dict.fromkeys([*then.get(section, {}), *now[section]]):
+            before, after = then.get(section, {}).get(key), now[section].get(key)
             if before != after:
                 changed[f"{section}.{key}"] = (before, after)
     return changed
@@ -89,8 +101,8 @@ def run_grid(
 
 
 def _run_cells(grid: Grid, out: Path, cache: Path, at_once: int, on_cell: OnCell, on_progress: OnProgress) -> bool:
-    folder = make_folder(out / "cells")
-    due = [cell for cell in grid.cells if not _is_kept(grid, cell, folder / cell.name, on_cell)]
+    folder, kept = make_folder(out / "cells"), read_runs(out / KEPT)
+    due = [cell for cell in grid.cells if not _is_kept(grid, cell, folder / cell.name, kept, on_cell)]
     running: dict[str, Cell] = {}
     failures = []
 
@@ -127,17 +139,18 @@ def _run_cells(grid: Grid, out: Path, cache: Path, at_once: int, on_cell: OnCell
     return True
 
 
-def _is_kept(grid: Grid, cell: Cell, place: Path, on_cell: OnCell) -> bool:
+def _is_kept(grid: Grid, cell: Cell, place: Path, kept: Kept, on_cell: OnCell) -> bool:
     """Whether a cell is done already; refuses one that was run with other settings."""
-    if changed := changed_settings(place, cell):
+    if changed := changed_settings(settings_of(place, kept), cell):
         name, (then, now) = next(iter(changed.items()))
         raise ArgumentError(
             f"{place} was run with {name} = {then}, now {now}; restore the setting, or run the grid in another folder"
         )
-    if is_done(place, grid.evaluations):
+    if is_done(place, grid.evaluations, kept):
         on_cell(cell, "kept")
         return True
-    if any(place.glob("*/scores.json")) and not (place / "last.ckpt").exists():
+    is_evaluated = any(place.glob("*/scores.json")) or any(name == cell.name for name, _ in kept)
+    if is_evaluated and not (place / "last.ckpt").exists():
         raise ArgumentError(
             f"{place} was evaluated with other settings than the grid's, and its weights are gone; restore the "
             "settings, or run the grid in another folder"

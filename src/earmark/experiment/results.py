@@ -1,11 +1,12 @@
 """Results of a grid: one table, with a row per cell and evaluation.
 
-`results.csv` holds every score. The counts per clip, from which intervals and tests are computed, stay in the cells'
-folders. Neither needs the weights. `data.json` describes the data, for when they are no longer available.
+`results.csv` holds every score, `runs.npz` the settings of all runs and their counts per clip, from which intervals and
+tests are computed (`earmark.experiment.kept`). With it, the folders of cells are needed no more. `data.json` describes
+the data, for when they are no longer available.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,9 +17,10 @@ from earmark.errors import DataError
 from earmark.evaluation.comparison import PAPER_COLUMNS
 from earmark.evaluation.result import Evaluation
 from earmark.evaluation.statistics import Friedman, friedman
-from earmark.experiment.cells import data_of, is_done
+from earmark.experiment.cells import KEPT, data_of, is_done, settings_of
 from earmark.experiment.grid import Cell, Grid
-from earmark.files import json_text, written_whole
+from earmark.experiment.kept import KeptEvaluation, pack, read_runs, write_runs
+from earmark.files import json_text, make_folder, written_whole
 from earmark.formats.spreadsheets import write_rows
 from earmark.formats.text import write_text
 from earmark.ownership import owned
@@ -41,10 +43,14 @@ class Row:
     scores: Mapping[str, float]
     epochs: int
     best_epoch: int
+    config: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """The settings it was trained with, by section; empty if unknown."""
+    kept: KeptEvaluation | None = field(default=None, repr=False)
+    """The evaluation, if the folder is gone."""
 
     def saved(self) -> Evaluation:
         """The saved evaluation, with its counts."""
-        return Evaluation.load(self.folder)
+        return Evaluation.load(self.folder) if self.kept is None else self.kept.unpack(self.folder)
 
 
 @record
@@ -67,17 +73,37 @@ def paper_scores(saved: Mapping[str, Any]) -> dict[str, float]:
 
 def gather(grid: Grid, out: Path) -> list[Row]:
     """Rows of all finished cells, in the order of the grid."""
-    rows = []
+    rows, kept = [], read_runs(out / KEPT)
     for cell in grid.cells:
         folder = out / "cells" / cell.name
-        if not is_done(folder, grid.evaluations):
+        if not is_done(folder, grid.evaluations, kept):
             continue
-        log = read_log(folder / "log.jsonl")
-        best = max((line.epoch for line in log if line.best), default=0)
+        config = settings_of(folder, kept)
         for name in grid.evaluations:
-            scores = paper_scores(Evaluation.load(folder / name).scores)
-            rows.append(Row(cell, name, folder / name, scores, len(log), best))
+            if (folder / name / "scores.json").exists():
+                log = read_log(folder / "log.jsonl")
+                best = max((line.epoch for line in log if line.best), default=0)
+                row = Row(cell, name, folder / name, {}, len(log), best, config)
+            else:
+                own = kept[cell.name, name]
+                row = Row(cell, name, folder / name, {}, own.about["epochs"], own.about["best_epoch"], config, own)
+            rows.append(replace(row, scores=paper_scores(row.saved().scores)))
     return rows
+
+
+def keep_runs(rows: Iterable[Row], out: Path, *, force: bool = False) -> None:
+    """Add the evaluations of cells that have a folder to `runs.npz`; those that are there already stay.
+
+    `force` replaces a file that earmark did not write, or that was changed since.
+    """
+    new = {}
+    for row in rows:
+        if row.kept is None:
+            own = pack(row.saved(), config=row.config, epochs=row.epochs, best_epoch=row.best_epoch)
+            new[row.cell.name, row.evaluation] = own
+    if new:
+        with owned(make_folder(out), force=force):
+            write_runs(out / KEPT, {**read_runs(out / KEPT), **new})
 
 
 def write_results(rows: Iterable[Row], path: Path) -> None:

@@ -199,7 +199,7 @@ def _changed(rows: Iterable[Row]) -> dict[str, list[str]]:
     """Cells that were trained with settings other than the grid's, by their changes."""
     groups: dict[str, list[str]] = {}
     for cell, row in {row.cell.name: row for row in rows}.items():
-        changes = changed_settings(row.folder.parent, row.cell)
+        changes = changed_settings(row.config, row.cell)
         if changes:
             text = ", ".join(f"{key} {then} instead of {now}" for key, (then, now) in changes.items())
             groups.setdefault(text, []).append(cell)

@@ -23,7 +23,7 @@ from earmark.evaluation.result import Evaluation
 from earmark.evaluation.statistics import Interval, bootstrap
 from earmark.fine_tuning import network_for
 from earmark.pooling import AdaptiveLinearPool, alpha_family
-from earmark.settings import WITHOUT_TIMES, Settings, load_recipe
+from earmark.settings import WITHOUT_TIMES, Settings
 from earmark.tables import Cell, Column, Table, number_cell
 from earmark.text import percent
 
@@ -162,10 +162,11 @@ def frame_sizes(entries: Sequence[Entry]) -> dict[str, FrameSize]:
     for entry in entries:
         saved = entry.evaluations[0]
         clips = [(clip.duration, len(clip.p)) for clip in saved.probabilities().values()]
-        if not clips and saved.config is not None:
+        if not clips:
             with suppress(EarmarkError):  # settings of another version
-                settings = load_recipe(saved.config)
-                clips = [(settings.training.patch, bag_frames(settings))]
+                if config := saved.run_settings():
+                    settings = Settings.from_dict(config)
+                    clips = [(settings.training.patch, bag_frames(settings))]
         if clips:
             each = [(duration / frames, 1 / frames) for duration, frames in clips]
             sizes[entry.name] = FrameSize(*np.mean(each, axis=0).tolist())
