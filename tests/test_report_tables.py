@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from earmark.annotations import LabelTable
+from earmark.cli.terminal import make_console
 from earmark.errors import ArgumentError
 from earmark.evaluation.comparison import Comparison, Entry
 from earmark.evaluation.statistics import Interval
@@ -58,6 +59,12 @@ def test_a_terminal_shows_marks():
     assert "\x1b[1m.500" in out.getvalue()
     assert "\x1b[4m.490" in out.getvalue()
     assert str(TABLE) in "\n".join(line.rstrip() for line in plain.splitlines())
+
+
+def test_a_narrow_terminal_shows_all_columns():
+    out = io.StringIO()
+    make_console(file=out, width=10).print(TABLE.to_rich())
+    assert [line.rstrip() for line in out.getvalue().splitlines()] == str(TABLE).splitlines()
 
 
 def test_a_row_of_another_length_is_refused():

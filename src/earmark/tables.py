@@ -21,7 +21,7 @@ from earmark.errors import ArgumentError
 from earmark.text import visible
 
 if TYPE_CHECKING:
-    import rich.table
+    import rich.console
 
 __all__ = ["DASH", "Cell", "Column", "Table", "import_pandas", "number_cell", "short_number"]
 
@@ -143,36 +143,33 @@ class Table:
         return groups if any(name for name, _ in groups) else []
 
     def to_rich(self) -> rich.console.Group:
-        """For a terminal, with marks as text styles."""
+        """For a terminal, with marks as text styles. Lines longer than the terminal is wide are not shortened."""
         import rich.console
-        import rich.table
         from rich.text import Text
 
-        texts = [
-            [*visible(column.heading).split("\n"), *(visible(row[i].text) for row in self.rows)]
-            for i, column in enumerate(self.columns)
+        headings = [visible(column.heading).split("\n") for column in self.columns]
+        height = max(map(len, headings), default=0)
+        lines = [
+            [Text.assemble((heading[k] if k < len(heading) else "", "bold")) for heading in headings]
+            for k in range(height)
         ]
-        widths = [max(map(len, column)) for column in texts]
+        lines += [
+            [Text.assemble((visible(cell.text), _marked(cell, "bold", "underline", ""))) for cell in row]
+            for row in self.rows
+        ]
+        widths = [max(text.cell_len for text in column) for column in zip(*lines, strict=True)]
         above, first = "", 0
         for name, count in self.groups:
             width = sum(widths[first : first + count]) + count - 1  # with a space between columns
             widths[first + count - 1] += max(0, len(name) - width)
             above += name.ljust(max(len(name), width) + 1)
             first += count
-        table = rich.table.Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-        for column, width in zip(self.columns, widths, strict=True):
-            table.add_column(
-                Text(visible(column.heading)),
-                justify="left" if column.is_text else "right",
-                no_wrap=True,
-                min_width=width,
-            )
-        for row in self.rows:
-            table.add_row(*(Text(visible(cell.text), style=_marked(cell, "bold", "underline", "")) for cell in row))
-        lines = [
-            Text(line, style="bold", no_wrap=True, overflow="ignore") for line in (self.caption, above.rstrip()) if line
-        ]
-        return rich.console.Group(*lines, table)
+        for line in lines:
+            for text, column, width in zip(line, self.columns, widths, strict=True):
+                text.align("left" if column.is_text else "right", width)
+        whole: dict[str, Any] = {"no_wrap": True, "overflow": "ignore"}
+        titles = [Text(line, "bold", **whole) for line in (self.caption, above.rstrip()) if line]
+        return rich.console.Group(*titles, *(Text(" ", **whole).join(line) for line in lines))
 
     def to_markdown(self, *, intervals: bool = False) -> str:
         """As a Markdown table (GitHub's dialect)."""

@@ -15,9 +15,7 @@ from typing import IO, Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.file_proxy import FileProxy
-from rich.measure import Measurement
 from rich.segment import Segment
-from rich.table import Table
 
 from earmark.text import visible
 
@@ -57,12 +55,9 @@ def escaped_output() -> Iterator[None]:
 
 
 class _Console(Console):
-    """Escapes control characters, and wraps tables that are wider than the window instead of cutting them off."""
+    """Escapes control characters."""
 
     def print(self, *objects: Any, **options: Any) -> None:
-        wide = self.options.update(max_width=10_000)
-        widths = [Measurement.get(self, wide, table).maximum for table in objects if isinstance(table, Table)]
-        self.width = max([self.width, *widths])
         super().print(*(visible(object) if isinstance(object, str) else object for object in objects), **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:

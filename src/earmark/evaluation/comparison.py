@@ -30,7 +30,7 @@ from earmark.files import json_text
 from earmark.formats.text import write_text
 from earmark.ownership import owned
 from earmark.schema import parse
-from earmark.settings import Settings
+from earmark.settings import Settings, load_recipe, recipes
 from earmark.tables import Cell, Column, Table, import_pandas, number_cell, short_number
 from earmark.text import counted, first_few
 
@@ -58,6 +58,7 @@ _PARTS = {
 }
 _NAMES = {"dynamic.f1": "F1 of segments", "static.maximum.f1": "F1 of clips"}
 _IGNORED = ("training.seed", "training.tensorboard", "training.save_minutes")  # runs with others are the same system
+_MOST_SETTINGS = 3  # that a name lists
 
 
 class Entry(NamedTuple):
@@ -377,7 +378,7 @@ def _settings(evaluation: Evaluation) -> dict[str, Any]:
     config = parse(dict[str, dict[str, Any]], config, where=evaluation.config or evaluation.name)
     with suppress(ArgumentError):  # of another version; else fill in defaults, so that they do not count as differences
         config = Settings.from_dict(config).to_dict()
-    flat = {f"{section}.{key}": value for section, values in config.items() for key, value in values.items()}
+    flat = _flat(config)
     for key in _IGNORED:
         flat.pop(key, None)
     decoder = dict(evaluation.scores.get("decoder") or {})
@@ -388,19 +389,43 @@ def _settings(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def _names(systems: Sequence[Mapping[str, Any]], folders: Sequence[Path]) -> list[str]:
-    """A name for each system: its pool, and the settings that distinguish it from the others."""
+    """A name for each system: its pool, and the settings that distinguish it from the others.
+
+    If there are many of these, as between recipes, the name has the closest recipe, and how the system differs from it.
+    """
     known = [settings for settings in systems if settings]
     is_mixed = len({settings.get("training.supervision") for settings in known}) > 1
+    differing = [list(_distinguishing(settings, known)) for settings in systems]
+    is_short = max(map(len, differing), default=0) <= _MOST_SETTINGS
     names = []
-    for settings, folder in zip(systems, folders, strict=True):
+    for settings, folder, keys in zip(systems, folders, differing, strict=True):
         supervision = str(settings.get("training.supervision", "weak"))
         pool = str(settings.get("pool.name", folder.name))
         base = pool if not is_mixed or supervision == "weak" else supervision
-        parts = [_describe(key, settings.get(key)) for key in _distinguishing(settings, known)]
-        names.append(" ".join([base, *filter(None, parts)]))
+        parts = [_describe(key, settings.get(key)) for key in keys]
+        name = " ".join([base, *filter(None, parts)])
+        names.append(name if is_short or not settings else f"{base} ({_by_recipe(settings, keys)})")
     return [
         name if names.count(name) == 1 else f"{name} ({folder})" for name, folder in zip(names, folders, strict=True)
     ]
+
+
+def _by_recipe(settings: Mapping[str, Any], keys: Sequence[str]) -> str:
+    """The recipe that is closest to the settings, and those of `keys` that differ from it, as "quick, epochs 20"."""
+    ignored = ("pool.", "features.") if "features.encoder" in settings else ("pool.",)
+    changed = {}
+    for name in recipes():
+        recipe = _flat(load_recipe(name).to_dict())
+        changed[name] = [key for key in settings if not key.startswith(ignored) and recipe.get(key) != settings[key]]
+    closest = min(changed, key=lambda name: len(changed[name]))
+    shown = [key for key in keys if key in (*changed[closest], "features.encoder") or key.startswith("pool.")]
+    parts = [_describe(key, settings[key]) or f"{key.rpartition('.')[2].replace('_', ' ')} off" for key in shown]
+    more = [f"{len(parts) - _MOST_SETTINGS} more"] if len(parts) > _MOST_SETTINGS else []
+    return ", ".join([closest, *parts[:_MOST_SETTINGS], *more])
+
+
+def _flat(config: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    return {f"{section}.{key}": value for section, values in config.items() for key, value in values.items()}
 
 
 def _distinguishing(settings: Mapping[str, Any], known: Sequence[Mapping[str, Any]]) -> Iterator[str]:
