@@ -395,16 +395,15 @@ def _names(systems: Sequence[Mapping[str, Any]], folders: Sequence[Path]) -> lis
     """
     known = [settings for settings in systems if settings]
     is_mixed = len({settings.get("training.supervision") for settings in known}) > 1
-    differing = [list(_distinguishing(settings, known)) for settings in systems]
-    is_short = max(map(len, differing), default=0) <= _MOST_SETTINGS
+    differing = [{key: _describe(key, settings[key]) for key in _distinguishing(settings, known)} for settings in systems]
+    is_short = all(len([*filter(None, parts.values())]) <= _MOST_SETTINGS for parts in differing)
     names = []
-    for settings, folder, keys in zip(systems, folders, differing, strict=True):
+    for settings, folder, parts in zip(systems, folders, differing, strict=True):
         supervision = str(settings.get("training.supervision", "weak"))
         pool = str(settings.get("pool.name", folder.name))
         base = pool if not is_mixed or supervision == "weak" else supervision
-        parts = [_describe(key, settings.get(key)) for key in keys]
-        name = " ".join([base, *filter(None, parts)])
-        names.append(name if is_short or not settings else f"{base} ({_by_recipe(settings, keys)})")
+        name = " ".join([base, *filter(None, parts.values())])
+        names.append(name if is_short or not settings else f"{base} ({_by_recipe(settings, [*parts])})")
     return [
         name if names.count(name) == 1 else f"{name} ({folder})" for name, folder in zip(names, folders, strict=True)
     ]
