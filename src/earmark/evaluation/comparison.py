@@ -395,7 +395,9 @@ def _names(systems: Sequence[Mapping[str, Any]], folders: Sequence[Path]) -> lis
     """
     known = [settings for settings in systems if settings]
     is_mixed = len({settings.get("training.supervision") for settings in known}) > 1
-    differing = [{key: _describe(key, settings[key]) for key in _distinguishing(settings, known)} for settings in systems]
+    differing = [
+        {key: _describe(key, settings[key]) for key in _distinguishing(settings, known)} for settings in systems
+    ]
     is_short = all(len([*filter(None, parts.values())]) <= _MOST_SETTINGS for parts in differing)
     names = []
     for settings, folder, parts in zip(systems, folders, differing, strict=True):
