@@ -184,7 +184,7 @@ def test_what_is_not_a_store_is_refused(tmp_path):
         FeatureStore(tmp_path)
     (tmp_path / "store.json").write_text("{")
     with pytest.raises(
-        DataError, match=r"store.json: not valid JSON: .* delete .* to compute its features again, or choose another"
+        DataError, match=r"store.json: not valid JSON: .* delete .* to recompute its features, or choose another"
     ):
         FeatureStore(tmp_path)
     (tmp_path / "store.json").write_text('{"version": 1}')

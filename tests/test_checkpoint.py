@@ -250,7 +250,7 @@ def test_files_that_are_something_else(tmp_path):
             with pytest.raises(ModelFileError, match=r"m\.safetensors: damaged, truncated, or not a model file"):
                 read(path)
     torch.save({"weights": torch.zeros(3), "bomb": Bomb(sprung)}, path)
-    with pytest.raises(ModelFileError, match="not a model file at all"):
+    with pytest.raises(ModelFileError, match="not a model file"):
         load_detector(path)
     assert not sprung.exists()
 
@@ -274,7 +274,7 @@ def test_a_file_cut_anywhere(tmp_path, rng):
             with pytest.raises(ModelFileError, match="damaged, truncated, or not a model file"):
                 read(cut)
     cut.write_bytes(content + b"more")
-    with pytest.raises(ModelFileError, match="damaged, cut short"):
+    with pytest.raises(ModelFileError, match="damaged, truncated"):
         load_detector(cut)
 
 
@@ -415,7 +415,7 @@ def test_a_file_that_claims_huge_tensors(tmp_path):
     claims = {"a": {"dtype": "F32", "shape": [2**40], "data_offsets": [0, 2**42]}}
     text = json.dumps(claims).encode()
     (tmp_path / "m.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(64))
-    with pytest.raises(ModelFileError, match="damaged, cut short"):
+    with pytest.raises(ModelFileError, match="damaged, truncated"):
         load_detector(tmp_path / "m.safetensors")
 
 

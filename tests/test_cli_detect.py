@@ -225,7 +225,7 @@ def test_interrupted_with_another_threshold_it_says_how_much_is_left(earmark, mo
     assert read_labels(tmp_path / "o" / "events.csv").filenames == ("a.wav",)
     _, out, _ = earmark("detect", model, recordings / "a.wav", "--out", tmp_path / "o", "--threshold", "0.6")
     assert out.splitlines() == [
-        f"1 of 1 recordings done, 1 of them before; 1 events in {tmp_path / 'o' / 'events.csv'}",
+        f"1 of 1 recordings done, 1 of them earlier; 1 events in {tmp_path / 'o' / 'events.csv'}",
         "1 recording of earlier runs pending: not in events.csv yet",
     ]
 
@@ -240,7 +240,7 @@ def test_what_changed_by_hand_and_what_is_gone_is_said(earmark, model, tmp_path)
     (folder / "b.wav").unlink()
     _, told, _ = earmark("detect", model, folder, "--out", out)
     assert told.splitlines() == [
-        f"1 of 1 recordings done, 1 of them before; 1 events in {out / 'events.csv'}",
+        f"1 of 1 recordings done, 1 of them earlier; 1 events in {out / 'events.csv'}",
         "1 recording no longer found: omitted from events.csv; their files in events are kept",
         "1 file edited or added by you: renamed with .edited in the name",
     ]
@@ -275,14 +275,14 @@ def test_thresholds_of_a_file_go_by_the_names_of_its_classes(earmark, model, rec
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--keep-scores"], "--keep-scores needs a folder to write to: give --out too"),
+        (["--keep-scores"], "--keep-scores needs a folder to write to: add --out"),
         (["--presence", "hour"], "--presence needs a folder to write to"),
         (["--report"], "--report needs a folder to write to"),
         (["--out", "o", "--presence", "week"], "--presence: expected minute, hour, recording or a number of seconds"),
         (["--out", "o", "--format", "tvs"], "format='tvs' is not known; did you mean 'tsv'?"),
         (["--out", "o", "--workers", "0"], "workers: expected at least 1, got 0"),
         (["--threshold", "1.5"], "threshold: expected a value in [0, 1]"),
-        (["--threshold", "0.5", "--thresholds", "t.json"], "--threshold and --thresholds do not go together"),
+        (["--threshold", "0.5", "--thresholds", "t.json"], "--threshold and --thresholds cannot be combined"),
         (["--thresholds", "none.json"], "none.json: No such file or directory"),
         (["--thresholds", "bad.json"], "bad.json: not valid JSON"),
         (["--thresholds", "list.json"], "list.json: expected a table, got [1]"),

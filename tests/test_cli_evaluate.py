@@ -199,7 +199,7 @@ def test_events_made_elsewhere_are_judged_without_model_or_sound(world, run, tmp
         run("evaluate", events, tmp_path / "truth.jsonl", "--threshold", 0.3, "--out", tmp_path / "y")
     with pytest.raises(ArgumentError, match=r"labels.tsv: no clips of split 'x'; it has test, train, validate"):
         run("evaluate", events, world / "data" / "labels.tsv", "--split", "x", "--out", tmp_path / "y")
-    with pytest.raises(ArgumentError, match="durations are for events"):
+    with pytest.raises(ArgumentError, match="durations apply only to events"):
         evaluate(run, "@a", "@data", "--durations", durations)
     with pytest.raises(ModelFileError, match="no such file"):
         evaluate(run, "@gone.tsv", "@data")

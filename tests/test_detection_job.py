@@ -550,8 +550,8 @@ def matrix(tmp_path, rng):
     (folder / "folder.wav").mkdir()
     return folder, {
         "empty.wav": "is empty: 0 bytes",
-        "cut.flac": "damaged: sound is missing from",
-        "lying.wav": "damaged: sound is missing from",
+        "cut.flac": "damaged: audio is missing from",
+        "lying.wav": "damaged: audio is missing from",
         "letter.wav": "contains text",
         "memo.m4a": "contains MP4",
     }
@@ -659,7 +659,7 @@ def test_a_folder_of_another_model_or_of_something_else_is_refused(recordings, t
     (tmp_path / "mine" / "events.csv").write_text("precious")
     with pytest.raises(ArgumentError, match=r"contains events\.csv, and is not the folder of a detection job"):
         run_job(model(), [recordings], tmp_path / "mine")
-    with pytest.raises(DataError, match="there are no audio files"):
+    with pytest.raises(DataError, match="no audio files found"):
         run_job(model(), [tmp_path / "mine"], tmp_path / "x")
     with pytest.raises(ArgumentError, match="threshold: expected values for 2 classes, got 3"):
         run_job(model(), [recordings], tmp_path / "x", decoder=Decoder(threshold=(0.1, 0.2, 0.3)))
@@ -700,7 +700,11 @@ def test_a_full_disk_is_one_line_and_what_was_done_is_kept(recordings, tmp_path,
         return written_whole(path)
 
     monkeypatch.setattr(text, "written_whole", full)
-    with pytest.raises(DataError, match=r"\.tsv: cannot be written: No space left on device; what is done is kept"):
+    with pytest.raises(
+        DataError,
+        match=r"\.tsv: cannot be written: No space left on device; finished recordings "
+        r"are kept",
+    ):
         run_job(model(), [recordings], tmp_path / "out", workers=1)
     assert counts(tmp_path / "out") == {"pending": 3, "done": 2}
     assert attempts(tmp_path / "out") == {0}  # nothing crashed

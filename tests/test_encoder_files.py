@@ -122,7 +122,7 @@ def test_changed_embeddings_are_read_again_and_bad_ones_leave_a_clip_out(data, t
 
 def test_mixtures_are_refused(data, tmp_path):
     options = {"encoder": f"files:{data}/embeddings", "compute": product.api.Compute(cache=tmp_path / "c")}
-    with pytest.raises(ArgumentError, match="embeddings computed elsewhere are those of files as they are"):
+    with pytest.raises(ArgumentError, match="embeddings computed elsewhere exist for unchanged files only"):
         product.train(data / "sounds", tmp_path / "r", settings={**SHORT, "mixtures": 3}, **options)
 
 

@@ -114,7 +114,7 @@ def test_features_are_computed_once(recordings, tmp_path, monkeypatch):
 
 
 def test_pitch_is_not_shifted_for_an_encoder(recordings, tmp_path):
-    with pytest.raises(ArgumentError, match="semitones: an encoder takes sound as it is"):
+    with pytest.raises(ArgumentError, match="semitones: an encoder does not support pitch shifts"):
         product.train(recordings, tmp_path / "r", encoder="tiny", settings={**SHORT, "semitones": [1.0]})
 
 

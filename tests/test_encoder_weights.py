@@ -208,7 +208,7 @@ def test_a_connection_that_is_always_cut_ends_and_keeps_what_it_has(server, home
         ("short", DownloadError, "expected 300,000 bytes, the server has 299,999"),
         ("long", DownloadError, "expected 300,000 bytes, the server has 300,001"),
         ("endless", DownloadError, "expected 300,000 bytes, the server sends more"),
-        ("gone", DownloadError, "the server answers 404 Not Found; download it elsewhere and use: earmark encoders"),
+        ("gone", DownloadError, "the server returned 404 Not Found; download it elsewhere and use: earmark encoders"),
     ],
 )
 def test_what_the_server_has_is_not_what_is_wanted(kind, error, message, server, home):
@@ -364,7 +364,7 @@ def test_get_takes_a_file_and_prints_json(published, tmp_path):
         (["got"], "earmark: No such command 'got'."),
         (["get", "mn04", "--from", "nothing.bin"], "earmark: nothing.bin: no such file\n"),
         (["get", "mn04", "--from", ""], "earmark: --from: expected a file or a URL, got nothing\n"),
-        (["get", "mn04", "--from", "{}/gone/w"], "earmark: {}/gone/w: the server answers 404 Not Found; download it"),
+        (["get", "mn04", "--from", "{}/gone/w"], "earmark: {}/gone/w: the server returned 404 Not Found; download it"),
         (["get", "mn04", "--from", "{}/wrong/w"], "earmark: {}/wrong/w: expected the SHA-256 "),
     ],
 )

@@ -431,7 +431,7 @@ def test_one_row_that_leaves_the_rest_unknown_makes_the_table_incomplete(tmp_pat
             r"2: expected 1 \(present\), 0 \(absent\) or \? \(unknown\), got 'maybe'",
         ),
         ("filename|label|present/a|dog|", "2: expected 1 .*, got ''"),
-        ("filename|onset|offset|label|present/a|0|1|dog|?", "2: 'dog' is marked unknown"),
+        ("filename|onset|offset|label|present/a|0|1|dog|?", "2: 'dog' is marked as unknown"),
         ("filename|label|confidence/a|dog|2", r"2: confidence must be in \[0, 1\]"),
         ("filename|label|confidence/a|dog|high", "2: confidence is not a number: 'high'"),
         ("filename|label|split/a|dog|train/a|cat|test", "3: a is in two splits, 'train' and 'test'"),

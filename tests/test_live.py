@@ -483,9 +483,9 @@ def test_standard_input_is_heard_until_it_is_interrupted(model, recording):
 @pytest.mark.parametrize(
     ("source", "options", "told"),
     [
-        ("-", {"encoding": "f32"}, "raw samples need their rate: give --rate too"),
+        ("-", {"encoding": "f32"}, "raw samples need their rate: add --rate"),
         ("-", {"idle": 1.0}, "--idle is for growing files; a pipe ends by itself"),
-        ("-", {}, "standard input is a terminal; pipe sound into it"),
+        ("-", {}, "standard input is a terminal; pipe audio into it"),
     ],
 )
 def test_what_cannot_be_listened_to_is_refused(monkeypatch, model, source, options, told):
@@ -500,7 +500,7 @@ def test_what_cannot_be_listened_to_is_refused(monkeypatch, model, source, optio
     [
         ((False, [Path("a.wav")], {"rate": 8000}, {}), "--rate requires --live"),
         ((True, [Path("a.wav")], {}, {"--keep-scores": True}), "--keep-scores cannot be combined with --live"),
-        ((True, [Path("a.wav"), Path("b.wav")], {}, {}), "--live: expected one sound, .* got 2"),
+        ((True, [Path("a.wav"), Path("b.wav")], {}, {}), "--live: expected one input, .* got 2"),
         ((False, [Path("-")], {}, {"--workers": 2}), "- is standard input, which only --live reads"),
     ],
 )

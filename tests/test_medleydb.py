@@ -159,7 +159,7 @@ def test_the_authors_files_side_by_side_give_the_authors_data(medleydb, tracks, 
         (tmp_path / name).touch()
     coefficients = {track.name: {stem.number: 1.0 for stem in track.stems} for track in here}
     (tmp_path / "mixing_coefficients.yaml").write_text(yaml.safe_dump(coefficients))
-    with pytest.warns(MissingDataWarning, match=r"106 of 122 songs lack audio or metadata"):
+    with pytest.warns(MissingDataWarning, match=r"106 of 122 songs \(no audio or no metadata\)"):
         collection = MedleyDB(fold=7).clips(tmp_path)
     assert len(collection) == sum(len(track.mixes()) for track in here)
     assert len(collection.labels) == 1957

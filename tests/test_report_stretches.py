@@ -170,7 +170,7 @@ def test_detect_draws_and_writes_a_page(job, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--figure", "busiest"], "--figure needs a folder to write to: give --out too"),
+        (["--figure", "busiest"], "--figure needs a folder to write to: add --out"),
         (["--figure", "wide", "--out", "o"], "expected busiest, ONSET-OFFSET"),
     ],
 )

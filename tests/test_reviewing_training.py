@@ -123,10 +123,10 @@ def test_training_starts_from_the_weights_of_a_run(recordings, judged, first, tm
 def test_weights_that_do_not_fit(recordings, first, tmp_path):
     model = first.path / "model.safetensors"
     other = create_detector(load_recipe("quick").changed({**SMALL, "n_bands": 32}), ("hum",))
-    with pytest.raises(ModelFileError, match="was trained on other features"):
+    with pytest.raises(ModelFileError, match="was trained on different features"):
         load_weights(other, model)
     other = create_detector(load_recipe("quick").changed({**SMALL, "pool.name": "max"}), ("hum",))
-    with pytest.raises(ModelFileError, match="has another network or pool"):
+    with pytest.raises(ModelFileError, match="has a different network or pool"):
         load_weights(other, model)
     (tmp_path / "alone.safetensors").write_bytes(model.read_bytes())
     with pytest.raises(ArgumentError, match=r"no config\.toml next to it"):
@@ -135,7 +135,7 @@ def test_weights_that_do_not_fit(recordings, first, tmp_path):
 
 def test_the_recipe_comes_from_the_run(earmark, tmp_path):
     code, _, err = earmark("train", tmp_path, "--out", tmp_path / "x", "--from", "run", "--recipe", "quick")
-    assert (code, "--from has the recipe of its run" in err) == (2, True)
+    assert (code, "--from uses the recipe of its run" in err) == (2, True)
 
 
 def test_collections_stay_collections(recordings):
@@ -164,7 +164,7 @@ def test_training_again_compares_and_detects(recordings, detected, tmp_path, cap
     assert {"features", "training", "scoring", "detecting"} <= {line.get("stage") for line in lines}
     result = lines[-1]["result"]
     assert re.match(r"On 6 clips, segments of 1 s of the test split: the (old|new) model and the", result["lines"][0])
-    assert result["lines"][1].startswith("No verdicts on recordings outside of the data")
+    assert result["lines"][1].startswith("No verdicts on recordings outside the training data")
     assert result["helped"] is None  # with six clips and one step, nothing can be shown
     new = open_source(result["found"])
     assert [one.name for one in new.recordings] == [one.name for one in review.source.recordings]

@@ -62,7 +62,7 @@ def assert_whole(store, clips):
 @pytest.mark.parametrize(("damage", "count"), [(zeroed, 7), (flipped, 1)])
 def test_damaged_frames_are_never_used_and_the_next_build_computes_them_again(store, clips, labels, damage, count):
     damage(store.path)
-    message = rf"{store.path}: features of clip \d.wav are not those that were written: .*; train again to compute them"
+    message = rf"{store.path}: features of clip \d.wav do not match their checksum: .*; train again to recompute them"
     with pytest.raises(DataError, match=message):
         [store[name] for name in store.filenames]
     for resident in (False, True):

@@ -209,7 +209,7 @@ def test_clips_of_the_test_split_have_no_part_in_it(folder, whole, tmp_path):
         path.write_bytes(b"no sound at all")
         if i % 2:
             path.unlink()
-    with pytest.warns(MissingDataWarning, match="3 of 24 labelled files have no recording"):
+    with pytest.warns(MissingDataWarning, match=r"skipped 3 of 24 labelled files \(no recording\)"):
         found = search_in(tmp_path / "recordings", tmp_path / "out", trials=2, cache=tmp_path / "cache")
     assert same(found.trials, whole[0].trials[:2])
     for ours, theirs in zip(found.trials, whole[0].trials[:2], strict=True):
@@ -379,7 +379,7 @@ def test_the_command_can_be_interrupted(earmark, capsys, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--set", "pool.penalty=1"], "--set pool.penalty and a search for penalty do not go together; give one of"),
+        (["--set", "pool.penalty=1"], "--set pool.penalty and a search for penalty cannot be combined; use one of"),
         (["--trials", "0"], "trials must be at least 1, got 0"),
         (["--pool", "max"], "pool 'max' has no penalty to search for"),
     ],

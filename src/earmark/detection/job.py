@@ -75,7 +75,7 @@ class JobReport:
     kept: int = 0  # of these, done before and not touched
     failed: int = 0  # of these, not readable: see failed.csv
     first_failure: str | None = None  # one of these, with the reason
-    damaged: int = 0  # recordings that are done though sound is missing: see damaged.csv
+    damaged: int = 0  # recordings that are done although audio is missing: see damaged.csv
     missing: int = 0  # recordings of earlier runs that were removed since: left out of the tables
     pending: int = 0  # recordings of earlier runs that are not done yet: not in the tables
     edited: int = 0  # files that the user edited or added: kept under another name, with `.edited` in it
