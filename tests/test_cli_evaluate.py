@@ -272,7 +272,7 @@ def test_the_curve_of_the_report_is_that_of_the_figures(world, run, tmp_path, mo
     assert mark == other == (figure.recall[figure.at(0.3)], figure.precision[figure.at(0.3)])
     for part in ("level", "tp", "fp", "n_ref"):
         np.testing.assert_array_equal(getattr(figure, part), getattr(report, part))
-    assert "Marks are where the thresholds of each model are, open marks at 0.5" in (tmp_path / "page.html").read_text()
+    assert "Marks show the thresholds of each model, open marks 0.5" in (tmp_path / "page.html").read_text()
 
 
 def test_brackets_in_the_name_of_a_class_are_words(run, tmp_path):

@@ -248,7 +248,7 @@ def test_recordings_without_events_and_a_server_that_goes_away(browser, tmp_path
         one.says("Added wren")
         server.stop()
         one.press("x")
-        one.says("the server does not answer")
+        one.says("the server does not respond")
         assert one.page.locator("#offline").is_visible()
         one.context.close()
     assert len(read_labels(tmp_path / "out" / "verdicts.csv")) == 2

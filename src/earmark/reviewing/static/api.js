@@ -29,7 +29,7 @@ async function request(path, options) {
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
     onReachable(false);
-    throw new ServerError("the server does not answer; is earmark review still running?");
+    throw new ServerError("the server does not respond; is earmark review still running?");
   }
   onReachable(true);
   if (!response.ok) {

@@ -31,13 +31,13 @@ export const KEYS = [
     ["Y", "right"], ["X", "wrong"], ["U", "unsure"], ["Backspace", "withdraw the verdict"], ["E", "correct the label"],
     ["[ ]", "move the onset earlier, later"], ["{ }", "move the offset earlier, later"], ["V", "settle a disagreement: then Y, X or U"], ["T", "note on the event"],
   ]],
-  ["What was missed", [
-    ["A", "add an event: the selection, or around the playhead"], ["N", "nothing else in the selection or the view"], ["M", "recording checked"], ["Z", "undo"], ["Shift Z", "redo"],
+  ["Missed events", [
+    ["A", "add an event: the selection, or around the playhead"], ["N", "no other events in the selection or the view"], ["M", "recording checked"], ["Z", "undo"], ["Shift Z", "redo"],
   ]],
-  ["Listening", [["Space", "play or stop"], ["Shift Space", "play on from the playhead"], ["L", "loop"], ["S", "speed: 1, \u00bd, \u00bc"], ["B", "band-pass to the event"]]],
+  ["Listening", [["Space", "play or stop"], ["Shift Space", "play from the playhead"], ["L", "loop"], ["S", "speed: 1, \u00bd, \u00bc"], ["B", "band-pass to the event"]]],
   ["Moving", [
     ["J K", "next, previous event"], ["\u2190 \u2192", "move the view"], ["+ \u2212", "zoom"], ["F", "zoom to the event"], ["W", "whole recording"],
-    ["D", "next recording"], ["G", "grid or recording"], ["R", "make the queue again"],
+    ["D", "next recording"], ["G", "grid or recording"], ["R", "refresh the queue"],
   ]],
   ["Page", [["P", "progress per class"], ["H", "history"], ["O", "export"], ["C", "seconds or clock time"], ["Esc", "clear the selection"], ["?", "this list"]]],
 ];
@@ -46,7 +46,7 @@ export function showKeys() {
   const groups = KEYS.map(([title, keys]) => make("section", {}, make("h3", {}, /** @type {string} */ (title)),
     make("dl", {}, ...(/** @type {string[][]} */ (keys)).flatMap(([key, what]) => [make("dt", {}, ...key.split(" ").flatMap((part, k) => [k ? " " : "", make("kbd", {}, part)])), make("dd", {}, what)]))));
   return open("Keys", make("div", { class: "keys-table" }, ...groups), make("p", { class: "muted" },
-    "Drag over the spectrogram to select a stretch, drag the edges of an event to move them. The wheel zooms, Shift and wheel move. In the grid, the arrow keys move and Enter selects."));
+    "Drag over the spectrogram to select an interval; drag the edges of an event to move them. The wheel zooms; Shift and the wheel scroll. In the grid, the arrow keys move and Enter selects."));
 }
 
 /**
@@ -126,7 +126,7 @@ export function showExport(session, ids, saveSnippets) {
   const sound = session.audio.map((/** @type {string} */ kind) => make("button", { type: "button", disabled: !ids.length, onclick: () => { saveSnippets(kind); close(); } }, `Save as ${kind}`));
   return open("Export",
     make("section", {}, make("h3", {}, "Events"), make("div", { class: "row" }, which, format, make("button", { type: "button", class: "primary", id: "export-save", onclick: save }, "Save"))),
-    make("section", {}, make("h3", {}, "Sound"), make("div", { class: "row" }, make("span", {}, `${counted(ids.length, "event")}: the selected ones in the grid, or this one`), ...sound)),
+    make("section", {}, make("h3", {}, "Audio"), make("div", { class: "row" }, make("span", {}, `${counted(ids.length, "event")}: the selected ones in the grid, or this one`), ...sound)),
     make("p", { class: "muted" }, `Verdicts are also in ${session.folder}: verdicts.jsonl has every action, verdicts.csv the labels for earmark train and earmark evaluate.`));
 }
 

@@ -303,7 +303,7 @@ function useBand(/** @type {boolean} */ isOn) {
   view.band = band;
   player.setBand(band);
   $("band").setAttribute("aria-pressed", String(isOn && band !== null));
-  if (isOn && !band) say("Select an event to hear its band");
+  if (isOn && !band) say("Select an event to play its band");
   view.redraw();
 }
 
@@ -331,7 +331,7 @@ function showInspector() {
   const facts = [["from", `${position(event.onset, 0.001)} s`], ["to", `${position(event.offset, 0.001)} s`], ["lasts", duration(event.offset - event.onset)], ["confidence", event.confidence === null ? "none" : event.confidence.toFixed(2)]];
   if (event.given) facts.push(["was", `${event.given.label}, ${position(event.given.onset, 0.001)} \u2013 ${position(event.given.offset, 0.001)} s`]);
   for (const [who, verdict] of Object.entries(event.verdicts)) facts.push([who, verdict]);
-  const badge = event.status === "open" ? "not judged" : event.byStretch ? "wrong: nothing else was heard here" : event.source === "added" && event.status === "right" ? "added" : event.status;
+  const badge = event.status === "open" ? "not judged" : event.byStretch ? "wrong: no other events here" : event.source === "added" && event.status === "right" ? "added" : event.status;
   const button = (/** @type {string} */ verdict, /** @type {string} */ text, /** @type {string} */ key) => make("button", { class: `verdict ${verdict}`, "aria-pressed": event.status === verdict, onclick: () => void judge(verdict) }, text, make("kbd", {}, key));
   const left = make("div", {},
     make("div", { class: "lead" }, make("span", { class: "swatch", colour: classColour(classes.indexOf(event.label)) }), make("h2", {}, event.label), make("span", { class: `badge ${event.status}` }, badge), settles ? make("span", { class: "badge disputed" }, "your verdict settles it") : null),
@@ -380,7 +380,7 @@ function setTheme(/** @type {string} */ theme) {
 }
 
 async function askReviewer() {
-  const name = (await dialogs.askText("Your name, which is kept with every verdict", reviewer))?.trim().replaceAll(/\s+/g, " ");
+  const name = (await dialogs.askText("Your name, stored with every verdict", reviewer))?.trim().replaceAll(/\s+/g, " ");
   if (name) { reviewer = name; localStorage.setItem("reviewer", name); $("reviewer").textContent = name; await poll(); }
 }
 
@@ -484,7 +484,7 @@ function listen() {
 async function start() {
   const dark = matchMedia("(prefers-color-scheme: dark)").matches;
   document.documentElement.dataset.theme = localStorage.getItem("theme") ?? (dark ? "dark" : "light");
-  watchServer((reachable) => { $("offline").hidden = reachable; $("offline").textContent = "The server does not answer. Start earmark review again; what was confirmed here is saved."; });
+  watchServer((reachable) => { $("offline").hidden = reachable; $("offline").textContent = "The server does not respond. Start earmark review again; confirmed actions are saved."; });
   session = await get("session");
   document.title = `${session.title} \u2013 earmark review`;
   $("title").textContent = session.title;

@@ -30,7 +30,7 @@ export async function showTraining(session) {
   stop.addEventListener("click", () => void post("training/stop", {}));
   void update().then(async (running) => { while (isOpen && running && await update()) await new Promise((resolve) => setTimeout(resolve, 700)); });
   await dialogs.open("Train again",
-    make("p", { class: "muted" }, "Continues from the model of this job with its labels and your verdicts, evaluates the old and the new model on clips that neither was trained on, and detects again with the new one. The old model and its events stay."),
+    make("p", { class: "muted" }, "Continues training the model of this job with its labels and your verdicts, evaluates the old and the new model on clips that neither was trained on, and runs detection with the new one. The old model and its events are kept."),
     make("label", {}, make("h3", {}, "Labelled clips"), data), make("div", { class: "row" }, start, stop), bar, verdict, log);
   isOpen = false;
 }
