@@ -16,6 +16,11 @@ def map_here(function: Callable[[Any], Any], items: Iterable[Any], **options: An
             yield item, error
 
 
+def call_here(function: Callable[[Any], Any], argument: Any, **limits: Any) -> Any:
+    """As `earmark.parallel.call_isolated`, in this process and without its limits."""
+    return function(argument)
+
+
 @contextmanager
 def without_workers() -> Iterator[None]:
     """Soundscapes are made, and the runs of a grid are trained, in this process."""

@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 import time
 import warnings
@@ -16,6 +15,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+import warm
 
 from earmark import audio, cluster
 from earmark.checkpoint import save_detector
@@ -257,14 +257,8 @@ with RayExecutor("local", sys.argv[1], workers=1) as executor:
 def test_a_local_ray_listens_on_loopback_only(model, sounds, tmp_path):
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'earmark[cluster]'")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    done = subprocess.run(
-        [sys.executable, "-c", LISTENING, str(model), str(sounds / "a.wav")],
-        env={**environment, "HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    words = [sys.executable, "-c", LISTENING, str(model), str(sounds / "a.wav")]
+    done = warm.run(words, env={**environment, "HOME": str(tmp_path)}, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     addresses, shape = json.loads(done.stdout)
     assert addresses

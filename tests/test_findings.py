@@ -14,6 +14,7 @@ import pytest
 import soundfile
 import torch
 import warm
+from in_process import call_here
 
 from earmark import audio
 from earmark.checkpoint import save_detector
@@ -95,7 +96,11 @@ def change_ledger(out, changes, *values):
     ledger.close()
 
 
-def test_3_a_recording_that_was_read_when_the_machine_died_twice_is_read_again(earmark, model, sounds, tmp_path):
+def test_3_a_recording_that_was_read_when_the_machine_died_twice_is_read_again(
+    earmark, model, sounds, tmp_path, monkeypatch
+):
+    """In a process of its own; tests/test_detection_job.py starts it."""
+    monkeypatch.setattr("earmark.detection.spans.call_isolated", call_here)
     out = tmp_path / "out"
     earmark("detect", model, sounds, "--out", out)
     changes = {
