@@ -24,16 +24,18 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the backgrou
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# Files that `make test-light` leaves out: pages of documentation, grids, servers, clusters, and processes that are
-# killed. `make test` runs them all.
+# Files that `make test-light` leaves out: pages of documentation, grids, servers, clusters, encoders in training, and
+# processes that are killed. It leaves out tests with the mark `slow` too. `make test` runs them all.
 SLOW = [
     "cluster",
     "detection_job",
     "docs_detection",
     "documentation",
+    "encoder_models",
     "experiment",
     "export",
     "findings",
+    "fine_tuning",
     "full_disk",
     "fuzz",
     "keras",
@@ -55,22 +57,30 @@ SLOW = [
 
 
 LONGEST = (  # files whose tests take more than ten seconds of processor time in all, the longest first
+    "test_cluster.py",  # waits for Ray's processes, while others use the time
+    "test_experiment.py",
     "test_pooling.py",
     "test_readme.py",
-    "test_documentation.py",
     "test_training.py",
-    "test_audio.py",
-    "test_experiment.py",
+    "test_encoder_models.py",
+    "test_fine_tuning.py",
     "test_keras.py",
     "test_cli.py",
+    "test_export.py",
+    "test_reproduce.py",
+    "test_synth_interrupt.py",
+    "test_audio.py",
+    "test_documentation.py",
+    "test_evaluation_segment.py",
     "test_detection_job.py",
     "test_mil.py",
     "test_fuzz.py",
     "test_synthesis.py",
     "test_findings.py",
-    "test_cluster.py",
-    "test_reproduce.py",
     "test_tuning.py",
+    "test_report.py",
+    "test_cli_evaluate.py",
+    "test_pooling_stream.py",
     "test_reviewing_browser.py",
     "test_formats.py",
     "test_features.py",

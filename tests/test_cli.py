@@ -136,6 +136,7 @@ def test_of_processes_that_train_together_one_speaks(tmp_path, monkeypatch):
         assert (done.returncode, done.stderr) == (2, said)
 
 
+@pytest.mark.slow
 def test_demo_tells_the_story_and_leaves_what_it_promises(shown):
     done, out = shown
     assert done.returncode == 0, done.stderr
@@ -148,6 +149,7 @@ def test_demo_tells_the_story_and_leaves_what_it_promises(shown):
     assert len(list((out / "cells").iterdir())) == 5
 
 
+@pytest.mark.slow
 def test_the_demo_in_the_readme_is_the_demo(shown):
     """Where docs/demo.md shows it: text and columns; numbers and what depends on them are those of the full demo."""
     done, _ = shown

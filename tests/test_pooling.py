@@ -284,6 +284,7 @@ def test_state_round_trip(name, options, generator):
     assert torch.equal(pool(p, mask, embedding=h), twin(p, mask, embedding=h))
 
 
+@pytest.mark.slow
 @each_graph
 def test_compiles(name, options, generator):
     """With a mask; `test_exports_with_any_length` traces the graph without one too."""
@@ -299,6 +300,7 @@ def test_compiles(name, options, generator):
     torch.testing.assert_close(a.grad, b.grad, atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile's own backend needs a C++ compiler")
 def test_compiles_to_machine_code(generator, tmp_path, monkeypatch):
     """In a cache of its own: PyTorch would reuse code made for other vector instructions, and fail to compile it."""
@@ -309,6 +311,7 @@ def test_compiles_to_machine_code(generator, tmp_path, monkeypatch):
     torch.testing.assert_close(torch.compile(pool)(p, mask), pool(p, mask), atol=1e-6, rtol=0)
 
 
+@pytest.mark.slow
 @each_graph
 def test_exports_with_any_length(name, options, generator):
     pool = make(name, options).eval()
