@@ -1,24 +1,27 @@
 """Verdicts against F1: does the informative queue of `earmark review` learn more from a verdict than a random order?
 
     python benchmarks/active.py urban-sed:URBAN-SED --out active [--tagged 50] [--pool 500] [--verdicts 50 100 200 400]
-                                [--orders informative random] [--draws 3] [--recipe quick | --encoder mn04]
+                                [--orders informative random] [--draws 3] [--recipe small | --encoder mn04]
+                                [--split test]
 
 A model is trained on a few clips with tags alone. It detects events in other training clips, without their labels, and
 a simulated reviewer judges them one by one in the order of a queue: right if a true event of that class covers at least
 half of it, otherwise wrong. After so many verdicts, `earmark train --labels verdicts.csv --from` continues from the
-first model, which is evaluated on the test clips: segment F1 at the default threshold. Both orders share the first
-model and its events; draws differ in the clips.
+first model, which is evaluated on the test clips: segment F1 at the thresholds of the model. Both orders share the
+first model and its events; draws differ in the clips.
+
+Embeddings of an encoder are computed once, for all clips, and read from files after that.
 
 Each result is a line of results.jsonl; a line that is there is not computed again, so that the script can be killed and
-started again. At the end it prints, for each number of verdicts, means over draws, and the difference between the
-orders with its 95 % interval (t, paired by draw): with three draws it is wide, and says so.
+started again. At the end it prints, for each number of verdicts, means over draws, the gain over the first model and
+the difference between the orders, with 95 % intervals (t, paired by draw): with three draws they are wide.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import statistics
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,9 +30,12 @@ import numpy as np
 from scipy import stats
 
 import earmark
+from earmark import audio
 from earmark.annotations import LabelTable
 from earmark.datasets import Collection, open_data
 from earmark.detection.job import JobOptions, run_job
+from earmark.encoders import create_encoder, embed_recording
+from earmark.evaluation.scoring import EvaluationOptions, evaluate_scores
 from earmark.reviewing.clips import with_labels
 from earmark.reviewing.events import Event
 from earmark.reviewing.labels import write_table
@@ -47,11 +53,14 @@ def main() -> None:
     parser.add_argument("--verdicts", type=int, nargs="+", default=[50, 100, 200, 400])
     parser.add_argument("--orders", nargs="+", default=["informative", "random"])
     parser.add_argument("--draws", type=int, default=3)
-    parser.add_argument("--recipe", default="quick")
+    parser.add_argument("--recipe", default="small")
     parser.add_argument("--encoder")
+    parser.add_argument("--split", default="test", help="the clips to evaluate on")
     parser.add_argument("--set", dest="changes", nargs="*", default=[], metavar="KEY=VALUE")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
+    if arguments.encoder:
+        arguments.encoder = embed(open_data(arguments.data), arguments.encoder, arguments.out / "embeddings")
     for draw in range(arguments.draws):
         measure(arguments, draw)
     show(read(arguments.out))
@@ -72,9 +81,11 @@ def measure(arguments: argparse.Namespace, draw: int) -> None:
     record(arguments, draw, "none", 0, first)
     paths = [clip.sources[0].path for clip in training.select(others).clips]
     truth = {clip.sources[0].path: training.labels.of(clip.filename) for clip in training.clips}
+    run_job(first.path, paths, folder / "found", JobOptions())
     for order in arguments.orders:
         found = folder / f"found-{order}"
-        run_job(first.path, paths, found, JobOptions())
+        if not found.exists():
+            shutil.copytree(folder / "found", found)
         for count in sorted(arguments.verdicts):
             if is_known(arguments.out, draw, order, count):
                 continue
@@ -85,6 +96,22 @@ def measure(arguments: argparse.Namespace, draw: int) -> None:
                 joined, folder / f"{order}-{count}", recipe=first.path, resume=True, settings=settings, compute=compute
             )
             record(arguments, draw, order, count, run)
+
+
+def embed(data: Collection, name: str, folder: Path) -> str:
+    """Write the embeddings of all clips, and return the name of the encoder that reads them."""
+    encoder = create_encoder(name)
+    for clip in data.clips:
+        path = clip.sources[0].path
+        place = folder / path.parent.name / f"{path.stem}.npz"
+        if place.exists():
+            continue
+        place.parent.mkdir(parents=True, exist_ok=True)
+        x = embed_recording(encoder, audio.read(path, rate=encoder.card.rate))
+        times = np.arange(len(x)) * encoder.card.hop
+        np.savez(place.with_suffix(".part.npz"), times=times, embeddings=x, encoder=name)
+        place.with_suffix(".part.npz").rename(place)
+    return f"files:{folder}"
 
 
 def weak(clips: Collection) -> Collection:
@@ -122,8 +149,12 @@ def record(arguments: argparse.Namespace, draw: int, order: str, count: int, run
     """Evaluate a run on the test clips, unless its line is there."""
     if is_known(arguments.out, draw, order, count):
         return
-    scores = earmark.evaluate(run, arguments.data, split="test", out=Path(run.path) / "test").to_dict()
-    line = {"draw": draw, "order": order, "verdicts": count, "f1": scores["dynamic"]["overall"]["f1"]}
+    clips, detector = open_data(arguments.data).split(arguments.split), earmark.load(run)
+    recordings, _ = detector.score_clips(clips.clips)
+    options = EvaluationOptions(decoder=detector.decoder)
+    scores = evaluate_scores(recordings, clips.labels, options).to_dict()["dynamic"]["overall"]
+    line = {"draw": draw, "order": order, "verdicts": count}
+    line |= {name: round(scores[name], 4) for name in ("f1", "precision", "recall")}
     with (arguments.out / "results.jsonl").open("a") as file:
         file.write(json.dumps(line) + "\n")
     print(json.dumps(line), flush=True)
@@ -139,25 +170,29 @@ def read(out: Path) -> list[dict[str, Any]]:
 
 
 def show(results: list[dict[str, Any]]) -> None:
-    """Means over draws, and the difference between the first two orders."""
-    orders = list(dict.fromkeys(r["order"] for r in results if r["order"] != "none"))
-    base = [r["f1"] for r in results if r["order"] == "none"]
-    print(f"\nwithout verdicts: F1 {statistics.mean(base):.3f} over {len(base)} draws")
-    print(f"{'verdicts':>8}  " + "  ".join(f"{order:>12}" for order in orders) + "  difference (95 % interval)")
+    """Means over draws, gains over the first model, and the difference between the first two orders."""
+    f1 = {(r["order"], r["verdicts"], r["draw"]): r["f1"] for r in results}
+    orders = list(dict.fromkeys(order for order, *_ in f1 if order != "none"))
+    draws = sorted(draw for order, _, draw in f1 if order == "none")
+    base = np.array([f1["none", 0, draw] for draw in draws])
+    print(
+        f"\nwithout verdicts: F1 {base.mean():.3f} over {len(draws)} draws; gains and differences with 95 % intervals"
+    )
+    heads = [f"{order:>12}  {'gain':<25}" for order in orders]
+    print(f"{'verdicts':>8}  {'  '.join(heads)}  difference")
     for count in sorted({r["verdicts"] for r in results if r["verdicts"]}):
-        by_order = {
-            o: {r["draw"]: r["f1"] for r in results if (r["order"], r["verdicts"]) == (o, count)} for o in orders
-        }
-        means = "  ".join(f"{statistics.mean(values.values()):12.3f}" for values in by_order.values() if values)
-        text = ""
-        if len(orders) > 1:
-            a, b = by_order[orders[0]], by_order[orders[1]]
-            both = np.array([a[draw] - b[draw] for draw in sorted(a.keys() & b.keys())])
-            text = f"{both.mean():+.3f}" if len(both) else ""
-            if len(both) > 1:
-                half = stats.t.ppf(0.975, len(both) - 1) * both.std(ddof=1) / np.sqrt(len(both))
-                text += f" ({both.mean() - half:+.3f} to {both.mean() + half:+.3f})"
-        print(f"{count:8}  {means}  {text}")
+        rows = [np.array([f1.get((order, count, draw), np.nan) for draw in draws]) for order in orders]
+        cells = [f"{np.nanmean(row):12.3f}  {interval(row - base):<25}" for row in rows]
+        print(f"{count:8}  {'  '.join(cells)}  {interval(rows[0] - rows[1]) if len(rows) > 1 else ''}")
+
+
+def interval(values: Any) -> str:
+    """The mean of some draws, with its 95 % interval (t)."""
+    known = values[np.isfinite(values)]
+    if len(known) < 2:
+        return f"{known.mean():+.3f}" if len(known) else ""
+    half = stats.t.ppf(0.975, len(known) - 1) * known.std(ddof=1) / np.sqrt(len(known))
+    return f"{known.mean():+.3f} ({known.mean() - half:+.3f} to {known.mean() + half:+.3f})"
 
 
 if __name__ == "__main__":

@@ -190,9 +190,22 @@ def test_mixed_supervision_asks_each_clip_and_class_for_what_it_knows(generator)
     bags = torch.tensor([[1.0, 1.0], [0.0, 1.0], [1.0, NAN]])
     output = output_of(logits)
     loss = detector_loss(output, bags, frames, supervision="mixed")
-    known = ~frames.isnan()
-    strong = F.binary_cross_entropy_with_logits(logits[known], frames[known])
-    torch.testing.assert_close(loss, strong + F.binary_cross_entropy(output.static[1], bags[1]))
+    by_frames = [
+        F.binary_cross_entropy_with_logits(logits[bag, :, c], frames[bag, :, c]) for bag, c in ((0, 0), (0, 1), (2, 0))
+    ]
+    by_bags = F.binary_cross_entropy(output.static[1], bags[1], reduction="none")
+    torch.testing.assert_close(loss, torch.stack([*by_frames, *by_bags]).mean())
+
+
+def test_a_weak_clip_weighs_the_same_under_mixed_supervision_whether_it_has_the_class_or_not():
+    """At probabilities of a half, each clip pulls equally hard, up or down."""
+    logits = torch.zeros(4, 5, 1, requires_grad=True)
+    frames = torch.full((4, 5, 1), NAN)
+    frames[1:] = 0.0  # of a clip without the class, all frames are known
+    output = output_of(logits)
+    detector_loss(output, torch.tensor([[1.0], [0.0], [0.0], [0.0]]), frames, supervision="mixed").backward()
+    present, *absent = logits.grad.sum((1, 2)).tolist()
+    assert absent == pytest.approx(3 * [-present])
 
 
 def test_padding_asks_no_bag(generator):

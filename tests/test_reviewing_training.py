@@ -12,7 +12,7 @@ from review_job import make_job, served
 
 from earmark import api, audio
 from earmark.annotations import LabelTable
-from earmark.checkpoint import load_detector, load_weights
+from earmark.checkpoint import load_detector, load_weights, read_model_info
 from earmark.datasets import Clip, Collection, Source, open_data
 from earmark.detection.job import JobOptions, run_job
 from earmark.errors import ArgumentError, DataError, ModelFileError
@@ -173,31 +173,44 @@ def test_training_again_compares_and_detects(recordings, detected, tmp_path, cap
     assert read_labels(detected / "verdicts.csv").classes == ("click", "hum")
 
 
-def test_only_what_a_test_shows_is_claimed(tmp_path):
+def test_held_out_verdicts_are_counted_at_the_thresholds_of_each_model(tmp_path):
     class Fixed:
         classes = ("owl",)
 
-        def __init__(self, p):
-            self.p = p
+        def __init__(self, p, threshold):
+            self.p, self.decoder = p, Decoder(threshold=threshold)
 
         def score_clips(self, clips, on_progress):
             values = {"duration": 1.0, "hop": 1.0, "p": np.array([[self.p]]), "classes": ("owl",)}
             return [type("Scores", (), {**values, "filename": clip.filename}) for clip in clips], {}
 
-    def compare(number, old, new):
-        names = [f"{k}.wav" for k in range(number)]
-        labels = LabelTable([(name, None, None, "owl") for name in names], complete=False)
-        clips = tuple(Clip(name, (Source(tmp_path / name),), HELD_OUT) for name in names)
-        return _compare_on_verdicts(Fixed(old), Fixed(new), Collection(clips, labels), None)
+    def compare(n_right, n_wrong):
+        rows = [(f"{k}.wav", None, None, "owl", k < n_right) for k in range(n_right + n_wrong)]
+        labels = LabelTable(rows, complete=False)
+        clips = tuple(Clip(name, (Source(tmp_path / name),), HELD_OUT) for name in labels.filenames)
+        old, nothing = Fixed(0.4, (0.3,)), Fixed(0.4, 0.5)
+        return _compare_on_verdicts(old, nothing, Collection(clips, labels), None)
 
-    assert compare(20, 0.1, 0.9)[0] is True
-    assert compare(20, 0.9, 0.1)[0] is False
-    assert compare(20, 0.9, 0.8)[0] is None
-    few, (line,) = compare(4, 0.1, 0.9)
-    assert (few, line) == (
-        None,
-        "Of 4 held-out verdicts, the old model agrees with 0, the new one with 4: too few to tell.",
+    counts, caution = compare(2, 18)  # of which a model that finds nothing agrees with 18
+    assert counts == (
+        "Among held-out verdicts, of 2 right events, the old model finds 2 and the new one 0; "
+        "of 18 wrong events, the old model finds 18 and the new one 0."
     )
+    assert "do not show which model is better" in caution
+    assert compare(1, 0)[0] == "Among held-out verdicts, of 1 right event, the old model finds 1 and the new one 0."
+
+
+def test_an_epoch_that_was_one_pass_over_the_clips_stays_one(first, tmp_path):
+    def steps_after(steps):
+        text = (first.path / "config.toml").read_text()
+        (tmp_path / "config.toml").write_text(re.sub(r"^steps = .*", f"steps = {steps}", text, flags=re.M))
+        return api._recipe_and_start(tmp_path)[1]["training.steps"]
+
+    model = first.path / "model.safetensors"
+    (tmp_path / "model.safetensors").write_bytes(model.read_bytes())
+    clips = read_model_info(model)["provenance"]["training_clips"]
+    assert steps_after(-(-clips // SMALL["batch_size"])) == 0  # as many as hold all clips once
+    assert steps_after(1) == 1
 
 
 def test_the_page_follows_training(detected, monkeypatch, tmp_path):

@@ -13,6 +13,7 @@ notebooks, and convert with `to_dict()` and `to_pandas()`.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -176,9 +177,13 @@ def _training_data(
     return collection, os.fspath(first)
 
 
-def _recipe_and_start(recipe: AnyPath) -> tuple[AnyPath, dict[str, str]]:
-    """The recipe, and the setting of the weights to start from if it is a run."""
-    from earmark.settings import recipes
+def _recipe_and_start(recipe: AnyPath) -> tuple[AnyPath, dict[str, Any]]:
+    """The recipe and, if it is a run, settings to continue from it.
+
+    An epoch that was one pass over the clips is one again, over more clips: the file of a run has its number of steps.
+    """
+    from earmark.checkpoint import read_model_info
+    from earmark.settings import load_recipe, recipes
 
     place = Path(recipe)
     is_name = os.fspath(recipe) in ("auto", *recipes())  # also where a folder has that name
@@ -188,7 +193,10 @@ def _recipe_and_start(recipe: AnyPath) -> tuple[AnyPath, dict[str, str]]:
     config = model.with_name("config.toml")
     if not config.is_file():
         raise ArgumentError(f"{model}: no config.toml next to it, so its settings are unknown; pass a run folder")
-    return config, {"training.start": os.fspath(model.absolute())}
+    settings, clips = load_recipe(config), read_model_info(model)["provenance"].get("training_clips", 0)
+    one_pass = math.ceil((clips + settings.augment.mixtures) / settings.training.batch_size)
+    steps = 0 if settings.training.steps == one_pass else settings.training.steps
+    return config, {"training.start": os.fspath(model.absolute()), "training.steps": steps}
 
 
 def evaluate(

@@ -22,20 +22,12 @@ def bag_loss(P: Tensor, targets: Tensor) -> Tensor:
     >>> bag_loss(torch.tensor([[0.5, 0.9]]), torch.tensor([[1.0, torch.nan]]))
     tensor(0.6931)
     """
-    known, t = _known("P", P, targets)
-    # By hand: at 0 and 1 F.binary_cross_entropy has a gradient of 1e12, and a clamp has none.
-    p = torch.where(known, P if P.dtype == torch.float64 else P.float(), 0.5)
-    return _mean(-(t * _floored(p).log() + (1 - t) * _floored(1 - p).log()), known)
+    return _mean(*_bag_costs(P, targets))
 
 
 def frame_loss(logits: Tensor, targets: Tensor, mask: Tensor | None = None) -> Tensor:
     """Binary cross-entropy of frames (bags, frames', classes): the paper's strong supervision."""
-    known, t = _known("logits", logits, targets)
-    if mask is not None:
-        known = known & mask[..., None]
-    # Selected before the arithmetic, so that padding, even NaN, reaches no gradient.
-    cost = F.binary_cross_entropy_with_logits(torch.where(known, logits, 0.0), t, reduction="none")
-    return _mean(cost, known)
+    return _mean(*_frame_costs(logits, targets, mask))
 
 
 def reduce_targets(targets: Tensor, reduction: int) -> Tensor:
@@ -68,8 +60,8 @@ def detector_loss(
     frame_targets : (bags, frames, classes) on the grid of the features
     supervision
         "weak" uses bags only. "propagated" gives the label of a bag to each of its frames, a baseline that the paper
-        names in section II.C. "strong" uses frames only. "mixed" uses the frames of every bag and class whose frames
-        are known, and the bag where they are not.
+        names in section II.C. "strong" uses frames only. "mixed" uses the known frames of every bag and class, and the
+        bag where some of them are unknown. Every class of every bag weighs the same, however much of it is known.
     """
     if supervision not in SUPERVISION:
         raise unknown_name("supervision", supervision, SUPERVISION)
@@ -80,18 +72,47 @@ def detector_loss(
     if frame_targets is None:
         raise ArgumentError(f"frame_targets: expected a tensor for supervision={supervision!r}, got None")
     frames = reduce_targets(frame_targets, reduction)
-    strong = frame_loss(output.logits, frames, output.mask)
     if supervision == "strong":
-        return strong
+        return frame_loss(output.logits, frames, output.mask)
+    return _mixed_loss(output, targets, frames)
+
+
+def _mixed_loss(output: Output, targets: Tensor, frames: Tensor) -> Tensor:
+    """The mean over classes of bags: each costs the mean of its known frames, and its bag if frames are unknown.
+
+    One mean of both kinds, not the sum of two: a class that is absent from a bag is known in all frames, so the bags
+    that count are nearly all positive. A mean of their own would make a positive clip weigh many times as much as a
+    negative one, and the detector would find too much.
+    """
+    cost, known = _frame_costs(output.logits, frames, output.mask)
     unknown = frames.isnan() if output.mask is None else frames.isnan() & output.mask[..., None]
-    weak_only = unknown.any(1)
-    return strong + bag_loss(output.static, targets.masked_fill(~weak_only, torch.nan))
+    bag_cost, bag_known = _bag_costs(output.static, targets.masked_fill(~unknown.any(1), torch.nan))
+    count = known.sum(1)
+    by_frames = torch.where(known, cost, 0.0).sum(1) / count.clamp(min=1)
+    return _mean(by_frames + torch.where(bag_known, bag_cost, 0.0), (count > 0) | bag_known)
 
 
 def taught_loss(output: Output, targets: Tensor, frame_targets: Tensor, *, reduction: int = 1) -> Tensor:
     """The loss of self-training: of frames, given probabilities by a teacher, and half as much of bags."""
     frames = reduce_targets(frame_targets, reduction)
     return frame_loss(output.logits, frames, output.mask) + 0.5 * bag_loss(output.static, targets)
+
+
+def _bag_costs(P: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Binary cross-entropy of each bag and class, and where it is known."""
+    known, t = _known("P", P, targets)
+    # By hand: at 0 and 1 F.binary_cross_entropy has a gradient of 1e12, and a clamp has none.
+    p = torch.where(known, P if P.dtype == torch.float64 else P.float(), 0.5)
+    return -(t * _floored(p).log() + (1 - t) * _floored(1 - p).log()), known
+
+
+def _frame_costs(logits: Tensor, targets: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Binary cross-entropy of each frame and class, and where it is known."""
+    known, t = _known("logits", logits, targets)
+    if mask is not None:
+        known = known & mask[..., None]
+    # Selected before the arithmetic, so that padding, even NaN, reaches no gradient.
+    return F.binary_cross_entropy_with_logits(torch.where(known, logits, 0.0), t, reduction="none"), known
 
 
 def _known(name: str, predictions: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
