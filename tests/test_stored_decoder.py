@@ -67,6 +67,22 @@ class FakeDetector:
         return scores, {}
 
 
+def test_without_validation_clips_the_thresholds_of_the_first_model_stay(run, tmp_path):
+    data = recordings(tmp_path, 0, 4)
+    settings = SETTINGS.changed({"monitor": "last"})
+    none = "0.5, since no clips were set aside to validate with"
+    assert store_decoder(run, data, settings, ignore_progress) == none
+    first = create_detector(SETTINGS, ("owl", "dog"))  # one class is gone, another is new
+    model = tmp_path / "first.safetensors"
+    save_detector(model, first, network=SETTINGS.network, pool=SETTINGS.pool)
+    settings = settings.changed({"start": str(model)})
+    assert store_decoder(run, data, settings, ignore_progress) == none
+    save_decoder(model, Decoder(threshold=(0.1, 0.3), low=(0.1, 0.2), min_gap=0.4).to_dict())
+    text = store_decoder(run, data, settings, ignore_progress)
+    assert text.startswith("0.3 for dog, 0.5 for cat; those of the model that training started from")
+    assert earmark.load(run, device="cpu").decoder == Decoder(threshold=(0.5, 0.3), low=(0.5, 0.2), min_gap=0.4)
+
+
 def test_the_thresholds_that_are_clearly_better_are_stored_once(run, tmp_path, monkeypatch):
     data = recordings(tmp_path, 12)
     monkeypatch.setattr(decoders, "load", lambda path: FakeDetector())

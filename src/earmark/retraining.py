@@ -135,6 +135,8 @@ def _compare_on_verdicts(
         if keys:
             counts = (sum(found[key] for key in keys) for found in (before, after))
             parts.append("of {}, the old model finds {} and the new one {}".format(counted(len(keys), name), *counts))
+    if not parts:
+        return ["The held-out verdicts are about classes that the old model does not know."]
     return [
         f"Among held-out verdicts, {'; '.join(parts)}.",
         "The old model chose most of these events, so they do not show which model is better.",

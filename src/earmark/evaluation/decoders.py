@@ -1,5 +1,6 @@
 """The decoder of a new model: chosen on its validation clips, and stored in its file."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +28,8 @@ def store_decoder(run: Path, data: Collection, settings: Settings, on_progress: 
 
     Returns what was chosen, or why the thresholds stay at 0.5, in one line. Only clips that the model was not trained
     on are used, and only classes for which another threshold is clearly better get one. The decoder also joins events
-    that are less than two output frames apart: a dip of a single frame is no pause.
+    that are less than two output frames apart: a dip of a single frame is no pause. Without enough such clips, a model
+    that was trained from the weights of another has the decoder of that one.
     """
     path = run / "model.safetensors"
     classes = read_model_info(path)["classes"]
@@ -35,10 +37,13 @@ def store_decoder(run: Path, data: Collection, settings: Settings, on_progress: 
         return describe(Decoder.from_dict(stored).threshold, classes)
     hold_out, folds = settings.training.monitor != "last", fold_count(data, settings)
     training, validation, _ = split_for_training(data, hold_out=hold_out, folds=folds)
+    problem = ""
     if validation is training and not folds:
-        return "0.5, since no clips were set aside to validate with"
-    if len(validation) < FEWEST_CLIPS:
-        return f"0.5, since {counted(len(validation), 'validation clip')} are too few to choose others"
+        problem = "no clips were set aside to validate with"
+    elif len(validation) < FEWEST_CLIPS:
+        problem = f"{counted(len(validation), 'validation clip')} are too few to choose others"
+    if problem:
+        return _store_inherited(path, settings.training.start, classes, problem)
     try:
         recordings = _unseen_scores(run, validation, folds > 0, on_progress)
         labels = validation.labels.select(r.filename for r in recordings).replace(classes=tuple(classes))
@@ -54,6 +59,23 @@ def store_decoder(run: Path, data: Collection, settings: Settings, on_progress: 
     with locked(run):
         save_decoder(path, decoder.to_dict())
     return f"{describe(decoder.threshold, classes)}; chosen on {clips}"
+
+
+def _store_inherited(path: Path, start: str | None, classes: Sequence[str], problem: str) -> str:
+    """Store the decoder of the model that training started from, if it has one; new classes have the default's."""
+    about = {} if start is None else read_model_info(start)
+    if about.get("decoder") is None:
+        return f"0.5, since {problem}"
+    values = Decoder.from_dict(about["decoder"]).to_dict()
+    for name, value in values.items():
+        if isinstance(value, list | tuple):
+            default = Decoder().threshold if name == "low" else getattr(Decoder(), name)
+            own = dict(zip(about["classes"], value, strict=True))
+            values[name] = [own.get(label, default) for label in classes]
+    decoder = Decoder.from_dict(values)
+    with locked(path.parent):
+        save_decoder(path, decoder.to_dict())
+    return f"{describe(decoder.threshold, classes)}; those of the model that training started from, since {problem}"
 
 
 def _unseen_scores(run: Path, clips: Collection, is_folded: bool, on_progress: OnProgress) -> list[RecordingScores]:
