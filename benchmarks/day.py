@@ -158,7 +158,7 @@ def check_end(clips: Path, joined: Joined) -> None:
 
 
 def detect(model: Path, sound: Path, out: Path, workers: int | None) -> dict[str, float]:
-    """Run the command in a process of its own: seconds, the peak of resident memory in MiB, seconds of sound."""
+    """Run the command in a separate process: seconds, the peak of resident memory in MiB, seconds of sound."""
     record = out / "measured.json"
     if record.exists():
         say(f"detection in {sound}: there already")

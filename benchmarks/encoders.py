@@ -163,7 +163,7 @@ def events(encoder: Encoder, folder: Path) -> None:
 
 
 def detected(folder: Path, model: str) -> list[tuple[object, ...]]:
-    """Events (label, onset, offset) in the hour of sound, found by the command in a process of its own."""
+    """Events (label, onset, offset) in the hour of sound, found by the command in a separate process."""
     words = ["-m", "earmark.cli", "detect", folder / model, folder / "hour.flac", "--out", folder / f"found {model}"]
     begin = time.perf_counter()
     process = subprocess.Popen([sys.executable, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

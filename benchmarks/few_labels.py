@@ -128,7 +128,7 @@ def run_all(arguments: argparse.Namespace) -> None:
 
 
 def start(arguments: argparse.Namespace, job: tuple[str, int, int]) -> subprocess.Popen[bytes]:
-    """Measure in a process of its own, which appends its result to results.csv."""
+    """Measure in a separate process, which appends its result to results.csv."""
     system, size, draw = map(str, job)
     words = [
         "run",

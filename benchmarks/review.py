@@ -3,7 +3,7 @@
     python benchmarks/review.py [--hours 24] [--rate 44100] [--events 100000] [--verdicts 1000] [--work DIR]
 
 A flac file of so many hours is made (quiet noise with tones; kept in DIR), and the ledger of a job with so many events
-in it. The real command serves them, in a process of its own. Measured through HTTP, as a browser asks:
+in it. The real command serves them, in a separate process. Measured through HTTP, as a browser asks:
 
 - first view: the page's requests from the session to the last visible tile, with an empty cache, after a warm start
   (another recording was looked at before);
@@ -84,7 +84,7 @@ def make_job(work: Path, hours: float, rate: int, events: int) -> Path:
 
 
 class Server:
-    """The command in a process of its own."""
+    """The command in a separate process."""
 
     def __init__(self, folder: Path, cache: Path) -> None:
         command = [sys.executable, "-m", "earmark.cli", "review", str(folder), "--no-browser", "--port", "0"]

@@ -34,7 +34,7 @@ HARMLESS = ["näme", "鸟", "👩\u200d🌾", "\u0645\u06cc\u200c\u062e", "a\u00
 
 
 def shown_by(code, *, on_terminal, cwd="."):
-    """Standard output and error, together, of Python code in a process of its own."""
+    """Standard output and error, together, of Python code in a separate process."""
     words = [sys.executable, "-c", code]
     if not on_terminal:
         done = warm.run(words, stdout=warm.PIPE, stderr=warm.STDOUT, cwd=cwd)

@@ -40,6 +40,7 @@ HABITS = {
     "that is no (?!longer|such|more|less)": "that is not a",
     "that are no (?!longer|such|more|less)": "that are not",
     "what is no (?!longer|such|more|less)": "what is not a",
+    "are no part": "are not part",
     "they are no (?!longer|such|more|less)": "they are not",
     "do not go together": "cannot be combined",
     "does not go with": "cannot be combined with",

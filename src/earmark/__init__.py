@@ -5,8 +5,8 @@
     print(earmark.evaluate(run, "recordings"))
     events = earmark.load(run).detect("night.flac")
 
-`earmark.api` documents the functions of this module. `earmark.pooling` holds the pooling operators, `earmark.mil` a
-classifier for bags of anything, `earmark.keras` the authors' Keras layers with masks. `docs/architecture.md` lists all
+`earmark.api` documents the functions of this module. `earmark.pooling` has the pooling operators, `earmark.mil` a
+classifier for bags of any kind, `earmark.keras` the authors' Keras layers with masks. `docs/architecture.md` lists all
 modules.
 """
 

@@ -94,7 +94,7 @@ def checked(row: Label) -> Label:
 
 
 def clock_cells(began: datetime | None, onset: float | None) -> tuple[str, str]:
-    """Date and time of day this many seconds after the beginning, for tables; empty where it is not known.
+    """Date and time of day this many seconds after the start, for tables; empty if the start is unknown.
 
     >>> clock_cells(datetime(2026, 5, 14, 23, 59, 59), 1.5)
     ('2026-05-15', '00:00:00.500')
@@ -137,7 +137,7 @@ class LabelTable(Sequence[Label]):
     splits
         Split by file name, for files that have one; other files are ignored.
     began
-        When recordings began, by file name, where that is known: tables then have date and time of day of events.
+        Start times of recordings, by file name, where known: tables then have the date and time of day of events.
 
     Examples
     --------
@@ -183,7 +183,7 @@ class LabelTable(Sequence[Label]):
             self._refuse_contradictions()
 
     def _refuse_contradictions(self) -> None:
-        """Refuse a class that is present in a file and not in it, or somewhere in it and unknown."""
+        """Reject a class that is both present in a file and absent from it, or both present and unknown."""
         present = {(row.filename, row.label) for row in self._rows if row.present}
         somewhere = {(row.filename, row.label) for row in self._rows if row.present and not row.has_times}
         for row in self._rows if present else ():
@@ -238,8 +238,8 @@ class LabelTable(Sequence[Label]):
     def to_pandas(self) -> pandas.DataFrame:
         """Rows as a data frame: filename, onset, offset, label, confidence.
 
-        There are also columns `present` if any row is not positive, and `date` and `time_of_day` of onsets if it is
-        known when recordings began.
+        There are also columns `present` if any row is not positive, and `date` and `time_of_day` of onsets if start
+        times are known.
         """
         columns = self._columns()
         rows = [[getattr(row, column) for column in columns] for row in self]

@@ -1,4 +1,4 @@
-"""The whole job in a few calls; every function here is an attribute of the package root.
+"""The main functions of earmark; each is also an attribute of the package root.
 
     import earmark
     run = earmark.train("recordings", out="run", recipe="quick")
@@ -7,7 +7,7 @@
     earmark.compare([run, "other-run"])
     earmark.report([run], "report.html")
 
-Each command of the command line is a call of the function of the same name. Results print as short tables, render in
+Each command of the command line calls the function of the same name. Results print as short tables, render in
 notebooks, and convert with `to_dict()` and `to_pandas()`.
 """
 
@@ -55,7 +55,7 @@ About = dict[str, Any]  # what an evaluation records of its data, options and mo
 
 @dataclass(frozen=True)
 class Compute:
-    """Where a training run computes and keeps its features.
+    """Where a training run computes and stores its features.
 
     `devices` are GPUs, or processes on a CPU: by default one, or as many as torchrun or SLURM started on `nodes`
     machines. `cache` is a folder for features, shared by runs on the same data; by default in the user's cache.
@@ -83,18 +83,18 @@ def train(
 ) -> Run:
     """Train a detector from labelled clips.
 
-    Ctrl-C stops training after the current step and saves its state; the run that is returned is then not finished.
+    Ctrl-C stops training after the current step and saves its state; the returned run is then not finished.
 
     Parameters
     ----------
     data
-        A folder of recordings with labels, a label table next to them, "NAME:PATH" of a known data set, or clips that
-        `earmark.datasets.open_data` opened. A list is one of these paths and label tables with more labels, such as
-        the verdicts.csv of a review: their known times are used too (`supervision` is then "mixed").
+        A folder of recordings with labels, a label table next to them, "NAME:PATH" of a known data set, or clips opened
+        with `earmark.datasets.open_data`. A list is one of these followed by tables with more labels, such as the
+        verdicts.csv of a review; their times are also used (`supervision` is then "mixed").
     recipe
-        Name of a recipe (`earmark list recipes`) or a TOML file. By default "auto", which chooses one by the data and
-        the machine, or "head" with an encoder, or what a resumed run has. The folder of another run stands for its
-        recipe, with its weights to start from.
+        Name of a recipe (`earmark list recipes`) or a TOML file. The default is "auto", which chooses one to suit the
+        data and the machine; "head" with an encoder; or the recipe of a resumed run. The folder of another run means
+        its recipe, starting from its weights.
     encoder
         Pretrained encoder (`earmark encoders`) whose embeddings are used instead of log-mel features. A name that runs
         Python code, such as "hear:PACKAGE", is trusted.
@@ -105,7 +105,7 @@ def train(
     resume
         Whether to continue the run in `out`, if there is one.
     on_note
-        Called with each note about the data before training starts; the run has them too.
+        Called with each note about the data before training starts; the run also contains them.
     """
     from earmark.settings import load_recipe, pool_changes
     from earmark.training import check_folder
@@ -212,9 +212,9 @@ def evaluate(
     force: bool = False,
     on_progress: OnProgress = ignore_progress,
 ) -> Evaluation:
-    """Evaluate a model, or events found elsewhere, on labelled clips.
+    """Evaluate a model, or events from another program, on labelled clips.
 
-    A model detects exactly as `SoundDetector.detect` does. Scores, events and figures are written to `out`.
+    Events are detected exactly as by `SoundDetector.detect`. Scores, events and figures are written to `out`.
 
     Parameters
     ----------
@@ -223,19 +223,19 @@ def evaluate(
     data
         As for `train`. For events, a file of labels is enough.
     split
-        Which clips to evaluate; "all" for all. By default "test"; but all where the data have no splits of their own
-        and are not those that the model was trained on.
+        The split to evaluate, or "all". The default is "test", or all clips if the data have no splits and the model
+        was not trained on them.
     out
         By default the run folder; for events and ONNX models nothing is written by default.
     reference
         Labels to use instead of the data's: a file or folder of any format, or "authors" for the URBAN-SED reference
-        that the paper's authors scored against.
+        behind the paper's Table I.
     tune_on
-        Split on which to choose the threshold of each class.
+        Split on which to choose per-class thresholds.
     durations
         For events: a table of clips with columns `filename` and `duration`.
     options
-        Segment length, decoder, alignment, PSDS, what is tuned.
+        Segment length, decoder, alignment, PSDS, and what to tune.
     force
         Whether to replace files in `out` that earmark did not write, or that were edited since.
     """
@@ -264,7 +264,7 @@ def evaluate(
 
 
 def _saved(score: Callable[[], tuple[Evaluation, LabelTable]], folder: Path, name: str, force: bool) -> Evaluation:
-    """An evaluation, saved with its figures; files that must not be replaced are refused first."""
+    """An evaluation, saved with its figures; a file that must not be replaced is an error beforehand."""
     from earmark import plots
 
     figures = [folder / "figures" / f"{stem}{end}" for stem in plots.EVALUATION_FIGURES for end in (".png", ".svg")]
@@ -284,9 +284,9 @@ def compare(
 ) -> Comparison:
     """Compare runs (folders that `evaluate` wrote to) that were evaluated on the same clips.
 
-    Runs that differ only in their seed count as one system. `level` is the confidence of intervals and tests. With
-    `out`, the comparison is also written there, as comparison.json, table.md and table.tex; `force` replaces files with
-    these names that earmark did not write.
+    Runs that differ only in their seed count as one system. `level` is the confidence level of intervals and tests.
+    With `out`, the comparison is also written there, as comparison.json, table.md and table.tex; `force` replaces files
+    with these names that earmark did not write.
     """
     comparison = compare_runs([Path(run) for run in runs], level=level)
     if out is not None:
@@ -303,7 +303,7 @@ def report(
     force: bool = False,
     on_progress: OnProgress = ignore_progress,
 ) -> Path:
-    """Write a page (HTML) about evaluated runs: tables, figures, and mistakes to listen to; returns its path.
+    """Write an HTML report about evaluated runs: tables, figures, and errors to listen to; returns its path.
 
     Tables are also written next to it as Markdown and LaTeX. `data` is the location of the clips, if they have moved
     since the evaluation. `force` also replaces files that earmark did not write, or that were edited since.
@@ -323,14 +323,14 @@ def review(
     browser: bool = True,
     block: bool = True,
 ) -> ReviewServer:
-    """Review events in a browser: hear, see and correct them; needs the extra `review`.
+    """Review and correct events in a browser; needs the extra `review`.
 
     Parameters
     ----------
     found
         The folder of a detection job, or recordings: a folder or a file.
     labels
-        A label table of the recordings, to check.
+        A label table of the recordings, to be checked.
     out
         Folder for the verdicts on recordings; by default NAME.review next to them. Those on a job are in its folder.
     address
@@ -338,8 +338,8 @@ def review(
     browser
         Whether to open a browser.
     block
-        Whether to wait until the review ends, with Ctrl-C. If not, the server that is returned has the address as
-        `url`, and runs until its `stop()` is called or the process ends.
+        Whether to wait until the review is stopped with Ctrl-C. If not, the returned server has its address in `url`,
+        and runs until its `stop()` is called or the process ends.
     """
     from earmark.reviewing.running import start_review
 
@@ -363,11 +363,11 @@ def synth(
     workers: int | None = None,
     on_progress: OnProgress = ignore_progress,
 ) -> Summary:
-    """Make soundscapes with known events, with annotations and labels.tsv; see `earmark.synthesis`.
+    """Synthesise soundscapes with exact annotations and labels.tsv; see `earmark.synthesis`.
 
     The source is a recipe ("urban-sed", "durations", a TOML file), a table of events, or Scaper's JAMS. `soundbank` is
-    a folder of sounds, LABEL/*.wav or foldN/LABEL/*.wav; by default the embedded one. `clips` is how many to make; by
-    default all that the source has.
+    a folder of sounds, LABEL/*.wav or foldN/LABEL/*.wav; by default the built-in one. `clips` is their number; by
+    default as many as the source defines.
     """
     from earmark.synthesis import synthesise
 

@@ -1,4 +1,4 @@
-"""Arrays in .npz files, read with limits: a damaged or malicious file costs little memory and one line.
+"""Arrays in .npz files, read with limits: a damaged or malicious file costs little memory and is a one-line error.
 
     read_arrays(path, {"filenames": ("U", ("clips",)), "p": ("f4", ("frames", 3))})
 

@@ -110,7 +110,7 @@ def write_tensors(path: Path, kind: str, tensors: dict[str, Tensor], about: dict
 def read_tensors(
     path: Path, kind: str, schema: type[object] | None = None, *, only_about: bool = False
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read a file of `write_tensors`, with metadata that fit the schema; anything else is refused with the reason."""
+    """Read a file of `write_tensors`, with metadata that fit the schema; anything else is rejected with the reason."""
     if path.is_dir():
         raise ModelFileError(f"{path}: a folder, not a file")
     if not path.is_file():
@@ -245,7 +245,7 @@ def load_weights(detector: Detector, path: str | Path) -> None:
 
 
 def check_tensors(tensors: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> None:
-    """Refuse tensors that do not have the names, shapes and kinds of numbers of others."""
+    """Reject tensors that do not have the names, shapes and kinds of numbers of others."""
     for name, wanted in like.items():
         if name not in tensors:
             raise ArgumentError(f"{name} is missing")

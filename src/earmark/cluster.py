@@ -231,7 +231,7 @@ def _connect(ray: Any, address: str, workers: int) -> None:
 
 
 def _check_token(*, is_new: bool) -> None:
-    """Refuse a token file that other users can read; write one for a new cluster, since Ray's would be readable."""
+    """Reject a token file that other users can read; write one for a new cluster, since Ray's would be readable."""
     mode, given = os.environ.get("RAY_AUTH_MODE", ""), os.environ.get("RAY_AUTH_TOKEN_PATH")
     if mode.lower() == "disabled" or os.environ.get("RAY_AUTH_TOKEN"):
         return

@@ -1,8 +1,8 @@
-"""The demonstration: the whole job on synthesised soundscapes, in minutes on two cores.
+"""The demonstration: training, evaluation and detection on synthetic soundscapes, in minutes on two cores.
 
-Ten kinds of sound differ in how long they last. Five operators learn from labels that say which sounds are in a clip,
-but not when. Each is trained with several seeds, evaluated on one-second segments and reported; the best one detects
-events in a recording of two minutes.
+The ten classes differ in duration. Five operators learn from labels that say which classes are in a clip, but not
+when. Each is trained with several seeds, evaluated on one-second segments and reported; the best one detects events in
+a recording of two minutes.
 """
 
 from collections.abc import Mapping, Sequence

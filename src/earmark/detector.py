@@ -1,6 +1,6 @@
-"""The detector: a network and a pooling operator, joined.
+"""The detector: a network combined with a pooling operator.
 
-Features of bags in, probabilities out: one per frame and class (dynamic), one per bag and class (static).
+It maps features of bags to probabilities: one per frame and class (dynamic), and one per bag and class (static).
 """
 
 import inspect

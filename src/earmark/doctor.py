@@ -1,4 +1,4 @@
-"""What earmark finds on this machine, for bug reports: versions, devices, audio back ends, encoders, places.
+"""What earmark finds on this machine, for bug reports: versions, devices, audio back ends, encoders, folders.
 
 Nothing is changed, written or downloaded.
 """

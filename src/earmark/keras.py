@@ -24,7 +24,7 @@ A negative axis counts from the end. Axis 0, the authors' default, is the batch;
 error, since it marks frames within bags.
 
 A bag without a real frame gives 0, with zero gradient: a compiled graph cannot raise an error, and a NaN would ruin the
-loss of the whole batch. (`earmark.pooling` refuses such a bag.) With half precision, sums and exponentials are computed
+loss of the whole batch. (`earmark.pooling` rejects such a bag.) With half precision, sums and exponentials are computed
 in float32, and the result is rounded once.
 """
 

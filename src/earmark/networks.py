@@ -444,7 +444,7 @@ def _is_number(value: object) -> bool:
 
 
 def check_features(x: Tensor, mask: Tensor | None, n_bands: int, reduction: int) -> None:
-    """Refuse features or a mask of other shapes than a network takes."""
+    """Reject features or a mask of other shapes than a network takes."""
     if x.ndim != 3 or x.shape[1] != n_bands:
         raise ArgumentError(f"features: expected (bags, {n_bands}, frames), got {tuple(x.shape)}")
     if x.shape[2] < reduction:

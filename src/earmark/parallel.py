@@ -113,7 +113,7 @@ def in_flight(
 
 
 def call_isolated(function: Callable[[Item], Result], argument: Item, *, seconds: float, memory: int) -> Result:
-    """Call a function in a process of its own, which may take that long and allocate that many bytes.
+    """Call a function in a separate process, which may take that long and allocate that many bytes.
 
     The function's exceptions are raised here. If the process dies or takes too long, a WorkerError gives the reason.
     """

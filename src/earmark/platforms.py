@@ -56,7 +56,7 @@ def append_line(path: Path, line: bytes) -> None:
     """Append a line, which ends with a line feed, to a file and wait until it is on the disk.
 
     If that fails, for example because the disk is full, nothing is appended. A line that somebody left incomplete stays
-    one of its own. Symbolic links are refused.
+    one of its own. Symbolic links are rejected.
     """
     refuse_link(path)
     if path.exists() and not path.is_file():
@@ -82,7 +82,7 @@ def append_line(path: Path, line: bytes) -> None:
 
 
 def replace(source: Path, target: Path) -> None:
-    """Rename a file over another one. Windows refuses while another process reads it: wait for up to two seconds."""
+    """Rename a file over another one. Windows fails while another process reads it: wait for up to two seconds."""
     for attempt in range(_ATTEMPTS):
         try:
             os.replace(source, target)

@@ -58,13 +58,13 @@ class Registry(Generic[T]):
         return iter(self._entries.values())
 
     def check_options(self, name: str, options: Iterable[str]) -> None:
-        """Refuse an unknown name, or an option that the class does not take, with the nearest known one."""
+        """Reject an unknown name, or an option that the class does not take, with the nearest known one."""
         known = self[name].options()
         for option in options:
             if option not in known:
                 raise unknown_name(f"{self.kind} {name!r}: option", option, known or ["(none)"])
 
     def create(self, name: str, *args: Any, **options: Any) -> T:
-        """Create the class called `name`; unknown options are refused with the nearest known one."""
+        """Create the class called `name`; unknown options are rejected with the nearest known one."""
         self.check_options(name, options)
         return self[name].cls(*args, **options)

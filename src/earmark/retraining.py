@@ -9,7 +9,7 @@ claimed. What both find of the fifth of the verdicts that is held out is reporte
 the same recordings, in a new folder that has the verdicts too, so that the review continues there. Nothing of the old
 job changes.
 
-The server of a review runs this module in a process of its own; it prints a line of JSON for each step.
+The server of a review runs this module in a separate process; it prints a line of JSON for each step.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def _detect(source: Source, model: Path, folder: Path, on_progress: OnProgress) 
 
 
 def _main(arguments: Sequence[str]) -> int:
-    """Run in a process of its own: FOUND DATA OUT [SETTINGS]; print progress and the result as lines of JSON."""
+    """Run in a separate process: FOUND DATA OUT [SETTINGS]; print progress and the result as lines of JSON."""
 
     def emit(**values: object) -> None:
         print(json_text(values), flush=True)

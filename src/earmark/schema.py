@@ -9,7 +9,7 @@
 
 A record is a frozen dataclass that pydantic checks. Types are strict: "3" is not a number, 1 is not true, 2.0 is not a
 whole number; a whole number is a valid number, and a NumPy scalar counts as the Python one. Unknown keys, NaN and
-infinity are refused (`allow_inf_nan=True` in a field admits both). Every mistake raises an `EarmarkError` with one
+infinity are rejected (`allow_inf_nan=True` in a field admits both). Every mistake raises an `EarmarkError` with one
 line, never pydantic's `ValidationError`.
 """
 

@@ -233,7 +233,7 @@ def load_recipe(recipe: str | Path) -> Settings:
 def _complete(section: object, defaults: Mapping[str, str]) -> object:
     """A section with its defaults, and with None for "none"."""
     if not isinstance(section, Mapping):
-        return section  # refused later
+        return section  # rejected later
     values = {**defaults, **section}
     return {name: None if isinstance(value, str) and value == "none" else value for name, value in values.items()}
 

@@ -7,9 +7,9 @@ ceil(duration * rate) samples. Whole files, excerpts and streams give the same s
 Resampling uses soxr at quality HQ, which is made for 16-bit audio: its errors are below the noise of most recordings,
 and what VHQ adds is lost in log-mel features.
 
-Files whose sound is not intact are refused with their name, the reason and the time of the first gap, never silently
+Files with damaged audio are rejected with their name, the reason and the time of the first gap, never silently
 shortened or shifted. With `damaged="keep"` the rest is read, and gaps are silence, so that everything else keeps
-its time; `AudioInfo.gaps` lists them. NaN, headers that are damaged, and several streams in one ogg are always refused.
+its time; `AudioInfo.gaps` lists them. NaN, damaged headers and several streams in one ogg file are always rejected.
 Two kinds of damage are not detected: errors that a codec without checksums (wav, aiff, mp3) decodes to noise, and the
 missing end of an mp3 that is cut between two frames and has no header with their number.
 """
@@ -425,7 +425,7 @@ def checked_rate(rate: int) -> int:
 
 
 def check_values(path: Path, block: Samples, first: int, rate: int) -> None:
-    """Refuse NaN and values far beyond full scale in (samples, channels); `first` is the number of the first sample."""
+    """Reject NaN and values far beyond full scale in (samples, channels); `first` is the number of the first sample."""
     # max and min propagate NaN, which fails every comparison
     if not max(block.max(), -block.min()) <= _LOUDEST:
         bad = ~(np.abs(block) <= _LOUDEST).all(axis=1)

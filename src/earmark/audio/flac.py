@@ -26,7 +26,7 @@ class _Frame(NamedTuple):
 
 
 def walk(path: Path, data: Bytes, start: int) -> Contents:
-    """Check the frames from byte `start` on; refuse damaged headers."""
+    """Check the frames from byte `start` on; reject damaged headers."""
     head_end, block, rate, total = _header(path, data, start)
     if not total:
         raise bad_file(path, "its header does not state its length; re-encode it, for example with flac")

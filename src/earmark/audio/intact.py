@@ -24,7 +24,7 @@ _WALKS = {"flac": flac.walk, "mp3": mp3.walk, "ogg": ogg.walk}
 
 
 def examine(path: Path, *, with_flac: bool) -> Contents:
-    """Gaps in the sound of a file, and its intact pieces; refuse what is not audio, misnamed or has a damaged header.
+    """Gaps in the sound of a file, and its intact pieces; reject what is not audio, misnamed or has a damaged header.
 
     The frames of a flac file are only examined if requested: its decoder notices damage by itself.
     """

@@ -53,7 +53,7 @@ class _Stream:
 
 
 def walk(path: Path, data: Bytes, start: int) -> Contents:
-    """Check the ogg stream from byte `start` on; refuse several streams and damaged headers."""
+    """Check the ogg stream from byte `start` on; reject several streams and damaged headers."""
     pages = _pages(data, start)
     last = next(pages, None)
     if last is None or last.begin != start:

@@ -71,7 +71,7 @@ class PcmFormat:
             wide[:, 1:] = np.frombuffer(data, np.uint8).reshape(-1, 3)
             values = wide.view("<i4")[:, 0].astype(np.float32) / np.float32(1 << 31)
         elif self.encoding in ("f32", "f64"):
-            with np.errstate(over="ignore", invalid="ignore"):  # values beyond full scale are refused later
+            with np.errstate(over="ignore", invalid="ignore"):  # values beyond full scale are rejected later
                 values = np.frombuffer(data, f"<f{ENCODINGS[self.encoding]}").astype(np.float32)
         else:
             bytes_each = ENCODINGS[self.encoding]

@@ -2,7 +2,7 @@
 
 A clip's frames are on the disk before its line is written, so a process killed at any moment, or a power cut, leaves
 complete entries and at most an incomplete tail, which the next build removes. A build computes what is missing, what
-was damaged on the disk, and what has changed files, and refuses a store with other settings. float16 is within 0.03 dB
+was damaged on the disk, and what has changed files, and rejects a store with other settings. float16 is within 0.03 dB
 for values down to -80 dB at half the size of float32.
 """
 
@@ -224,7 +224,7 @@ def build_store(
 
 
 def _check_settings(folder: Path, settings: StoreSettings) -> None:
-    """Write the settings of a new store; refuse a store with other settings."""
+    """Write the settings of a new store; reject a store with other settings."""
     if not (folder / "store.json").exists():
         with written_whole(folder / "store.json") as draft:
             draft.write_text(json_text(settings.to_dict(), indent=1), encoding="utf-8")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def check_options(live: bool, audio: list[Path], for_live: dict[str, Any], for_jobs: dict[str, Any]) -> None:
-    """Refuse options of jobs with --live, and options of --live without it."""
+    """Reject options of jobs with --live, and options of --live without it."""
     for option, value in for_jobs.items():
         if live and value not in (None, False):
             raise ArgumentError(f"{option} cannot be combined with --live")

@@ -98,14 +98,14 @@ def check_folds(training: Collection) -> list[str]:
 
 
 def refuse_names(data: Collection) -> None:
-    """Refuse class names that tables of events cannot store."""
+    """Reject class names that tables of events cannot store."""
     for name in data.classes:
         if name != name.strip() or any(char in name for char in "\t\n\r"):
             raise DataError(f"class {name!r}: expected a name without tabs, line breaks and white space at its ends")
 
 
 def refuse_without_negatives(data: Collection) -> None:
-    """Refuse labels without any negative; with times, clips are negative outside events."""
+    """Reject labels without any negative; with times, clips are negative outside events."""
     targets = data.labels.bag_targets()
     is_timed = any(row.has_times for row in data.labels)
     if is_timed or (targets == 0).any() or not (targets == 1).any():

@@ -77,7 +77,7 @@ def clean_labels(table: LabelTable, separator: str | None = None) -> tuple[Label
 
 
 def refuse_joined(table: LabelTable) -> None:
-    """Refuse class names that are probably several labels."""
+    """Reject class names that are probably several labels."""
     for name in table.classes:
         for separator in (";", "|", ","):
             parts = [part.strip() for part in name.split(separator)]

@@ -187,7 +187,7 @@ def _read_labels(folder: Path, path: Path | None, recordings: Sequence[Path]) ->
 
 
 def _refuse_spreadsheets(folder: Path, paths: Iterable[Path], stems: Sequence[str] = ()) -> None:
-    """Refuse a spreadsheet that may hold the labels: of certain names, or of any, also a workbook without labels."""
+    """Reject a spreadsheet that may hold the labels: of certain names, or of any, also a workbook without labels."""
     for name, path in sorted(names_below(paths, folder).items()):
         is_skipped = "/." in f"/{name}" or path.name.startswith("~$")  # hidden, or Excel's lock file
         is_suspect = not stems or path.stem.lower() in stems

@@ -245,7 +245,7 @@ class SoundDetector:
 
 
 def _starts(names: Iterable[str]) -> dict[str, datetime]:
-    """When recordings began, by name, where it is known."""
+    """Start times of recordings, by name, where known."""
     starts = {name: recording_start(Path(name)) for name in names}
     return {name: began for name, began in starts.items() if began is not None}
 

@@ -6,7 +6,7 @@ says so; it is not scored again while its size, its modification time and the mo
 - other formats are written from the events in the ledger;
 - with another decoder, kept scores are decoded again (`keep_scores`); without, the recording is scored again;
 - a recording that cannot be read is listed with the reason, and retried by the next run;
-- a recording that was being read when the process died comes last, in a process of its own with limited memory and
+- a recording that was being read when the process died comes last, in a separate process with limited memory and
   time, so that it costs nothing else.
 
 events.csv only has events of one decoder. Until a recording is done with the current one, it is left out. Events do not
@@ -50,7 +50,7 @@ __all__ = ["JobOptions", "JobReport", "run_job"]
 
 @dataclass(frozen=True)
 class JobOptions:
-    """What a job is to do."""
+    """Options of a job."""
 
     formats: Sequence[str] = ("tsv",)  # names of the formats of files per recording
     decoder: Decoder | None = None  # how probabilities become events; the model's own by default
@@ -66,7 +66,7 @@ class JobOptions:
 
 @dataclass
 class JobReport:
-    """What a run of a job did."""
+    """Results of one run of a job."""
 
     out: str
     files: int = 0  # recordings that were given
@@ -178,7 +178,7 @@ class _Job:
         named = choose_names(found, {entry.path: entry.name for entry in known})
         named = [(path, name) for path, name in named if path not in missing]
         is_new_decoder = self._check_earlier_runs({path for path, _ in named} | missing)
-        # nothing was written so far: a refused call leaves the folder as it is
+        # nothing was written so far: a rejected call leaves the folder as it is
         self.report.files = len(named)
         self.report.missing = sum(entry.path in missing and not entry.missing for entry in known)
         self.ledger.add(named)

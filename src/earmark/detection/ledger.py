@@ -213,7 +213,7 @@ class Ledger:
         )
 
     def has_gaps(self, entry: Entry) -> bool:
-        """Whether sound was missing in a recording."""
+        """Whether audio was missing in a recording."""
         return any(self._rows("SELECT 1 FROM gaps WHERE recording = ? LIMIT 1", entry.id))
 
     def all_presence(self, horizon: float) -> Iterator[tuple[str, npt.NDArray[np.float64]]]:

@@ -1,7 +1,7 @@
 """The folder of a detection job and its files.
 
     OUT/events.csv               events of all recordings: filename, onset, offset, label, confidence; also date and
-                                 time_of_day, if it is known when recordings began
+                                 time_of_day, if start times are known
     OUT/events/NAME.SUFFIX       events of one recording, in each format
     OUT/presence.csv             probabilities of classes per interval, if requested
     OUT/failed.csv               recordings that could not be read, with the reason; absent if there are none
@@ -11,7 +11,7 @@
     OUT/ledger.sqlite            state of every recording: `earmark.detection.ledger`
     OUT/job.json                 model, settings, versions
 
-In events.csv a recording without events has one row with its name alone. `read_labels` reads it so. Names that look
+In events.csv a recording without events has one row with only its name, as `read_labels` expects. Names that look
 like formulas to a spreadsheet are protected (`earmark.formats.spreadsheets`).
 
 The job replaces and deletes only what it wrote itself: the ledger has the SHA-256 of each of its files. A file in the
@@ -67,7 +67,7 @@ class JobFolder:
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Create and lock the folder; one that holds files of something else is refused."""
+        """Create and lock the folder; one that holds files of something else is rejected."""
         make_folder(self.root)
         tables = (self.merged, self.presence, self.failed, self.damaged, self.about)
         for path in (*tables, self.root / "events", self.root / "scores"):
@@ -137,7 +137,7 @@ class OutputFiles:
         """Delete the files of a recording that the job wrote, except some."""
         own = self.folder.files_of(entry.name).difference(keep)
         for path in (self.root / key for key in self.ledger.outputs(entry)):
-            self.owner.key(path)  # refuses what is not below the folder
+            self.owner.key(path)  # rejects what is not below the folder
             if path in own:  # a damaged ledger may name others
                 self.remove(path)
 
@@ -252,7 +252,7 @@ Rows = Iterator[Sequence[object]]
 
 
 def event_table(ledger: Ledger) -> tuple[Sequence[str], Rows]:
-    """Heading and rows of events.csv: recordings that are done, one without events with its name alone."""
+    """Heading and rows of events.csv: recordings that are done, one without events with only its name."""
     began = _starts(ledger)
     clock = CLOCK_COLUMNS if began else ()
     heading = (*EVENT_COLUMNS, *clock)
@@ -282,7 +282,7 @@ def presence_table(ledger: Ledger, horizon: float, classes: Sequence[str]) -> tu
 
 
 def _starts(ledger: Ledger) -> dict[str, datetime]:
-    """When recordings began, by name, where it is known."""
+    """Start times of recordings, by name, where known."""
     return {entry.name: entry.began for entry in ledger.entries() if entry.began is not None}
 
 

@@ -104,7 +104,7 @@ class LocalExecutor:
 
 
 class IsolatedExecutor:
-    """Scores each recording in a process of its own, with limited memory and time, since it may crash it.
+    """Scores each recording in a separate process, with limited memory and time, since it may crash it.
 
     `source` is sent to the process: the scorer, or a detector that loads it there. There the recording is cut into
     spans of `span` seconds as usual: resampling that starts elsewhere rounds differently.
@@ -117,7 +117,7 @@ class IsolatedExecutor:
         self.scorer, self.source, self.span = scorer, source, span
 
     def plan(self, path: Path, damaged: str) -> Plan:
-        """The recording in one piece; `plan` in a process of its own, since reading a header can crash it too."""
+        """The recording in one piece; `plan` in a separate process, since reading a header can crash it too."""
         make = partial(_plan_from, self.source, damaged)
         return call_isolated(make, path, seconds=self.SECONDS, memory=self.MEMORY)
 

@@ -1,14 +1,14 @@
-"""Pretrained encoders: sound to frame embeddings, (n,) to (frames, dimension), at a fixed hop.
+"""Pretrained encoders: audio to frame embeddings, (n,) to (frames, dimension), at a fixed hop.
 
     encoder = create_encoder("mn04")
     x = encoder.embed(samples)          # at encoder.card.rate, at most encoder.card.window_samples
 
 Frame k stands for the samples from k * hop_samples up to, but excluding, (k + 1) * hop_samples. Every encoder has a
-`Card`: rate, window, hop, dimension, licence, and where its weights come from. Weights are no part of earmark;
+`Card`: rate, window, hop, dimension, licence, and where its weights come from. Weights are not part of earmark;
 `earmark.encoders.weights` finds and downloads them.
 
 `mn04` and `yamnet` are included. `onnx:CARD.toml`, `hear:PACKAGE` and `python:MODULE:NAME` are other people's; the last
-two import code, which `imports_code` tells. `files:FOLDER` has embeddings that were computed elsewhere.
+two import code, as `imports_code` reports. `files:FOLDER` has embeddings that were computed elsewhere.
 `docs/encoders.md` describes them all.
 """
 

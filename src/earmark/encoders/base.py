@@ -192,7 +192,7 @@ def reason(error: Exception) -> str:
 def fitted(embeddings: npt.NDArray[Any], card: Card, samples: int) -> npt.NDArray[Any]:
     """Embeddings of an excerpt with one frame more or fewer than due: the last is dropped, or repeated.
 
-    Others are returned as they are, for `Encoder.embed` to refuse.
+    Others are returned as they are, for `Encoder.embed` to reject.
     """
     missing = card.frames(samples) - len(embeddings) if embeddings.ndim == 2 else 0
     if missing == 1 and len(embeddings):

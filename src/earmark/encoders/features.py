@@ -1,7 +1,7 @@
 """Embeddings as features: what store, training and detection need to know about an encoder, and its front end.
 
 A recording longer than a window is embedded in windows that overlap by `OVERLAP`; the middle of each is kept, so that
-every frame has heard sound on both sides. `earmark.inference.recordings` cuts recordings of any length in the same way,
+every frame has context on both sides. `earmark.inference.recordings` cuts recordings of any length in the same way,
 so that features in training are those in detection.
 """
 

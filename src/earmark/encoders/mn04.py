@@ -115,7 +115,7 @@ def load_embedder(content: bytes, path: Path, front_end: FrontEndConfig, layout:
     """A network in evaluation mode with the state dict of a PyTorch file; nothing in the file is executed."""
     embedder = empty_embedder(front_end, layout)
     try:
-        with warnings.catch_warnings():  # of unusual files, which are refused if they are not what is expected
+        with warnings.catch_warnings():  # of unusual files, which are rejected if they are not what is expected
             warnings.simplefilter("ignore")
             state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
         embedder.network.load_state_dict(state, strict=True)

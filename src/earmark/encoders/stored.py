@@ -206,5 +206,5 @@ def _read_parquet(path: Path) -> Stored:
 
 
 def _stored(times: npt.NDArray[Any], embeddings: npt.NDArray[Any], encoder: str, licence: str) -> Stored:
-    with np.errstate(over="ignore"):  # of numbers beyond float32, which are refused
+    with np.errstate(over="ignore"):  # of numbers beyond float32, which are rejected
         return Stored(np.asarray(times, np.float64), np.asarray(embeddings, np.float32), encoder, licence)

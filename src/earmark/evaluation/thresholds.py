@@ -54,7 +54,7 @@ def tune_thresholds(
     """The decoder with the threshold per class that gives the best segment-based F1 on validation data.
 
     Without times in the reference, this F1 is estimated. Thresholds chosen on the clips that are then evaluated flatter
-    the model, so clips of the split "test" are refused, and the decoder records what it was tuned on. Of equally good
+    the model, so clips of the split "test" are rejected, and the decoder records what it was tuned on. Of equally good
     thresholds, the nearest to the decoder's is chosen; a class that none detects keeps the decoder's. Its `low` is
     kept, or lowered to the threshold.
 
@@ -120,7 +120,7 @@ def tune_decoder(
 
 
 def _validation_labels(recordings: Sequence[RecordingScores], reference: LabelTable) -> LabelTable:
-    """Labels of the recordings; those of the test split are refused."""
+    """Labels of the recordings; those of the test split are rejected."""
     table = matching_labels(recordings, reference)
     for name in table.filenames:
         if table.splits.get(name) == "test":

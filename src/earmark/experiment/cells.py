@@ -140,7 +140,7 @@ def _run_cells(grid: Grid, out: Path, cache: Path, at_once: int, on_cell: OnCell
 
 
 def _is_kept(grid: Grid, cell: Cell, place: Path, kept: Kept, on_cell: OnCell) -> bool:
-    """Whether a cell is done already; refuses one that was run with other settings."""
+    """Whether a cell is done already; rejects one that was run with other settings."""
     if changed := changed_settings(settings_of(place, kept), cell):
         name, (then, now) = next(iter(changed.items()))
         raise ArgumentError(

@@ -26,7 +26,7 @@ Window = Literal["hann", "hamming", "blackman", "blackmanharris", "nuttall", "ba
 class FeatureConfig:
     """How samples become frames. The defaults are the paper's, except `pad_mode`, which its recipe sets to "reflect".
 
-    Bands so narrow that no FFT bin falls into one are refused (librosa warns and leaves them empty). With `center`, the
+    Bands that are too narrow for any FFT bin are rejected (librosa warns and leaves them empty). With `center`, the
     sound is padded at both ends by half of n_fft; without, frame k begins at sample k * hop_samples, and samples after
     the last whole frame are ignored.
 

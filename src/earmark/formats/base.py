@@ -129,7 +129,7 @@ class Rows:
 
 
 def check_width(cells: Sequence[str], width: int, columns: str = "", hint: str = "") -> None:
-    """Refuse a line with another number of cells."""
+    """Reject a line with another number of cells."""
     if len(cells) != width:
         raise DataError(f"expected {width} columns{columns}, got {len(cells)}: {' | '.join(cells)}{hint}")
 

@@ -55,7 +55,7 @@ def find_columns(header: Sequence[str]) -> dict[str, int]:
 
 
 def refuse_unknown_times(header: Sequence[str], columns: Mapping[str, int]) -> None:
-    """Refuse time columns with unknown names: ignoring them would turn strong labels into weak ones."""
+    """Reject time columns with unknown names: ignoring them would turn strong labels into weak ones."""
     for heading in header:
         if "onset" not in columns and _TIME.search(canonical(heading)):
             raise DataError(f"column {heading.strip()!r} looks like a time; name the times 'onset' and 'offset'")

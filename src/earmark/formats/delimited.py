@@ -97,7 +97,7 @@ class CSV(Format):
         if not is_long:
             rows.line, rows.classes = None, tuple(classes)
         if not is_long and rows.complete:  # what is not present is absent, and needs no row
-            rows.table()  # refuses lines that contradict each other
+            rows.table()  # rejects lines that contradict each other
             rows.labels = [row for row in rows.labels if row.present]
 
     def write(self, table: LabelTable, path: Path) -> None:

@@ -17,7 +17,7 @@ _MOST_COLUMNS = 1000
 def workbook_text(path: Path, limit: int) -> str:
     """The first sheet that has cells, line by line; formulas have the values that were saved with them.
 
-    A workbook that would need more than `limit` bytes is refused before it is decompressed.
+    A workbook that would need more than `limit` bytes is rejected before it is decompressed.
     """
     try:
         import openpyxl

@@ -55,7 +55,7 @@ def too_large(limit: str) -> DataError:
 def read_text(path: Path) -> str:
     """Text of a file, decompressed if needed: UTF-8, UTF-16 with a byte order mark, or Latin-1 with a warning.
 
-    The text of an Excel workbook is its first sheet as a table with commas. A file beyond `largest_table` is refused
+    The text of an Excel workbook is its first sheet as a table with commas. A file beyond `largest_table` is rejected
     before more of it is read or decompressed.
     """
     if path.suffix.lower() in SPREADSHEETS:
@@ -189,7 +189,7 @@ def number(text: str, what: str) -> float | None:
 
 
 def file_name(text: str) -> str:
-    """The name of a file as it is in label tables: with slashes; what no file can be called is refused."""
+    """The name of a file as it is in label tables: with slashes; what no file can be called is rejected."""
     if not text:
         raise DataError("no file name")
     if len(text) > _LONGEST_NAME:
@@ -200,7 +200,7 @@ def file_name(text: str) -> str:
 
 
 def class_name(text: str) -> str:
-    r"""A class name as it is in label files: without white space around it; control characters are refused.
+    r"""A class name as it is in label files: without white space around it; control characters are rejected.
 
     >>> class_name(" dog ")
     'dog'

@@ -131,7 +131,7 @@ def readable(label: str, width: int = 20) -> str:
 
 
 def check_names(kind: str, names: Iterable[str], known: Iterable[str]) -> None:
-    """Refuse names, of models or classes, that are not known."""
+    """Reject names, of models or classes, that are not known."""
     for name in names:
         if name not in known:
             raise unknown_name(kind, name, known)

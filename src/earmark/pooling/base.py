@@ -40,7 +40,7 @@ class Pool(nn.Module, ABC):
     why_no_stream: str = ""
 
     check_values: bool = True
-    """Check the values of p and mask, to refuse NaN, values outside [0, 1] and empty bags; False saves one pass over p.
+    """Check the values of p and mask, to reject NaN, values outside [0, 1] and empty bags; False saves one pass over p.
     On a GPU this means waiting for it, so there only the first ten calls and every hundredth are checked. Compiled,
     exported, vmapped and graph-captured calls never are."""
 
@@ -252,7 +252,7 @@ def per_class(name: str, value: float | Sequence[float] | Tensor, n_classes: int
 
 
 def _check_values(p: Tensor, mask: Tensor | None, part: bool) -> bool:
-    """Refuse values that cannot be pooled; return whether the padding holds probabilities too."""
+    """Reject values that cannot be pooled; return whether the padding holds probabilities too."""
     if p.shape[1] == 0 and not part:
         raise DataError(f"bags are empty: p has no frames, shape {tuple(p.shape)}")
     if p.numel() == 0:

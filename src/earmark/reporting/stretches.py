@@ -62,10 +62,10 @@ def check_stretch(wanted: str) -> tuple[str | None, float, float] | None:
 
 
 def check_stretches(wanted: Iterable[str], inputs: Sequence[Path], folder: Path) -> None:
-    """Check requests before a job with these inputs runs: refuse unknown recordings, and times after their end."""
+    """Check requests before a job with these inputs runs: reject unknown recordings, and times after their end."""
     named = [(text, asked) for text in wanted if (asked := check_stretch(text)) is not None]
     recordings = job_recordings(inputs, folder) if named else {}
-    for text, (called, onset, _) in named if recordings else []:  # a job without recordings is refused elsewhere
+    for text, (called, onset, _) in named if recordings else []:  # a job without recordings is rejected elsewhere
         name = _named(called, recordings)
         _check_onset(text, name, onset, audio.info(recordings[name], damaged="keep").duration)
 

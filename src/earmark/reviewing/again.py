@@ -1,4 +1,4 @@
-"""The page's "Train again": `earmark.retraining` in a process of its own, and how far it is."""
+"""The page's "Train again": `earmark.retraining` in a separate process, and how far it is."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What every request must pass before the application sees it, and the headers of every answer.
 
 The address of a review contains a random token, which stands for permission to read the recordings and to judge them.
-Names of other hosts are refused, so that no page from elsewhere can reach the server through a name that it controls
+Names of other hosts are rejected, so that no page from elsewhere can reach the server through a name that it controls
 (DNS rebinding), and so are requests that other sites make a browser send.
 """
 

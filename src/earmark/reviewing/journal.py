@@ -166,7 +166,7 @@ class _Head:
 
 
 def _check_times(action: Action) -> None:
-    """Refuse intervals that cannot be: backwards, or of no length."""
+    """Reject intervals that cannot be: backwards, or of no length."""
     if isinstance(action, Verdict) and (action.label or action.onset is not None or action.offset is not None):
         if action.verdict != "right" or len(action.events) != 1:
             raise DataError("expected a correction of one event with verdict right")

@@ -214,7 +214,7 @@ class Review:
         return target | {"offset": given.offset, "confidence": given.confidence}
 
     def _check(self, entry: Entry) -> None:
-        """Refuse what names a recording, an event or an action that is not there, or lies outside its recording."""
+        """Reject what names a recording, an event or an action that is not there, or lies outside its recording."""
         action = entry.action
         if isinstance(action, Add | Stretch | Checked | Note) and action.recording not in self.index:
             raise ArgumentError(f"there is no recording {action.recording!r}")

@@ -75,7 +75,7 @@ def compute(path: Path, about: AudioInfo, scale: str, level: int, index: int) ->
 
 
 def check(about: AudioInfo, scale: str, level: int, index: int) -> None:
-    """Refuse tiles that do not exist."""
+    """Reject tiles that do not exist."""
     if scale not in SCALES:
         raise unknown_name("scale", scale, SCALES)
     if not 0 <= level < LEVELS:

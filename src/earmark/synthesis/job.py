@@ -6,7 +6,7 @@
     OUT/soundscapes.json                settings
 
 The same request gives the same bytes with any number of processes. Calling it again after an interruption continues: a
-clip whose two files exist is done, since files are written atomically. A folder with other content is refused.
+clip whose two files exist is done, since files are written atomically. A folder with other content is rejected.
 """
 
 import hashlib

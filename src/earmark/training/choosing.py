@@ -40,7 +40,7 @@ _FEW, _FEWEST_STEPS = 1000, 16  # of fewer clips, the recipe best takes fewer st
 
 
 def fitting_recipes(changes: Mapping[str, Any]) -> list[str]:
-    """Recipes that can have these changes, so that impossible ones are refused before data are read."""
+    """Recipes that can have these changes, so that impossible ones are rejected before data are read."""
     fitting, refusal = [], ArgumentError("")
     for recipe in _LONGEST:
         try:

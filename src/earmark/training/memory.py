@@ -313,7 +313,7 @@ class Log:
             self._writer = SummaryWriter(out / "tensorboard", purge_step=epochs + 1)
         lines: list[str] = []
         if self._path.exists():
-            read_log(self._path)  # refuses a damaged one
+            read_log(self._path)  # rejects a damaged one
             lines = self._path.read_text().splitlines()[:epochs]
         self._write("".join(line + "\n" for line in lines))
         write_config(out, settings)
