@@ -24,9 +24,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the backgrou
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# Files that `make test-light` leaves out: pages of documentation, grids, servers, clusters, encoders in training, and
-# processes that are killed. It leaves out tests with the mark `slow` too. `make test` runs them all.
+# Files that `make test-light` leaves out: pages of documentation, grids, servers, browsers, clusters, encoders in
+# training, cross-validation, damaged sound, and processes that are killed. It leaves out tests
+# with the mark `slow` too. `make test` runs them all.
 SLOW = [
+    "audio_damage",
     "cluster",
     "detection_job",
     "docs_detection",
@@ -36,6 +38,7 @@ SLOW = [
     "export",
     "findings",
     "fine_tuning",
+    "folds",
     "full_disk",
     "fuzz",
     "keras",
@@ -43,6 +46,7 @@ SLOW = [
     "mil",
     "report",
     "report_job",
+    "report_policy",
     "reproduce",
     "readme",
     "reviewing_browser",

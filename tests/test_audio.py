@@ -166,6 +166,7 @@ def test_excerpts_keep_the_phase_at_rates_far_apart(make, rate, wanted, onset):
     np.testing.assert_allclose(got, whole[first : first + len(got)], atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rate", "wanted"), [(44056, 44100), (47999, 44100), (44101, 44100), (44100, 16001)])
 @pytest.mark.parametrize("suffix", [".wav", ".mp3"])
 def test_excerpts_and_streams_agree_where_soxr_rounds_its_clock(make, suffix, rate, wanted):

@@ -204,6 +204,7 @@ def test_bands_that_a_shift_fills_from_beyond_half_the_rate_hold_the_floor(rng):
     assert (down[corners[2:] <= 2000].amax(1) > -80).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scaling", ["clip", "fixed"])
 @pytest.mark.parametrize("padding", [{}, {"center": False}, {"pad_mode": "reflect"}], ids=str)
 def test_exported_it_computes_the_same_for_any_batch_and_length(scaling, padding, rng):
