@@ -20,8 +20,9 @@ from small_recipe import SMALL
 from earmark.cli import main
 from earmark.errors import ArgumentError, DataError, TrainingError, WorkerError
 from earmark.experiment import gather, load_grid, run_grid, write_results
-from earmark.experiment.cells import changed_settings
+from earmark.experiment.cells import changed_settings, settings_of
 from earmark.experiment.grid import Cell, EvaluationSpec
+from earmark.experiment.kept import KeptEvaluation
 from earmark.experiment.results import COLUMNS, Row, compare_folds, describe_data, paper_scores
 from earmark.settings import load_recipe
 
@@ -305,11 +306,16 @@ def test_a_worker_that_dies_is_a_failed_run(grid_file, tmp_path, monkeypatch):
 
 def test_a_knob_that_came_after_a_run_has_not_changed(tmp_path):
     settings = load_recipe("paper")
-    row = Row(Cell("max", "cnn", None, 0, settings), "clean", tmp_path / "clean", {}, 1, 1)
+    cell = Cell("max", "cnn", None, 0, settings)
     (tmp_path / "config.toml").write_text(settings.to_toml().replace('monitor = "accuracy"\n', ""))
-    assert changed_settings(row.folder.parent, row.cell) == {}
+    assert changed_settings(settings_of(tmp_path, {}), cell) == {}
     (tmp_path / "config.toml").write_text(settings.to_toml().replace('monitor = "accuracy"', 'monitor = "f1"'))
-    assert changed_settings(row.folder.parent, row.cell) == {"training.monitor": ("f1", "accuracy")}
+    assert changed_settings(settings_of(tmp_path, {}), cell) == {"training.monitor": ("f1", "accuracy")}
+    config = settings.to_dict()
+    del config["training"]["monitor"]
+    kept = {(cell.name, "clean"): KeptEvaluation({"config": config}, (), (), {})}
+    assert changed_settings(settings_of(tmp_path / cell.name, kept), cell) == {}
+    assert changed_settings(settings_of(tmp_path / cell.name, {}), cell) == {}
 
 
 def test_what_the_data_were_is_known_when_they_are_gone(folder, grid_file, tmp_path):

@@ -26,7 +26,7 @@ from earmark.files import locked, make_folder
 from earmark.parallel import parallel_map
 from earmark.progress import OnProgress, Progress, ignore_progress
 from earmark.schema import read_json
-from earmark.settings import load_recipe
+from earmark.settings import Settings, load_recipe
 from earmark.training.run import feature_store, make_fabric, run, split_for_training
 
 KEPT = "runs.npz"
@@ -56,8 +56,10 @@ def settings_of(folder: Path, kept: Kept) -> dict[str, dict[str, Any]]:
     """The settings that a cell was trained with, from its folder or a file of kept runs; empty if unknown."""
     if (folder / "config.toml").exists():
         return load_recipe(folder / "config.toml").to_dict()
-    configs = (own.about["config"] for (cell, _), own in kept.items() if cell == folder.name)
-    return next(configs, {})
+    for (cell, _), own in kept.items():
+        if cell == folder.name and own.about["config"]:
+            return Settings.from_dict(own.about["config"], where=own.where).to_dict()
+    return {}
 
 
 def changed_settings(then: Mapping[str, Mapping[str, Any]], cell: Cell) -> dict[str, tuple[object, object]]:
@@ -67,8 +69,8 @@ def changed_settings(then: Mapping[str, Mapping[str, Any]], cell: Cell) -> dict[
     now = cell.settings.to_dict()
     changed: dict[str, tuple[object, object]] = {}
     for section in now:
-        for key in dict.fromkeys([*then.get(section, {}), *now[section]]):
-            before, after = then.get(section, {}).get(key), now[section].get(key)
+        for key in dict.fromkeys([*then[section], *now[section]]):
+            before, after = then[section].get(key), now[section].get(key)
             if before != after:
                 changed[f"{section}.{key}"] = (before, after)
     return changed
