@@ -4,6 +4,7 @@ import io
 import json
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
@@ -51,6 +52,22 @@ def test_version():
     words = [sys.executable, "-m", "earmark.cli", "--version"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"earmark {__version__}\n", "")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a process cannot send itself Ctrl-C there")
+def test_ctrl_c_while_the_command_line_is_imported_is_silent():
+    code = """
+import os, signal, sys
+class Finder:
+    def find_spec(self, name, *rest):
+        if name == "earmark.cli":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Finder())
+from earmark.start import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
 
 
 def test_list_pools_has_a_line_for_each():

@@ -3,11 +3,13 @@
 import csv
 import errno
 import json
+import math
 import os
 import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +21,7 @@ import warm
 from fake_scorer import EnergyScorer, bursts
 
 from earmark import audio
-from earmark.detection import job
+from earmark.detection import job, spans
 from earmark.detection.detector import SoundDetector
 from earmark.detection.job import JobOptions
 from earmark.detection.ledger import Ledger
@@ -830,6 +832,30 @@ class Deadly(EnergyScorer):
         hoard = [bytearray(1 << 28) for _ in range(1000 if loudest == 0.75 else 0)]
         return super().score(samples)
 """
+
+
+def test_a_recording_that_hangs_fails_and_costs_nothing_else(recordings, tmp_path, monkeypatch):
+    """The thread cannot be killed. The job ends without it, and the next run reads the recording in a process."""
+    out, released, real = tmp_path / "out", threading.Event(), spans.score_span
+
+    def score(scorer, span, **options):
+        if span.path.name == "b.wav":
+            released.wait()
+        return real(scorer, span, **options)
+
+    def longest(self, span):
+        return 0.1 if span.path.name == "b.wav" else math.inf
+
+    monkeypatch.setattr(spans, "score_span", score)
+    monkeypatch.setattr(LocalExecutor, "longest", longest)
+    try:
+        report = run_job(model(), [recordings], out, workers=1)
+    finally:
+        released.set()
+    assert (report.done, report.failed) == (4, 1)
+    assert report.first_failure == "night 1/b.wav: no result after 0 s"
+    with Ledger(out / "ledger.sqlite", read_only=True) as ledger:
+        assert {entry.name: entry.attempts for entry in ledger.entries() if entry.attempts} == {"night 1/b.wav": 1}
 
 
 def test_a_recording_that_kills_the_process_is_tried_alone_and_costs_nothing_else(tmp_path):

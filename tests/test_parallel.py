@@ -1,9 +1,11 @@
 """The parallel map: lazy, bounded, interruptible; worker processes end with it."""
 
 import itertools
+import math
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -15,7 +17,7 @@ import torch
 from earmark import interrupt
 from earmark.errors import EarmarkError, WorkerError
 from earmark.interrupt import exit_code, interruptible, raising_signals
-from earmark.parallel import WeightedSemaphore, cores, parallel_map
+from earmark.parallel import WeightedSemaphore, _ThreadPool, call_limited, cores, parallel_map
 
 LIMIT = 300  # seconds; only so that nothing waits for ever
 
@@ -151,6 +153,68 @@ def test_a_worker_that_dies_is_one_plain_line(idle):
         work()
     with pytest.raises(WorkerError), closing(parallel_map(os._exit, range(9), workers=1, processes=True)) as results:
         list(results)
+
+
+def test_a_call_in_a_thread_that_takes_too_long_is_given_up():
+    released = threading.Event()
+
+    def work(item):
+        return released.wait() if item == "hangs" else item
+
+    try:
+        allowed = {"hangs": 0.1}
+        items = ["hangs", *range(20)]
+        results = dict(parallel_map(work, items, workers=1, seconds=lambda item: allowed.get(item, math.inf)))
+    finally:
+        released.set()
+    assert str(results.pop("hangs")) == "no result after 0 s"
+    assert results == {item: item for item in range(20)}
+
+
+def test_a_single_call_can_be_limited():
+    released = threading.Event()
+    assert call_limited(len, "abc", seconds=math.inf) == 3
+    with pytest.raises(ZeroDivisionError):
+        call_limited(lambda x: 1 // x, 0, seconds=math.inf)
+    try:
+        with pytest.raises(WorkerError, match="no result after 0 s"):
+            call_limited(lambda _: released.wait(), None, seconds=0.1)
+    finally:
+        released.set()
+
+
+def test_time_during_which_the_process_was_suspended_does_not_count(monkeypatch):
+    """As with Ctrl-Z: the clock goes on for an hour between two checks."""
+    clock = [0.0]
+    monkeypatch.setattr("earmark.parallel.time.monotonic", lambda: clock[0])
+    released = threading.Event()
+    pool = _ThreadPool(1)
+    future = pool.submit_limited(lambda _: released.wait(), None, 10)
+    try:
+        while not future.running():
+            pass
+        for _ in range(5):
+            clock[0] += 3600
+            pool.give_up_late_calls()
+        assert not future.done()
+        for _ in range(10):
+            clock[0] += 3600
+            pool.give_up_late_calls()
+        assert isinstance(future.exception(timeout=0), WorkerError)
+    finally:
+        released.set()
+        pool.shutdown()
+
+
+def test_the_program_does_not_wait_for_a_thread_that_hangs():
+    code = """
+import threading
+from earmark.parallel import parallel_map
+hang = lambda _: threading.Event().wait()
+print([str(result) for _, result in parallel_map(hang, [0], workers=2, seconds=lambda _: 0.1)])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "['no result after 0 s']\n", "")
 
 
 def test_a_semaphore_admits_what_fits_and_what_is_too_large_alone():

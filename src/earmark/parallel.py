@@ -7,15 +7,21 @@ Ctrl-C and the other signals of `earmark.interrupt` raise KeyboardInterrupt betw
 them, since a worker that is interrupted while it starts may block the pool; the parent kills its workers instead, so
 they must write files atomically. Workers exit when the parent does. If one dies, for example because memory ran out,
 the others are killed and one WorkerError is raised. `call_isolated` limits the memory and the time of a single call.
+
+A thread cannot be killed. One whose call takes longer than it may is given up: another takes its place, and the program
+does not wait for it when it ends.
 """
 
+import atexit
+import math
 import os
+import queue
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager, suppress
 from itertools import islice
@@ -27,9 +33,10 @@ from typing import Any, TypeVar
 from earmark.errors import ArgumentError, WorkerError
 from earmark.interrupt import SIGNALS, Interruption, interruptible
 
-__all__ = ["WeightedSemaphore", "call_isolated", "cores", "in_flight", "parallel_map", "worker_count"]
+__all__ = ["WeightedSemaphore", "call_isolated", "call_limited", "cores", "in_flight", "parallel_map", "worker_count"]
 
 _POLL_INTERVAL = 0.1  # seconds between checks for an interruption
+_LONGEST_STEP = 1.0  # seconds that count between two checks: the process may have been suspended
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -56,24 +63,33 @@ def parallel_map(
     limit: int | None = None,
     processes: bool = False,
     stop: threading.Event | None = None,
+    seconds: Callable[[Item], float] = lambda item: math.inf,
 ) -> Generator[tuple[Item, Result | Exception], None, None]:
     """Apply a function to items in parallel; yields (item, result or exception) in order of completion.
 
     Items are drawn lazily, in the calling thread, and may be endless; `limit` are in flight, 2 * workers by default.
     Processes are started by `spawn`; threads run PyTorch on one core each. `stop` is set when a map over threads ends
-    early, so that a long-running function can poll it and return.
+    early, so that a long-running function can poll it and return. A call in a thread that takes longer than `seconds`
+    of its item gives a WorkerError.
     """
     bound = limit or 2 * workers
     with (
         interruptible() as interruption,
         _process_pool(workers, function, interruption) if processes else _thread_pool(workers, stop) as executor,
     ):
-        task: Callable[[Item], Result] = _call if processes else function
 
         def submit(item: Item) -> Future[Result]:
-            return executor.submit(task, item)
+            if isinstance(executor, _ThreadPool):
+                return executor.submit_limited(function, item, seconds(item))
+            return executor.submit(_call, item)
 
-        with closing(in_flight(items, submit, _wait, Future.cancel, limit=lambda: bound)) as finished:
+        def wait(running: Collection[Future[Result]]) -> Iterable[Future[Result]]:
+            done = _wait(running)
+            if isinstance(executor, _ThreadPool):
+                executor.give_up_late_calls()
+            return done
+
+        with closing(in_flight(items, submit, wait, Future.cancel, limit=lambda: bound)) as finished:
             for item, future in finished:
                 error = future.exception()
                 if error is not None and (isinstance(error, BrokenProcessPool) or not isinstance(error, Exception)):
@@ -110,6 +126,20 @@ def in_flight(
             for handle in running:
                 cancel(handle)
     interruption.check()
+
+
+def call_limited(function: Callable[[Item], Result], argument: Item, *, seconds: float) -> Result:
+    """Call a function in a thread; a WorkerError if it takes longer than that many seconds."""
+    pool = _ThreadPool(1)
+    try:
+        future = pool.submit_limited(function, argument, seconds)
+        with interruptible() as interruption:
+            while not _wait([future]):
+                interruption.check()
+                pool.give_up_late_calls()
+        return future.result()
+    finally:
+        pool.shutdown(wait=False)
 
 
 def call_isolated(function: Callable[[Item], Result], argument: Item, *, seconds: float, memory: int) -> Result:
@@ -179,11 +209,93 @@ class WeightedSemaphore:
                 self._changed.notify_all()
 
 
+class _ThreadPool(Executor):
+    """Threads that run calls, and can be given up; each runs `prepare` first."""
+
+    def __init__(self, workers: int, prepare: Callable[[], None] = lambda: None) -> None:
+        self._prepare = prepare
+        self._calls: queue.SimpleQueue[tuple[Future[Any], Callable[[Any], Any], Any] | None] = queue.SimpleQueue()
+        self._threads: set[threading.Thread] = set()
+        self._running: dict[Future[Any], threading.Thread] = {}
+        self._left: dict[Future[Any], tuple[float, float]] = {}  # seconds allowed, and left
+        self._checked = time.monotonic()
+        self._lock = threading.Lock()
+        for _ in range(workers):
+            self._start_thread()
+        atexit.register(self.shutdown)  # unlike other threads, these do not keep the program from ending by themselves
+
+    def _start_thread(self) -> None:
+        thread = threading.Thread(target=self._work, daemon=True)
+        self._threads.add(thread)
+        thread.start()
+
+    def submit_limited(self, function: Callable[[Item], Result], item: Item, seconds: float) -> Future[Result]:
+        """Call a function in a thread; the result is a WorkerError if that takes longer than it may."""
+        future: Future[Result] = Future()
+        if seconds < math.inf:
+            self._left[future] = seconds, seconds
+        self._calls.put((future, function, item))
+        return future
+
+    def give_up_late_calls(self) -> None:
+        """To be called again and again, in one thread: what takes too long fails, and another thread takes over."""
+        now = time.monotonic()
+        step, self._checked = min(now - self._checked, _LONGEST_STEP), now
+        for future in [future for future in self._left if future.done()]:
+            del self._left[future]
+        for future, (allowed, left) in self._left.items():
+            self._left[future] = allowed, left - step if future.running() else left
+            if left < 0:
+                self._give_up(future, WorkerError(f"no result after {allowed:.0f} s"))
+
+    def _give_up(self, future: Future[Any], error: Exception) -> None:
+        with self._lock:
+            thread = self._running.pop(future, None)
+            if thread is not None and not future.done():
+                self._threads.discard(thread)
+                future.set_exception(error)
+                self._start_thread()
+
+    def _work(self) -> None:
+        self._prepare()
+        while (call := self._calls.get()) is not None:
+            future, function, item = call
+            if not future.set_running_or_notify_cancel():
+                continue
+            with self._lock:
+                self._running[future] = threading.current_thread()
+            result, error = None, None
+            try:
+                result = function(item)
+            except BaseException as problem:
+                error = problem
+            with self._lock:
+                if self._running.pop(future, None) is None:
+                    return  # given up meanwhile
+                if error is None:
+                    future.set_result(result)
+                else:
+                    future.set_exception(error)
+            del call, future, item, result, error  # not kept while this waits for the next call
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Wait for the calls that are running; others are not started."""
+        while not self._calls.empty():
+            with suppress(queue.Empty):
+                if call := self._calls.get_nowait():
+                    call[0].cancel()
+        for _ in self._threads:
+            self._calls.put(None)
+        for thread in list(self._threads) if wait else ():
+            thread.join()
+        atexit.unregister(self.shutdown)
+
+
 @contextmanager
 def _thread_pool(workers: int, stop: threading.Event | None) -> Iterator[Executor]:
     torch = sys.modules.get("torch")
     threads = torch.get_num_threads() if torch else 0
-    with ThreadPoolExecutor(workers, initializer=_use_one_torch_thread) as pool:
+    with _ThreadPool(workers, _use_one_torch_thread) as pool:
         try:
             yield pool
         finally:

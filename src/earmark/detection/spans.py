@@ -20,12 +20,16 @@ from earmark.errors import ArgumentError, DataError
 from earmark.inference.recordings import Probabilities, feature_frames, output_frames, score_recording
 from earmark.inference.scorer import Scorer
 from earmark.inference.scores import RecordingScores
-from earmark.parallel import call_isolated, parallel_map, worker_count
+from earmark.parallel import call_isolated, call_limited, parallel_map, worker_count
 
 Results = Generator[tuple["Span", Probabilities | Exception], None, None]
 
 SPAN = 600.0
 """Default length in seconds: short enough to keep all cores busy with one recording."""
+
+LONGEST = 600.0
+"""Seconds after which a recording counts as hanging, besides the duration of its sound: even slow machines work faster
+than real time."""
 
 
 class Span(NamedTuple):
@@ -90,7 +94,10 @@ def score_span(scorer: Scorer, span: Span, *, is_stopped: Callable[[], bool] = l
 
 
 class LocalExecutor:
-    """Scores spans in threads of this process, by default one per core, which share the model."""
+    """Scores spans in threads of this process, by default one per core, which share the model.
+
+    A span may take `LONGEST` seconds and, for each worker, as long as it lasts; then it fails, and the others continue.
+    """
 
     def __init__(self, scorer: Scorer, workers: int | None = None) -> None:
         self.scorer = scorer
@@ -100,7 +107,12 @@ class LocalExecutor:
         """See `Executor`."""
         stop = threading.Event()
         score = partial(score_span, self.scorer, is_stopped=stop.is_set)
-        return parallel_map(score, spans, workers=self.workers, limit=self.workers + 1, stop=stop)
+        workers = self.workers
+        return parallel_map(score, spans, workers=workers, limit=workers + 1, stop=stop, seconds=self.longest)
+
+    def longest(self, span: Span) -> float:
+        """Seconds that a span may take."""
+        return LONGEST + self.workers * _duration(span, self.scorer)
 
 
 class IsolatedExecutor:
@@ -111,7 +123,7 @@ class IsolatedExecutor:
     """
 
     MEMORY = 4 << 30  # bytes
-    SECONDS = 600.0  # besides the duration of the sound: even slow machines work faster than real time
+    SECONDS = LONGEST  # besides the duration of the sound
 
     def __init__(self, scorer: Scorer, source: object, span: float = SPAN) -> None:
         self.scorer, self.source, self.span = scorer, source, span
@@ -124,14 +136,18 @@ class IsolatedExecutor:
     def map_spans(self, spans: Iterable[Span]) -> Results:
         """See `Executor`."""
         for span in spans:
-            duration = (span.last - span.first) * self.scorer.hop * self.scorer.reduction
-            seconds, score = self.SECONDS + duration, partial(_score_from, self.source, self.span)
+            seconds, score = self.SECONDS + _duration(span, self.scorer), partial(_score_from, self.source, self.span)
             result: Probabilities | Exception
             try:
                 result = call_isolated(score, span, seconds=seconds, memory=self.MEMORY)
             except Exception as error:
                 result = error
             yield span, result
+
+
+def _duration(span: Span, scorer: Scorer) -> float:
+    """Of its sound, in seconds."""
+    return (span.last - span.first) * scorer.hop * scorer.reduction
 
 
 def _score_from(source: Any, seconds: float, whole: Span) -> Probabilities:
@@ -174,7 +190,8 @@ def score_files(
                 if isinstance(executor, IsolatedExecutor):
                     cut = executor.plan(path, damaged)
                 else:
-                    cut = plan(path, scorer, span=span, damaged=damaged)
+                    make = partial(plan, scorer=scorer, span=span, damaged=damaged)
+                    cut = call_limited(make, path, seconds=LONGEST)
             except Exception as error:
                 on_result(path, error)
                 continue
