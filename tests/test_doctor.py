@@ -1,7 +1,10 @@
 """`earmark doctor`, for bug reports; and completion of commands in shells."""
 
+import errno
 import json
+import os
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -53,6 +56,27 @@ def test_problems_have_a_line_each_and_exit_code_1(place, earmark, monkeypatch):
     assert problems[0] == "required packages are not installed: soxr; run: pip install earmark"
     assert problems[1].endswith("cannot read mp3; run: pip install -U soundfile")
     assert problems[2] == f"{place / 'home'}: earmark cannot write here (data)"
+
+
+def test_a_folder_that_this_user_may_not_enter_is_a_problem(place, monkeypatch):
+    real = Path.is_file
+
+    def is_file(path):
+        if path.is_relative_to(place):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return real(path)
+
+    monkeypatch.setattr(Path, "is_file", is_file)
+    monkeypatch.setattr(Path, "exists", is_file)
+    monkeypatch.setattr(os, "access", lambda path, mode: path != place)
+    assert f"{place / 'home'}: earmark cannot write here (data)" in doctor.examine()["problems"]
+
+
+def test_a_home_of_nobody_is_one_line(earmark, monkeypatch):
+    monkeypatch.setenv("EARMARK_HOME", "~nobody-of-this-name/earmark")
+    code, _, err = earmark("doctor")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "EARMARK_HOME: expected a folder, got '~nobody-of-this-name/earmark'" in err
 
 
 def test_works_without_pytorch(place, monkeypatch):

@@ -21,7 +21,7 @@ import earmark as package
 from earmark import audio
 from earmark.errors import ArgumentError, MissingExtraError
 from earmark.formats import read_labels
-from earmark.reviewing import running
+from earmark.reviewing import exporting, running
 from earmark.reviewing.running import Address
 from earmark.reviewing.sound import byte_range, excerpt
 from earmark.reviewing.source import Recording
@@ -222,7 +222,7 @@ def test_probabilities_and_events_of_a_view(client):
     assert ([event["label"] for event in seen["events"]], seen["total"]) == (["dog", "owl"], 2)
 
 
-def test_exports(client, tmp_path):
+def test_exports(client, tmp_path, monkeypatch):
     events = client.get("api/queue")[1]["events"]
     client.act("verdict", events=[events[0]["id"]], verdict="right")
     client.act("verdict", events=[events[1]["id"]], verdict="wrong")
@@ -245,6 +245,9 @@ def test_exports(client, tmp_path):
     assert (len(samples), rate, len(about)) == (int(1.5 * RATE), RATE, 3)
     assert sound.startswith("0001-owl-")
     assert client.post("api/snippets", {"events": []})[0] == 400
+    monkeypatch.setattr(exporting, "MOST_BYTES", 1000)
+    status, answer = client.post("api/snippets", request)
+    assert (status, answer["error"]) == (400, "expected at most 0 MiB of sound, got more; select fewer events")
 
 
 def test_two_servers_see_each_others_verdicts(found, client):

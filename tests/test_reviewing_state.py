@@ -497,3 +497,21 @@ def test_counts_kept_up_to_date_equal_those_from_scratch(review, tmp_path):
             same = [o for o in review.events_of(e.given.recording) if o.current.label == e.current.label]
             judged, right = sum(bool(o.decisions) for o in same), sum(o.status == "right" for o in same)
             assert (group.judged, group.right) == (judged, right)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
+def test_a_journal_that_is_a_pipe_is_one_line(tmp_path):
+    """Opening it would wait for a writer."""
+    os.mkfifo(tmp_path / "verdicts.jsonl")
+    with pytest.raises(DataError, match=r"verdicts.jsonl: expected a file"):
+        Journal(tmp_path / "verdicts.jsonl").read_new()
+
+
+def test_a_journal_is_not_written_through_a_link(tmp_path):
+    theirs = tmp_path / "theirs.txt"
+    theirs.write_text("theirs\n")
+    (tmp_path / "verdicts.jsonl").symlink_to(theirs)
+    action = {"id": "a", "reviewer": "ada", "action": "checked", "recording": "night.wav"}
+    with pytest.raises(ArgumentError, match="refusing to write through a symbolic link"):
+        Journal(tmp_path / "verdicts.jsonl").append(parse_entry(action))
+    assert theirs.read_text() == "theirs\n"

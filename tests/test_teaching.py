@@ -14,6 +14,7 @@ from earmark.bags import Bags, build_store
 from earmark.checkpoint import load_detector
 from earmark.datasets import open_data
 from earmark.errors import ArgumentError
+from earmark.files import locked
 from earmark.loss import bag_loss, frame_loss, reduce_targets, taught_loss
 from earmark.settings import Training, load_recipe
 from earmark.training import create_detector
@@ -112,6 +113,18 @@ def test_each_round_is_a_run_and_a_stopped_one_resumes_with_the_same_bits(folder
             run(open_data(folder), settings, out, **options)
         run(open_data(folder), settings, out, **options, resume=True)
         assert files_of(out) == expected
+
+
+@pytest.mark.parametrize("part", ["round-0", "fold-1", "fold-1/round-0"])
+def test_a_part_of_a_run_cannot_be_resumed_while_the_run_is_trained(folder, fabric, tmp_path, part):
+    """A round or a fold is a complete run folder, which another process would lock separately."""
+    out = tmp_path / "run"
+    for place in {out, (out / part).parent}:
+        place.mkdir(exist_ok=True)
+        (place / "config.toml").touch()
+    refused = pytest.raises(ArgumentError, match=f"{out}: process .* is using this folder")
+    with locked(out), refused:
+        run(open_data(folder), load_recipe("quick"), out / part, cache=tmp_path, fabric=fabric, resume=True)
 
 
 def test_what_labels_say_is_kept(folder, tmp_path):

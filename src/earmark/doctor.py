@@ -115,7 +115,7 @@ def _places() -> list[dict[str, Any]]:
     folders = {"cache": default_cache("").parent, "data": weights.home(), "temporary": Path(tempfile.gettempdir())}
     places = []
     for name, folder in folders.items():
-        existing = next((place for place in (folder, *folder.parents) if place.exists()), Path(folder.anchor))
+        existing = next(place for place in (folder.absolute(), *folder.absolute().parents) if os.path.exists(place))
         places.append(
             {
                 "name": name,

@@ -20,6 +20,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
@@ -48,7 +49,10 @@ class _CutError(Exception):
 def home() -> Path:
     """The folder of earmark's data: `$EARMARK_HOME`, or the platform's for user data."""
     if folder := os.environ.get("EARMARK_HOME"):
-        return Path(folder).expanduser()
+        try:
+            return Path(folder).expanduser()
+        except RuntimeError:
+            raise ArgumentError(f"EARMARK_HOME: expected a folder, got {folder!r}, and there is no such user") from None
     return user_data_path("earmark", appauthor=False)
 
 
@@ -68,7 +72,9 @@ def path_of(card: Card) -> Path:
 def find(card: Card) -> Path | None:
     """The weights of an encoder if a file of their size is there."""
     path = path_of(card)
-    return path if path.is_file() and path.stat().st_size == card.size else None
+    with suppress(PermissionError):  # a folder that this user may not enter has no weights for them
+        return path if path.is_file() and path.stat().st_size == card.size else None
+    return None
 
 
 def read(card: Card, path: Path | None = None) -> bytes:

@@ -26,6 +26,8 @@ WHICH = {
 }
 AUDIO = ("wav", "flac")
 MOST_SNIPPETS = 2000
+MOST_BYTES = 512 << 20
+"""Size of all snippets together, as wav: they are kept in memory."""
 _LONGEST = 300.0  # seconds of a snippet
 
 
@@ -69,12 +71,16 @@ def export_snippets(review: Review, events: Sequence[Event], kind: str = "wav", 
     if not 0 <= margin <= 60:
         raise ArgumentError(f"margin: expected 0 to 60 s, got {margin}")
     contents: dict[str, bytes] = {}
+    size = 0
     rows = [["file", "recording", "onset", "offset", "label", "status", "confidence", "reviewers", "begins"]]
     for number, event in enumerate(events, 1):
         now = event.current
         recording = review.recording(event.given.recording)
         onset = max(0.0, now.onset - margin)
         part = excerpt(recording.path, onset, min(now.offset + margin, onset + _LONGEST))
+        size += part.size
+        if size > MOST_BYTES:
+            raise ArgumentError(f"expected at most {MOST_BYTES >> 20} MiB of sound, got more; select fewer events")
         name = f"{number:04}-{_plain(now.label)}-{_plain(Path(recording.name).stem)}-{now.onset:.2f}s.{kind}"
         samples = read_part(part.path, part.rate, part.first, part.first + part.samples)
         contents[name] = wav_bytes(samples, part.rate, kind)

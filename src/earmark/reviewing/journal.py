@@ -227,6 +227,8 @@ class Journal:
 
     def _update(self) -> None:
         """Read lines that were appended, up to the last complete one."""
+        if self.path.exists() and not self.path.is_file():  # a pipe would wait for a writer
+            raise DataError(f"{self.path}: expected a file")
         try:
             with self.path.open("rb") as file:
                 file.seek(self._read)

@@ -10,6 +10,7 @@ import logging
 import math
 import os
 import platform
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -304,12 +305,20 @@ def _writing(out: Path, fabric: Fabric, resume: bool) -> Iterator[None]:
     if not fabric.is_global_zero:
         yield
         return
-    with locked(make_folder(out)):
+    make_folder(out)
+    with locked(_outermost(out)):
         is_resumed = check_folder(out, resume=resume)
         folders = (out, *(f for part in ("round-*", "fold-*", "fold-*/round-*") for f in out.glob(part)))
         remove_drafts(folder / name for folder in folders for name in (*FILES, "last.ckpt"))  # of a killed process
         with owned(out, files=() if is_resumed else [out / name for name in FILES]):
             yield
+
+
+def _outermost(out: Path) -> Path:
+    """The run folder that a round or a fold is part of: whoever trains there, trains in all of it."""
+    parent = out.absolute().parent
+    is_part = re.fullmatch(r"(round|fold)-\d+", out.name) and (parent / "config.toml").is_file()
+    return _outermost(parent) if is_part else out
 
 
 def feature_store(
