@@ -5,11 +5,12 @@
     python benchmarks/few_labels.py show few/results.csv [--figure docs/images/few_labels]
 
 `run` draws some of the training clips, three times for each number; these and their tags are all that a system sees,
-validation included. A draw also has a seed of its own, so that all clips can be drawn three times too. Scores are those
-of `earmark evaluate` at the default threshold, on the test clips or those of --split: segment F1, micro and macro, and
-clip F1. Each result is a line of results.csv. A line that is there is not computed again, and a training that was cut,
-by --minutes or otherwise, continues where it was: give the same command again, or one with other systems, sizes and
-draws. On a GPU, several trainings at the same time (--jobs) use it better than one.
+validation included: heads choose their thresholds by cross-validation. A draw also has a seed of its own, so that all
+clips can be drawn three times too. Scores are those of `earmark evaluate` with the model's own thresholds, on the test
+clips or those of --split: segment F1, micro and macro, and clip F1. Each result is a line of results.csv. A line that
+is there is not computed again, and a training that was cut, by --minutes or otherwise, continues where it was: give the
+same command again, or one with other systems, sizes and draws. On a GPU, several trainings at the same time (--jobs)
+use it better than one.
 
 `show` prints means and standard deviations over draws, and draws them. It needs nothing but the file, or several.
 """
@@ -44,8 +45,8 @@ TUNED = {  # mixtures of log-mel frames, new ones in every batch, instead of tho
 SYSTEMS: dict[str, tuple[str, dict[str, Any]]] = {
     "paper": ("the paper's network, CAP", {"recipe": "paper", "pool": "cap"}),
     "best": ("recipe best", {"recipe": "best"}),
-    "head": ("head on mn04", {"encoder": "mn04", "settings": {"rounds": 0}}),
-    "taught": ("head on mn04, self-training", {"encoder": "mn04"}),
+    "head": ("head on mn04", {"encoder": "mn04", "settings": {"rounds": 0, "folds": 3}}),
+    "taught": ("head on mn04, self-training", {"encoder": "mn04", "settings": {"folds": 3}}),
     "tuned": ("mn04 fine-tuned, self-training", {"encoder": "mn04", "settings": TUNED}),
 }
 SIZES = (20, 50, 200, 1000, 6000)
@@ -223,7 +224,7 @@ def grouped(results: Iterable[Result]) -> Iterator[tuple[str, int, list[Result]]
 def print_table(results: list[Result]) -> None:
     """Print means, and standard deviations of F1, over draws."""
     for split in sorted({result.split for result in results}):
-        print(f"\nMeans over draws, {split} clips, threshold .5")
+        print(f"\nMeans over draws, {split} clips")
         print(
             f"{'system':30} {'clips':>6} {'draws':>5} {'segment F1':>14} {'P':>6} {'R':>6} {'macro F1':>9} "
             f"{'clip F1':>8} {'seconds':>8}"
