@@ -169,7 +169,7 @@ def test_damaged_settings_are_one_line(store, clips, text, message):
     path = store.path / "store.json"
     path.write_text(text if isinstance(text, str) else json.dumps(json.loads(path.read_text()) | text))
     for use in (FeatureStore, lambda folder: build_store(folder, clips, CONFIG, dtype="float32")):
-        with pytest.raises(DataError, match=rf"store.json: {message}.*; delete {store.path} to compute") as caught:
+        with pytest.raises(DataError, match=rf"store.json: {message}.*; delete {store.path} to recompute") as caught:
             use(store.path)
         assert "\n" not in str(caught.value)
 

@@ -88,7 +88,7 @@ class Pool(nn.Module, ABC):
         return None
 
     def at_frame_rate(self, frame_rate: float) -> None:
-        """Learn the number of frames per second, for an operator with options in seconds; a detector calls it."""
+        """Set the number of frames per second, for an operator with options in seconds; called by the detector."""
         return None
 
     def stream(self) -> Stream:

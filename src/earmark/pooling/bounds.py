@@ -83,7 +83,7 @@ def min_alpha(phi: ArrayLike | Tensor, m: ArrayLike | Tensor) -> Floats:
 def alpha_to_active_share(alpha: ArrayLike | Tensor) -> Floats:
     """Share of a bag that must be active before auto-pooling calls the bag positive: 1 / (1 + e^alpha).
 
-    If k of m instances are 1 and the rest 0, then P >= 1/2 exactly when alpha >= ln(m/k - 1). So alpha reads as a
+    If k of m instances are 1 and the rest 0, then P >= 1/2 exactly when alpha >= ln(m/k - 1). So alpha expresses a
     duration.
 
     >>> print(f"{alpha_to_active_share(1.8):.2f}")

@@ -109,7 +109,7 @@ class MeanPool(WeightedPool):
     Every frame is held responsible, also those far from the event; P >= 1/2 needs the event to fill half the bag
     (section I).
 
-    Limits: `auto` with alpha = 0. Poor for short events, whose frames it teaches to be low.
+    Limits: `auto` with alpha = 0. Poor for short events: training lowers their frames.
 
     >>> MeanPool(n_classes=1)(torch.tensor([[[0.0], [1.0]]]))
     tensor([[0.5000]])
@@ -148,8 +148,8 @@ class SoftmaxPool(_AlphaPool):
 
     The precursor of auto-pool (Salamon, McFee, Li and Bello, DCASE 2017): smooth, and every frame gets some gradient.
 
-    Limits: `auto` with alpha = 1. A frame's weight is Theta(1/m), Eq. (7), so on long bags it is the mean in all but
-    name.
+    Limits: `auto` with alpha = 1. A frame's weight is Theta(1/m), Eq. (7), so on long bags it is practically
+    the mean.
 
     >>> SoftmaxPool(n_classes=1)(torch.tensor([[[0.0], [1.0]]]))
     tensor([[0.7311]])
@@ -163,7 +163,7 @@ class SoftmaxPool(_AlphaPool):
 class AutoPool(_AlphaPool):
     """Auto-pooling: P = sum of p_t exp(alpha p_t) / sum of exp(alpha p_z), alpha learned, one per class, Eq. (8).
 
-    alpha also reads as a duration: the bag turns positive once a share 1/(1 + e^alpha) of it is active
+    alpha can also be expressed as a duration: the bag turns positive once a share 1/(1 + e^alpha) of it is active
     (`earmark.pooling.bounds.alpha_to_active_share`).
 
     Limits: alpha = 0 the mean, 1 soft-max, +inf the maximum, -inf the minimum. Nothing keeps alpha from growing until
@@ -171,7 +171,7 @@ class AutoPool(_AlphaPool):
 
     `alpha` is the start value, one or one per class. The paper starts at 1 and recommends 0 or 1.
 
-    A padded frame does not count, whatever it holds:
+    A padded frame does not count, whatever its value:
 
     >>> pool = AutoPool(n_classes=1, alpha=2.0)
     >>> p = torch.tensor([[[0.2], [0.9], [0.7]]])
