@@ -75,8 +75,8 @@ class AdaptiveLinearPool(ScoredPool):
     bag, frames are pushed down below the p at which P - p = (1 - e^(-alpha p)) / alpha: below P/2 for alpha = 0, and
     below about P - 1/alpha for a large alpha.
 
-    alpha can also be expressed as a duration: a bag is positive once a share of it, 1/9 for alpha = 0 and less for a larger alpha,
-    is active, whatever the values of the others (`earmark.pooling.bounds.alpha_to_sufficient_share`).
+    alpha can also be expressed as a duration: a bag is positive once a share of it, 1/9 for alpha = 0 and less for a
+    larger alpha, is active, whatever the values of the others (`earmark.pooling.bounds.alpha_to_sufficient_share`).
 
     Limits: alpha = 0 is `linear` (Wang, Li and Metze, ICASSP 2019), alpha -> inf the maximum. An all-zero bag gives 0.
     Nothing keeps alpha from growing; `linear-cap` and `linear-rap` do. `project()` keeps alpha >= 0. `alpha` is the

@@ -315,7 +315,7 @@ def _writing(out: Path, fabric: Fabric, resume: bool) -> Iterator[None]:
 
 
 def _outermost(out: Path) -> Path:
-    """The run folder that a round or a fold is part of: whoever trains there, trains in all of it."""
+    """The run folder that a round or a fold is part of: a process that trains there locks all of it."""
     parent = out.absolute().parent
     is_part = re.fullmatch(r"(round|fold)-\d+", out.name) and (parent / "config.toml").is_file()
     return _outermost(parent) if is_part else out
