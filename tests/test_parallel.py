@@ -282,6 +282,8 @@ def test_ignored_signals_stay_ignored():
 def test_commands_exit_with_the_code_of_their_signal(name, code):
     number = getattr(signal, name)
     before = signal.getsignal(number)
+    if before is signal.SIG_IGN:
+        pytest.skip(f"{name} is ignored here, as nohup does with SIGHUP")
     with pytest.raises(KeyboardInterrupt), raising_signals():
         signal.raise_signal(number)
     assert exit_code() == code
