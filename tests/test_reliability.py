@@ -10,8 +10,9 @@ from fake_scorer import bursts
 from earmark import audio
 from earmark.annotations import Label, LabelTable
 from earmark.evaluation import evaluate_events
+from earmark.evaluation.reliability import NAMES, Judged, judge
 from earmark.reporting.job import EVENT, Job, Recording, render_job
-from earmark.reporting.reliability import NAMES, Cell, Reliability, judge, read_reliability, with_events
+from earmark.reporting.reliability import Cell, Reliability, read_reliability, with_events
 
 STRONG = [("a.wav", 1.0, 2.0, "dog"), ("b.wav", None, None, "dog"), ("b.wav", 0.0, 1.0, "owl")]
 FOUND = [
@@ -59,6 +60,22 @@ def test_shares_come_from_the_evaluation_of_the_run(run):
     assert "has not been evaluated" in read_reliability(str(run.parent / "model.safetensors")).problem
 
 
+def test_without_an_evaluation_shares_come_from_the_validation_clips(run):
+    reference = LabelTable([("a.wav", None, None, "dog"), ("b.wav", None, None, "owl")])
+    model = str(run / "model.safetensors")
+    judged = Judged.of([Label(*row) for row in FOUND], reference, "2 validation clips")
+    judged.save(run)
+    assert Judged.load(run) == judged
+    assert read_reliability(model).clips == "2 clips"  # of the evaluation
+    (run / "scores.json").unlink()
+    found = read_reliability(model)
+    assert (found.clips, found.is_timed, found.problem) == ("2 validation clips", False, "")
+    assert "thresholds were chosen on the same clips" in found.notes[0]
+    assert dict(found.rows)["dog"] == (Cell(1, 0, 0), Cell(0, 1, 0), Cell(1, 0, 0))
+    (run / "validation.json").write_text('{"clips": 3}')
+    assert "has not been evaluated" in read_reliability(model).problem
+
+
 def test_each_class_and_band_has_a_sample_to_play_and_the_page_stays_small(run, tmp_path):
     path = tmp_path / "data" / "a.wav"
     events = [(Label("a.wav", k % 3, k % 3 + 0.5, "dog", True, 0.5 + k / 1000), path) for k in range(400)]
@@ -80,7 +97,7 @@ def test_the_page_says_it_or_why_not():
     cells = (Cell(9, 1, 3), Cell(0, 0, 1), Cell(0, 0, 0))
     known = Reliability((("dog", cells),), "60 clips of split test")
     page = render_job(Job("x", **job, reliability=known))
-    assert "On the 60 clips of split test that this model was evaluated on" in page
+    assert "On the 60 clips of split test, so many of this model" in page
     assert "<b>90%</b> right: 9 of 10" in page
     assert all(f"confidence {name}" in page for name in NAMES)
     page = render_job(Job("x", **job, reliability=Reliability(problem="run: earmark evaluate run DATA")))

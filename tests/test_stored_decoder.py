@@ -16,6 +16,7 @@ from earmark.detection.job import run_job
 from earmark.errors import ModelFileError
 from earmark.evaluation import EvaluationOptions, decoders
 from earmark.evaluation.decoders import store_decoder
+from earmark.evaluation.reliability import Judged
 from earmark.events import Decoder
 from earmark.formats import read_labels
 from earmark.inference.scores import RecordingScores
@@ -89,6 +90,12 @@ def test_the_thresholds_that_are_clearly_better_are_stored_once(run, tmp_path, m
     before = read_tensors(run / "model.safetensors", "model")[0]
     text = store_decoder(run, data, SETTINGS, ignore_progress)
     assert text == "0.3 for dog, 0.5 for cat; chosen on the 12 validation clips"
+    judged = Judged.load(run)
+    assert (judged.clips, judged.is_timed) == ("12 validation clips", False)
+    assert {label: (sum(n.right), sum(n.wrong)) for label, n in judged.classes.items()} == {
+        "cat": (6, 0),
+        "dog": (6, 0),
+    }
     stored = earmark.load(run, device="cpu").decoder
     assert (stored.threshold, stored.min_gap) == ((0.5, 0.3), 0.2)  # output frames are 0.1 s apart
     assert stored.tuned_on.startswith("validation: 12 clips, labels ")

@@ -9,7 +9,8 @@ from earmark.checkpoint import read_model_info, save_decoder
 from earmark.datasets import Collection
 from earmark.detection.detector import load
 from earmark.errors import EarmarkError
-from earmark.evaluation.scoring import EvaluationOptions
+from earmark.evaluation.reliability import Judged
+from earmark.evaluation.scoring import EvaluationOptions, decode_all
 from earmark.evaluation.thresholds import tune_thresholds
 from earmark.events import Decoder, describe
 from earmark.files import locked
@@ -29,7 +30,8 @@ def store_decoder(run: Path, data: Collection, settings: Settings, on_progress: 
     Returns what was chosen, or why the thresholds stay at 0.5, in one line. Only clips that the model was not trained
     on are used, and only classes for which another threshold is clearly better get one. The decoder also joins events
     that are less than two output frames apart: a dip of a single frame is no pause. Without enough such clips, a model
-    that was trained from the weights of another has the decoder of that one.
+    that was trained from the weights of another has the decoder of that one. How many detections in the clips are right
+    is kept in the run folder, for reports.
     """
     path = run / "model.safetensors"
     classes = read_model_info(path)["classes"]
@@ -50,15 +52,18 @@ def store_decoder(run: Path, data: Collection, settings: Settings, on_progress: 
         hop = recordings[0].hop if recordings else 0.0
         options = EvaluationOptions(decoder=Decoder(min_gap=round(2 * hop, 3)))
         decoder = tune_thresholds(recordings, labels, options, tuned_on="validation", cautious=True)
+        if set(np.ravel(decoder.threshold)) == {Decoder().threshold}:
+            decoder = Decoder()
     except EarmarkError as error:  # the model is good without
         return f"0.5, since others could not be chosen: {error}"
     kind = "cross-validated clip" if folds else "validation clip"
-    clips = f"the {counted(len(recordings), kind)}"
-    if set(np.ravel(decoder.threshold)) == {Decoder().threshold}:
-        return f"0.5, since no others are clearly better on {clips}"
+    clips = counted(len(recordings), kind)
+    Judged.of(decode_all(recordings, decoder, options.align), labels, clips).save(run)
+    if decoder == Decoder():
+        return f"0.5, since no others are clearly better on the {clips}"
     with locked(run):
         save_decoder(path, decoder.to_dict())
-    return f"{describe(decoder.threshold, classes)}; chosen on {clips}"
+    return f"{describe(decoder.threshold, classes)}; chosen on the {clips}"
 
 
 def _store_inherited(path: Path, start: str | None, classes: Sequence[str], problem: str) -> str:

@@ -28,10 +28,11 @@ from pydantic import Field
 from earmark.annotations import Label
 from earmark.detection.ledger import Ledger
 from earmark.errors import ArgumentError
+from earmark.evaluation.reliability import NAMES
 from earmark.events import describe
 from earmark.files import json_text
 from earmark.reporting.pages import fill_page, write_text
-from earmark.reporting.reliability import NAMES, Reliability, read_reliability, with_events
+from earmark.reporting.reliability import Reliability, read_reliability, with_events
 from earmark.schema import Names, open_record, parse, read_json
 from earmark.tables import Cell, Column, Table
 from earmark.text import printable

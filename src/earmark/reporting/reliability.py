@@ -1,8 +1,7 @@
 """How much to believe the detections of a job: how many such detections were right on clips with known labels.
 
-The numbers come from the evaluation in the run folder of the job's model (`earmark evaluate RUN DATA`). Its detections
-are counted by class and band of confidence. A detection is right if it overlaps an event of its class in the reference;
-where the reference has no times, if the class is in the clip. What the reference leaves unknown is not counted.
+The numbers (`earmark.evaluation.reliability`) come from the evaluation in the run folder of the job's model (`earmark
+evaluate RUN DATA`). Without one, they are those of the clips that validated the model, which training kept.
 
 A sample of the job's own detections in each class and band can be played: short, and few enough for a page of bounded
 size.
@@ -11,35 +10,28 @@ size.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
 import scipy.stats
 from markupsafe import Markup
 
 from earmark import audio
-from earmark.annotations import Label, LabelTable
+from earmark.annotations import Label
 from earmark.datasets import open_data
 from earmark.errors import EarmarkError
 from earmark.evaluation.references import fit_reference, seen_notes
+from earmark.evaluation.reliability import NAMES, Judged, band_of
 from earmark.evaluation.result import Evaluation
 from earmark.formats import read_labels
 from earmark.reporting.pages import inline_audio
 from earmark.text import counted
 
-EDGES = (0.0, 0.7, 0.9, 1.0)
-"""Bands of confidence: below 0.7, 0.7 to 0.9, 0.9 and above."""
-
-NAMES = ("below 0.7", "0.7 to 0.9", "0.9 and above")
 _MOST_SAMPLES = 30
 _MOST_CANDIDATES = 200  # for a sample
 _BEFORE, _LONGEST = 0.5, 4.0  # seconds of a sample: before the onset, and in all
 _RATE = 22050
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -89,55 +81,45 @@ class Reliability:
     problem: str = ""
 
 
-def band_of(confidence: float) -> int:
-    """Index of the band of a confidence.
-
-    >>> [band_of(confidence) for confidence in (0.5, 0.7, 0.9, 1.0)]
-    [0, 1, 2, 2]
-    """
-    return int(np.searchsorted(EDGES[1:-1], confidence, side="right"))
-
-
-def judge(estimate: Sequence[Label], reference: LabelTable) -> Iterator[tuple[Label, bool]]:
-    """Detections, and whether each was right; those that the reference cannot decide are left out."""
-    for event in estimate:
-        if event.filename not in reference.filenames or event.onset is None or event.offset is None:
-            continue
-        rows = [row for row in reference.of(event.filename) if row.label == event.label and row.present]
-        timed = [row for row in rows if row.onset is not None and row.offset is not None]
-        if timed:
-            onset, offset = event.onset, event.offset
-            yield event, any(onset < (row.offset or 0) and (row.onset or 0) < offset for row in timed)
-        elif (present := reference.presence(event.filename, event.label)) is not None:
-            yield event, present
-
-
 def read_reliability(model: str | None) -> Reliability:
-    """What the evaluation of a model says about its detections; `model` is the path of the model file."""
+    """What the evaluation of a model says about its detections, or else its validation; `model` is its file."""
     if not model:
         return Reliability(problem="the job does not name its model")
     folder = Path(model).parent
     command = f"earmark evaluate {folder} DATA"
+    problem = f"the model has not been evaluated, or its test clips are not there; run: {command}"
     try:
         saved = Evaluation.load(folder)
-        if (folder / "scores.json").stat().st_mtime < Path(model).stat().st_mtime:
-            return Reliability(problem=f"the model was trained again after it was evaluated; run: {command}")
-        scores = saved.scores
-        labels = open_data(scores["data"], scores.get("split")).labels
-        if scores.get("reference", "data") not in ("data", "authors"):
-            labels = read_labels(scores["reference"])
-        reference = fit_reference(labels, saved.static_counts.filenames, scores["classes"]).table
-        estimate = saved.estimate()
+        if (folder / "scores.json").stat().st_mtime >= Path(model).stat().st_mtime:
+            return _evaluated(saved)
+        problem = f"the model was trained again after it was evaluated; run: {command}"
     except (EarmarkError, OSError, KeyError):
-        return Reliability(problem=f"the model has not been evaluated, or its test clips are not there; run: {command}")
-    counts = {label: np.zeros((len(NAMES), 2), np.int64) for label in reference.classes}
-    for event, is_right in judge(estimate, reference):
-        counts[event.label][band_of(1.0 if event.confidence is None else event.confidence), int(is_right)] += 1
-    rows = [(label, tuple(Cell(int(right), int(wrong), 0) for wrong, right in own)) for label, own in counts.items()]
-    split = scores.get("split")
+        pass
+    try:
+        judged = Judged.load(folder)
+    except (EarmarkError, OSError):
+        return Reliability(problem=problem)
+    note = f"thresholds were chosen on the same clips; for a test on others, run: {command}"
+    return Reliability(_rows(judged), judged.clips, is_timed=judged.is_timed, notes=(note,))
+
+
+def _evaluated(saved: Evaluation) -> Reliability:
+    scores, split = saved.scores, saved.scores.get("split")
+    labels = open_data(scores["data"], split).labels
+    if scores.get("reference", "data") not in ("data", "authors"):
+        labels = read_labels(scores["reference"])
+    reference = fit_reference(labels, saved.static_counts.filenames, scores["classes"]).table
     clips = counted(len(reference.filenames), "clip") + (f" of split {split}" if split not in (None, "all") else "")
+    judged = Judged.of(saved.estimate(), reference, clips)
     notes = tuple(note for note in seen_notes(split or "") if note in saved.notes)
-    return Reliability(tuple(rows), clips, is_timed=any(row.has_times for row in reference), notes=notes)
+    return Reliability(_rows(judged), clips, is_timed=judged.is_timed, notes=notes)
+
+
+def _rows(judged: Judged) -> tuple[tuple[str, tuple[Cell, ...]], ...]:
+    return tuple(
+        (label, tuple(Cell(right, wrong, 0) for right, wrong in zip(bands.right, bands.wrong, strict=True)))
+        for label, bands in judged.classes.items()
+    )
 
 
 def with_events(found: Reliability, events: Iterable[tuple[Label, Path]]) -> Reliability:

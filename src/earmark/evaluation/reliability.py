@@ -1,0 +1,85 @@
+"""How many detections were right, by class and band of confidence.
+
+A detection is right if it overlaps an event of its class in the reference; where the reference has no times, if the
+class is in the clip. What the reference leaves unknown is not counted. Training keeps these numbers for the clips that
+validated a model, in `validation.json`.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from earmark.annotations import Label, LabelTable
+from earmark.files import json_text, written_whole
+from earmark.schema import open_record, read_json, record
+
+FILE = "validation.json"
+
+EDGES = (0.0, 0.7, 0.9, 1.0)
+"""Bands of confidence: below 0.7, 0.7 to 0.9, 0.9 and above."""
+
+NAMES = ("below 0.7", "0.7 to 0.9", "0.9 and above")
+
+
+_Numbers = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=len(NAMES), max_length=len(NAMES))]
+
+
+@record
+class _Bands:
+    right: _Numbers
+    wrong: _Numbers
+
+
+@open_record
+class Judged:
+    """Detections that were right and wrong, by class: a number for each band."""
+
+    clips: str  # such as "60 clips of split test"
+    is_timed: bool  # whether the reference says when, rather than only in which clip
+    classes: dict[str, _Bands]
+
+    @classmethod
+    def of(cls, estimate: Iterable[Label], reference: LabelTable, clips: str) -> "Judged":
+        """Count the detections in clips with known labels."""
+        classes = {label: _Bands([0] * len(NAMES), [0] * len(NAMES)) for label in reference.classes}
+        for event, is_right in judge(estimate, reference):
+            counts = classes[event.label].right if is_right else classes[event.label].wrong
+            counts[band_of(1.0 if event.confidence is None else event.confidence)] += 1
+        return cls(clips, any(row.has_times for row in reference), classes)
+
+    def save(self, run: Path) -> None:
+        """Write the numbers of a run."""
+        with written_whole(run / FILE) as draft:
+            draft.write_text(json_text(asdict(self), indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, run: Path) -> "Judged":
+        """Read the numbers of a run."""
+        return read_json(cls, run / FILE)
+
+
+def band_of(confidence: float) -> int:
+    """Index of the band of a confidence.
+
+    >>> [band_of(confidence) for confidence in (0.5, 0.7, 0.9, 1.0)]
+    [0, 1, 2, 2]
+    """
+    return int(np.searchsorted(EDGES[1:-1], confidence, side="right"))
+
+
+def judge(estimate: Iterable[Label], reference: LabelTable) -> Iterator[tuple[Label, bool]]:
+    """Detections, and whether each was right; those that the reference cannot decide are left out."""
+    for event in estimate:
+        if event.filename not in reference.filenames or event.onset is None or event.offset is None:
+            continue
+        rows = [row for row in reference.of(event.filename) if row.label == event.label and row.present]
+        timed = [row for row in rows if row.onset is not None and row.offset is not None]
+        if timed:
+            onset, offset = event.onset, event.offset
+            yield event, any(onset < (row.offset or 0) and (row.onset or 0) < offset for row in timed)
+        elif (present := reference.presence(event.filename, event.label)) is not None:
+            yield event, present
