@@ -10,7 +10,7 @@ from fake_scorer import bursts
 from earmark import audio
 from earmark.annotations import Label, LabelTable
 from earmark.evaluation import evaluate_events
-from earmark.evaluation.reliability import NAMES, Judged, judge
+from earmark.evaluation.reliability import NAMES, Outcomes, judge
 from earmark.reporting.job import EVENT, Job, Recording, render_job
 from earmark.reporting.reliability import Cell, Reliability, read_reliability, with_events
 
@@ -63,9 +63,9 @@ def test_shares_come_from_the_evaluation_of_the_run(run):
 def test_without_an_evaluation_shares_come_from_the_validation_clips(run):
     reference = LabelTable([("a.wav", None, None, "dog"), ("b.wav", None, None, "owl")])
     model = str(run / "model.safetensors")
-    judged = Judged.of([Label(*row) for row in FOUND], reference, "2 validation clips")
-    judged.save(run)
-    assert Judged.load(run) == judged
+    outcomes = Outcomes.of([Label(*row) for row in FOUND], reference, "2 validation clips")
+    outcomes.save(run)
+    assert Outcomes.load(run) == outcomes
     assert read_reliability(model).clips == "2 clips"  # of the evaluation
     (run / "scores.json").unlink()
     found = read_reliability(model)

@@ -16,7 +16,7 @@ from earmark.detection.job import run_job
 from earmark.errors import ModelFileError
 from earmark.evaluation import EvaluationOptions, decoders
 from earmark.evaluation.decoders import store_decoder
-from earmark.evaluation.reliability import Judged
+from earmark.evaluation.reliability import Outcomes
 from earmark.events import Decoder
 from earmark.formats import read_labels
 from earmark.inference.scores import RecordingScores
@@ -90,9 +90,9 @@ def test_the_thresholds_that_are_clearly_better_are_stored_once(run, tmp_path, m
     before = read_tensors(run / "model.safetensors", "model")[0]
     text = store_decoder(run, data, SETTINGS, ignore_progress)
     assert text == "0.3 for dog, 0.5 for cat; chosen on the 12 validation clips"
-    judged = Judged.load(run)
-    assert (judged.clips, judged.is_timed) == ("12 validation clips", False)
-    assert {label: (sum(n.right), sum(n.wrong)) for label, n in judged.classes.items()} == {
+    outcomes = Outcomes.load(run)
+    assert (outcomes.clips, outcomes.is_timed) == ("12 validation clips", False)
+    assert {label: (sum(n.right), sum(n.wrong)) for label, n in outcomes.classes.items()} == {
         "cat": (6, 0),
         "dog": (6, 0),
     }

@@ -9,7 +9,7 @@ from earmark.checkpoint import read_model_info, save_decoder
 from earmark.datasets import Collection
 from earmark.detection.detector import load
 from earmark.errors import EarmarkError
-from earmark.evaluation.reliability import Judged
+from earmark.evaluation.reliability import Outcomes
 from earmark.evaluation.scoring import EvaluationOptions, decode_all
 from earmark.evaluation.thresholds import tune_thresholds
 from earmark.events import Decoder, describe
@@ -58,7 +58,7 @@ def store_decoder(run: Path, data: Collection, settings: Settings, on_progress: 
         return f"0.5, since others could not be chosen: {error}"
     kind = "cross-validated clip" if folds else "validation clip"
     clips = counted(len(recordings), kind)
-    Judged.of(decode_all(recordings, decoder, options.align), labels, clips).save(run)
+    Outcomes.of(decode_all(recordings, decoder, options.align), labels, clips).save(run)
     if decoder == Decoder():
         return f"0.5, since no others are clearly better on the {clips}"
     with locked(run):

@@ -35,7 +35,7 @@ class _Bands:
 
 
 @open_record
-class Judged:
+class Outcomes:
     """Detections that were right and wrong, by class: a number for each band."""
 
     clips: str  # such as "60 clips of split test"
@@ -43,7 +43,7 @@ class Judged:
     classes: dict[str, _Bands]
 
     @classmethod
-    def of(cls, estimate: Iterable[Label], reference: LabelTable, clips: str) -> "Judged":
+    def of(cls, estimate: Iterable[Label], reference: LabelTable, clips: str) -> "Outcomes":
         """Count the detections in clips with known labels."""
         classes = {label: _Bands([0] * len(NAMES), [0] * len(NAMES)) for label in reference.classes}
         for event, is_right in judge(estimate, reference):
@@ -57,7 +57,7 @@ class Judged:
             draft.write_text(json_text(asdict(self), indent=2) + "\n", encoding="utf-8")
 
     @classmethod
-    def load(cls, run: Path) -> "Judged":
+    def load(cls, run: Path) -> "Outcomes":
         """Read the numbers of a run."""
         return read_json(cls, run / FILE)
 

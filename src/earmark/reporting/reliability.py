@@ -22,7 +22,7 @@ from earmark.annotations import Label
 from earmark.datasets import open_data
 from earmark.errors import EarmarkError
 from earmark.evaluation.references import fit_reference, seen_notes
-from earmark.evaluation.reliability import NAMES, Judged, band_of
+from earmark.evaluation.reliability import NAMES, Outcomes, band_of
 from earmark.evaluation.result import Evaluation
 from earmark.formats import read_labels
 from earmark.reporting.pages import inline_audio
@@ -96,11 +96,11 @@ def read_reliability(model: str | None) -> Reliability:
     except (EarmarkError, OSError, KeyError):
         pass
     try:
-        judged = Judged.load(folder)
+        outcomes = Outcomes.load(folder)
     except (EarmarkError, OSError):
         return Reliability(problem=problem)
     note = f"thresholds were chosen on the same clips; for a test on others, run: {command}"
-    return Reliability(_rows(judged), judged.clips, is_timed=judged.is_timed, notes=(note,))
+    return Reliability(_rows(outcomes), outcomes.clips, is_timed=outcomes.is_timed, notes=(note,))
 
 
 def _evaluated(saved: Evaluation) -> Reliability:
@@ -110,15 +110,15 @@ def _evaluated(saved: Evaluation) -> Reliability:
         labels = read_labels(scores["reference"])
     reference = fit_reference(labels, saved.static_counts.filenames, scores["classes"]).table
     clips = counted(len(reference.filenames), "clip") + (f" of split {split}" if split not in (None, "all") else "")
-    judged = Judged.of(saved.estimate(), reference, clips)
+    outcomes = Outcomes.of(saved.estimate(), reference, clips)
     notes = tuple(note for note in seen_notes(split or "") if note in saved.notes)
-    return Reliability(_rows(judged), clips, is_timed=judged.is_timed, notes=notes)
+    return Reliability(_rows(outcomes), clips, is_timed=outcomes.is_timed, notes=notes)
 
 
-def _rows(judged: Judged) -> tuple[tuple[str, tuple[Cell, ...]], ...]:
+def _rows(outcomes: Outcomes) -> tuple[tuple[str, tuple[Cell, ...]], ...]:
     return tuple(
         (label, tuple(Cell(right, wrong, 0) for right, wrong in zip(bands.right, bands.wrong, strict=True)))
-        for label, bands in judged.classes.items()
+        for label, bands in outcomes.classes.items()
     )
 
 
