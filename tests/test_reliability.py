@@ -97,7 +97,7 @@ def test_the_page_says_it_or_why_not():
     cells = (Cell(9, 1, 3), Cell(0, 0, 1), Cell(0, 0, 0))
     known = Reliability((("dog", cells),), "60 clips of split test")
     page = render_job(Job("x", **job, reliability=known))
-    assert "On the 60 clips of split test, so many of this model" in page
+    assert "detections on the 60 clips of split test that were right" in page
     assert "<b>90%</b> right: 9 of 10" in page
     assert all(f"confidence {name}" in page for name in NAMES)
     page = render_job(Job("x", **job, reliability=Reliability(problem="run: earmark evaluate run DATA")))
