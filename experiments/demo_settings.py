@@ -26,7 +26,7 @@ VALIDATION = {"validation": EvaluationSpec(split="validate")}
 
 COMMON = {"alpha_rate": 10, "monitor": "accuracy", "compile": "no"}
 COARSE = {"hop_samples": 2048, "reduction": 4, "n_bands": 40, "batch_size": 8}  # four times as many steps a minute
-CANDIDATES = {  # changes to the recipe `quick`
+CANDIDATES: dict[str, dict[str, float]] = {  # changes to the recipe `quick`
     "20 coarse epochs, rate 1e-3": {**COARSE, "epochs": 20, "learning_rate": 1e-3},
     "20 coarse epochs": {**COARSE, "epochs": 20},
     "8 epochs": {"epochs": 8},  # takes the demo nine minutes

@@ -16,8 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from earmark.synthesis import plan_from, synthesise
-from earmark.synthesis.sources import FolderBank as Bank
-from earmark.synthesis.sources import open_bank
+from earmark.synthesis.sources import FolderBank
 
 
 def main() -> None:
@@ -43,7 +42,7 @@ def main() -> None:
 
 def thinned(soundbank: Path, out: Path, share: float, seed: int) -> Path:
     """A bank of links in which a share of the recordings is left to the split `train`, class by class."""
-    whole = open_bank(soundbank)
+    whole = FolderBank(soundbank)
     kept = recordings(whole, share, seed)
     for label in whole.classes:
         names = [name for name in whole.sources(label, "train") if recording(name) in kept[label]]
@@ -58,7 +57,7 @@ def thinned(soundbank: Path, out: Path, share: float, seed: int) -> Path:
     return out
 
 
-def recordings(bank: Bank, share: float = 1.0, seed: int = 0, split: str = "train") -> dict[str, set[str]]:
+def recordings(bank: FolderBank, share: float = 1.0, seed: int = 0, split: str = "train") -> dict[str, set[str]]:
     """A share of the recordings that soundscapes of a split draw from, by class."""
     rng, found = np.random.default_rng(seed), {}
     for label in bank.classes:

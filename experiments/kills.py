@@ -149,7 +149,7 @@ def finish(process: subprocess.Popen[str]) -> float:
     """Wait for a command that must succeed; the seconds it took."""
     started = time.monotonic()
     if process.wait() != 0:
-        sys.exit(f"{process.args} ended with exit code {process.returncode}")
+        sys.exit(f"{process.args!r} ended with exit code {process.returncode}")
     return time.monotonic() - started
 
 
@@ -256,7 +256,7 @@ def content(path: Path) -> object:
     """The content of a file, without what differs between undisturbed runs too."""
     if not path.exists():
         return "absent"
-    return _CONTENTS.get(path.name, lambda path: path.read_bytes())(path)
+    return _CONTENTS.get(path.name, Path.read_bytes)(path)
 
 
 def _manifest(path: Path) -> object:

@@ -21,7 +21,7 @@ from earmark.files import written_whole
 from earmark.plots import STYLE, save
 from earmark.plots.style import looks
 from earmark.synthesis import plan_from
-from earmark.synthesis.sources import open_bank
+from earmark.synthesis.sources import FolderBank
 from earmark.tables import Cell, Column, Table, number_cell
 
 SHARES = {"quarter": 0.25, "half": 0.5, "": 1.0}
@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("soundbank", type=Path)
     parser.add_argument("--results", type=Path, default=HERE.parent / "results")
     told = parser.parse_args()
-    bank = open_bank(told.soundbank)
+    bank = FolderBank(told.soundbank)
     counts = {name: sum(map(len, recordings(bank, share).values())) for name, share in SHARES.items()}
     asked: dict[str, set[tuple[str, str]]] = {}
     for soundscape in plan_from(told.events):

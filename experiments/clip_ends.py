@@ -1,6 +1,6 @@
 """What reflecting a clip at its ends changes, instead of padding it with zeros: features of the recipe `paper`.
 
-    python experiments/padding.py [FOLDER]
+    python experiments/clip_ends.py [FOLDER]
 
 Prints for ten clips of noise, and for up to 200 sound files below FOLDER, how many frames differ, and by how many
 decibels in the frames that do. With scaling "clip" a frame is relative to the loudest one, which is rarely at an end.
