@@ -2,11 +2,12 @@
 
     .venv/bin/python experiments/kills.py --out /tmp/kills
 
-`train`, `detect`, `synth`, `evaluate` and a grid of `reproduce` are each run once undisturbed, and then killed ten
-times at random moments, in turn with SIGKILL and SIGTERM. The same command is started again after each kill. When it
-ends by itself before all kills were sent, its folder is compared, and the rest are sent to a run in a new folder.
-SIGTERM must give exit code 143 (-15 only before the command line is ready), and training says how to resume. A second
-process of the same command is refused with exit code 2 and one line that names the first.
+`train`, `train` with cross-validation and self-training (`rounds`), `detect`, `synth`, `evaluate` and a grid of
+`reproduce` are each run once undisturbed, and then killed ten times at random moments, in turn with SIGKILL and
+SIGTERM. The same command is started again after each kill. When it ends by itself before all kills were sent, its
+folder is compared, and the rest are sent to a run in a new folder. SIGTERM must give exit code 143 (-15 only before the
+command line is ready), and training prints how to resume. A second process of the same command is refused with exit
+code 2 and one line that names the first.
 
 Folders are compared byte by byte, but for what differs between undisturbed runs too:
 
@@ -79,7 +80,7 @@ def main() -> None:
     parser.add_argument("--clips", type=int, default=24, help="soundscapes (24)")
     parser.add_argument("--epochs", type=int, default=3, help="of each training run (3)")
     parser.add_argument("--seed", type=int, default=0, help="of the moments (0)")
-    parser.add_argument("--only", default="train,detect,synth,evaluate,grid", help="some of these commands")
+    parser.add_argument("--only", default="train,rounds,detect,synth,evaluate,grid", help="some of these commands")
     options = parser.parse_args()
     options.out = options.out.resolve()
     options.out.mkdir(parents=True)
@@ -112,14 +113,29 @@ def commands(options: argparse.Namespace, data: Path) -> list[Command]:
     short = [f"--set=epochs={options.epochs}", "--set=steps=4", "--set=batch_size=4"]
     train = ["train", str(data), "--recipe", "quick", *short, "--resume", "--cache", "cache", "--out", "run"]
     model = str(options.out / "run")
+    folds = [str(without_splits(data)) if word == str(data) else word for word in train]
     return [
         Command("model", train, "run"),
         Command("train", train, "run", must_say="--resume"),
+        Command("rounds", [*folds, "--set=folds=2", "--set=rounds=1"], "run", must_say="--resume"),
         Command("detect", ["detect", model, str(data / "audio"), "--out", "job", "--keep-scores"], "job"),
         Command("synth", ["synth", "durations", "made", "--clips", str(options.clips)], "made"),
         Command("evaluate", ["evaluate", model, str(data), "--out", "evaluated"], "evaluated"),
         Command("grid", ["reproduce", str(grid), "--out", "grid", "--cache", "cache"], "grid"),
     ]
+
+
+def without_splits(data: Path) -> Path:
+    """A folder with the same clips and weak labels, which are too few to be split: training cross-validates."""
+    folder = data.with_name("unsplit")
+    folder.mkdir()
+    for path in data.glob("audio/*/*.flac"):
+        (folder / path.name).write_bytes(path.read_bytes())
+    _, *lines = (data / "labels.tsv").read_text().splitlines()
+    rows = [line.split("\t") for line in lines]
+    text = "".join(f"{Path(name).name}\t{label}\n" for name, _, _, label, *_ in rows)
+    (folder / "labels.tsv").write_text("filename\tlabel\n" + text)
+    return folder
 
 
 def row(command: Command, result: Result, refusal: str) -> str:

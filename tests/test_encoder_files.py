@@ -10,7 +10,7 @@ import earmark as product
 from earmark import audio
 from earmark.checkpoint import read_model_info, read_tensors
 from earmark.datasets import open_data
-from earmark.encoders import FileEncoder, create_encoder, embed_recording
+from earmark.encoders import FileEncoder, create_encoder, embed_recording, stored
 from earmark.encoders.stored import read_embeddings
 from earmark.errors import ArgumentError, DataError, MissingExtraError
 
@@ -209,6 +209,29 @@ def test_lists_of_several_lengths(tmp_path):
     pyarrow.parquet.write_table(pyarrow.table({"time": [0.0, 0.1]}), tmp_path / "b.parquet")
     with pytest.raises(DataError, match=r"b\.parquet: column 'embedding' is missing"):
         read_embeddings(tmp_path / "b.parquet")
+
+
+def test_a_small_parquet_file_cannot_stand_for_any_amount_of_memory(tmp_path, monkeypatch):
+    """Equal numbers take a few bytes in the file: its size says nothing about the size in memory."""
+    pyarrow = parquet()
+    monkeypatch.setattr(stored, "_LARGEST", 1 << 20)
+    frames, path = 2000, tmp_path / "a.parquet"
+    lists = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(np.zeros(100 * frames, np.float32)), 100)
+    pyarrow.parquet.write_table(pyarrow.table({"time": np.zeros(frames), "embedding": lists}), path)
+    assert path.stat().st_size < 1 << 15
+    with pytest.raises(DataError, match=r"a\.parquet: expected at most 1 MiB of numbers, got 1 MiB"):
+        read_embeddings(path)
+
+
+@pytest.mark.parametrize(
+    "columns", [{"time": ["a"]}, {"embedding": [["a"]]}, {"embedding": [1.0]}, {"embedding": ["a"]}]
+)
+def test_parquet_columns_that_are_not_numbers_are_one_line(tmp_path, columns):
+    pyarrow = parquet()
+    table = pyarrow.table({"time": [0.0], "embedding": [[1.0]]} | columns)
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=r"a\.parquet: expected numbers as time and lists of numbers as embedding, got"):
+        read_embeddings(tmp_path / "a.parquet")
 
 
 def test_clips_of_data_sets_are_found(data):

@@ -29,7 +29,7 @@ from earmark.schema import parse
 
 _SUFFIXES = (".npz", ".parquet")
 _LEAST_RATE = 1000  # samples per second, which bounds the rounding of durations
-_LARGEST = 1 << 30  # bytes of a Parquet file's columns
+_LARGEST = 1 << 30  # bytes of a Parquet file's columns in memory, with 8 bytes for each number
 _ABOUT = ("encoder", "licence")
 _WINDOW = 60.0  # seconds that a network sees at once, if it sees more than a frame
 
@@ -179,20 +179,16 @@ def _read_npz(path: Path) -> Stored:
 
 def _read_parquet(path: Path) -> Stored:
     try:
+        import pyarrow.compute
         import pyarrow.parquet
     except ImportError as error:
         raise MissingExtraError("embeddings in Parquet", "parquet") from error
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
-            size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
-            if size > _LARGEST:
-                raise DataError(f"{path}: expected at most {_LARGEST >> 20} MiB, got {size >> 20} MiB")
+            _check_columns(path, file)
             table = file.read(columns=["time", "embedding"])
-        for name in ("time", "embedding"):
-            if name not in table.column_names:
-                raise DataError(f"{path}: column {name!r} is missing")
         lists = table["embedding"].combine_chunks()
-        lengths = {len(row) for row in lists if row.is_valid}
+        lengths = set(pyarrow.compute.list_value_length(lists).unique().drop_null().to_pylist())
         if lists.null_count or len(lengths) > 1:
             raise DataError(f"{path}: embedding: expected lists of one length, got {sorted(lengths)[:3]}")
         numbers = lists.flatten().to_numpy(zero_copy_only=False).reshape(len(lists), -1 if len(lists) else 0)
@@ -203,6 +199,31 @@ def _read_parquet(path: Path) -> Stored:
         raise
     except Exception as error:  # those of pyarrow have no common base
         raise DataError(f"{path}: not a Parquet file of embeddings: {reason(error)}") from error
+
+
+def _check_columns(path: Path, file: Any) -> None:
+    """Refuse columns of anything but numbers, and of too many: in the file, many equal ones take a few bytes."""
+    from pyarrow import types
+
+    schema, about = file.schema_arrow, file.metadata
+    kinds = {}
+    for name in ("time", "embedding"):
+        if name not in schema.names:
+            raise DataError(f"{path}: column {name!r} is missing")
+        kinds[name] = schema.field(name).type
+    inner = getattr(kinds["embedding"], "value_type", None)
+    if not _is_number(kinds["time"]) or not types.is_nested(kinds["embedding"]) or not _is_number(inner):
+        raise DataError(f"{path}: expected numbers as time and lists of numbers as embedding, got {kinds}")
+    columns = [about.row_group(i).column(j) for i in range(about.num_row_groups) for j in range(about.num_columns)]
+    size = 8 * sum(c.num_values for c in columns if c.path_in_schema.partition(".")[0] in kinds)
+    if size > _LARGEST:
+        raise DataError(f"{path}: expected at most {_LARGEST >> 20} MiB of numbers, got {size >> 20} MiB")
+
+
+def _is_number(kind: Any) -> bool:
+    from pyarrow import types
+
+    return kind is not None and (types.is_floating(kind) or types.is_integer(kind))
 
 
 def _stored(times: npt.NDArray[Any], embeddings: npt.NDArray[Any], encoder: str, licence: str) -> Stored:
