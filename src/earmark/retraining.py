@@ -33,7 +33,7 @@ from earmark.detection.ledger import Ledger
 from earmark.detection.outputs import JobFolder
 from earmark.errors import ArgumentError, DataError, EarmarkError
 from earmark.evaluation.comparison import Entry, compare_entries
-from earmark.files import json_text, make_folder
+from earmark.files import json_text, make_folder, written_whole
 from earmark.inference.scores import RecordingScores
 from earmark.progress import OnProgress, Progress, ignore_progress
 from earmark.reviewing.clips import HELD_OUT, with_labels
@@ -174,7 +174,8 @@ def _detect(source: Source, model: Path, folder: Path, on_progress: OnProgress) 
         ledger.add([(recording.path, recording.name) for recording in source.recordings])
     paths = [recording.path for recording in source.recordings]
     run_job(model, paths, folder, JobOptions(keep_scores=True), on_progress=on_progress)
-    shutil.copyfile(source.folder / "verdicts.jsonl", folder / "verdicts.jsonl")
+    with written_whole(folder / "verdicts.jsonl") as draft:
+        shutil.copyfile(source.folder / "verdicts.jsonl", draft)
     return folder
 
 
