@@ -142,6 +142,21 @@ def test_a_cautious_choice_keeps_the_threshold_where_nothing_shows_that_another_
         assert tune_thresholds(recordings, table, tuned_on="v", cautious=True).threshold == (0.5, 0.5, 0.5)
 
 
+@pytest.mark.parametrize(("n_with", "is_moved"), [(1, False), (4, True)])
+def test_a_cautious_choice_needs_more_than_one_clip_with_the_sound(n_with, is_moved):
+    recordings = []
+    for i in range(12):
+        p = np.full((100, 3), 0.01)
+        if i < n_with:
+            p[20:60, 0] = 0.3
+        recordings.append(recording(f"{i}.wav", p))
+    rows = [(f"{i}.wav", None, None, "dog") for i in range(n_with)]
+    table = LabelTable(rows, filenames=[r.filename for r in recordings], classes=CLASSES)
+    threshold = np.broadcast_to(tune_thresholds(recordings, table, tuned_on="v", cautious=True).threshold, 3)
+    assert (threshold[0] < 0.5) == is_moved
+    assert tune_thresholds(recordings, table, tuned_on="v").threshold[0] < 0.5
+
+
 def test_each_class_gets_the_decoder_whose_events_are_right():
     """A dog's probabilities have holes, a cat's events are half a second apart, and there is never a bird."""
     rows, recordings = [], []

@@ -40,6 +40,7 @@ DECODERS: dict[str, dict[str, float]] = {
 
 _FEWEST = 0.2  # share of segments below a threshold, without which it says nothing about the share with the sound
 _DRAWS = 200  # of clips with replacement, to see whether a choice depends on a few of them
+_FEWEST_WITH = 2  # clips with a class for a cautious choice: of one, every draw that has it says the same
 _DOUBT, _LEAST = 0.1, 0.01  # share of draws in which a cautious choice may be worse, and the mean gain it must have
 
 
@@ -64,7 +65,8 @@ def tune_thresholds(
         Names the data, for the record; the number of clips and a fingerprint of their labels are added.
     cautious
         Whether a class keeps the decoder's threshold unless another one is better by at least 0.01 on average over
-        draws of the clips with replacement, and worse in at most a tenth of them.
+        draws of the clips with replacement, and worse in at most a tenth of them. A class that is in one clip only
+        keeps it too.
     """
     options, recordings = options or EvaluationOptions(), tuple(recordings)
     table = _validation_labels(recordings, reference)
@@ -157,7 +159,9 @@ def _is_sure(
     f1 = measure(np.einsum("dn,fknc->fkdc", draws, counts, optimize=True))  # (candidates, draws, classes)
     label = np.arange(len(best))
     gain = f1[np.searchsorted(tried, best), :, label] - f1[np.searchsorted(tried, current), :, label]
-    return np.asarray(((gain < 0).mean(axis=1) <= _DOUBT) & (gain.mean(axis=1) >= _LEAST))
+    with_sound = (counts[0, 0] + counts[2, 0] > 0).sum(axis=0)  # clips of each class
+    is_better = ((gain < 0).mean(axis=1) <= _DOUBT) & (gain.mean(axis=1) >= _LEAST)
+    return np.asarray(is_better & (with_sound >= _FEWEST_WITH))
 
 
 def _with_threshold(decoder: Decoder, threshold: npt.ArrayLike) -> Decoder:
