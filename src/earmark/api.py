@@ -325,21 +325,11 @@ def review(
 ) -> ReviewServer:
     """Review and correct events in a browser; needs the extra `review`.
 
-    Parameters
-    ----------
-    found
-        The folder of a detection job, or recordings: a folder or a file.
-    labels
-        A label table of the recordings, to be checked.
-    out
-        Folder for the verdicts on recordings; by default NAME.review next to them. Those on a job are in its folder.
-    address
-        Where to listen, and who may connect; by default only this machine (`earmark.reviewing.running.Address`).
-    browser
-        Whether to open a browser.
-    block
-        Whether to wait until the review is stopped with Ctrl-C. If not, the returned server has its address in `url`,
-        and runs until its `stop()` is called or the process ends.
+    `found` is the folder of a detection job, or recordings: a folder or a file, with a label table `labels` to be
+    checked. Verdicts on recordings are written to `out`, by default NAME.review next to them; those on a job to its
+    folder. `address` says where to listen and who may connect, by default only this machine
+    (`earmark.reviewing.running.Address`). With `block`, the function returns when the review is stopped with Ctrl-C.
+    Otherwise, the returned server has its address in `url`, and runs until its `stop()` is called or the process ends.
     """
     from earmark.reviewing.running import start_review
 
