@@ -229,7 +229,7 @@ def evaluate(
         By default the run folder; for events and ONNX models nothing is written by default.
     reference
         Labels to use instead of the data's: a file or folder of any format, or "authors" for the URBAN-SED reference
-        behind the paper's Table I.
+        of the paper's authors.
     tune_on
         Split on which to choose per-class thresholds.
     durations
