@@ -34,7 +34,7 @@ from earmark import audio
 from earmark.annotations import LabelTable
 from earmark.datasets import Collection, open_data
 from earmark.detection.job import JobOptions, run_job
-from earmark.encoders import create_encoder, embed_recording
+from earmark.encoders import load
 from earmark.evaluation.scoring import EvaluationOptions, evaluate_scores
 from earmark.reviewing.clips import with_labels
 from earmark.reviewing.events import Event
@@ -100,14 +100,14 @@ def measure(arguments: argparse.Namespace, draw: int) -> None:
 
 def embed(data: Collection, name: str, folder: Path) -> str:
     """Write the embeddings of all clips, and return the name of the encoder that reads them."""
-    encoder = create_encoder(name)
+    encoder = load(name)
     for clip in data.clips:
         path = clip.sources[0].path
         place = folder / path.parent.name / f"{path.stem}.npz"
         if place.exists():
             continue
         place.parent.mkdir(parents=True, exist_ok=True)
-        x = embed_recording(encoder, audio.read(path, rate=encoder.card.rate))
+        x = encoder(audio.read(path, rate=encoder.card.rate), encoder.card.rate)
         times = np.arange(len(x)) * encoder.card.hop
         np.savez(place.with_suffix(".part.npz"), times=times, embeddings=x, encoder=name)
         place.with_suffix(".part.npz").rename(place)

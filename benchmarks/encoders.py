@@ -44,7 +44,7 @@ from earmark.bags import build_store
 from earmark.checkpoint import save_detector
 from earmark.datasets import open_data
 from earmark.detector import Detector
-from earmark.encoders import Encoder, EncoderFeatures, Mn04, create_encoder
+from earmark.encoders import Encoder, EncoderFeatures, Mn04, load
 from earmark.formats import read_labels
 from earmark.inference.recordings import score_recording
 from earmark.networks import create_network
@@ -76,7 +76,7 @@ def main() -> None:
     parser.add_argument("--sounds", type=Path, help="UrbanSound8K, for AudioSet's classes")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    encoder = create_encoder(args.encoder)
+    encoder = load(args.encoder)
     print(f"{encoder!r}, {platform.processor() or platform.machine()}, {os.cpu_count()} cores")
     speed(encoder, args.minutes, args.rounds)
     if args.work:

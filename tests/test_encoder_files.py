@@ -10,7 +10,7 @@ import earmark as product
 from earmark import audio
 from earmark.checkpoint import read_model_info, read_tensors
 from earmark.datasets import open_data
-from earmark.encoders import FileEncoder, create_encoder, embed_recording, stored
+from earmark.encoders import FileEncoder, load, stored
 from earmark.encoders.stored import read_embeddings
 from earmark.errors import ArgumentError, DataError, MissingExtraError
 
@@ -37,7 +37,7 @@ def save(path, embeddings, times, **about):
 @pytest.fixture(scope="module")
 def data(recordings, tmp_path_factory):
     """Recordings, the embeddings of `tiny` for each in a folder, and a longer recording with them beside it."""
-    root, encoder = tmp_path_factory.mktemp("files"), create_encoder("tiny")
+    root, encoder = tmp_path_factory.mktemp("files"), load("tiny")
     shutil.copytree(recordings, root / "sounds")
     noise = 0.2 * np.random.default_rng(0).standard_normal(8000 * 70)
     (root / "new").mkdir()
@@ -45,7 +45,7 @@ def data(recordings, tmp_path_factory):
     places = {path: root / "embeddings" / path.name for path in sorted((root / "sounds").glob("*.wav"))}
     places[root / "new" / "long.wav"] = root / "new" / "long.wav"
     for i, (path, place) in enumerate(places.items()):
-        x = embed_recording(encoder, audio.read(path, rate=8000))
+        x = encoder(audio.read(path), audio.info(path).rate)
         times = (np.arange(len(x)) + 0.5 * (i % 2)) * 0.16  # starts, or centres
         save(place.with_suffix(".npz" if i % 3 else ".parquet"), x, times, encoder="tiny", licence="MIT")
     return root
@@ -63,7 +63,7 @@ def runs(data):
 
 
 def test_the_card_is_that_of_the_files(data):
-    card = create_encoder(f"files:{data}/embeddings").card
+    card = load(f"files:{data}/embeddings").card
     assert (card.hop, card.dimension, card.licence) == (0.16, 48, "MIT")
     assert card.summary == "embeddings computed elsewhere, by tiny"
 
@@ -191,12 +191,12 @@ def test_a_folder_without_embeddings(tmp_path):
     with pytest.raises(
         ArgumentError, match=r"expected embeddings \(\.npz or \.parquet\) of two frames or more, got none"
     ):
-        create_encoder(f"files:{tmp_path}")
+        load(f"files:{tmp_path}")
     with pytest.raises(ArgumentError, match="expected files:FOLDER, a folder of embeddings, got '/nowhere'"):
-        create_encoder("files:/nowhere")
+        load("files:/nowhere")
     (tmp_path / "a.parquet").write_bytes(b"PAR1 and no more")
     with pytest.raises((DataError, MissingExtraError), match=r"a\.parquet: not a Parquet file of embeddings|parquet"):
-        create_encoder(f"files:{tmp_path}")
+        load(f"files:{tmp_path}")
 
 
 def test_lists_of_several_lengths(tmp_path):
@@ -236,6 +236,6 @@ def test_parquet_columns_that_are_not_numbers_are_one_line(tmp_path, columns):
 
 def test_clips_of_data_sets_are_found(data):
     """The fixture's clips have embeddings in a folder that is not theirs."""
-    encoder = create_encoder(f"files:{data}/embeddings")
+    encoder = load(f"files:{data}/embeddings")
     for clip in open_data(str(data / "sounds")).clips:
         assert encoder.find(clip.sources[0].path).parent == data / "embeddings"

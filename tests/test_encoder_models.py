@@ -21,10 +21,9 @@ from earmark.encoders import (
     CallableEncoder,
     Card,
     EncoderFeatures,
-    create_encoder,
-    embed_recording,
     front_end,
     frontend,
+    load,
     mn04,
     tiny,
 )
@@ -56,7 +55,7 @@ def noise(seconds, seed=0):
 
 def test_a_run_records_its_encoder(run):
     about = read_model_info(run.path / "model.safetensors")
-    assert about["features"] == EncoderFeatures.of(create_encoder("tiny")).to_dict()
+    assert about["features"] == EncoderFeatures.of(load("tiny")).to_dict()
     assert about["network"]["name"] == "mlp"
     assert about["provenance"]["training_clips"] == 12  # not the mixtures
     assert run.best_epoch == run.epochs == 2  # the last
@@ -90,9 +89,9 @@ def test_features_of_any_length_are_those_of_detection(run, seconds, tmp_path):
 
 def test_long_recordings_keep_the_middle_of_windows():
     """Frame by frame: the window that keeps it, embedded alone."""
-    encoder, samples = create_encoder("tiny"), noise(30, seed=1)
+    encoder, samples = load("tiny"), noise(30, seed=1)
     hop, size = encoder.card.hop_samples, 64
-    found, frames = embed_recording(encoder, samples), len(samples) // encoder.card.hop_samples
+    found, frames = encoder(samples, encoder.card.rate), len(samples) // encoder.card.hop_samples
     starts = [0, 48, 96, frames - size]
     windows = [encoder.embed(samples[s * hop : (s + size) * hop]) for s in starts]
     for frame in range(frames):
@@ -101,7 +100,7 @@ def test_long_recordings_keep_the_middle_of_windows():
 
 
 def test_features_are_computed_once(recordings, tmp_path, monkeypatch):
-    config = EncoderFeatures.of(create_encoder("tiny"))
+    config = EncoderFeatures.of(load("tiny"))
     clips = open_data(str(recordings)).clips[:3]
     store = build_store(tmp_path, clips, config)
     content = (tmp_path / "features.bin").read_bytes()
@@ -319,7 +318,7 @@ def test_a_model_on_an_onnx_file_names_its_card(recordings, tmp_path, monkeypatc
     monkeypatch.setattr("earmark.encoders.features._provided", {})
     assert product.load(run.path).detect(recordings / "00.wav").classes == ("click", "hum")
     shutil.copytree(tmp_path, tmp_path.with_name("moved"))
-    assert create_encoder(f"onnx:{tmp_path.with_name('moved')}/e.toml").fingerprint == create_encoder(name).fingerprint
+    assert load(f"onnx:{tmp_path.with_name('moved')}/e.toml").fingerprint == load(name).fingerprint
 
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]
@@ -328,11 +327,11 @@ DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.i
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("seconds", [0.05, 3.0, 10.3, 25.0])
 def test_bags_on_a_device_have_the_embeddings_of_the_cpu(device, seconds):
-    encoder = create_encoder("tiny")
+    encoder = load("tiny")
     bags = np.stack([noise(seconds, seed) for seed in range(3)])
     found = embed_bags(encoder, torch.from_numpy(bags).to(device)).cpu().numpy()
     for bag, samples in zip(found, bags, strict=True):
-        np.testing.assert_allclose(bag, embed_recording(encoder, samples), atol=1e-4, rtol=1e-4)
+        np.testing.assert_allclose(bag, encoder(samples, encoder.card.rate), atol=1e-4, rtol=1e-4)
     with pytest.raises(DataError, match="expected finite numbers"):
         embed_bags(encoder, torch.full((1, 8000), torch.nan, device=device))
 
@@ -340,7 +339,7 @@ def test_bags_on_a_device_have_the_embeddings_of_the_cpu(device, seconds):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_a_store_computed_on_a_gpu_is_that_of_the_cpu(recordings, tmp_path):
     clips = open_data(str(recordings)).clips
-    features = EncoderFeatures.of(create_encoder("tiny"))
+    features = EncoderFeatures.of(load("tiny"))
     here = build_store(tmp_path / "cpu", clips, features)
     there = build_store(tmp_path / "gpu", clips, features, device=torch.device("cuda"))
     for clip in clips:

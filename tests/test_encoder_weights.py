@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from earmark.cli.app import main
-from earmark.encoders import Card, create_encoder, weights
+from earmark.encoders import Card, load, weights
 from earmark.encoders.mn04 import Mn04
 from earmark.errors import ArgumentError, DownloadError, ModelFileError
 
@@ -292,7 +292,7 @@ def test_links_are_not_written_through(server, tmp_path):
 
 def test_missing_weights_are_one_line_with_the_command_and_the_place(home):
     with pytest.raises(ModelFileError) as error:
-        create_encoder("mn04")
+        load("mn04")
     assert str(error.value) == (
         "encoder 'mn04': its weights are not on this machine; download them with: earmark encoders get mn04, or save "
         f"{Mn04.card.source} as {home}/encoders/mn04/mn04_as_mAP_432.pt"

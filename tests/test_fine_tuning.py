@@ -10,7 +10,7 @@ import torch
 import earmark as product
 from earmark import encoders
 from earmark.checkpoint import load_detector, read_model_info, read_tensors
-from earmark.encoders import EncoderFeatures, TinyEncoder, create_encoder, embed_recording, front_end
+from earmark.encoders import EncoderFeatures, TinyEncoder, front_end, load
 from earmark.encoders.features import windows
 from earmark.encoders.frontend import from_decibels, to_decibels
 from earmark.encoders.mobilenet import embed_frames
@@ -60,7 +60,7 @@ def test_before_training_it_is_the_encoder_with_a_head(seconds):
     samples, network = noise(seconds), tuned()
     x = front_end(features())(torch.from_numpy(samples)[None])
     assert x.shape[2] == features().frames(len(samples))
-    due = network.head(torch.from_numpy(embed_recording(create_encoder("tiny"), samples)).T[None])
+    due = network.head(torch.from_numpy(load("tiny")(samples, 8000)).T[None])
     found = network(x)
     assert found.shape == due.shape
     torch.testing.assert_close(found[:, :-1], due[:, :-1], atol=2e-3, rtol=2e-3)  # the encoder cuts the rest at the end
@@ -95,7 +95,7 @@ def test_padding_is_invisible():
 
 def test_the_encoder_learns_at_a_small_rate_and_keeps_its_statistics(run):
     weights = load_detector(run.path / "model.safetensors").network.encoder.state_dict()
-    before = create_encoder("tiny").module().network.state_dict()
+    before = load("tiny").module().network.state_dict()
     changed = {name for name, value in weights.items() if not torch.equal(value, before[name])}
     assert changed
     assert not [name for name in changed if "running" in name or "num_batches" in name]
@@ -111,7 +111,7 @@ def test_the_encoder_learns_at_a_small_rate_and_keeps_its_statistics(run):
 def test_the_model_has_its_encoder(run, recordings, tmp_path, monkeypatch):
     about = read_model_info(run.path / "model.safetensors")
     assert about["features"] == features().to_dict()
-    assert about["features"]["identity"] == create_encoder("tiny").fingerprint  # where training began
+    assert about["features"]["identity"] == load("tiny").fingerprint  # where training began
 
     def absent(self):
         raise ModelFileError("no weights here")

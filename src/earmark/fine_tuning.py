@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from earmark.encoders import EncoderFeatures, Features, MobileNetEncoder, encoder_of
-from earmark.encoders.features import trainable_encoder, windows
+from earmark.encoders.base import windows
+from earmark.encoders.features import trainable_encoder
 from earmark.encoders.frontend import from_decibels
 from earmark.encoders.mobilenet import REDUCTION, MobileNet, embed_frames
 from earmark.errors import ArgumentError

@@ -38,9 +38,9 @@ def make(rng: Random) -> Case:
     write("scale.onnx", model)
 
     def call() -> None:
-        from earmark.encoders import create_encoder
+        from earmark.encoders import load
 
-        encoder = create_encoder("onnx:card.toml")
+        encoder = load("onnx:card.toml")
         n = min(3 * encoder.card.hop_samples, encoder.card.window_samples)
         found = encoder.embed(np.zeros(n, np.float32))
         assert found.shape == (encoder.card.frames(n), encoder.card.dimension), "frames that the card does not state"
@@ -54,9 +54,9 @@ def _embeddings(rng: Random) -> Case:
     write(f"a{suffix}", content)
 
     def call() -> None:
-        from earmark.encoders import create_encoder
+        from earmark.encoders import load
 
-        encoder = create_encoder("files:.")
+        encoder = load("files:.")
         found = encoder.embeddings_of(Path("a.wav"), 20 * encoder.card.hop_samples)
         assert found.shape == (20, encoder.card.dimension), "frames that the recording does not have"
 

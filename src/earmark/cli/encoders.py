@@ -22,13 +22,13 @@ def encoders(context: typer.Context, as_json: Json = False) -> None:
     """
     if context.invoked_subcommand is not None:
         return
-    rows = _rows()
+    found = rows()
     if as_json:
-        print(json_text({"encoders": rows}))
+        print(json_text({"encoders": found}))
         return
     names = ("name", "licence", "size", "hop", "dimension", "present", "summary")
     columns = [Column(name, is_text=name in ("name", "licence", "present", "summary")) for name in names]
-    print(Table(columns, [[Cell(text) for text in _texts(row)] for row in rows]))
+    print(Table(columns, [[Cell(text) for text in _texts(row)] for row in found]))
 
 
 @_group.command()
@@ -86,19 +86,19 @@ def _known() -> list[dict[str, Any]]:
     ]
 
 
-def _rows() -> list[dict[str, Any]]:
+def rows() -> list[dict[str, Any]]:
     """What `--json` prints: an object for each encoder; values are null where they depend on the target."""
     from earmark.encoders import weights
 
-    rows = []
+    found = []
     for known in _known():
         card = known.pop("card")
         facts: dict[str, Any] = dict.fromkeys(("licence", "rate", "window", "hop", "dimension", "source", "sha256"))
         if card is not None:
             facts = {name: getattr(card, name) for name in facts}
             facts |= {"bytes": card.size, "path": str(weights.path_of(card)), "present": weights.find(card) is not None}
-        rows.append({**known, "bytes": None, "path": None, "present": None, **facts})
-    return rows
+        found.append({**known, "bytes": None, "path": None, "present": None, **facts})
+    return found
 
 
 def _texts(row: dict[str, Any]) -> list[str]:

@@ -54,7 +54,19 @@ def _recipes() -> list[dict[str, Any]]:
     ]
 
 
-_FAMILIES = {"pools": _pools, "datasets": _datasets, "formats": _formats, "recipes": _recipes}
+def _encoders() -> list[dict[str, Any]]:
+    from earmark.cli.encoders import rows
+
+    return rows()
+
+
+_FAMILIES = {
+    "pools": _pools,
+    "datasets": _datasets,
+    "formats": _formats,
+    "recipes": _recipes,
+    "encoders": _encoders,
+}
 
 
 @app.command("list")
@@ -62,7 +74,7 @@ def list_(
     what: Annotated[str, typer.Argument(metavar="|".join(_FAMILIES), help="What to list.")],
     as_json: Json = False,
 ) -> None:
-    """List pooling operators, data sets, label formats or recipes.
+    """List pooling operators, data sets, label formats, recipes or encoders.
 
     Example: earmark list pools
     """
@@ -72,5 +84,6 @@ def list_(
     if as_json:
         print(json_text({what: entries}))
         return
+    width = max(16, *(len(entry["name"]) for entry in entries))
     for entry in entries:
-        print(f"{entry['name']:16} {entry['summary']}")
+        print(f"{entry['name']:{width}} {entry['summary']}")

@@ -1,7 +1,7 @@
 """Pretrained encoders: audio to frame embeddings, (n,) to (frames, dimension), at a fixed hop.
 
-    encoder = create_encoder("mn04")
-    x = encoder.embed(samples)          # at encoder.card.rate, at most encoder.card.window_samples
+    encoder = load("mn04")
+    x = encoder(samples, rate)          # one row every encoder.hop seconds
 
 Frame k stands for the samples from k * hop_samples up to, but excluding, (k + 1) * hop_samples. Every encoder has a
 `Card`: rate, window, hop, dimension, licence, and where its weights come from. Weights are not part of earmark;
@@ -12,16 +12,14 @@ two import code, as `imports_code` reports. `files:FOLDER` has embeddings that w
 `docs/encoders.md` describes them all.
 """
 
-from earmark.encoders.base import ENCODERS, Card, Embeddings, Encoder, create_encoder, imports_code
+from earmark.encoders.base import ENCODERS, OVERLAP, Card, Embeddings, Encoder, imports_code, load
 from earmark.encoders.birdnet import BirdNet
 from earmark.encoders.callable import CallableEncoder
 from earmark.encoders.features import (
-    OVERLAP,
     CheckedFeatures,
     EncoderFeatures,
     Features,
     completed,
-    embed_recording,
     encoder_of,
     front_end,
     parse_features,
@@ -54,11 +52,10 @@ __all__ = [
     "TinyEncoder",
     "Yamnet",
     "completed",
-    "create_encoder",
-    "embed_recording",
     "encoder_of",
     "front_end",
     "imports_code",
+    "load",
     "parse_features",
     "provide",
     "stored_encoder",

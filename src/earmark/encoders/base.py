@@ -10,12 +10,14 @@ import hashlib
 import json
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
+from earmark import audio
 from earmark.audio import Samples
 from earmark.errors import ArgumentError, DataError
 from earmark.registry import Registry
@@ -24,6 +26,9 @@ from earmark.text import printable
 
 Embeddings = npt.NDArray[np.float32]
 """(frames, dimension)"""
+
+OVERLAP = 0.25
+"""Share of a window that the next one repeats."""
 
 _MOST_NUMBERS = 1 << 26  # in the embeddings of one window
 
@@ -44,7 +49,7 @@ class Card:
     earmark.errors.ArgumentError: expected hop_samples of at most window_samples (1600), got 3200
     """
 
-    name: str = Field(min_length=1, max_length=200, description="As given to `create_encoder`.")
+    name: str = Field(min_length=1, max_length=200, description="As given to `load`.")
     rate: int = Field(ge=1, le=10_000_000, description="Samples per second.")
     window_samples: int = Field(ge=1, le=1 << 26, description="The longest excerpt that is embedded at once.")
     hop_samples: int = Field(ge=1, le=1 << 26, description="Samples from one frame to the next.")
@@ -111,6 +116,38 @@ class Encoder(ABC):
     def fingerprint(self) -> str:
         """16 hexadecimal digits that identify the embeddings: geometry, weights and version."""
         return digest(self._identity())
+
+    @property
+    def hop(self) -> float:
+        """Seconds from one frame to the next."""
+        return self.card.hop
+
+    def __call__(self, samples: npt.ArrayLike, rate: int) -> Embeddings:
+        """Embed a recording of any length, at any rate.
+
+        A recording longer than a window is embedded in windows that overlap by `OVERLAP`. The middle of each is kept,
+        so that every frame has context on both sides.
+
+        Parameters
+        ----------
+        samples : (n,)
+            Mono samples with full scale 1.
+        rate
+            Samples per second.
+
+        Returns
+        -------
+        embeddings : (frames, card.dimension)
+            One frame every `hop` seconds, and at least one.
+        """
+        sound, hop = audio.resample(samples, rate, self.card.rate), self.card.hop_samples
+        sound = np.pad(sound, (0, max(0, hop - len(sound))))
+        size = self.card.frames(self.card.window_samples)
+        parts = [
+            self.embed(sound[start * hop : (start + size) * hop])[first - start : stop - start]
+            for start, first, stop in windows(self.card.frames(len(sound)), size)
+        ]
+        return np.concatenate(parts)
 
     def embed(self, samples: npt.NDArray[np.floating[Any]]) -> Embeddings:
         """Embed one excerpt.
@@ -183,6 +220,22 @@ class Encoder(ABC):
         return f"<{type(self).__name__} {self.card.name!r}: {self.card.dimension} numbers every {self.card.hop:g} s>"
 
 
+def windows(frames: int, size: int) -> Iterator[tuple[int, int, int]]:
+    """Windows of `size` frames over a recording: the first frame of each, and which frames are kept.
+
+    >>> list(windows(13, 8))
+    [(0, 0, 6), (5, 6, 13)]
+    """
+    step = max(1, int(size * (1 - OVERLAP)))
+    edge, last, done = (size - step) // 2, max(0, frames - size), 0
+    while done < frames:
+        start = max(0, (done - edge) // step) * step
+        stop = min(start + step, last) + edge
+        start, stop = (start, stop) if start < last and done < stop else (last, frames)
+        yield start, done, stop
+        done = stop
+
+
 def reason(error: Exception) -> str:
     """What another library says, as one short line."""
     text = printable(" ".join(str(error).split())) or type(error).__name__
@@ -218,15 +271,18 @@ def card_of(name: str) -> tuple[Card, str] | None:
     return None if cls.target else (cls.card, digest(cls._identity(cls)))
 
 
-def create_encoder(name: str, **options: Any) -> Encoder:
-    """Create an encoder by name: `mn04`, or one with a target such as `onnx:CARD.toml` or `hear:PACKAGE`.
+def load(name: str, **options: Any) -> Encoder:
+    """Load an encoder by name: `mn04`, or one with a target such as `onnx:CARD.toml` or `hear:PACKAGE`.
 
     Some names import the Python code that they state (`imports_code`), so such a name must come from the user: a
     model file may contain any name.
 
-    >>> create_encoder("tiny")
+    >>> encoder = load("tiny")
+    >>> encoder
     <TinyEncoder 'tiny': 48 numbers every 0.16 s>
-    >>> create_encoder("tinny")
+    >>> encoder(np.zeros(44100), rate=44100).shape
+    (6, 48)
+    >>> load("tinny")
     Traceback (most recent call last):
     earmark.errors.ArgumentError: encoder='tinny' is not known; did you mean 'tiny'? Choose from: ...
     """
@@ -240,7 +296,7 @@ def create_encoder(name: str, **options: Any) -> Encoder:
 
 
 def imports_code(name: str) -> bool:
-    """Whether `create_encoder(name)` would import Python code that the name states.
+    """Whether `load(name)` would import Python code that the name states.
 
     Ask before creating an encoder whose name was read from a file.
 

@@ -1,8 +1,7 @@
 """Embeddings as features: what store, training and detection need to know about an encoder, and its front end.
 
-A recording longer than a window is embedded in windows that overlap by `OVERLAP`; the middle of each is kept, so that
-every frame has context on both sides. `earmark.inference.recordings` cuts recordings of any length in the same way,
-so that features in training are those in detection.
+`earmark.inference.recordings` cuts recordings of any length into the same windows as `Encoder.__call__`, so that
+features in training are those in detection.
 """
 
 from __future__ import annotations
@@ -10,18 +9,17 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from typing import Annotated, Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from pydantic import Discriminator, Field, Tag
 from torch import Tensor, nn
 
-from earmark.encoders.base import ENCODERS, Card, Embeddings, Encoder, card_of, create_encoder, imports_code
+from earmark.encoders.base import ENCODERS, Card, Encoder, card_of, imports_code, load, windows
 from earmark.encoders.devices import without_tf32
 from earmark.encoders.frontend import FrontEnd, to_decibels
 from earmark.encoders.mn04 import MobileNetEncoder
@@ -30,9 +28,6 @@ from earmark.encoders.stored import FileEncoder
 from earmark.errors import ArgumentError, DataError, ModelFileError
 from earmark.features import FeatureConfig, LogMel
 from earmark.schema import parse, record
-
-OVERLAP = 0.25
-"""Share of a window that the next one repeats."""
 
 TRUSTED = "EARMARK_TRUSTED_ENCODERS"
 """Environment variable: names of encoders that may run Python code when a model or recipe names them, with commas."""
@@ -48,7 +43,7 @@ class EncoderFeatures:
 
     Examples
     --------
-    >>> features = EncoderFeatures.of(create_encoder("tiny"))
+    >>> features = EncoderFeatures.of(load("tiny"))
     >>> features.n_bands, features.hop, features.frames(8000)
     (48, 0.16, 6)
     """
@@ -176,7 +171,7 @@ def provide(encoder: Encoder | str) -> Encoder:
 
     Needed for encoders that run Python code (`imports_code`): such a name in a file imports nothing by itself.
     """
-    made = create_encoder(encoder) if isinstance(encoder, str) else encoder
+    made = load(encoder) if isinstance(encoder, str) else encoder
     _provided[made.card.name] = made
     return made
 
@@ -215,7 +210,7 @@ def _encoder(name: str) -> Encoder:
 
 @lru_cache(maxsize=4)
 def _created(name: str) -> Encoder:
-    return create_encoder(name)
+    return load(name)
 
 
 class EncoderFrontEnd(nn.Module):
@@ -241,7 +236,7 @@ class EncoderFrontEnd(nn.Module):
             with without_tf32():
                 embeddings = embed_bags(self.encoder, samples).transpose(1, 2)
         else:
-            found = [torch.from_numpy(embed_recording(self.encoder, bag)).T for bag in samples.cpu().numpy()]
+            found = [torch.from_numpy(self.encoder(bag, self.config.rate)).T for bag in samples.cpu().numpy()]
             embeddings = torch.stack(found).to(samples.device).contiguous()
         return embeddings if semitones is None else embeddings[:, None]
 
@@ -270,22 +265,9 @@ def front_end(features: Features) -> LogMel | EncoderFrontEnd | EncoderLogMel:
     return EncoderLogMel(features) if features.train_encoder else EncoderFrontEnd(features)
 
 
-def embed_recording(encoder: Encoder, samples: np.ndarray[Any, np.dtype[np.floating[Any]]]) -> Embeddings:
-    """Embeddings of a recording in memory, of any length: (n,) to (frames, dimension)."""
-    hop = encoder.card.hop_samples
-    if len(samples) < hop:
-        samples = np.pad(samples, (0, hop - len(samples)))
-    size = encoder.card.frames(encoder.card.window_samples)
-    parts = [
-        encoder.embed(samples[start * hop : (start + size) * hop])[first - start : stop - start]
-        for start, first, stop in windows(encoder.card.frames(len(samples)), size)
-    ]
-    return np.concatenate(parts)
-
-
 @torch.inference_mode()
 def embed_bags(encoder: MobileNetEncoder, samples: Tensor) -> Tensor:
-    """`embed_recording` of bags of equal length on their device: (bags, n) to (bags, frames, dimension)."""
+    """Embeddings of bags of equal length, of any length, on their device: (bags, n) to (bags, frames, dimension)."""
     card, network = encoder.card, encoder.on(samples.device)
     hop, size = card.hop_samples, card.frames(card.window_samples)
     samples = F.pad(samples, (0, max(0, hop - samples.shape[1])))
@@ -297,19 +279,3 @@ def embed_bags(encoder: MobileNetEncoder, samples: Tensor) -> Tensor:
         for start, first, stop in windows(frames, size)
     ]
     return torch.cat(parts, 1)
-
-
-def windows(frames: int, size: int) -> Iterator[tuple[int, int, int]]:
-    """Windows of `size` frames over a recording: the first frame of each, and which frames are kept.
-
-    >>> list(windows(13, 8))
-    [(0, 0, 6), (5, 6, 13)]
-    """
-    step = max(1, int(size * (1 - OVERLAP)))
-    edge, last, done = (size - step) // 2, max(0, frames - size), 0
-    while done < frames:
-        start = max(0, (done - edge) // step) * step
-        stop = min(start + step, last) + edge
-        start, stop = (start, stop) if start < last and done < stop else (last, frames)
-        yield start, done, stop
-        done = stop
