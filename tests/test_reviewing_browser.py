@@ -113,7 +113,7 @@ def test_a_review_with_the_keyboard_alone(browser, found):
         assert page.locator("#checked").is_checked()
         one.press("?")
         assert page.locator("dialog[open]").is_visible()
-        assert "nothing else" in one.text("#dialog-body")
+        assert "no other events" in one.text("#dialog-body")
         one.press("Escape")
         one.press("Tab")
         assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
