@@ -168,7 +168,7 @@ def test_clips_that_the_model_learned_from_are_mentioned(split, due, world, run,
     for mark, is_known in ((data_fingerprint(data), True), ("another", False)):
         save_detector(tmp_path / "model.safetensors", detector, **parts, provenance={"data": mark})
         said = evaluate(run, tmp_path, "@data", "--split", split)
-        assert ("flatter" in said) == (is_known and due is not None)
+        assert ("too optimistic" in said) == (is_known and due is not None)
         if is_known and due:
             assert f"Note: {due}; evaluate on clips that training did not use" in said
             assert Evaluation.load(tmp_path).scores["notes"][0].startswith(due)  # which reports show
