@@ -1,6 +1,7 @@
 """Self-training and averaged weights: what is known stays, rounds resume with the same bits, teachers may differ."""
 
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import torch
 from run_files import log_of
 from safetensors.torch import load_file
 
-from earmark import audio
+from earmark import api, audio
 from earmark.annotations import Label, LabelTable
 from earmark.bags import Bags, build_store
 from earmark.checkpoint import load_detector
@@ -19,7 +20,7 @@ from earmark.loss import bag_loss, frame_loss, reduce_targets, taught_loss
 from earmark.settings import Training, load_recipe
 from earmark.training import create_detector
 from earmark.training.averaging import Average
-from earmark.training.run import run
+from earmark.training.run import _writing, run
 from earmark.training.teaching import frame_targets, score_frames
 
 RATE, SECONDS = 4000, 2
@@ -120,11 +121,27 @@ def test_a_part_of_a_run_cannot_be_resumed_while_the_run_is_trained(folder, fabr
     """A round or a fold is a complete run folder, which another process would lock separately."""
     out = tmp_path / "run"
     for place in {out, (out / part).parent}:
-        place.mkdir(exist_ok=True)
+        place.mkdir(parents=True, exist_ok=True)
         (place / "config.toml").touch()
     refused = pytest.raises(ArgumentError, match=f"{out}: process .* is using this folder")
     with locked(out), refused:
         run(open_data(folder), load_recipe("quick"), out / part, cache=tmp_path, fabric=fabric, resume=True)
+
+
+def test_an_interrupted_round_has_no_figure(tmp_path):
+    """When it is finished it has none either: what is left would differ from a run that was not interrupted."""
+    stopped = SimpleNamespace(path=tmp_path / "round-0", is_finished=False)
+    assert api._completed(stopped, tmp_path, None, None, None) is stopped
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_figure_that_was_being_written_by_a_killed_process_is_removed(fabric, tmp_path):
+    (tmp_path / "figures").mkdir()
+    mine, draft = (tmp_path / "figures" / name for name in (".learning-original.png", ".learning~0123abcd.png"))
+    for path in (mine, draft):
+        path.touch()
+    with _writing(tmp_path, fabric, resume=False):
+        assert list((tmp_path / "figures").iterdir()) == [mine]
 
 
 def test_what_labels_say_is_kept(folder, tmp_path):

@@ -151,10 +151,11 @@ def _completed(run: Run, out: Path, data: Collection, settings: Settings, on_pro
     from earmark.evaluation.decoders import store_decoder
     from earmark.plots import learning_curves, save
 
-    with owned(out):  # an interrupted round has a folder of its own below
+    with owned(out):
         if run.is_finished and settings.training.choose_thresholds:
             run = replace(run, thresholds=store_decoder(out, data, settings, on_progress))
-        save(learning_curves(run.path / "log.jsonl", data.classes), run.path / "figures" / "learning")
+        if run.path == out:  # and not an interrupted round or fold, which has no figure when it is finished
+            save(learning_curves(run.path / "log.jsonl", data.classes), run.path / "figures" / "learning")
     return run
 
 

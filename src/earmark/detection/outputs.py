@@ -150,7 +150,7 @@ class OutputFiles:
     def remove_unfinished(self) -> None:
         """Delete temporary files of a process that was killed."""
         folder = self.folder
-        files = [folder.merged, folder.presence, folder.failed, folder.damaged, folder.about]
+        files = [folder.merged, folder.presence, folder.failed, folder.damaged, folder.about, self.root / "report.html"]
         for entry in self.ledger.entries(with_missing=True):
             files += folder.files_of(entry.name)
         remove_drafts(files)

@@ -309,7 +309,8 @@ def _writing(out: Path, fabric: Fabric, resume: bool) -> Iterator[None]:
     with locked(_outermost(out)):
         is_resumed = check_folder(out, resume=resume)
         folders = (out, *(f for part in ("round-*", "fold-*", "fold-*/round-*") for f in out.glob(part)))
-        remove_drafts(folder / name for folder in folders for name in (*FILES, "last.ckpt"))  # of a killed process
+        names = (*FILES, "last.ckpt", "figures/learning.png", "figures/learning.svg")
+        remove_drafts(folder / name for folder in folders for name in names)  # of a killed process
         with owned(out, files=() if is_resumed else [out / name for name in FILES]):
             yield
 
