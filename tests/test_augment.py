@@ -113,10 +113,10 @@ def test_the_same_seed_draws_the_same_everywhere(draw, device, x):
     assert torch.equal(x, before)
 
 
-def test_what_is_unknown_in_one_bag_is_unknown_in_the_union():
+def test_union_knows_what_it_cannot_know():
     a = torch.tensor([1, 1, 1, 0, 0, nan])
     b = torch.tensor([1, 0, nan, 0, nan, nan])
-    expected = torch.tensor([1, 1, nan, 0, nan, nan])
+    expected = torch.tensor([1, 1, 1, 0, nan, nan])
     torch.testing.assert_close(union(a, b), expected, equal_nan=True)
     torch.testing.assert_close(union(b, a), expected, equal_nan=True)
 

@@ -137,16 +137,14 @@ def mixup(
 
 
 def union(a: Tensor, b: Tensor) -> Tensor:
-    """Targets of two mixed bags: present if in either, absent if in neither, unknown (NaN) if it is in one of them.
-
-    Also if the other one has the class: if presence were kept and absence not, nearly all that is known of mixtures
-    with clips that were reviewed in part would be presence, and detectors would find too much.
+    """Targets of two mixed bags: present if in either, absent if in neither, else unknown (NaN).
 
     >>> nan = torch.nan
     >>> union(torch.tensor([1.0, 1.0, 0.0, 0.0, nan]), torch.tensor([0.0, nan, 0.0, nan, nan]))
-    tensor([1., nan, 0., nan, nan])
+    tensor([1., 1., 0., nan, nan])
     """
-    return torch.maximum(a, b)  # of a number and NaN it is NaN
+    known = torch.maximum(a.nan_to_num(0.0), b.nan_to_num(0.0))
+    return torch.where((known < 1) & (a.isnan() | b.isnan()), torch.nan, known)
 
 
 def _add_powers(a: Tensor, b: Tensor, in_a: Tensor, in_b: Tensor) -> Tensor:

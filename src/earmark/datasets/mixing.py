@@ -15,8 +15,7 @@ SPREAD_DB = 5.0
 def with_mixtures(data: Collection, count: int) -> Collection:
     """The clips and `count` mixtures of two of them, drawn at random but always the same.
 
-    A class is in a mixture if it is in either clip, absent if it is absent from both, and unknown if it is unknown in
-    one of them, or known in a part of it only. Otherwise presence alone would be known of mixtures with reviewed clips.
+    A class is in a mixture if it is in either clip, and absent if it is absent from both; otherwise it is unknown.
     """
     if not count or len(data) < 2:
         return data
@@ -50,11 +49,12 @@ def _labels(labels: LabelTable, first: str, second: str, name: str) -> Iterator[
     for label in labels.classes:
         known = labels.presence(first, label), labels.presence(second, label)
         marks = [row.present for file in (first, second) for row in labels.of(file) if row.label == label]
-        if None in known or None in marks:  # or known in a part of the clip, where it was reviewed
-            yield Label(name, None, None, label, None)
-        elif True not in known:
-            if not labels.complete:  # else as for every class without a row
-                yield Label(name, None, None, label, False)
+        if True not in known:
+            if known == (False, False) and labels.complete:
+                continue  # as for every class without a row
+            yield Label(name, None, None, label, False if known == (False, False) else None)
+        elif None in known or None in marks:  # it may be there at other times too
+            yield Label(name, None, None, label)
         else:
             rows = [row for file in (first, second) for row in labels.of(file) if row.label == label and row.present]
             yield from dict.fromkeys(row._replace(filename=name) for row in rows)
