@@ -159,7 +159,8 @@ MIXED = [
     ("weak clip without the class, known to be absent throughout", [0] * 8, 0, [1, 1, 1, 1], False),
     ("weak clip, absence known of the bag alone", [NAN] * 8, 0, [0, 0, 0, 0], True),
     ("nobody knows", [NAN] * 8, NAN, [0, 0, 0, 0], False),
-    ("half known", [0, 0, 1, 1, NAN, NAN, NAN, NAN], 1, [1, 1, 0, 0], True),
+    ("half known", [0, 0, 1, 1, NAN, NAN, NAN, NAN], 1, [1, 1, 0, 0], False),
+    ("half known, present in the other half", [0, 0, 0, 0, NAN, NAN, NAN, NAN], 1, [1, 1, 0, 0], True),
     ("half known, bag unknown", [0, 0, 0, 0, NAN, NAN, NAN, NAN], NAN, [1, 1, 0, 0], False),
     ("present decides where half a frame is unknown", [1, NAN, 0, 0, 0, 0, 0, 0], 1, [1, 1, 1, 1], False),
 ]

@@ -61,7 +61,8 @@ def detector_loss(
     supervision
         "weak" uses bags only. "propagated" gives the label of a bag to each of its frames, a baseline that the paper
         names in section II.C. "strong" uses frames only. "mixed" uses the known frames of every bag and class, and the
-        bag where some of them are unknown. Every class of every bag weighs the same, however much of it is known.
+        bag where frames are unknown and none is positive. Every class of every bag weighs the same, however much of it
+        is known.
     """
     if supervision not in SUPERVISION:
         raise unknown_name("supervision", supervision, SUPERVISION)
@@ -78,15 +79,17 @@ def detector_loss(
 
 
 def _mixed_loss(output: Output, targets: Tensor, frames: Tensor) -> Tensor:
-    """The mean over classes of bags: each costs the mean of its known frames, and its bag if frames are unknown.
+    """The mean over classes of bags: each costs the mean of its known frames, and its bag where they do not say enough.
 
     One mean of both kinds, not the sum of two: a class that is absent from a bag is known in all frames, so the bags
     that count are nearly all positive. A mean of their own would make a positive clip weigh many times as much as a
-    negative one, and the detector would find too much.
+    negative one, and the detector would find too much. For the same reason a bag does not count where a frame is known
+    to be positive: of clips that were reviewed in part, only presence is known as a whole.
     """
     cost, known = _frame_costs(output.logits, frames, output.mask)
     unknown = frames.isnan() if output.mask is None else frames.isnan() & output.mask[..., None]
-    bag_cost, bag_known = _bag_costs(output.static, targets.masked_fill(~unknown.any(1), torch.nan))
+    is_open = unknown.any(1) & ~(known & (frames == 1)).any(1)
+    bag_cost, bag_known = _bag_costs(output.static, targets.masked_fill(~is_open, torch.nan))
     count = known.sum(1)
     by_frames = torch.where(known, cost, 0.0).sum(1) / count.clamp(min=1)
     return _mean(by_frames + torch.where(bag_known, bag_cost, 0.0), (count > 0) | bag_known)
