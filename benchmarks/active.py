@@ -124,6 +124,8 @@ def weak(clips: Collection) -> Collection:
 def judge(found: Path, truth: dict[Path, Any], order: str, count: int) -> Path:
     """Let the simulated reviewer continue up to so many verdicts; the table they give."""
     review = Review(open_source(found))
+    if sum(bool(event.decisions) for event in review.events.values()) > count:
+        raise SystemExit(f"{found}: has more than {count} verdicts already; remove it to start again with fewer")
     while (done := sum(bool(event.decisions) for event in review.events.values())) < count:
         queue = select(review, Query(order, seed=done))[: min(25, count - done)]  # a queue that is made again at times
         if not queue:
