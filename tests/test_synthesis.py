@@ -579,7 +579,7 @@ def test_drafts_of_a_job_that_was_killed_are_gone_however_the_next_one_ends(tmp_
     out = tmp_path / "out"
     synthesise(recipe, out, rate=RATE, workers=1)
     sound = next(out.glob("audio/train/*.flac"))
-    draft, mine = (sound.with_name(name) for name in (f".{sound.stem}-a1b2c3_4.flac", ".my-settings.flac"))
+    draft, mine = (sound.with_name(name) for name in (f".{sound.stem}~a1b2c3d4.flac", ".my-settings.flac"))
     for path in (draft, mine):
         path.write_text("")
 

@@ -278,7 +278,9 @@ def test_a_killed_run_ends_with_the_same_bits(folder, tmp_path, monkeypatch, cap
         "last.ckpt",
         "log.jsonl",
         "model.safetensors",
+        "validation.json",
     ]
+    assert (out / "validation.json").read_bytes() == (tmp_path / "whole" / "validation.json").read_bytes()
 
 
 TWO = """
