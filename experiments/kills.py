@@ -241,7 +241,7 @@ def second_writer(command: Command, folder: Path) -> str:
     """Start a command while another one writes the same folder: "refused", or what happened instead."""
     first = start(command.words, folder)
     try:
-        while first.poll() is None and not [*(folder / command.out).glob(".*lock.json")]:
+        while first.poll() is None and not any(p.stat().st_size for p in (folder / command.out).glob(".*lock.json")):
             time.sleep(0.01)
         if first.poll() is not None:
             return "not refused: the first takes no lock"

@@ -1,6 +1,7 @@
 """A command replaces and deletes only files that it wrote itself."""
 
 import os
+import time
 
 import pytest
 
@@ -134,6 +135,15 @@ def test_a_lock_names_its_holder_and_ends_with_it(tmp_path):
     (tmp_path / ".lock.json").write_text('{"process": 1, "host": "gone", "command": "dead"}')  # of a killed process
     with locked(tmp_path):
         pass
+
+
+def test_a_holder_that_has_not_written_its_name_yet_is_named_a_moment_later(tmp_path, monkeypatch):
+    name = '{"process": 12, "host": "here", "command": "earmark train"}'
+    with locked(tmp_path):
+        (tmp_path / ".lock.json").write_text("")
+        monkeypatch.setattr(time, "sleep", lambda seconds: (tmp_path / ".lock.json").write_text(name))
+        with pytest.raises(ArgumentError, match=r"process 12 on here \(earmark train\) is using"), locked(tmp_path):
+            raise AssertionError("held twice")
 
 
 @pytest.mark.parametrize("is_link", [True, False], ids=["link", "file"])

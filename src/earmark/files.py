@@ -8,6 +8,7 @@ import re
 import secrets
 import shlex
 import sys
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -130,11 +131,18 @@ def locked(folder: Path, *, wait: bool = False, name: str = ".lock") -> Iterator
                 if is_named:
                     holder.unlink(missing_ok=True)
     except Timeout:
-        who = "another process"
-        with suppress(OSError, ValueError, LookupError, TypeError):
-            about = json.loads(_start_of(holder))
-            who = f"process {about['process']} on {about['host']} ({about['command']})"
+        who = _holder(holder)
         raise ArgumentError(f"{folder}: {who} is using this folder; wait for it, or choose another folder") from None
+
+
+def _holder(path: Path) -> str:
+    """The process that holds a lock. It may have taken the lock just now, and not have written its name yet."""
+    for _ in range(5):
+        with suppress(OSError, ValueError, LookupError, TypeError):
+            about = json.loads(_start_of(path))
+            return f"process {about['process']} on {about['host']} ({about['command']})"
+        time.sleep(0.1)
+    return "another process"
 
 
 def _this_process() -> dict[str, object]:
