@@ -200,6 +200,16 @@ def test_held_out_verdicts_are_counted_at_the_thresholds_of_each_model(tmp_path)
     assert compare(1, 0)[0] == "Among held-out verdicts, of 1 right event, the old model finds 1 and the new one 0."
 
 
+def test_the_learning_rate_is_lowered_once(first, tmp_path):
+    rate = load_recipe(first.path / "config.toml").training.learning_rate
+    _, changes = api._recipe_and_start(first.path)
+    assert changes["training.learning_rate"] == pytest.approx(0.3 * rate)
+    again = load_recipe(first.path / "config.toml").changed(changes)  # the run that continued, and its model
+    (tmp_path / "config.toml").write_text(again.to_toml())
+    (tmp_path / "model.safetensors").write_bytes((first.path / "model.safetensors").read_bytes())
+    assert api._recipe_and_start(tmp_path)[1]["training.learning_rate"] == pytest.approx(0.3 * rate)
+
+
 def test_an_epoch_that_was_one_pass_over_the_clips_stays_one(first, tmp_path):
     def steps_after(steps):
         text = (first.path / "config.toml").read_text()

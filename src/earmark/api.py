@@ -182,6 +182,7 @@ def _recipe_and_start(recipe: AnyPath) -> tuple[AnyPath, dict[str, Any]]:
     """The recipe and, if it is a run, settings to continue from it.
 
     An epoch that was one pass over the clips is one again, over more clips: the file of a run has its number of steps.
+    The learning rate is lower than that of the first training, since the full one undoes some of what was learned.
     """
     from earmark.checkpoint import read_model_info
     from earmark.settings import load_recipe, recipes
@@ -195,9 +196,11 @@ def _recipe_and_start(recipe: AnyPath) -> tuple[AnyPath, dict[str, Any]]:
     if not config.is_file():
         raise ArgumentError(f"{model}: no config.toml next to it, so its settings are unknown; pass a run folder")
     settings, clips = load_recipe(config), read_model_info(model)["provenance"].get("training_clips", 0)
-    one_pass = math.ceil((clips + settings.augment.mixtures) / settings.training.batch_size)
-    steps = 0 if settings.training.steps == one_pass else settings.training.steps
-    return config, {"training.start": os.fspath(model.absolute()), "training.steps": steps}
+    knobs, one_pass = settings.training, math.ceil((clips + settings.augment.mixtures) / settings.training.batch_size)
+    rate = knobs.learning_rate * (0.3 if knobs.start is None else 1.0)  # once: a run that continued has it already
+    changes = {"start": os.fspath(model.absolute()), "learning_rate": rate}
+    changes["steps"] = 0 if knobs.steps == one_pass else knobs.steps
+    return config, {f"training.{name}": value for name, value in changes.items()}
 
 
 def evaluate(
