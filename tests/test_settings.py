@@ -302,3 +302,9 @@ def test_numbers_are_written_exactly(rng):
     assert again(never) == never
     odd = Settings(pool={"name": "auto", "alpha": 'quote " \\ \n tab \t umlaut ü 😀'})
     assert again(odd) == odd
+
+
+@pytest.mark.parametrize("change", [{"network.norm_momentum": "1979-05-27"}, {"pool.alpha": "[1, 07:32:00]"}])
+def test_dates_are_not_options(change):
+    with pytest.raises(ArgumentError, match="expected a number, text or a list of them, got "):
+        load_recipe("quick").changed({"pool": "auto", **change})

@@ -155,6 +155,9 @@ class Settings:
             name = values.pop("name", None)
             if not isinstance(name, str):
                 raise ArgumentError(f"{section}.name: expected text, got {name!r}")
+            for key, value in values.items():
+                if not _is_plain(value):
+                    raise ArgumentError(f"{section}.{key}: expected a number, text or a list of them, got {value!r}")
             family.check_options(name, values)
         if self.training.folds == 1:
             raise ArgumentError("training.folds: expected 0 or at least 2, got 1")
@@ -228,6 +231,13 @@ def pool_changes(pool: str | None) -> dict[str, str]:
 def load_recipe(recipe: str | Path) -> Settings:
     """Load a recipe by name, or from a TOML file."""
     return Settings.from_dict(load_toml("recipe", recipe, "recipes"), where=recipe)
+
+
+def _is_plain(value: object) -> bool:
+    """Whether a value can be stored in any file of a run; TOML also has dates."""
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, bool | int | float | str)
 
 
 def _complete(section: object, defaults: Mapping[str, str]) -> object:
