@@ -304,7 +304,7 @@ def test_a_worker_that_dies_is_a_failed_run(grid_file, tmp_path, monkeypatch):
         run_grid(grid, tmp_path, cache=tmp_path / "cache", at_once=2)
 
 
-def test_a_knob_that_came_after_a_run_has_not_changed(tmp_path):
+def test_a_setting_that_came_after_a_run_has_not_changed(tmp_path):
     settings = load_recipe("paper")
     cell = Cell("max", "cnn", None, 0, settings)
     (tmp_path / "config.toml").write_text(settings.to_toml().replace('monitor = "accuracy"\n', ""))

@@ -196,10 +196,10 @@ def _recipe_and_start(recipe: AnyPath) -> tuple[AnyPath, dict[str, Any]]:
     if not config.is_file():
         raise ArgumentError(f"{model}: no config.toml next to it, so its settings are unknown; pass a run folder")
     settings, clips = load_recipe(config), read_model_info(model)["provenance"].get("training_clips", 0)
-    knobs, one_pass = settings.training, math.ceil((clips + settings.augment.mixtures) / settings.training.batch_size)
-    rate = knobs.learning_rate * (0.3 if knobs.start is None else 1.0)  # once: a run that continued has it already
+    options, one_pass = settings.training, math.ceil((clips + settings.augment.mixtures) / settings.training.batch_size)
+    rate = options.learning_rate * (0.3 if options.start is None else 1.0)  # once; a continued run has it already
     changes = {"start": os.fspath(model.absolute()), "learning_rate": rate}
-    changes["steps"] = 0 if knobs.steps == one_pass else knobs.steps
+    changes["steps"] = 0 if options.steps == one_pass else options.steps
     return config, {f"training.{name}": value for name, value in changes.items()}
 
 

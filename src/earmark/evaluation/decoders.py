@@ -17,7 +17,7 @@ from earmark.files import locked
 from earmark.inference.scores import RecordingScores
 from earmark.progress import OnProgress
 from earmark.settings import Settings
-from earmark.text import counted
+from earmark.text import counted, plural
 from earmark.training.run import fold_count, split_for_training
 
 FEWEST_CLIPS = 10
@@ -43,7 +43,9 @@ def store_decoder(run: Path, data: Collection, settings: Settings, on_progress: 
     if validation is training and not folds:
         problem = "no clips were set aside to validate with"
     elif len(validation) < FEWEST_CLIPS:
-        problem = f"{counted(len(validation), 'validation clip')} are too few to choose others"
+        problem = (
+            f"{counted(n := len(validation), 'validation clip')} {plural(n, 'is', 'are')} too few to choose others"
+        )
     if problem:
         return _store_inherited(path, settings.training.start, classes, problem)
     try:

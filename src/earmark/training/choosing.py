@@ -79,10 +79,8 @@ def choose(data: Collection, changes: Mapping[str, Any], device: torch.device) -
     suited = _suited(recipe, len(training), seconds, rounds)
     if "validate" not in data.splits and len(training) < FEW:
         suited["folds"] = _FOLDS
-    if isinstance(
-        settings.features, FeatureConfig
-    ):  # the same sound has the same features in a recording of any length
-        suited["scaling"] = "fixed"
+    if isinstance(settings.features, FeatureConfig):
+        suited["scaling"] = "fixed"  # the same sound has the same features in a recording of any length
     settings = load_recipe(recipe).changed({**suited, **changes})
     patch, longest = settings.training.patch, max(seconds, default=0.0)
     whole = "as long as the longest recording" if patch >= longest else "parts of longer recordings"

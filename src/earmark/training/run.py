@@ -440,6 +440,5 @@ def _too_long(durations: Mapping[str, float], training: Collection, patch: float
     longest = max(long[name] for name in untimed)
     return [
         f"{counted(len(untimed), 'clip')} with labels without times, longer than an excerpt of {patch:g} s: such "
-        f"labels "
-        f"say nothing about an excerpt and are ignored there. Try --set patch={longest:.0f}"
+        f"labels say nothing about an excerpt and are ignored there. Try --set patch={longest:.0f}"
     ]
