@@ -219,6 +219,20 @@ def test_excerpts_of_an_mp3_print_nothing(make, capfd):
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.parametrize("stated", [0, 1000, 0xFFFFFFFF])
+def test_an_mp3_whose_header_states_another_size_prints_nothing(make, capfd, stated):
+    path = make("a.mp3", 22050)
+    whole = audio.read(path)
+    data = bytearray(path.read_bytes())
+    at = max(data.find(b"Xing"), data.find(b"Info"))
+    assert at >= 0
+    assert data[at + 7] & 3 == 3  # frames and bytes are stated
+    data[at + 12 : at + 16] = stated.to_bytes(4, "big")
+    path.write_bytes(data)
+    np.testing.assert_array_equal(audio.read(path), whole)
+    assert capfd.readouterr().err == ""
+
+
 @pytest.mark.parametrize("channels", [1, 2])
 def test_flac_frames_that_are_damaged(make, channels):
     path = make("a.flac", 44100, channels)

@@ -371,9 +371,10 @@ def _opened(path: AnyPath, damaged: str) -> Iterator[_Sound]:
             if contents.gaps:
                 entry = contents.pieces[0].entries[0]
                 name = stack.enter_context(PieceFile(path, entry.head, entry.begin, contents.pieces[0].end))
-            elif path.suffix.lower() == ".mp3" and path.stat().st_size > contents.pieces[-1].end:
+            elif contents.head or (path.suffix.lower() == ".mp3" and path.stat().st_size > contents.pieces[-1].end):
                 # without what follows the sound, about which libmpg123 prints complaints
-                name = stack.enter_context(PieceFile(path, b"", 0, contents.pieces[-1].end))
+                head = contents.head
+                name = stack.enter_context(PieceFile(path, head, len(head), contents.pieces[-1].end))
             file = stack.enter_context(ForwardFile(name))
             yield _Sound(file, _about(path, file, contents), contents.pieces)
     except soundfile.SoundFileError as error:

@@ -33,6 +33,7 @@ class _Header(NamedTuple):
     bytes: int  # with itself
     skipped: int  # samples that are dropped at the start
     samples: int | None  # without delay and padding
+    size_at: int | None = None  # where `bytes` is stated
 
 
 def walk(path: Path, data: Bytes, start: int) -> Contents:
@@ -65,7 +66,10 @@ def walk(path: Path, data: Bytes, start: int) -> Contents:
         gaps.append(Gap(total / rate, None, "the last mp3 frames are damaged or incomplete"))
     elif stated is not None and lost and stated - at > (0 if is_cut else 1):
         gaps.append(Gap((at * spf - header.skipped) / rate, total / rate, "the last mp3 frames are missing"))
-    return Contents(None if stated is not None and not gaps else total, tuple(pieces), tuple(gaps))
+    head = b""
+    if header.size_at is not None and header.bytes != pieces[-1].end - start:  # libmpg123 prints complaints
+        head = data[: header.size_at] + struct.pack(">I", min(pieces[-1].end - start, 0xFFFFFFFF))
+    return Contents(None if stated is not None and not gaps else total, tuple(pieces), tuple(gaps), head)
 
 
 def _header(data: Bytes, start: int, length: int, spf: int) -> _Header:
@@ -78,12 +82,14 @@ def _header(data: Bytes, start: int, length: int, spf: int) -> _Header:
     for bit, size in ((1, 4), (2, 4), (4, 100), (8, 4)):
         values.append(int.from_bytes(head[at : at + 4], "big") if flags & bit else 0)
         at += size if flags & bit else 0
+    size_at = start + tag.end() + (8 if flags & 1 else 4) if flags & 2 and length >= tag.end() + 12 else None
     frames = values[0] if flags & 1 else None
     gapless = head[at + 21 : at + 24]
     if frames is None or len(gapless) < 3:
-        return _Header(start + length, frames, values[1], 0, None if frames is None else frames * spf)
+        return _Header(start + length, frames, values[1], 0, None if frames is None else frames * spf, size_at)
     delay, padding = divmod(int.from_bytes(gapless, "big"), 1 << 12)
-    return _Header(start + length, frames, values[1], delay + _DECODER_DELAY, max(1, frames * spf - delay - padding))
+    samples = max(1, frames * spf - delay - padding)
+    return _Header(start + length, frames, values[1], delay + _DECODER_DELAY, samples, size_at)
 
 
 def _runs(data: Bytes, at: int) -> list[list[int]]:

@@ -58,6 +58,7 @@ class Contents:
     samples: int | None = None  # per channel; None if libsndfile counts them
     pieces: tuple[Piece, ...] = ()
     gaps: tuple[Gap, ...] = ()
+    head: bytes = b""  # what takes the place of the first bytes of an intact file
 
 
 def gaps_between(pieces: Sequence[Piece], rate: int, reason: str, *, start: int = 0) -> list[Gap]:

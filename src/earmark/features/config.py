@@ -65,11 +65,17 @@ class FeatureConfig:
     fmax: float | None = Field(default=None, description="Upper end of the highest band, in Hz; None is half the rate.")
     htk: bool = Field(default=False, description="HTK's mel scale instead of Slaney's.")
     norm: Literal["slaney", None] = Field(default="slaney", description="Filters of equal area; None: equal height.")
-    power: float = Field(default=2.0, gt=0, description="Exponent of the magnitude before bands are summed; 2: energy.")
+    power: float = Field(
+        default=2.0, gt=0, le=8, description="Exponent of the magnitude before bands are summed; 2: energy."
+    )
     scaling: Literal["clip", "fixed"] = Field(default="clip", description="What 0 dB is: see `earmark.features`.")
-    range_db: float = Field(default=80.0, gt=0, description="Values further below the reference are cut there.")
-    reference_db: float = Field(default=20.0, description='For "fixed": the level that becomes 0 dB.')
-    amin: float = Field(default=1e-10, gt=0, description="Smallest power distinguished from zero.")
+    range_db: float = Field(
+        default=80.0, gt=0, le=1000, description="Values further below the reference are cut there."
+    )
+    reference_db: float = Field(
+        default=20.0, ge=-1000, le=1000, description='For "fixed": the level that becomes 0 dB.'
+    )
+    amin: float = Field(default=1e-10, ge=1e-37, le=1_000_000, description="Smallest power distinguished from zero.")
 
     def __post_init__(self) -> None:
         if self.n_fft * self.n_bands > _LARGEST_FILTERS:
