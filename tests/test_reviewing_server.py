@@ -99,7 +99,8 @@ def test_every_request_needs_the_token(client, server):
 
 def test_other_hosts_origins_and_methods_are_refused(client):
     port = client.parts.port
-    for host in ("evil.example", f"evil.example:{port}", "127.0.0.1", "127.0.0.1:1", f"10.1.2.3:{port}", ""):
+    long = "127.0.0.1:" + 5000 * "9"
+    for host in ("evil.example", f"evil.example:{port}", "127.0.0.1", "127.0.0.1:1", f"10.1.2.3:{port}", "", long):
         assert client.request("GET", "api/session", Host=host)[0] in (400, 403), host
     assert client.get("api/session", Host=f"localhost:{port}")[0] == 200
     assert client.get("api/session", Origin="http://evil.example")[0] == 403
@@ -110,8 +111,9 @@ def test_other_hosts_origins_and_methods_are_refused(client):
         assert client.request(method, "api/session")[0] == 405
     values = {"id": "x", "reviewer": "ada", "action": "checked", "recording": NAMES[0]}
     assert client.post("api/actions", values, content_type="text/plain")[0] == 415
-    assert client.request("POST", "api/actions", b"{", content_type="application/json")[0] == 422
-    assert client.request("POST", "api/actions", b"[1]", content_type="application/json")[0] == 422
+    for body in (b"", b"{", b"[1]", b"[" * 100_000, b"\xff", b'{"since": ' + b"9" * 5000 + b"}"):
+        status, data, _ = client.request("POST", "api/actions", body, content_type="application/json")
+        assert (status in (400, 422), json.loads(data)) == (True, {"error": "expected a JSON object"}), body[:20]
     assert client.request("POST", "api/actions", b" " * (3 << 20), content_type="application/json")[0] == 413
     assert client.get("api/progress")[1]["number"] == 0
 
@@ -130,6 +132,7 @@ def test_the_page_runs_no_inline_script_and_names_only_its_own_files(client):
 @pytest.mark.parametrize(
     "path",
     [
+        "static",
         "static/../server.py",
         "static/%2e%2e/server.py",
         "static/..%2fserver.py",
@@ -147,6 +150,7 @@ def test_the_page_runs_no_inline_script_and_names_only_its_own_files(client):
         "api/events/nothing",
         "api/events/../../x",
         "api/queue?order=x",
+        "api/queue?order=random&seed=-1",
         "api/queue?count=100000",
         "api/queue/77",
         "api/updates?since=x",
@@ -170,7 +174,16 @@ def test_actions_are_journaled_and_answered_with_what_changed(client, found):
     assert answer["progress"]["total"] == {"open": 7, "right": 1, "wrong": 0, "unsure": 0, "disputed": 0}
     lines = (found / "verdicts.jsonl").read_text().splitlines()
     assert [json.loads(line)["verdict"] for line in lines] == ["right"]
-    for bad in ({"action": "verdict", "events": ["no"], "verdict": "right"}, {"action": "x"}, {"since": "x"}, {}):
+    again = {"action": "verdict", "events": [first["id"]], "verdict": "wrong"}
+    for bad in (
+        {**again, "events": ["no"]},
+        {**again, "events": []},
+        {**again, "since": "x"},
+        {**again, "reviewer": 201 * "x"},
+        {"action": "x"},
+        {"action": ["verdict"]},
+        {},
+    ):
         status, answer = client.post("api/actions", {"id": "b", "reviewer": "ada", **bad})
         assert (status, "error" in answer) == (400, True), bad
     assert len((found / "verdicts.jsonl").read_text().splitlines()) == 1

@@ -305,6 +305,8 @@ def _expected(node: Mapping[str, Any], root: Mapping[str, Any]) -> str:
     if items.get("type") in _NAMES:
         is_fixed = length and length == node.get("maxItems")
         text += f" of {length} {_NAMES[items['type']][1]}" if is_fixed else f" of {_NAMES[items['type']][1]}"
+    elif "maxLength" in node:
+        text += f" of {length} to {node['maxLength']} characters"
     elif length:
         text += " that is not empty"
     if "examples" in node:

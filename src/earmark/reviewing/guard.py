@@ -97,7 +97,7 @@ class Guard:
         name, _, port = value.rpartition(":")
         if not port.isdecimal() or value.endswith("]"):
             name, port = value, "80"
-        if int(port or 80) != self.port:
+        if port != str(self.port):
             return False
         name = name.strip("[]").lower()
         if name in ("localhost", self.host.lower()):

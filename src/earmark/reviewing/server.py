@@ -56,7 +56,7 @@ class Session:
 
 def create_app(session: Session) -> FastAPI:
     """The application; `earmark.reviewing.guard` must stand before it."""
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     _add_errors(app)
     _add_recordings(app, session)
     _add_sound(app, session)
@@ -83,13 +83,16 @@ def _add_errors(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     def invalid(request: Request, error: Exception) -> JSONResponse:
         mistakes = error.errors() if isinstance(error, RequestValidationError) else []
-        first = mistakes[0] if mistakes else {"loc": ("request",), "msg": "not valid"}
+        first = mistakes[0] if mistakes else {"loc": (), "msg": "not valid"}
+        if first["loc"][:1] == ("body",):
+            return JSONResponse({"error": "expected a JSON object"}, 422)
         return JSONResponse({"error": f"{'.'.join(map(str, first['loc'][1:]))}: {first['msg']}"}, 422)
 
     @app.exception_handler(HTTPException)
     def missing(request: Request, error: Exception) -> JSONResponse:
         code = error.status_code if isinstance(error, HTTPException) else 404
-        return JSONResponse({"error": "there is nothing at this address"}, code)
+        text = "there is nothing at this address" if code in (404, 405) else "expected a JSON object"
+        return JSONResponse({"error": text}, code)
 
     @app.exception_handler(OSError)
     def disk(request: Request, error: Exception) -> JSONResponse:
@@ -207,7 +210,7 @@ def _add_events(app: FastAPI, session: Session) -> None:
         status: str = "open",
         label: str | None = None,
         recording: int | None = None,
-        seed: int = 0,
+        seed: First = 0,
         count: Count = 100,
     ) -> dict[str, Any]:
         name, total = session.queues.make(queues.Query(order, status, label or None, recording, seed))
@@ -247,9 +250,11 @@ def _add_actions(app: FastAPI, session: Session) -> None:
 
     @app.post("/api/actions")
     def act(request: Annotated[dict[str, Any], Body()]) -> dict[str, Any]:
-        since = request.pop("since", review.number)
-        if request.get("action") not in KINDS:
-            raise ArgumentError(f"action: expected one of {', '.join(KINDS)}, got {request.get('action')!r:.80}")
+        since, action = request.pop("since", review.number), request.get("action")
+        if type(since) is not int:
+            raise ArgumentError(f"since: expected a whole number, got {since!r:.40}")
+        if not isinstance(action, str) or action not in KINDS:
+            raise ArgumentError(f"action: expected one of {', '.join(KINDS)}, got {action!r:.80}")
         entry = review.act(request)
         session.writer.notify()
         return {"entry": entry.to_dict(), **_changes(session, since, entry.reviewer)}
@@ -305,11 +310,9 @@ def _training_data(model: Path | None) -> str:
         return ""
 
 
-def _changes(session: Session, since: Any, reviewer: str) -> dict[str, Any]:
+def _changes(session: Session, since: int, reviewer: str) -> dict[str, Any]:
     """What has changed since an action, and where the review stands."""
     review = session.review
-    if not isinstance(since, int) or isinstance(since, bool):
-        raise ArgumentError(f"since: expected a whole number, got {since!r:.40}")
     with review.lock:
         events, recordings = review.changed_since(since)
         return {

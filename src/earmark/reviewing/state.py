@@ -197,7 +197,7 @@ class Review:
         kind, reviewer = whole.get("action"), whole.get("reviewer")
         if kind == "verdict":
             ids = whole.get("events")
-            if not isinstance(ids, list) or not all(isinstance(id, str) for id in ids):
+            if not isinstance(ids, list) or not ids or not all(isinstance(id, str) for id in ids):
                 raise ArgumentError("events: expected a list of ids")
             whole["events"] = [self._target(self.event(id)) for id in dict.fromkeys(ids)]
         if kind in ("undo", "redo") and "target" not in whole:
