@@ -212,6 +212,93 @@ def test_adding_events_the_grid_links_and_exports(browser, found, tmp_path):
     assert len(next(line for line in journal(found) if len(line.get("events", "")) == 2)["events"]) == 2
 
 
+def test_keys_in_the_grid_are_about_the_snippet_with_the_focus(browser, found):
+    with served(found) as server:
+        one = Page(browser, server.url)
+        one.wait("#inspector h2", "owl")
+        one.press("g")
+        one.page.wait_for_selector(".card canvas")
+        one.until("() => document.activeElement.classList.contains('card')")
+        one.press("m")  # about a recording that is not shown
+        one.says("needs the recording view")
+        one.press("ArrowRight", "e")
+        one.page.keyboard.type("eagle")
+        one.press("Enter")
+        one.says("Now eagle")
+        one.press("g")
+        one.wait("#inspector h2", "eagle")
+        one.wait("#inspector dl", "3.000 s")
+        one.page.select_option("#status-filter", "disputed")
+        one.wait("#queue-summary", "no events with disagreements")
+        one.press("Tab", "g")
+        one.wait("#grid", "No events in this queue")
+        one.close()
+    assert [line["action"] for line in journal(found)] == ["verdict"]
+
+
+def test_a_verdict_settles_once(browser, found):
+    with served(found) as server:
+        one = Page(browser, server.url)
+        one.wait("#inspector h2", "owl")
+        event = one.page.locator("#queue .item").first.get_attribute("data-id")
+        for name, verdict in (("ada", "right"), ("bea", "wrong")):
+            server.review.act(
+                {"id": name, "reviewer": name, "action": "verdict", "verdict": verdict, "events": [event]}
+            )
+        one.wait("#inspector .lead", "disputed")
+        one.press("v")
+        one.wait("#inspector .lead", "settles")
+        one.press("y")
+        one.wait("#inspector h2", "dog")
+        one.press("k")
+        one.wait("#inspector .lead", "right")
+        one.press("u")
+        one.says("owl: unsure")
+        one.page.locator("#queue .item").first.click()
+        one.until("() => !document.querySelector('#inspector .lead').textContent.includes('settles')")
+        one.press("m")
+        one.says("3 events without a verdict now count as wrong")
+        one.close()
+    assert [line.get("settles", False) for line in journal(found)] == [False, False, True, False, False]
+
+
+def test_touch_and_buttons_are_enough_to_correct_and_add_events(browser, found):
+    with served(found) as server:
+        one = Page(browser, server.url, viewport={"width": 820, "height": 1180}, has_touch=True, is_mobile=True)
+        page = one.page
+        one.wait("#inspector h2", "owl")
+        one.until("() => document.getElementById('view').dataset.offset === '3.4000'")
+        touch = page.context.new_cdp_session(page)
+
+        def swipe(*times):
+            box = page.locator("#view").bounding_box()
+            shown = page.evaluate("() => ({...document.getElementById('view').dataset})")
+            onset, offset, gutter = float(shown["onset"]), float(shown["offset"]), 88
+            for k, time in enumerate(times):
+                x = box["x"] + gutter + (time - onset) / (offset - onset) * (box["width"] - gutter)
+                kind = "touchMove" if k else "touchStart"
+                points = [{"x": x, "y": box["y"] + 100}]
+                touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+            touch.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+
+        swipe(2.03, 2.1, 2.3)  # beside the edge: fingers are wide
+        one.wait("#inspector dl", "was")
+        page.locator("#inspector .verdict.right").click()  # a second time: withdrawn
+        one.says("Verdict withdrawn")
+        page.locator("#select-mode").click()
+        swipe(2.6, 2.7, 3.0)
+        page.get_by_role("button", name="Add A").click()
+        page.keyboard.type("dog")
+        page.locator(".choices li").first.click()
+        one.says("Added dog")
+        page.locator("#classes-button").click()
+        page.get_by_role("button", name="History H").click()
+        one.wait("#dialog-body", "added dog at")
+        one.close()
+    added = journal(found)[-1]
+    assert (added["onset"], added["offset"]) == (pytest.approx(2.6, abs=0.02), pytest.approx(3.0, abs=0.02))
+
+
 def test_names_with_markup_are_shown_as_text(browser, tmp_path):
     events = [(1.0, 2.0, "<img src=x onerror=alert(1)>", 0.9)]
     found = make_job(tmp_path, events=events, names=NAMES[1:], classes=("<img src=x onerror=alert(1)>",))

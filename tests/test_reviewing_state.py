@@ -375,8 +375,8 @@ def test_the_informative_queue_and_its_reasons(review):
     dog, long, cat, other = ids(review)
     assert select(review, Query("informative")) == [cat, other, long, dog]
     assert explain(review, review.event(cat)) == (
-        "uncertain 1.00 (confidence 0.50) \N{MULTIPLICATION SIGN} unlike others 1.00 (0 of 1 cat events here judged) "
-        "\N{MULTIPLICATION SIGN} decides the recording's classes 1.00 (1 not ruled out) = 1.00"
+        "score 1.00 = uncertain 1.00 (confidence 0.50) \N{MULTIPLICATION SIGN} unlike others 1.00 "
+        "(0 of 1 cat event here judged) \N{MULTIPLICATION SIGN} decides the recording's classes 1.00 (1 not ruled out)"
     )
     judge(review, dog, "right")
     assert "decides the recording's classes 0.10" in explain(review, review.event(long))

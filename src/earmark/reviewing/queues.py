@@ -16,6 +16,7 @@ import numpy.typing as npt
 from earmark.errors import ArgumentError, unknown_name
 from earmark.reviewing.events import STATUSES, Event
 from earmark.reviewing.state import Review
+from earmark.text import counted
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -81,11 +82,11 @@ def explain(review: Review, event: Event) -> str:
         group = review.tally.groups[event.given.recording, label]
     confidence = event.given.confidence
     model = "no confidence is known" if confidence is None else f"confidence {confidence:.2f}"
+    times = "\N{MULTIPLICATION SIGN}"
     return (
-        f"uncertain {uncertain[k]:.2f} ({model}) \N{MULTIPLICATION SIGN} unlike others {unlike[k]:.2f} "
-        f"({group.judged} of {len(same)} {label} events here judged) \N{MULTIPLICATION SIGN} "
-        f"decides the recording's classes {decisive[k]:.2f} ({group.possible} not ruled out) "
-        f"= {uncertain[k] * unlike[k] * decisive[k]:.2f}"
+        f"score {uncertain[k] * unlike[k] * decisive[k]:.2f} = uncertain {uncertain[k]:.2f} ({model}) {times} "
+        f"unlike others {unlike[k]:.2f} ({group.judged} of {counted(len(same), f'{label} event')} here judged) {times} "
+        f"decides the recording's classes {decisive[k]:.2f} ({group.possible} not ruled out)"
     )
 
 

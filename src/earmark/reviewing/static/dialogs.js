@@ -2,7 +2,7 @@
 
 import { get, saveExport } from "./api.js";
 import { classColour } from "./colours.js";
-import { $, counted, make, say } from "./text.js";
+import { $, counted, make, moment, say } from "./text.js";
 
 /** Opens the dialog; resolves when it is closed. @param {string} title @param {...Node} content @returns {Promise<void>} */
 export function open(title, ...content) {
@@ -11,7 +11,7 @@ export function open(title, ...content) {
   $("dialog-body").replaceChildren(...content);
   if (!dialog.open) dialog.showModal();
   /** @type {HTMLElement | null} */
-  const first = $("dialog-body").querySelector("input, textarea, select, button");
+  const first = $("dialog-body").querySelector("input, textarea, select, button.primary");
   first?.focus();
   return new Promise((resolve) => dialog.addEventListener("close", () => {
     resolve();
@@ -46,7 +46,7 @@ export function showKeys() {
   const groups = KEYS.map(([title, keys]) => make("section", {}, make("h3", {}, /** @type {string} */ (title)),
     make("dl", {}, ...(/** @type {string[][]} */ (keys)).flatMap(([key, what]) => [make("dt", {}, ...key.split(" ").flatMap((part, k) => [k ? " " : "", make("kbd", {}, part)])), make("dd", {}, what)]))));
   return open("Keys", make("div", { class: "keys-table" }, ...groups), make("p", { class: "muted" },
-    "Drag over the spectrogram to select an interval; drag the edges of an event to move them. The wheel zooms; Shift and the wheel scroll. In the grid, the arrow keys move and Enter selects."));
+    "Drag over the spectrogram to select an interval; drag the edges of an event to move them. The wheel zooms; Shift and the wheel scroll. In the grid, the arrow keys and Page Up and Page Down move, Enter selects, and G opens the recording of a snippet."));
 }
 
 /**
@@ -84,14 +84,15 @@ export async function askLabel(classes, title, current = "") {
   return answer;
 }
 
-/** @param {string} title @param {string} text @param {string} [hint] @returns {Promise<string | null>} */
-export async function askText(title, text, hint = "") {
+/** @param {string} title @param {string} text @param {string} [hint] @param {boolean} [isLine] whether Enter saves @returns {Promise<string | null>} */
+export async function askText(title, text, hint = "", isLine = false) {
   /** @type {string | null} */
   let answer = null;
-  const area = make("textarea", { maxlength: 4000, "aria-label": title });
+  /** @type {HTMLElement & {value: string}} */
+  const area = isLine ? make("input", { class: "wide-input", maxlength: 200, "aria-label": title }) : make("textarea", { maxlength: 4000, "aria-label": title });
   area.value = text;
   const save = () => { answer = area.value; close(); };
-  area.addEventListener("keydown", (/** @type {KeyboardEvent} */ e) => { if (e.key === "Enter" && (e.ctrlKey || e.metaKey)) { e.preventDefault(); save(); } });
+  area.addEventListener("keydown", (/** @type {KeyboardEvent} */ e) => { if (e.key === "Enter" && (isLine || e.ctrlKey || e.metaKey)) { e.preventDefault(); save(); } });
   await open(title, area, make("div", { class: "row end" }, hint ? make("span", { class: "muted small" }, hint) : null, make("button", { type: "button", class: "primary", onclick: save }, "Save")));
   return answer;
 }
@@ -106,7 +107,8 @@ export function showProgress(progress) {
   const head = make("tr", {}, ...["class", "", "right", "wrong", "unsure", "disputed", "open", "right of judged"].map((text) => make("th", {}, text)));
   const reviewers = Object.entries(progress.reviewers).map(([name, n]) => `${name} ${n}`).join(", ");
   return open("Progress", make("table", {}, make("thead", {}, head), make("tbody", {}, ...progress.classes.map(row), row(progress.total))),
-    make("p", { class: "muted" }, `${progress.checked} of ${counted(progress.recordings, "recording")} checked. Actions: ${reviewers || "none yet"}.${progress.damaged ? ` ${counted(progress.damaged, "line")} of the journal could not be read.` : ""} The share with its 95% interval (Wilson) is that of the events that were judged; only a random or stratified order makes it an estimate for all.`));
+    make("p", { class: "muted" }, `${progress.checked} of ${counted(progress.recordings, "recording")} checked. Actions: ${reviewers || "none yet"}.${progress.damaged ? ` ${counted(progress.damaged, "line")} of the journal could not be read.` : ""} The share with its 95% interval (Wilson) is that of the events that were judged; only a random or stratified order makes it an estimate for all.`),
+    make("div", { class: "row" }, make("button", { type: "button", onclick: () => void showHistory() }, "History", make("kbd", {}, "H"))));
 }
 
 /** Share of right verdicts with its Wilson interval. @param {number} right @param {number} n */
@@ -132,19 +134,20 @@ export function showExport(session, ids, saveSnippets) {
 
 export async function showHistory() {
   const { actions } = await get("history", { count: 200 });
-  const rows = actions.map((/** @type {any} */ one) => make("tr", {}, make("td", {}, new Date(one.time).toLocaleString()), make("td", {}, one.reviewer), make("td", {}, describe(one), one.counts ? null : make("span", { class: "muted" }, " (undone)"))));
-  return open("History", make("table", {}, make("thead", {}, make("tr", {}, ...["when", "who", "what"].map((text) => make("th", {}, text)))), make("tbody", {}, ...rows)));
+  const rows = actions.map((/** @type {any} */ one) => make("tr", {}, make("td", {}, new Date(one.time).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" })), make("td", {}, one.reviewer), make("td", {}, describe(one), one.counts ? null : make("span", { class: "muted" }, " (undone)"))));
+  return open("History", make("table", { class: "words" }, make("thead", {}, make("tr", {}, ...["when", "who", "what"].map((text) => make("th", {}, text)))), make("tbody", {}, ...rows)));
 }
 
 /** @param {any} one */
 function describe(one) {
   const event = one.events?.[0];
   if (one.action === "verdict") {
-    const change = one.label ? ` as ${one.label}` : one.onset !== undefined || one.offset !== undefined ? " with other edges" : "";
-    return `${one.verdict}${change}: ${one.total > 1 ? counted(one.total, "event") : `${event.label} at ${event.onset.toFixed(2)} s of ${event.recording}`}`;
+    const isMoved = (one.onset ?? event.onset) !== event.onset || (one.offset ?? event.offset) !== event.offset;
+    const change = `${one.label && one.label !== event.label ? ` as ${one.label}` : ""}${isMoved ? " with other edges" : ""}`;
+    return `${one.verdict}${change}: ${one.total > 1 ? counted(one.total, "event") : `${event.label} at ${moment(event.onset)} of ${event.recording}`}`;
   }
-  if (one.action === "add") return `added ${one.label} at ${one.onset.toFixed(2)} s of ${one.recording}`;
-  if (one.action === "stretch") return `${one.empty ? "nothing else" : "open again"} from ${one.onset.toFixed(1)} to ${one.offset.toFixed(1)} s of ${one.recording}`;
+  if (one.action === "add") return `added ${one.label} at ${moment(one.onset)} of ${one.recording}`;
+  if (one.action === "stretch") return `${one.empty ? "nothing else" : "open again"} from ${moment(one.onset)} to ${moment(one.offset)} of ${one.recording}`;
   if (one.action === "checked") return `${one.checked ? "checked" : "not checked"}: ${one.recording}`;
   if (one.action === "note") return `note on ${one.event ? "an event of " : ""}${one.recording}`;
   return one.action;

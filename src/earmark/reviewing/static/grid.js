@@ -32,7 +32,8 @@ export class Grid {
     box.addEventListener("focusin", (/** @type {FocusEvent} */ e) => { const at = this.indexOf(e.target); if (at >= 0) this.focus = at; });
     $("grid-all").addEventListener("click", () => this.selectAll(true));
     $("grid-none").addEventListener("click", () => this.selectAll(false));
-    $("grid-more").addEventListener("click", () => void this.show(this.first + PAGE < this.on.total() ? this.first + PAGE : 0));
+    $("grid-more").addEventListener("click", () => void this.turn(1));
+    $("grid-back").addEventListener("click", () => void this.turn(-1));
   }
 
   /** @param {any} target */
@@ -45,9 +46,20 @@ export class Grid {
     this.selected.clear();
     this.focus = 0;
     $("grid").replaceChildren(...this.events.map((event, k) => this.card(event, k)));
+    if (!this.events.length) $("grid").append(make("p", { class: "empty" }, "No events in this queue. Choose another class or status on the left."));
+    $("grid-back").disabled = !first;
+    $("grid-more").disabled = first + PAGE >= this.on.total();
     $("grid").scrollTop = 0;
     this.summarise();
     void this.draw(); // pictures arrive one by one
+  }
+
+  /** Shows the next page, or the previous one. @param {number} by */
+  async turn(by) {
+    const first = this.first + by * PAGE;
+    if (first < 0 || first >= this.on.total()) return;
+    await this.show(first);
+    this.moveTo(0);
   }
 
   /** @param {ReviewEvent} event @param {number} k */
@@ -99,7 +111,7 @@ export class Grid {
 
   summarise() {
     const last = Math.min(this.first + this.events.length, this.on.total());
-    $("grid-summary").textContent = `${this.events.length ? this.first + 1 : 0}\u2013${last} of ${counted(this.on.total(), "event")}, ${this.selected.size} selected`;
+    $("grid-summary").textContent = this.events.length ? `${this.first + 1}\u2013${last} of ${counted(this.on.total(), "event")}, ${this.selected.size} selected` : "no events";
   }
 
   /** @param {number} at */
@@ -117,7 +129,9 @@ export class Grid {
     this.summarise();
   }
 
-  get cards() { return /** @type {HTMLCollectionOf<HTMLElement>} */ ($("grid").children); }
+  get cards() { return /** @type {HTMLCollectionOf<HTMLElement>} */ ($("grid").getElementsByClassName("card")); }
+  get size() { return PAGE; }
+  get focused() { return this.events[this.focus] ?? null; }
 
   /** @param {number} at */
   moveTo(at) {
@@ -142,6 +156,7 @@ export class Grid {
     const perRow = Math.max(1, Array.from(cards).findIndex((card) => card.offsetTop > cards[0].offsetTop)) || cards.length;
     const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -perRow, ArrowDown: perRow, j: 1, k: -1 }[e.key];
     if (step !== undefined) { this.moveTo(Math.min(cards.length - 1, Math.max(0, this.focus + step))); return true; }
+    if (e.key === "PageDown" || e.key === "PageUp") { void this.turn(e.key === "PageDown" ? 1 : -1); return true; }
     if (e.key === "Enter") { this.toggle(this.focus); return true; }
     if (e.key === " ") { this.on.play(this.events[this.focus]); return true; }
     return false;

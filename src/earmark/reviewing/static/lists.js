@@ -21,6 +21,10 @@ export class Queue {
     this.isLoading = false;
     const box = $("queue");
     box.addEventListener("scroll", () => { if (box.scrollTop + box.clientHeight > box.scrollHeight - 300) void this.more(); });
+    box.addEventListener("mouseover", async (/** @type {MouseEvent} */ e) => {
+      const item = /** @type {HTMLElement | null} */ (/** @type {HTMLElement} */ (e.target).closest(".item"));
+      if (item && $("order").value === "informative") item.title ||= (await get(`events/${item.dataset.id}`)).score;
+    });
     box.addEventListener("click", (/** @type {MouseEvent} */ e) => {
       const item = /** @type {HTMLElement} */ (e.target).closest(".item");
       const event = this.events.find((one) => one.id === /** @type {HTMLElement | null} */ (item)?.dataset.id);
@@ -31,6 +35,7 @@ export class Queue {
   async make() {
     const values = { order: $("order").value, status: $("status-filter").value, label: $("label-filter").value, seed: Math.floor(Math.random() * 1e9), count: PAGE };
     const answer = await get("queue", values);
+    $("order").title = $("order").selectedOptions[0]?.title ?? "";
     this.name = answer.queue;
     this.total = answer.total;
     this.events = answer.events;
@@ -50,8 +55,8 @@ export class Queue {
   }
 
   summarise() {
-    const kind = $("status-filter").selectedOptions[0]?.textContent ?? "";
-    $("queue-summary").textContent = this.total ? `${counted(this.total, "event")}, ${kind}` : `no events, ${kind}`;
+    const phrase = $("status-filter").selectedOptions[0]?.dataset.phrase ?? "";
+    $("queue-summary").textContent = `${this.total ? counted(this.total, "event") : "no events"} ${phrase}`;
   }
 
   /** @param {ReviewEvent} event */

@@ -6,7 +6,7 @@ import * as dialogs from "./dialogs.js";
 import { Grid } from "./grid.js";
 import { Queue, Recordings } from "./lists.js";
 import { Player } from "./player.js";
-import { $, clockTime, counted, duration, make, position, say } from "./text.js";
+import { $, clockTime, counted, duration, make, moment, say } from "./text.js";
 import { showTraining } from "./training.js";
 import { View } from "./view.js";
 
@@ -201,6 +201,8 @@ async function judge(/** @type {string} */ verdict) {
   const action = { action: "verdict", events: [event.id], verdict, ...(settles && verdict !== "none" ? { settles: true } : {}) };
   const keeps = verdict === "right" && event.given ? { label: event.label, onset: event.onset, offset: event.offset } : {};
   if (!await send({ ...action, ...keeps })) return;
+  settles = false;
+  showInspector();
   say(verdict === "none" ? "Verdict withdrawn" : `${event.label}: ${verdict}`);
   if (verdict !== "none") await advance();
 }
@@ -216,9 +218,13 @@ async function step(/** @type {number} */ by) {
   if (next) await select(next); else say(by > 0 ? "That was the last event" : "That was the first event");
 }
 
+/** The event that a key is about: the selected one, or the snippet with the focus. */
+function subject() { return isGrid ? grid.focused : current; }
+
 async function relabel() {
-  if (!current) return;
-  const event = current, label = await dialogs.askLabel(classes, "Correct the label", event.label);
+  const event = subject();
+  if (!event) return;
+  const label = await dialogs.askLabel(classes, "Correct the label", event.label);
   if (label && await send({ action: "verdict", events: [event.id], verdict: "right", label, onset: event.onset, offset: event.offset })) say(`Now ${label}`);
 }
 
@@ -231,7 +237,7 @@ async function addEvent() {
   if (!view.recording) return;
   const at = view.playhead ?? (view.onset + view.offset) / 2;
   const [onset, offset] = view.selection ?? [Math.max(0, at - 0.5), Math.min(view.duration, at + 0.5)];
-  const label = await dialogs.askLabel(classes, `Add an event, ${position(onset)} to ${position(offset)}`);
+  const label = await dialogs.askLabel(classes, `Add an event, ${moment(onset)} to ${moment(offset)}`);
   if (!label) return;
   const answer = await send({ action: "add", recording: view.recording.name, onset: Number(onset.toFixed(4)), offset: Number(offset.toFixed(4)), label });
   if (!answer) return;
@@ -245,20 +251,28 @@ async function addEvent() {
 async function nothingElse() {
   if (!view.recording) return;
   const [onset, offset] = view.selection ?? [view.onset, view.offset];
-  if (!await send({ action: "stretch", recording: view.recording.name, onset: Number(onset.toFixed(4)), offset: Number(Math.min(offset, view.duration).toFixed(4)) })) return;
+  const answer = await send({ action: "stretch", recording: view.recording.name, onset: Number(onset.toFixed(4)), offset: Number(Math.min(offset, view.duration).toFixed(4)) });
+  if (!answer) return;
   view.selection = null;
-  say(`Nothing else from ${position(onset)} to ${position(offset)}`);
+  say(`Nothing else from ${moment(onset)} to ${moment(offset)}${ruledOut(answer)}`);
+}
+
+/** What an action on a stretch says about events without a verdict. */
+function ruledOut(/** @type {{events: ReviewEvent[]}} */ answer) {
+  const n = answer.events.filter((event) => event.byStretch && event.status === "wrong").length;
+  return n ? `: ${counted(n, "event")} without a verdict now ${n === 1 ? "counts" : "count"} as wrong` : "";
 }
 
 async function setChecked(/** @type {boolean} */ checked) {
-  if (view.recording && await send({ action: "checked", recording: view.recording.name, checked })) say(checked ? "Recording checked" : "Recording not checked");
+  const answer = view.recording && await send({ action: "checked", recording: view.recording.name, checked });
+  if (answer) say(checked ? `Recording checked${ruledOut(answer)}` : "Recording not checked");
 }
 
 async function note(/** @type {boolean} */ onEvent) {
-  const recording = onEvent ? current && { name: current.name, note: current.note ?? "" } : view.recording;
+  const event = onEvent ? subject() : null, recording = onEvent ? event && { name: event.name, note: event.note ?? "" } : view.recording;
   if (!recording) return;
   const text = await dialogs.askText(onEvent ? "Note on the event" : "Note on the recording", recording.note ?? "", "Ctrl and Enter save");
-  if (text !== null) await send({ action: "note", recording: recording.name, text, ...(onEvent ? { event: current?.id } : {}) });
+  if (text !== null) await send({ action: "note", recording: recording.name, text, ...(event ? { event: event.id } : {}) });
 }
 
 async function undo(/** @type {"undo" | "redo"} */ which) { if (await send({ action: which })) { say(which === "undo" ? "Undone" : "Redone"); if (current && !view.event(current.id)) await select(null); } }
@@ -294,7 +308,8 @@ function playhead(/** @type {number | null} */ at, /** @type {boolean} */ isPlay
 function showPosition() {
   const recording = view.recording;
   if (!recording) return;
-  const at = view.selection ? `${position(view.selection[0])} \u2013 ${position(view.selection[1])}` : position(view.playhead ?? view.onset, 0.01);
+  const step = view.offset - view.onset < 2 ? 0.001 : 0.01;
+  const at = view.selection ? `${moment(view.selection[0], step)} \u2013 ${moment(view.selection[1], step)}` : moment(view.playhead ?? view.onset, step);
   $("position").textContent = view.useClock && recording.began && !view.selection ? clockTime(recording.began, view.playhead ?? view.onset, 0.1) : at;
 }
 
@@ -324,23 +339,25 @@ function showTotals() {
 
 function showInspector() {
   const box = $("inspector"), event = current;
+  const more = [make("button", { onclick: () => void addEvent() }, "Add", make("kbd", {}, "A")), make("button", { onclick: () => void nothingElse() }, "Nothing else", make("kbd", {}, "N"))];
   if (!event) {
-    box.replaceChildren(make("p", { class: "muted" }, queue.total ? "Press J for the first event of the queue, or ? for all keys." : "Drag over the spectrogram and press A to add an event. ? lists all keys."));
+    box.replaceChildren(make("p", { class: "muted" }, queue.total ? "Select an event of the queue (J), or drag over the spectrogram and add one (A). ? lists all keys." : "Drag over the spectrogram and add an event (A). ? lists all keys."), make("div", { class: "keys" }, ...more));
     return;
   }
-  const facts = [["from", `${position(event.onset, 0.001)} s`], ["to", `${position(event.offset, 0.001)} s`], ["lasts", duration(event.offset - event.onset)], ["confidence", event.confidence === null ? "none" : event.confidence.toFixed(2)]];
-  if (event.given) facts.push(["was", `${event.given.label}, ${position(event.given.onset, 0.001)} \u2013 ${position(event.given.offset, 0.001)} s`]);
+  const facts = [["from", moment(event.onset, 0.001)], ["to", moment(event.offset, 0.001)], ["lasts", duration(event.offset - event.onset)], ["confidence", event.confidence === null ? "none" : event.confidence.toFixed(2)]];
+  if (event.given) facts.push(["was", `${event.given.label}, ${moment(event.given.onset, 0.001)} \u2013 ${moment(event.given.offset, 0.001)}`]);
   for (const [who, verdict] of Object.entries(event.verdicts)) facts.push([who, verdict]);
   const badge = event.status === "open" ? "not judged" : event.byStretch ? "wrong: no other events here" : event.source === "added" && event.status === "right" ? "added" : event.status;
-  const button = (/** @type {string} */ verdict, /** @type {string} */ text, /** @type {string} */ key) => make("button", { class: `verdict ${verdict}`, "aria-pressed": event.status === verdict, onclick: () => void judge(verdict) }, text, make("kbd", {}, key));
+  const button = (/** @type {string} */ verdict, /** @type {string} */ text, /** @type {string} */ key) => make("button", { class: `verdict ${verdict}`, "aria-pressed": event.status === verdict, onclick: () => void judge(event.verdicts[reviewer] === verdict ? "none" : verdict) }, text, make("kbd", {}, key));
   const left = make("div", {},
     make("div", { class: "lead" }, make("span", { class: "swatch", colour: classColour(classes.indexOf(event.label)) }), make("h2", {}, event.label), make("span", { class: `badge ${event.status}` }, badge), settles ? make("span", { class: "badge disputed" }, "your verdict settles it") : null),
     make("dl", {}, ...facts.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value)))),
-    event.score ? make("p", { class: "score", title: "Score in the informative queue" }, event.score) : null,
+    event.score && $("order").value === "informative" ? make("p", { class: "score" }, event.score) : null,
     event.note ? make("p", { class: "note" }, event.note) : null);
-  box.replaceChildren(left, make("div", { class: "keys" }, button("right", "Right", "Y"), button("wrong", "Wrong", "X"), button("unsure", "Unsure", "U"),
-    make("button", { onclick: () => void relabel() }, "Label", make("kbd", {}, "E")), make("button", { onclick: () => void note(true) }, "Note", make("kbd", {}, "T")), make("button", { onclick: () => void nothingElse() }, "Nothing else", make("kbd", {}, "N")),
+  const fresh = make("div", {}, left, make("div", { class: "keys" }, button("right", "Right", "Y"), button("wrong", "Wrong", "X"), button("unsure", "Unsure", "U"),
+    make("button", { onclick: () => void relabel() }, "Label", make("kbd", {}, "E")), make("button", { onclick: () => void note(true) }, "Note", make("kbd", {}, "T")), ...more,
     event.status === "disputed" ? make("button", { "aria-pressed": settles, onclick: () => { settles = !settles; showInspector(); } }, "Settle", make("kbd", {}, "V")) : null));
+  if (fresh.innerHTML !== box.innerHTML) box.replaceChildren(...fresh.childNodes); // a button that is being pressed stays
 }
 
 function fillClasses() {
@@ -351,6 +368,7 @@ function fillClasses() {
 
 async function remake() {
   await queue.make();
+  showInspector();
   if (isGrid) await grid.show(0);
 }
 
@@ -358,10 +376,20 @@ function setMode(/** @type {boolean} */ grids) {
   isGrid = grids;
   player.stop();
   $("recording-mode").hidden = grids;
+  document.body.classList.toggle("grids", grids);
   $("grid-mode").hidden = !grids;
   $("mode-grid").setAttribute("aria-pressed", String(grids));
   $("mode-recording").setAttribute("aria-pressed", String(!grids));
-  if (grids) void grid.show(0).then(() => grid.moveTo(0)).catch(fail); else view.redraw();
+  if (!grids) { view.redraw(); return; }
+  const at = Math.max(0, queue.events.findIndex((event) => event.id === current?.id)), first = at - (at % grid.size);
+  void grid.show(first).then(() => grid.moveTo(at - first)).catch(fail);
+}
+
+/** Shows the grid, or the recording of the snippet with the focus. */
+async function toggleMode() {
+  const event = subject();
+  setMode(!isGrid);
+  if (!isGrid && event) await select(event);
 }
 
 function setTab(/** @type {string} */ name) {
@@ -380,7 +408,7 @@ function setTheme(/** @type {string} */ theme) {
 }
 
 async function askReviewer() {
-  const name = (await dialogs.askText("Your name, stored with every verdict", reviewer))?.trim().replaceAll(/\s+/g, " ");
+  const name = (await dialogs.askText("Your name, stored with every verdict", reviewer, "", true))?.trim().replaceAll(/\s+/g, " ");
   if (name) { reviewer = name; localStorage.setItem("reviewer", name); $("reviewer").textContent = name; await poll(); }
 }
 
@@ -409,13 +437,16 @@ const ACTIONS = {
   j: () => step(1), ArrowDown: () => step(1), k: () => step(-1), ArrowUp: () => step(-1), n: nothingElse, a: addEvent, e: relabel, t: () => note(true), m: () => setChecked(!view.recording?.checked),
   z: (e) => undo(e.shiftKey ? "redo" : "undo"), Z: () => undo("redo"), l: () => $("loop").click(), b: () => $("band").click(), s: () => setSpeed(player.speed === 1 ? 0.5 : player.speed === 0.5 ? 0.25 : 1),
   "+": () => view.zoom(0.5), "=": () => view.zoom(0.5), "-": () => view.zoom(2), ArrowLeft: (e) => view.pan(e.shiftKey ? -0.9 : -0.25), ArrowRight: (e) => view.pan(e.shiftKey ? 0.9 : 0.25),
-  f: () => current && view.fit(current), w: () => view.show(0, view.duration), g: () => setMode(!isGrid), r: remake, p: () => progress && dialogs.showProgress(progress), h: () => dialogs.showHistory(), o: () => $("export-button").click(),
+  f: () => current && view.fit(current), w: () => view.show(0, view.duration), g: toggleMode, r: remake, p: () => progress && dialogs.showProgress(progress), h: () => dialogs.showHistory(), o: () => $("export-button").click(),
   v: () => { settles = current?.status === "disputed" && !settles; showInspector(); }, c: () => { $("clock").value = view.useClock ? "seconds" : "clock"; $("clock").dispatchEvent(new Event("change")); },
   d: async () => { if (view.recording && view.recording.index + 1 < session.recordings) { await select(null); await openRecording(view.recording.index + 1); } },
   "?": () => dialogs.showKeys(), Escape: () => { view.selection = null; player.stop(); viewChanged(); view.redraw(); },
   "[": () => nudge(-1, 0), "]": () => nudge(1, 0), "{": () => nudge(0, -1), "}": () => nudge(0, 1),
   " ": (e) => (player.isPlaying ? player.stop() : e.shiftKey ? playOn() : play()),
 };
+
+/** Keys whose action does not need the recording view. */
+const IN_GRID = new Set(["y", "x", "u", "Backspace", "Delete", "e", "t", "z", "Z", "l", "s", "g", "r", "p", "h", "o", "?", "Escape"]);
 
 /** Moves an edge by a hundredth of the view. @param {number} onset @param {number} offset */
 async function nudge(onset, offset) {
@@ -438,6 +469,7 @@ function pressKey(/** @type {KeyboardEvent} */ e) {
   const action = ACTIONS[e.key] ?? ACTIONS[e.key.toLowerCase()];
   if (!action) return;
   e.preventDefault();
+  if (isGrid && !IN_GRID.has(e.key) && !IN_GRID.has(e.key.toLowerCase())) { say("This key needs the recording view: G"); return; }
   Promise.resolve(action(e)).catch(fail);
 }
 
@@ -462,7 +494,7 @@ function listen() {
   click("export-button", () => dialogs.showExport(session, isGrid ? grid.targets() : current ? [current.id] : [], (kind) => void saveSnippets(kind)));
   click("theme", () => setTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"));
   click("tab-queue", () => setTab("queue")); click("tab-recordings", () => setTab("recordings")); click("refresh", remake);
-  click("mode-recording", () => setMode(false)); click("mode-grid", () => setMode(true)); click("note-recording", () => note(false)); click("copy-link", copyLink);
+  click("mode-recording", () => isGrid && toggleMode()); click("mode-grid", () => isGrid || toggleMode()); click("note-recording", () => note(false)); click("copy-link", copyLink);
   click("play", () => (player.isPlaying ? player.stop() : play())); click("fit", () => current && view.fit(current)); click("whole", () => view.show(0, view.duration)); click("zoom-in", () => view.zoom(0.5)); click("zoom-out", () => view.zoom(2));
   click("loop", () => { player.setLoop(!player.isLooping); $("loop").setAttribute("aria-pressed", String(player.isLooping)); }); click("band", () => useBand(player.band === null));
   click("select-mode", () => { view.dragSelects = !view.dragSelects; $("select-mode").setAttribute("aria-pressed", String(view.dragSelects)); });
@@ -505,7 +537,7 @@ async function start() {
   grid = new Grid({ play: (event) => void play(event), open: (event) => { setMode(false); void select(event).catch(fail); }, classes: () => classes, theme: () => view.theme, total: () => queue.total,
     events: async (first, count) => { while (queue.events.length < first + count && queue.events.length < queue.total) { const before = queue.events.length; await queue.more(); if (queue.events.length === before) break; } return queue.events.slice(first, first + count); } });
   $("order").replaceChildren(...Object.entries(session.orders).map(([name, what]) => make("option", { value: name, title: what }, name)));
-  $("status-filter").replaceChildren(...[["open", "not judged"], ["disputed", "disagreements"], ["right", "right"], ["wrong", "wrong"], ["unsure", "unsure"], ["judged", "judged"], ["all", "all"]].map(([value, text]) => make("option", { value }, text)));
+  $("status-filter").replaceChildren(...[["open", "not judged", "not judged"], ["disputed", "disagreements", "with disagreements"], ["right", "right", "judged right"], ["wrong", "wrong", "judged wrong"], ["unsure", "unsure", "judged unsure"], ["judged", "judged", "judged"], ["all", "all", ""]].map(([value, text, phrase]) => make("option", { value, "data-phrase": phrase }, text)));
   $("train-button").hidden = !session.canTrain;
   fillClasses();
   listen();

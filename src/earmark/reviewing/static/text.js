@@ -3,7 +3,7 @@
 /**
  * Elements of the page with more properties than most.
  * @typedef {{audio: HTMLAudioElement, checked: HTMLInputElement, clock: HTMLSelectElement, contrast: HTMLInputElement,
- *   dialog: HTMLDialogElement, floor: HTMLInputElement, "label-filter": HTMLSelectElement,
+ *   dialog: HTMLDialogElement, floor: HTMLInputElement, "grid-back": HTMLButtonElement, "grid-more": HTMLButtonElement, "label-filter": HTMLSelectElement,
  *   order: HTMLSelectElement, overview: HTMLCanvasElement, redo: HTMLButtonElement, scale: HTMLSelectElement, search: HTMLInputElement,
  *   "status-filter": HTMLSelectElement, undo: HTMLButtonElement, view: HTMLCanvasElement}} Elements
  */
@@ -46,6 +46,10 @@ export function position(seconds, step = 0.01) {
   if (minutes) return `${minutes}:${tail.padStart(digits ? 3 + digits : 2, "0")}`;
   return digits ? tail : `${tail}`;
 }
+
+/** A position with its unit: 3.25 s, 1:02.5.
+ * @param {number} seconds @param {number} [step] finest difference to show */
+export function moment(seconds, step = 0.01) { const text = position(seconds, step); return text.includes(":") ? text : `${text} s`; }
 
 /** @param {string} began ISO time without zone @param {number} seconds @param {number} [step] */
 export function clockTime(began, seconds, step = 1) {

@@ -1,10 +1,10 @@
 // The recording view: time axis, spectrogram, probabilities and events, on one canvas.
 
 import { classColour, levelColours } from "./colours.js";
-import { clockTime, frequency, position } from "./text.js";
+import { clockTime, frequency, moment } from "./text.js";
 import { Tiles, usualLevels } from "./tiles.js";
 
-const GUTTER = 88, AXIS = 22, LANE = 26, EDGE = 7, SHORTEST = 0.02;
+const GUTTER = 88, AXIS = 22, LANE = 26, EDGE = 7, TOUCH = 18, SHORTEST = 0.02;
 const STEPS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600];
 const HERTZ = [50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 8000, 10000, 15000, 20000, 30000, 40000, 60000, 80000, 100000, 150000];
 
@@ -158,7 +158,7 @@ export class View {
     }, { passive: false });
     canvas.addEventListener("dblclick", (e) => { const event = this.hit(e.offsetX, e.offsetY); if (event) this.fit(event); });
     const go = (/** @type {PointerEvent} */ e) => {
-      const at = (e.offsetX / overview.clientWidth) * this.duration, half = (this.offset - this.onset) / 2;
+      const at = ((e.offsetX - GUTTER) / (overview.clientWidth - GUTTER)) * this.duration, half = (this.offset - this.onset) / 2;
       this.show(Math.min(Math.max(0, at - half), this.duration - 2 * half), Math.min(Math.max(0, at - half), this.duration - 2 * half) + 2 * half);
     };
     overview.addEventListener("pointerdown", (e) => { overview.setPointerCapture(e.pointerId); go(e); });
@@ -174,12 +174,12 @@ export class View {
     return candidates.sort((a, b) => (a.offset - a.onset) - (b.offset - b.onset))[0] ?? null;
   }
 
-  /** Which edge of the selected event is at a point. @param {number} x */
-  edge(x) {
+  /** Which edge of the selected event is at a point. @param {number} x @param {number} [reach] */
+  edge(x, reach = EDGE) {
     const event = this.event(this.selected);
     if (!event || event.recording !== this.recording?.index) return null;
     const onset = Math.abs(this.x(event.onset) - x), offset = Math.abs(this.x(event.offset) - x);
-    if (Math.min(onset, offset) > EDGE) return null;
+    if (Math.min(onset, offset) > reach) return null;
     return onset < offset ? "onset" : "offset";
   }
 
@@ -189,7 +189,7 @@ export class View {
     this.canvas.focus({ preventScroll: true });
     try { this.canvas.setPointerCapture(e.pointerId); } catch { /* the pointer is gone */ }
     this.pointers.set(e.pointerId, e.offsetX);
-    const at = this.time(e.offsetX), edge = this.edge(e.offsetX), event = this.event(this.selected);
+    const at = this.time(e.offsetX), edge = this.edge(e.offsetX, e.pointerType === "touch" ? TOUCH : EDGE), event = this.event(this.selected);
     const base = { at, onset: this.onset, offset: this.offset, moved: false };
     if (this.pointers.size === 2) this.drag = { kind: "pinch", ...base };
     else if (edge && event) this.drag = { kind: edge, event, ...base, onset: event.onset, offset: event.offset };
@@ -382,8 +382,8 @@ export class View {
       context.fillStyle = line;
       context.fillRect(Math.round(x), AXIS - 5, 1, 5);
       context.fillStyle = muted;
-      const text = clock ? clockTime(/** @type {string} */ (this.recording?.began), k * step, step) : `${position(k * step, step)}${step < 60 && this.offset < 60 ? " s" : ""}`;
-      if (x > GUTTER + 16) context.fillText(text, x, 13);
+      const text = clock ? clockTime(/** @type {string} */ (this.recording?.began), k * step, step) : moment(k * step, step), half = context.measureText(text).width / 2;
+      if (x - half > GUTTER - 8 && x + half < this.canvas.clientWidth) context.fillText(text, x, 13);
     }
     context.textAlign = "left";
     context.fillStyle = line;
@@ -481,7 +481,13 @@ export class View {
   drawOverview(style) {
     const context = prepare(this.overview);
     if (!context) return;
-    const width = this.overview.clientWidth, height = this.overview.clientHeight, scale = width / this.duration;
+    const height = this.overview.clientHeight, scale = (this.overview.clientWidth - GUTTER) / this.duration;
+    context.fillStyle = style.getPropertyValue("--muted");
+    context.font = "11px system-ui";
+    context.textAlign = "right";
+    context.fillText("overview", GUTTER - 8, height / 2 + 4);
+    context.textAlign = "left";
+    context.translate(GUTTER, 0);
     for (const [onset, offset] of this.recording?.checked ? [[0, this.duration]] : this.recording?.empty ?? []) {
       context.fillStyle = style.getPropertyValue("--right-soft");
       context.fillRect(onset * scale, 0, Math.max(1, (offset - onset) * scale), height);
