@@ -82,7 +82,7 @@ def test_verdicts_join_a_data_set(judged, recordings):
     name = data.clips[0].filename
     np.testing.assert_array_equal(joined.labels.bag_targets([name])[0], [*data.labels.bag_targets([name])[0], NAN, NAN])
     assert {clip.split for clip in joined.clips[len(data) :]} <= {"train", HELD_OUT}
-    assert notes[0].startswith("verdicts.csv: 0 clips of the data with more labels, 4 clips added")
+    assert notes[0].startswith("verdicts.csv: 4 clips added, ")
 
 
 def test_a_table_about_the_data_says_more_about_its_clips(recordings):
@@ -226,7 +226,9 @@ def test_an_epoch_that_was_one_pass_over_the_clips_stays_one(first, tmp_path):
 def test_the_page_follows_training(detected, monkeypatch, tmp_path):
     script = """import json, sys, time
 print("a warning"); print(json.dumps({"note": "24 clips"}))
-print(json.dumps({"stage": "training", "done": 1, "total": 2, "detail": "loss 0.5"}), flush=True)
+for loss in (0.9, 0.5):
+    about = {"stage": "training, round 1 of 2", "done": 1, "total": 2, "detail": f"loss {loss}"}
+    print(json.dumps(about), flush=True)
 time.sleep(float(sys.argv[2]))
 print(json.dumps({"summary": "It helped.", "result": {}}))"""
     monkeypatch.setattr(Trainer, "command", (sys.executable, "-c", script))
@@ -239,7 +241,10 @@ print(json.dumps({"summary": "It helped.", "result": {}}))"""
         trainer.start("0.3")
     while (status := trainer.status())["running"] or status["summary"] is None:
         time.sleep(0.02)
-    assert (status["lines"], status["share"]) == (["a warning", "24 clips", "training loss 0.5"], 0.5)
+    assert (status["lines"], status["share"]) == (
+        ["a warning", "24 clips", "training, round 1 of 2: 1 of 2, loss 0.5"],
+        0.5,
+    )
     trainer.start("60")
     while not trainer.status()["lines"]:
         time.sleep(0.02)

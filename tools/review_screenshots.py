@@ -89,7 +89,7 @@ def main() -> None:
         found = make_job(Path(folder))
         browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         with start_review(found, browser=False, address=Address(port=0)) as server:
-            size = {"width": 1180, "height": 720}
+            size = {"width": 1366, "height": 800}
             for name in KEYS:
                 theme = "light" if name == "review" else "dark"
                 context = browser.new_context(viewport=size, color_scheme=theme)
@@ -98,14 +98,11 @@ def main() -> None:
                 page.evaluate("localStorage.setItem('reviewer', 'ada')")
                 page.reload()
                 page.wait_for_timeout(3000)
-                keys = {"review": ("y", "y", "x", "y", "-", "-"), "review-dark": ("w", "k"), "review-grid": ("g",)}[
-                    name
-                ]
-                press(page, *keys)
+                press(page, *KEYS[name])
                 page.wait_for_timeout(4000)
                 page.screenshot(path=out / f"{name}.png")
                 with Image.open(out / f"{name}.png") as picture:
-                    small = picture.convert("RGB").quantize(96)
+                    small = picture.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE)
                 small.save(out / f"{name}.png", optimize=True)
                 context.close()
         browser.close()

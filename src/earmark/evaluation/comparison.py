@@ -445,6 +445,8 @@ def _describe(key: str, value: object) -> str:
 
     >>> _describe("pool.penalty", 1e-3), _describe("network.name", "mlp"), _describe("training.balanced", True)
     ('penalty 0.001', 'mlp', 'balanced')
+    >>> _describe("training.start", "runs/first/model.safetensors")
+    'from first'
     >>> _describe("features.fmax", "none"), _describe("training.balanced", False), _describe("augment.mixup", 0.0)
     ('', '', '')
     """
@@ -453,6 +455,8 @@ def _describe(key: str, value: object) -> str:
         return ""
     if value is True:
         return name.replace("_", " ")
+    if key == "training.start":
+        return f"from {Path(str(value)).parent.name}"
     return _text(value) if name == "name" and section else f"{name.replace('_', ' ')} {_text(value)}"
 
 

@@ -99,10 +99,10 @@ class Trainer:
         if "stage" in message:
             total = message.get("total")
             self._state["share"] = min(1.0, message["done"] / total) if total else None
-            text = f"{message['stage']} {message.get('detail') or ''}".strip()
-            if self._lines and self._lines[-1].split(" ")[0] == message["stage"]:
+            parts = [f"{message['done']:g} of {total:g}" if total else "", message.get("detail") or ""]
+            if self._lines and self._lines[-1].split(":")[0] == message["stage"]:
                 self._lines.pop()
-            self._lines.append(text)
+            self._lines.append(f"{message['stage']}: {', '.join(filter(None, parts))}".removesuffix(": "))
         elif "note" in message:
             self._lines.append(str(message["note"]))
         else:

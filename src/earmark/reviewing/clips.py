@@ -59,10 +59,9 @@ def with_labels(data: Collection, path: Path) -> tuple[Collection, list[str]]:
                 rows += labels
     joined = _joined(data, changed, clips, rows, table)
     held = sum(clip.split == HELD_OUT for clip in clips)
-    notes = [
-        f"{path.name}: {counted(len(changed), 'clip')} of the data with more labels, {counted(len(clips), 'clip')} "
-        f"added, {held} of them to test with"
-    ]
+    parts = [f"{counted(len(changed), 'clip')} of the data with more labels"] if changed else []
+    parts += [f"{counted(len(clips), 'clip')} added, {held} of them held out for testing"] if clips else []
+    notes = [f"{path.name}: {'; '.join(parts) or 'no labels for training'}"]
     if ignored:
         notes.append(f"{path.name}: {counted(ignored, 'recording')} to validate or test with stay as they are")
     missing = [name for name in table.filenames if name not in paths]

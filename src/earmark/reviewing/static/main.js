@@ -125,14 +125,17 @@ function link(/** @type {{name: string, onset: number, offset: number}} */ place
 async function openLink() {
   const match = /^#(.+)@([0-9.]+)-([0-9.]+)$/.exec(location.hash);
   if (!match) return false;
-  const name = decodeURIComponent(match[1]), onset = Number(match[2]), offset = Number(match[3]);
+  const onset = Number(match[2]), offset = Number(match[3]);
+  let name = match[1];
+  try { name = decodeURIComponent(name); } catch { /* then it is no name of ours */ }
   const found = (await get("recordings", { search: name, count: 500 })).recordings.find((/** @type {any} */ one) => one.name === name);
   if (!found) { say(`There is no recording ${name}`, true); return false; }
   await openRecording(found.index);
   const near = view.allEvents.filter((event) => event.onset < offset + 0.02 && event.offset > onset - 0.02);
   near.sort((a, b) => Math.abs(a.onset - onset) + Math.abs(a.offset - offset) - Math.abs(b.onset - onset) - Math.abs(b.offset - offset));
   if (near[0]) await select(near[0], true);
-  else { view.selection = [onset, offset]; view.fit({ onset, offset }); }
+  else if (onset >= view.duration) say(`${name} ends before ${moment(onset)}`, true);
+  else { view.selection = [onset, Math.min(offset, view.duration)]; view.fit({ onset, offset }); }
   return true;
 }
 
@@ -547,9 +550,10 @@ async function start() {
   showTotals();
   await queue.make();
   if (!queue.total && session.kind === "recordings") setTab("recordings");
-  if (await openLink()) return;
-  const first = queue.events[0];
-  if (first) await select(first, true); else await openRecording(0);
+  if (!await openLink()) {
+    const first = queue.events[0];
+    if (first) await select(first, true); else await openRecording(0);
+  }
   showInspector();
 }
 

@@ -422,6 +422,7 @@ export class View {
       context.rect(GUTTER, y, this.width, LANE);
       context.clip();
       for (const event of this.events) if (event.label === label) this.drawEvent(context, event, y, colour, style);
+      if (c >= 0) this.drawProbability(context, this.probabilities.values[c], y, ink, true);
       context.restore();
       context.fillStyle = style.getPropertyValue("--surface");
       context.fillRect(0, y + 1, GUTTER, LANE - 1);
@@ -433,15 +434,15 @@ export class View {
     });
   }
 
-  /** @param {CanvasRenderingContext2D} context @param {number[]} values @param {number} y @param {string} colour */
-  drawProbability(context, values, y, colour) {
+  /** As an area below the events, or as a line above them. @param {CanvasRenderingContext2D} context @param {number[]} values @param {number} y @param {string} colour @param {boolean} [isLine] */
+  drawProbability(context, values, y, colour, isLine = false) {
     const { onset, offset } = this.probabilities, step = (offset - onset) / values.length;
     context.save();
     context.beginPath();
     context.rect(GUTTER, y, this.width, LANE);
     context.clip();
-    context.globalAlpha = 0.22;
-    context.fillStyle = colour;
+    context.globalAlpha = isLine ? 0.5 : 0.22;
+    context.fillStyle = context.strokeStyle = colour;
     context.beginPath();
     context.moveTo(this.x(onset), y + LANE);
     values.forEach((value, k) => {
@@ -449,7 +450,7 @@ export class View {
       context.lineTo(this.x(onset + (k + 1) * step), y + LANE - (value / 100) * (LANE - 3));
     });
     context.lineTo(this.x(offset), y + LANE);
-    context.fill();
+    if (isLine) context.stroke(); else context.fill();
     context.restore();
   }
 
