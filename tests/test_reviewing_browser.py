@@ -167,7 +167,7 @@ def drag(page, *times):
     """Press the mouse over the spectrogram, and move it from one time to another."""
     box = page.locator("#view").bounding_box()
     shown = page.evaluate("() => ({...document.getElementById('view').dataset})")
-    onset, offset, gutter = float(shown["onset"]), float(shown["offset"]), 88
+    onset, offset, gutter = float(shown["onset"]), float(shown["offset"]), 110
     xs = [box["x"] + gutter + (time - onset) / (offset - onset) * (box["width"] - gutter) for time in times]
     page.mouse.move(xs[0], box["y"] + 100)
     page.mouse.down()
@@ -273,7 +273,7 @@ def test_touch_and_buttons_are_enough_to_correct_and_add_events(browser, found):
         def swipe(*times):
             box = page.locator("#view").bounding_box()
             shown = page.evaluate("() => ({...document.getElementById('view').dataset})")
-            onset, offset, gutter = float(shown["onset"]), float(shown["offset"]), 88
+            onset, offset, gutter = float(shown["onset"]), float(shown["offset"]), 110
             for k, time in enumerate(times):
                 x = box["x"] + gutter + (time - onset) / (offset - onset) * (box["width"] - gutter)
                 kind = "touchMove" if k else "touchStart"

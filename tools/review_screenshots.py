@@ -82,6 +82,17 @@ def press(page: Page, *keys: str) -> None:
         page.wait_for_timeout(900)
 
 
+def shrink(path: Path) -> None:
+    """Save a picture with 256 colours: most of them common ones, and some rare ones, such as those of verdicts."""
+    with Image.open(path) as picture:
+        whole = picture.convert("RGB")
+    common = whole.quantize(200, Image.Quantize.MEDIANCUT).getpalette() or []
+    rare = whole.quantize(56, Image.Quantize.MAXCOVERAGE).getpalette() or []
+    palette = Image.new("P", (1, 1))
+    palette.putpalette(common[: 3 * 200] + rare[: 3 * 56])
+    whole.quantize(palette=palette, dither=Image.Dither.NONE).save(path, optimize=True)
+
+
 def main() -> None:
     out = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[1] / "docs" / "images"
     chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
@@ -101,9 +112,7 @@ def main() -> None:
                 press(page, *KEYS[name])
                 page.wait_for_timeout(4000)
                 page.screenshot(path=out / f"{name}.png")
-                with Image.open(out / f"{name}.png") as picture:
-                    small = picture.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE)
-                small.save(out / f"{name}.png", optimize=True)
+                shrink(out / f"{name}.png")
                 context.close()
         browser.close()
 

@@ -151,7 +151,7 @@ export class Recordings {
     const open = row.counts.open ?? 0, total = Object.values(row.counts).reduce((sum, n) => sum + n, 0);
     return make("div", { class: "item", role: "option", id: `recording-${row.index}`, "data-index": row.index, "aria-selected": row.index === this.selected },
       make("span", { class: "stripe" }),
-      make("div", {}, make("span", { class: "what" }, make("b", {}, row.name), row.checked ? make("span", { class: "badge right" }, "checked") : null),
+      make("div", {}, make("span", { class: "what" }, make("b", { title: row.name }, row.name), row.checked ? make("span", { class: "badge right" }, "checked") : null),
         make("span", { class: "where" }, [row.duration ? duration(row.duration) : "", total ? `${open} of ${total} open` : "no events", row.note].filter(Boolean).join(", "))),
       make("span", { class: "end" }));
   }

@@ -4,7 +4,7 @@ import { classColour, levelColours } from "./colours.js";
 import { clockTime, frequency, moment } from "./text.js";
 import { Tiles, usualLevels } from "./tiles.js";
 
-const GUTTER = 88, AXIS = 22, LANE = 26, EDGE = 7, TOUCH = 18, SHORTEST = 0.02;
+const GUTTER = 110, AXIS = 22, LANE = 26, EDGE = 7, TOUCH = 18, SHORTEST = 0.02;
 const STEPS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600];
 const HERTZ = [50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 8000, 10000, 15000, 20000, 30000, 40000, 60000, 80000, 100000, 150000];
 
@@ -279,7 +279,7 @@ export class View {
     context.rect(0, bottom, width, height - bottom);
     context.clip();
     this.drawLanes(context, shown, height - shown.length * LANE, style);
-    if (more) { context.fillStyle = muted; context.font = "11px system-ui"; context.fillText(`${more} more ${more === 1 ? "class" : "classes"} here; zoom in or choose a class`, 8, bottom + 12); }
+    if (more) { context.fillStyle = muted; context.font = "11px system-ui"; context.fillText(`${more} more ${more === 1 ? "class" : "classes"} not shown`, 8, bottom + 12); }
     context.restore();
     if (this.playhead !== null && this.playhead >= this.onset && this.playhead <= this.offset) {
       context.fillStyle = "#ffcc33";
