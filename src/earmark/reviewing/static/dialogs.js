@@ -107,7 +107,7 @@ export function showProgress(progress) {
   const head = make("tr", {}, ...["class", "", "right", "wrong", "unsure", "disputed", "open", "right of judged"].map((text) => make("th", {}, text)));
   const reviewers = Object.entries(progress.reviewers).map(([name, n]) => `${name} ${n}`).join(", ");
   return open("Progress", make("table", {}, make("thead", {}, head), make("tbody", {}, ...progress.classes.map(row), row(progress.total))),
-    make("p", { class: "muted" }, `${progress.checked} of ${counted(progress.recordings, "recording")} checked. Actions: ${reviewers || "none yet"}.${progress.damaged ? ` ${counted(progress.damaged, "line")} of the journal could not be read.` : ""} The share with its 95% interval (Wilson) is that of the events that were judged; only a random or stratified order makes it an estimate for all.`),
+    make("p", { class: "muted" }, `${progress.checked} of ${counted(progress.recordings, "recording")} checked. Actions: ${reviewers || "none yet"}.${progress.damaged ? ` ${counted(progress.damaged, "line")} of the journal could not be read.` : ""} The share with its 95% interval (Wilson) is that of the events that were judged; it estimates that of all events only if they were judged in random order.`),
     make("div", { class: "row" }, make("button", { type: "button", onclick: () => void showHistory() }, "History", make("kbd", {}, "H"))));
 }
 
