@@ -163,7 +163,7 @@ def test_training_again_compares_and_detects(recordings, detected, tmp_path, cap
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert {"features", "training", "scoring", "detecting"} <= {line.get("stage") for line in lines}
     result = lines[-1]["result"]
-    assert re.match(r"On 6 clips, segments of 1 s of the test split: the (old|new) model and the", result["lines"][0])
+    assert re.match(r"On the test split \(6 clips, segments of 1 s\): the (old|new) model and the", result["lines"][0])
     assert result["lines"][1].startswith("No verdicts on recordings outside the training data")
     assert result["helped"] is None  # with six clips and one step, nothing can be shown
     new = open_source(result["found"])

@@ -56,7 +56,7 @@ class Retraining:
 
     def __str__(self) -> str:
         verdict = {True: "It helped.", False: "It made things worse.", None: "No difference was shown."}[self.helped]
-        return "\n".join([verdict, *self.lines, f"New run: {self.run}", f"New events: {self.found}"])
+        return "\n".join([verdict, *self.lines, f"New run: {self.run}", f"New events: earmark review {self.found}"])
 
 
 def retrain(
@@ -113,7 +113,7 @@ def _compare_on_data(
         comparison = compare_entries(entries)
     except EarmarkError as error:
         return None, [f"The models could not be compared on the test split: {error}."]
-    lines = [f"On {comparison.heading} of the test split: {verdict.text}." for verdict in comparison.verdicts]
+    lines = [f"On the test split ({comparison.heading}): {verdict.text}." for verdict in comparison.verdicts]
     return None if comparison.tied else comparison.best == "the new model", lines
 
 
