@@ -140,7 +140,7 @@ def test_a_store_from_before_there_were_choices_is_used(tmp_path, clips, monkeyp
     store = build_store(tmp_path / "old", clips, CONFIG, semitones=(1,))
     assert (store.config.pad_mode, len(store)) == ("zeros", len(clips))
     reflected = dataclasses.replace(CONFIG, pad_mode="reflect")
-    with pytest.raises(ArgumentError, match=r"contains features with other settings: pad_mode zeros \(now reflect\)"):
+    with pytest.raises(ArgumentError, match=r"with other settings: features\.pad_mode zeros \(now reflect\)"):
         build_store(tmp_path / "old", clips, reflected, semitones=(1,))
 
 
@@ -158,7 +158,7 @@ def test_features_outlive_their_files(tmp_path, store, clips):
 
 def test_other_settings_are_refused(tmp_path, store, clips):
     other = FeatureConfig(rate=8000, n_fft=512, hop_samples=128, n_bands=16)
-    with pytest.raises(ArgumentError, match=r"other settings: n_fft 256 \(now 512\); choose another folder"):
+    with pytest.raises(ArgumentError, match=r"other settings: features.n_fft 256 \(now 512\); choose another folder"):
         build_store(tmp_path / "store", clips, other, dtype="float32")
     with pytest.raises(ArgumentError, match=r"dtype float32 \(now float16\)"):
         build_store(tmp_path / "store", clips, CONFIG)

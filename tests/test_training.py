@@ -363,14 +363,17 @@ def test_two_processes_do_what_one_does(folder, bags, tmp_path):
 
 
 def test_a_folder_with_a_run_is_not_overwritten(bags, fabric, tmp_path):
-    train(*bags, SETTINGS.changed({"epochs": "1"}), tmp_path, fabric=fabric)
+    settings = SETTINGS.changed({"pool.alpha": "2.0"})
+    train(*bags, settings.changed({"epochs": "1"}), tmp_path, fabric=fabric)
     with pytest.raises(ArgumentError, match="already contains a run; continue it with --resume"):
-        train(*bags, SETTINGS, tmp_path, fabric=fabric)
+        train(*bags, settings, tmp_path, fabric=fabric)
+    with pytest.raises(ArgumentError, match=r"was started with pool.alpha = 2.0, got None"):
+        train(*bags, SETTINGS, tmp_path, fabric=fabric, resume=True)
     with pytest.raises(
         ArgumentError, match=r"was started with training.learning_rate = 0.003, got 0.5; resume with the same"
     ):
-        train(*bags, SETTINGS.changed({"learning_rate": "0.5"}), tmp_path, fabric=fabric, resume=True)
-    settings = SETTINGS.changed({"epochs": "2"})
+        train(*bags, settings.changed({"learning_rate": "0.5"}), tmp_path, fabric=fabric, resume=True)
+    settings = settings.changed({"epochs": "2"})
     longer = train(*bags, settings, tmp_path, fabric=fabric, resume=True)
     assert longer.epochs == 2
     assert load_recipe(tmp_path / "config.toml") == settings

@@ -40,6 +40,7 @@ __all__ = [
     "Many",
     "Names",
     "Number",
+    "differences",
     "embedded_toml",
     "load_toml",
     "open_record",
@@ -315,6 +316,27 @@ def _expected(node: Mapping[str, Any], root: Mapping[str, Any]) -> str:
         return f"{text} from {node['minimum']} to {node['maximum']}"
     bounds = [phrase.format(node[key]) for key, phrase in _BOUNDS.items() if key in node]
     return " ".join([text, " and ".join(bounds)]).strip()
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Values that differ between two sets of settings, by dotted name: (before, now); None where there is none.
+
+    >>> differences({"pool": {"name": "rap", "penalty": 0.001}, "seed": 1}, {"pool": {"name": "rap"}, "seed": 2})
+    {'pool.penalty': (0.001, None), 'seed': (1, 2)}
+    """
+    changed: dict[str, tuple[Any, Any]] = {}
+    for key in dict.fromkeys([*before, *now]):
+        old, new = before.get(key), now.get(key)
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            changed |= {f"{key}.{name}": pair for name, pair in differences(old, new).items()}
+        elif _listed(old) != _listed(new):
+            changed[key] = (old, new)
+    return changed
+
+
+def _listed(value: object) -> object:
+    """Tuples as lists, as files have them."""
+    return [_listed(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def embedded_toml(folder: str) -> dict[str, str]:

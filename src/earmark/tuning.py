@@ -44,7 +44,7 @@ from earmark.formats.text import write_text
 from earmark.ownership import owned
 from earmark.pooling import POOLS
 from earmark.progress import OnProgress
-from earmark.schema import Number, parse, read_json, record
+from earmark.schema import Number, differences, parse, read_json, record
 from earmark.settings import Settings
 from earmark.tables import Cell, Column, Table
 from earmark.text import counted
@@ -112,8 +112,8 @@ class Tuned:
         rows = []
         for trial in sorted(self.trials, key=lambda trial: -trial.f1):
             low, high = trial.interval
-            verdict = "best" if trial is best else "tied" if trial in self.tied else ""
             values = (f"{value:g}" for value in trial.values.values())
+            verdict = self.verdict(trial).replace("worse", "")
             rows.append([str(trial.number), *values, f"{trial.f1:.3f}", f"{low:.3f} to {high:.3f}", verdict])
         columns = [Column(heading, is_text=not heading) for heading in headings]
         table = Table(columns, [[Cell(text) for text in row] for row in rows])
@@ -122,8 +122,15 @@ class Tuned:
             lines.append(self._comparison())
         return "\n".join([str(table), *lines, *(f"Could not be trained: {name}" for name in self.failed)])
 
+    def verdict(self, trial: Trial) -> str:
+        """One of "best", "tied" and "worse"."""
+        if trial is self.best:
+            return "best"
+        return "tied" if trial in self.tied else "worse"
+
     def _comparison(self) -> str:
-        others, chance = len(self.trials) - 1, "Each was trained once: another seed may change their order."
+        others = len(self.trials) - 1
+        chance = "Each was trained once: another seed may change their order."
         if not self.tied:
             return f"On these clips all others are worse. {chance}"
         tied = f"{len(self.tied)} of {others} other trials" if others > 1 else "the other trial"
@@ -358,18 +365,10 @@ class _Record:
 
 def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """The first difference between two searches."""
-    old, new = _flat(before), _flat(now)
-    key = next(key for key in {**old, **new} if old.get(key) != new.get(key))
-    if key == "data":
+    name, (old, new) = next(iter(differences(before, now).items()))
+    if name == "data":
         return "its clips or labels have changed"
-    return f"{key} was {json.dumps(old.get(key))}, now {json.dumps(new.get(key))}"
-
-
-def _flat(about: Mapping[str, Any]) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in about.items():
-        flat |= {f"{name}.{key}": v for key, v in value.items()} if isinstance(value, dict) else {name: value}
-    return flat
+    return f"{name} was {json.dumps(old)}, now {json.dumps(new)}"
 
 
 def _reductions(settings: Settings) -> list[int]:
@@ -454,21 +453,23 @@ def _conclude(record: _Record, settings: Settings) -> Tuned:
     verdicts = compare_systems(counts, str(best.number), ratio("f1"))
     names = {verdict.names[1] for verdict in verdicts if not verdict.is_different}
     tied = tuple(trial for trial in trials if str(trial.number) in names)
-    _write_table(trials, best, tied, out / "trials.csv")
+    n_clips = len(counts[str(best.number)][0].filenames)
+    tuned = Tuned(trials, record.failed, best, tied, n_clips, is_finished=True)
+    _write_table(tuned, out / "trials.csv")
     write_text(out / "config.toml", _changed(settings, best.values).to_toml())
     with written_whole(out / "model.safetensors") as draft:
         shutil.copyfile(best.folder / "model.safetensors", draft)
     if "threshold" in best.values:
         decoder = Evaluation.load(best.folder).scores["decoder"]
         write_text(out / "decoder.json", json_text({"decoder": decoder}, indent=1))
-    return Tuned(trials, record.failed, best, tied, len(counts[str(best.number)][0].filenames), is_finished=True)
+    return tuned
 
 
-def _write_table(trials: Sequence[Trial], best: Trial, tied: Sequence[Trial], path: Path) -> None:
+def _write_table(tuned: Tuned, path: Path) -> None:
+    rows: list[list[object]] = [["trial", *tuned.trials[0].values, "f1", "low", "high", "verdict", "folder"]]
+    for trial in tuned.trials:
+        numbers = (f"{number:.6f}" for number in (trial.f1, *trial.interval))
+        folder = f"trials/{trial.folder.name}"
+        rows.append([trial.number, *trial.values.values(), *numbers, tuned.verdict(trial), folder])
     with written_whole(path) as draft, draft.open("w", newline="", encoding="utf-8") as file:
-        write_rows(file, [["trial", *best.values, "f1", "low", "high", "verdict", "folder"]])
-        for trial in trials:
-            verdict = "best" if trial is best else "tied" if trial in tied else "worse"
-            numbers = (f"{number:.6f}" for number in (trial.f1, *trial.interval))
-            cells = [trial.number, *trial.values.values(), *numbers, verdict, f"trials/{trial.folder.name}"]
-            write_rows(file, [cells])
+        write_rows(file, rows)

@@ -93,11 +93,11 @@ class Bags:
         self._lengths = np.array([entry.frames for entry in self._entries])
         self._longest = int(self._lengths.max())
         if resident:
-            own = np.empty((store.variants, int(self._lengths.sum()), store.config.n_bands), store.dtype)
+            rows = np.empty((store.variants, int(self._lengths.sum()), store.config.n_bands), store.dtype)
             ends = self._lengths.cumsum()
             for name, n, end in zip(self.filenames, self._lengths, ends, strict=True):
-                own[:, end - n : end] = store[name]
-            self._rows = torch.from_numpy(own).to(self.device)
+                rows[:, end - n : end] = store[name]
+            self._rows = torch.from_numpy(rows).to(self.device)
         self._frames = torch.from_numpy(self._lengths).to(self.device)
         self._targets = torch.from_numpy(labels.bag_targets(self.filenames)).to(self.device)
         self._starts = self._frames.cumsum(0) - self._frames
@@ -161,7 +161,7 @@ class Bags:
         k, n = part
         if batch_size % n:
             raise ArgumentError(f"batch_size {batch_size} cannot be shared equally by {n} processes")
-        length, lengths = self.config.frames(round(patch * self.config.rate)), self._lengths
+        length, lengths = self._patch_frames(patch), self._lengths
         share = slice(k * batch_size // n, (k + 1) * batch_size // n)
 
         def plan(step: int) -> Plan:
@@ -187,7 +187,7 @@ class Bags:
         The last patch of a clip ends with it, and overlaps the one before. A longer clip stays whole if it has a class
         without times, since that class would be unknown in its patches. Clips of similar length share a batch.
         """
-        length, lengths = self.config.frames(round(patch * self.config.rate)), self._lengths
+        length, lengths = self._patch_frames(patch), self._lengths
         to_cut = (lengths > SLACK * length) & ~self._has_lost_times()
         cut = [
             (clip, 0, offset)
@@ -195,11 +195,7 @@ class Bags:
             for offset in (*range(0, lengths[clip] - length, length), lengths[clip] - length)
         ]
         whole = [(clip, 0, 0) for clip in np.argsort(lengths, kind="stable") if not to_cut[clip]]
-        plans = [
-            np.array(items[i : i + batch_size], np.int64).T
-            for items in (whole, cut)
-            for i in range(0, len(items), batch_size)
-        ]
+        plans = [*_plans(whole, batch_size), *_plans(cut, batch_size)]
 
         def batch(plan: Plan) -> Batch:
             clips, _, offsets = plan
@@ -217,25 +213,27 @@ class Bags:
         Clips whose names are in `leave_out` are left out. Clips longer than a patch are cut into patches that overlap
         by half; they begin at multiples of `multiple`.
         """
-        length, lengths = self.config.frames(round(patch * self.config.rate)), self._lengths
+        length, lengths = self._patch_frames(patch), self._lengths
         hop = max(multiple, length // 2 // multiple * multiple)
-        is_long = lengths > SLACK * length
-        short, long = (
-            [
-                (clip, variant, offset)
-                for clip in np.argsort(lengths, kind="stable")
-                if is_long[clip] == which and self.filenames[clip] not in leave_out
-                for variant in range(self._variants)
-                for offset in (range(0, lengths[clip] - length + hop, hop) if which else (0,))
-            ]
-            for which in (False, True)
-        )
-        for items in (short, long):
-            for i in range(0, len(items), batch_size):
-                plan = np.array(items[i : i + batch_size], np.int64).T
+        short: list[tuple[int, int, int]] = []
+        long: list[tuple[int, int, int]] = []
+        for clip in np.argsort(lengths, kind="stable"):
+            if self.filenames[clip] in leave_out:
+                continue
+            for variant in range(self._variants):
+                if lengths[clip] > SLACK * length:
+                    long += [(clip, variant, offset) for offset in range(0, lengths[clip] - length + hop, hop)]
+                else:
+                    short.append((clip, variant, 0))
+        for items, most in ((short, self._longest), (long, length)):
+            for plan in _plans(items, batch_size):
                 left = lengths[plan[0]] - plan[2]
-                longest = min(int(left.max()), length) if items is long else int(left.max())
+                longest = min(int(left.max()), most)
                 yield self._batch(plan, longest, bool((left < longest).any()), 0.0, with_frames=False), plan
+
+    def _patch_frames(self, patch: float) -> int:
+        """Feature frames of a patch of this many seconds."""
+        return self.config.frames(round(patch * self.config.rate))
 
     def _has_lost_times(self) -> npt.NDArray[np.bool_]:
         """Whether a clip has a class without times: (clips,)."""
@@ -307,6 +305,12 @@ class Bags:
             while (batch := ahead.popleft().result()) is not None:
                 ahead.append(pool.submit(next, batches, None))
                 yield batch
+
+
+def _plans(items: list[tuple[int, int, int]], batch_size: int) -> Iterator[Plan]:
+    """Bags (clip, variant, offset) as the plans of consecutive batches."""
+    for i in range(0, len(items), batch_size):
+        yield np.array(items[i : i + batch_size], np.int64).T
 
 
 @lru_cache(maxsize=8)

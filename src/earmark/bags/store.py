@@ -39,11 +39,14 @@ from earmark.datasets import Clip
 from earmark.effects import change_pitch_and_time, compress
 from earmark.encoders import Features, FileEncoder, front_end, stored_encoder
 from earmark.errors import ArgumentError, DataError, unknown_name
-from earmark.files import json_text, locked, make_folder, named_errors, written_whole
+from earmark.files import json_text, locked, make_folder, named_errors
+from earmark.formats.text import write_text
 from earmark.ownership import owned
 from earmark.parallel import WeightedSemaphore, parallel_map, worker_count
 from earmark.platforms import flush, refuse_link, sync
 from earmark.progress import OnProgress, Progress, ignore_progress
+from earmark.schema import differences
+from earmark.text import first_few
 
 _FLUSH_EVERY = 64
 _SECONDS_IN_MEMORY = 3600  # of sound, over all threads; and as much that later mixtures need again
@@ -203,14 +206,14 @@ def build_store(
     """
     if dtype not in _DTYPES:
         raise unknown_name("dtype", dtype, _DTYPES)
-    folder, workers, tell = make_folder(Path(path)), worker_count(workers), on_progress or ignore_progress
+    folder, workers = make_folder(Path(path)), worker_count(workers)
     pitches = (0.0, *(float(s) for s in semitones))
     settings = StoreSettings(VERSION, config, dtype, pitches, tuple(compression), pitch_shift)  # type: ignore[arg-type]
 
     def filled(stale: Mapping[str, Entry]) -> FeatureStore:
         with locked(folder, wait=True), owned(folder):
             _check_settings(folder, settings)
-            _fill(folder, clips, settings, stale, (workers, device), tell)
+            _fill(folder, clips, settings, stale, workers, device, on_progress or ignore_progress)
         return FeatureStore(folder)
 
     store = filled({})
@@ -226,16 +229,13 @@ def build_store(
 def _check_settings(folder: Path, settings: StoreSettings) -> None:
     """Write the settings of a new store; reject a store with other settings."""
     if not (folder / "store.json").exists():
-        with written_whole(folder / "store.json") as draft:
-            draft.write_text(json_text(settings.to_dict(), indent=1), encoding="utf-8")
+        write_text(folder / "store.json", json_text(settings.to_dict(), indent=1))
         return
-    both = (read_settings(folder).to_dict(), settings.to_dict())
-    old, new = ({**each["features"], **each, "features": None} for each in both)
-    differing = [f"{key} {old.get(key)} (now {value})" for key, value in new.items() if old.get(key) != value]
-    if differing:
+    changed = differences(read_settings(folder).to_dict(), settings.to_dict())
+    if changed:
+        listed = first_few([f"{name} {old} (now {new})" for name, (old, new) in changed.items()])
         raise ArgumentError(
-            f"{folder} contains features with other settings: {', '.join(differing)}; choose another folder or "
-            f"delete it"
+            f"{folder} contains features with other settings: {listed}; choose another folder or delete it"
         )
 
 
@@ -244,11 +244,11 @@ def _fill(
     clips: Sequence[Clip],
     settings: StoreSettings,
     stale: Mapping[str, Entry],
-    where: tuple[int, torch.device | None],
+    workers: int,
+    device: torch.device | None,
     on_progress: OnProgress,
 ) -> None:
     """Compute and append the features of clips that are missing, have changed, or still are as in `stale`."""
-    workers, device = where
     config, variants, dtype = settings.features, settings.variants, np.dtype(settings.dtype)
     stored = stored_encoder(config)
     if stored is not None and not (variants == 1 and all(clip.is_file for clip in clips)):
@@ -256,17 +256,11 @@ def _fill(
             "embeddings computed elsewhere exist for unchanged files only; expected no mixtures or variants"
         )
     entries = read_index(folder, settings)
-    known = {clip.filename: entries.get(clip.filename) for clip in clips}
-    missing = [
-        clip
-        for clip in clips
-        if (entry := known[clip.filename]) is None
-        or entry == stale.get(clip.filename)
-        or _is_changed(clip, entry, stored)
-    ]
+    missing = [clip for clip in clips if _is_due(clip, entries.get(clip.filename), stale, stored)]
     skipped: dict[str, str] = {}
     transform = front_end(config).to(device) if missing and stored is None else None  # an encoder loads its weights
-    memory, sounds = WeightedSemaphore(_SECONDS_IN_MEMORY), SharedSources(missing, config.rate, _SECONDS_IN_MEMORY)
+    memory = WeightedSemaphore(_SECONDS_IN_MEMORY)
+    sounds = SharedSources(missing, config.rate, _SECONDS_IN_MEMORY)
 
     def compute(clip: Clip) -> tuple[Array, int, tuple[Stamp, ...]]:
         stamps = _stamps(clip, stored)  # before reading: a file that changes meanwhile is read again next time
@@ -298,8 +292,8 @@ def _fill(
                 end += len(rows)
             done += 1
             on_progress(Progress("features", done, total, "clips"))
-    with written_whole(folder / "skipped.tsv") as draft:
-        draft.write_text("".join(f"{json.dumps(name)}\t{json.dumps(why)}\n" for name, why in skipped.items()))
+    lines = [f"{json.dumps(name)}\t{json.dumps(why)}\n" for name, why in skipped.items()]
+    write_text(folder / "skipped.tsv", "".join(lines))
 
 
 def _variants(
@@ -361,8 +355,10 @@ def _stored_rows(stored: FileEncoder, clip: Clip, dtype: np.dtype[Any]) -> tuple
     return stored.embeddings_of(path, samples).astype(dtype, order="C"), samples
 
 
-def _is_changed(clip: Clip, entry: Entry, stored: FileEncoder | None) -> bool:
-    """Whether a clip's files have changed since its features were computed; missing files count as unchanged."""
+def _is_due(clip: Clip, entry: Entry | None, stale: Mapping[str, Entry], stored: FileEncoder | None) -> bool:
+    """Whether the features of a clip must be computed; missing files count as unchanged."""
+    if entry is None or entry == stale.get(clip.filename):
+        return True
     try:
         return _stamps(clip, stored) != entry.sources
     except DataError:

@@ -7,10 +7,10 @@ events = detector.detect("night.flac")
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,14 +52,15 @@ def load(path: AnyPath, *, device: str | None = None, pooled: bool = False) -> S
             raise ArgumentError(f"device={device!r}: an ONNX model runs on the CPU")
         exported = OnnxScorer(place)
         decoder = _stored_decoder(exported.about, place)
-        return SoundDetector(exported, path=place, loaded=(place,), decoder=decoder)
+        return SoundDetector(exported, path=place, load_again=partial(load, place), decoder=decoder)
     from earmark.checkpoint import model_file, read_model_info
     from earmark.inference.torch_scorer import load_scorer
 
     place = model_file(place, "MODEL RECORDINGS")
     scorer = load_scorer(place, device=device, pooled=pooled)
     decoder = _stored_decoder(read_model_info(place), place)
-    return SoundDetector(scorer, path=place, loaded=(place, device, pooled), decoder=decoder)
+    load_again = partial(load, place, device=device, pooled=pooled)
+    return SoundDetector(scorer, path=place, load_again=load_again, decoder=decoder)
 
 
 def _stored_decoder(about: Mapping[str, Any], path: Path) -> Decoder | None:
@@ -72,10 +73,6 @@ def _stored_decoder(about: Mapping[str, Any], path: Path) -> Decoder | None:
     except (ArgumentError, TypeError) as error:
         raise ModelFileError(f"{path}: decoder: {error}") from None
     return decoder
-
-
-def _reload(place: Path, device: str | None = None, pooled: bool = False) -> SoundDetector:
-    return load(place, device=device, pooled=pooled)
 
 
 class SoundDetector:
@@ -104,19 +101,19 @@ class SoundDetector:
         scorer: Scorer,
         *,
         path: Path | None = None,
-        loaded: tuple[Any, ...] = (),
+        load_again: Callable[[], SoundDetector] | None = None,
         decoder: Decoder | None = None,
     ) -> None:
         self.scorer = scorer
         self.decoder = decoder or Decoder()  # the one chosen after training, or the paper's threshold of 0.5
         self.classes = scorer.classes  # names of what it detects
         self.path = path
-        self._loaded = loaded
+        self._load_again = load_again
         self._model: Any = getattr(scorer, "detector", None)  # with its pooling operator; None for ONNX models
 
     def __reduce__(self) -> Any:
         """A copy for another process is loaded there."""
-        return (_reload, self._loaded) if self._loaded else super().__reduce__()
+        return (self._load_again, ()) if self._load_again else super().__reduce__()
 
     def __repr__(self) -> str:
         return f"<SoundDetector: {', '.join(self.classes)}>"

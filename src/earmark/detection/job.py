@@ -157,9 +157,11 @@ class _Job:
         executor: Executor,
         on_progress: OnProgress,
     ) -> None:
-        self.folder, self.ledger, self.files = folder, ledger, OutputFiles(folder, ledger, safe_csv=options.safe_csv)
-        self.detector, self.scorer, self.executor = detector, detector.scorer, executor
-        self.options, self.formats = options, check_formats(options.formats)
+        self.folder, self.ledger = folder, ledger
+        self.files = OutputFiles(folder, ledger, safe_csv=options.safe_csv)
+        self.detector, self.scorer = detector, detector.scorer
+        self.executor, self.options = executor, options
+        self.formats = check_formats(options.formats)
         self.decoder = options.decoder or detector.decoder
         self.on_progress = on_progress
         self.report = JobReport(str(folder.root))
@@ -319,7 +321,7 @@ class _Job:
         self._update_progress()
 
     def _handle(self, path: Path, result: RecordingScores | Exception) -> None:
-        status, entry, now = self.begun[path], self.ledger.entry(path), status_of(path)
+        status, now, entry = self.begun[path], status_of(path), self.ledger.entry(path)
         if isinstance(result, Exception):
             has_died = isinstance(result, WorkerError)  # it is isolated in the next run too
             self._fail(entry, result, status, attempts=entry.attempts if has_died else 0)

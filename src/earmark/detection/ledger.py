@@ -134,8 +134,10 @@ class Ledger:
             raise ArgumentError(f"{path}: no such ledger")
         if not read_only:
             refuse_link(path)
-        # An unfinished transaction of a dead process is rolled back when the file is opened next, if it is writable.
-        mode = "rwc" if not read_only else "rw" if os.access(path, os.W_OK) else "ro"
+        mode = "rwc"
+        if read_only:
+            # An unfinished transaction of a dead process is rolled back when the file is opened, if it is writable.
+            mode = "rw" if os.access(path, os.W_OK) else "ro"
         target = f"file:{quote(os.fsencode(path.absolute()))}?mode={mode}"
         with self._database_errors():
             self._database = sqlite3.connect(target, uri=True, isolation_level=None, check_same_thread=False)

@@ -83,7 +83,10 @@ class OutputFiles:
     """Writes and deletes only the files of a job: the ledger is the manifest of `earmark.ownership`."""
 
     def __init__(self, folder: JobFolder, ledger: Ledger, *, safe_csv: bool = True) -> None:
-        self.folder, self.root, self.ledger, self.safe_csv = folder, folder.root, ledger, safe_csv
+        self.folder = folder
+        self.root = folder.root
+        self.ledger = ledger
+        self.safe_csv = safe_csv
         self.owner = Owner(folder.root, _Recorded(ledger))
         self.edited = 0  # files that were renamed because the user had edited or created them
 
@@ -135,10 +138,10 @@ class OutputFiles:
 
     def remove_outputs(self, entry: Entry, keep: Collection[Path] = ()) -> None:
         """Delete the files of a recording that the job wrote, except some."""
-        own = self.folder.files_of(entry.name).difference(keep)
+        removable = self.folder.files_of(entry.name).difference(keep)
         for path in (self.root / key for key in self.ledger.outputs(entry)):
             self.owner.key(path)  # rejects what is not below the folder
-            if path in own:  # a damaged ledger may name others
+            if path in removable:  # a damaged ledger may name others
                 self.remove(path)
 
     def remove_views(self) -> None:

@@ -136,7 +136,8 @@ class IsolatedExecutor:
     def map_spans(self, spans: Iterable[Span]) -> Results:
         """See `Executor`."""
         for span in spans:
-            seconds, score = self.SECONDS + _duration(span, self.scorer), partial(_score_from, self.source, self.span)
+            seconds = self.SECONDS + _duration(span, self.scorer)
+            score = partial(_score_from, self.source, self.span)
             result: Probabilities | Exception
             try:
                 result = call_isolated(score, span, seconds=seconds, memory=self.MEMORY)
@@ -230,8 +231,9 @@ def make_scores(filename: str, values: Probabilities, scorer: Scorer, frames: in
 
     Values that are not finite, as from weights that overflow, raise a DataError that names the recording and the model.
     """
-    pooled = None if not np.isfinite(values).all() else scorer.pool(values)
-    if not np.isfinite(values if pooled is None else pooled).all():
+    is_finite = bool(np.isfinite(values).all())
+    pooled = scorer.pool(values) if is_finite else None
+    if not is_finite or (pooled is not None and not np.isfinite(pooled).all()):
         raise DataError(f"{filename}: {scorer.source} gives NaN or infinity; expected probabilities")
     return RecordingScores(
         filename=filename,

@@ -14,7 +14,8 @@ import numpy as np
 from pydantic import Field
 
 from earmark.annotations import Label, LabelTable
-from earmark.files import json_text, written_whole
+from earmark.files import json_text
+from earmark.formats.text import write_text
 from earmark.schema import open_record, read_json, record
 
 FILE = "validation.json"
@@ -53,8 +54,7 @@ class Outcomes:
 
     def save(self, run: Path) -> None:
         """Write the numbers of a run."""
-        with written_whole(run / FILE) as draft:
-            draft.write_text(json_text(asdict(self), indent=2) + "\n", encoding="utf-8")
+        write_text(run / FILE, json_text(asdict(self), indent=2) + "\n")
 
     @classmethod
     def load(cls, run: Path) -> "Outcomes":

@@ -25,7 +25,7 @@ from earmark.experiment.kept import Kept, read_runs
 from earmark.files import locked, make_folder
 from earmark.parallel import parallel_map
 from earmark.progress import OnProgress, Progress, ignore_progress
-from earmark.schema import read_json
+from earmark.schema import differences, read_json
 from earmark.settings import Settings, load_recipe
 from earmark.training.run import feature_store, make_fabric, run, split_for_training
 
@@ -45,9 +45,15 @@ def data_of(source: str, fold: int | None) -> Collection:
 def is_done(folder: Path, evaluations: Mapping[str, EvaluationSpec], kept: Kept) -> bool:
     """Whether a cell has been trained and evaluated in these ways: in its folder, or in a file of kept runs."""
     for name, spec in evaluations.items():
-        path, own = folder / name / "scores.json", kept.get((folder.name, name))
-        about = read_json(dict[str, Any], path) if path.exists() else own.about if own else None
-        if about is None or any(about.get(key, value) != value for key, value in vars(spec).items()):
+        path = folder / name / "scores.json"
+        about: Mapping[str, Any]
+        if path.exists():
+            about = read_json(dict[str, Any], path)
+        elif (folder.name, name) in kept:
+            about = kept[folder.name, name].about
+        else:
+            return False
+        if any(about.get(key, value) != value for key, value in vars(spec).items()):
             return False
     return True
 
@@ -56,24 +62,15 @@ def settings_of(folder: Path, kept: Kept) -> dict[str, dict[str, Any]]:
     """The settings that a cell was trained with, from its folder or a file of kept runs; empty if unknown."""
     if (folder / "config.toml").exists():
         return load_recipe(folder / "config.toml").to_dict()
-    for (cell, _), own in kept.items():
-        if cell == folder.name and own.about["config"]:
-            return Settings.from_dict(own.about["config"], where=own.where).to_dict()
+    for (cell, _), evaluation in kept.items():
+        if cell == folder.name and evaluation.about["config"]:
+            return Settings.from_dict(evaluation.about["config"], where=evaluation.where).to_dict()
     return {}
 
 
 def changed_settings(then: Mapping[str, Mapping[str, Any]], cell: Cell) -> dict[str, tuple[object, object]]:
     """Settings in which a cell that was trained with `then` differs from the grid: (of the run, of the grid)."""
-    if not then:
-        return {}
-    now = cell.settings.to_dict()
-    changed: dict[str, tuple[object, object]] = {}
-    for section in now:
-        for key in dict.fromkeys([*then[section], *now[section]]):
-            before, after = then[section].get(key), now[section].get(key)
-            if before != after:
-                changed[f"{section}.{key}"] = (before, after)
-    return changed
+    return differences(then, cell.settings.to_dict()) if then else {}
 
 
 def run_grid(
@@ -97,9 +94,10 @@ def run_grid(
     -------
     False if it was interrupted. If cells fail, the others are run, and the first reason is raised at the end.
     """
-    on_cell, on_progress = on_cell or (lambda cell, status: None), on_progress or ignore_progress
     with locked(make_folder(out)):
-        return _run_cells(grid, out, cache, at_once, on_cell, on_progress)
+        return _run_cells(
+            grid, out, cache, at_once, on_cell or (lambda cell, status: None), on_progress or ignore_progress
+        )
 
 
 def _run_cells(grid: Grid, out: Path, cache: Path, at_once: int, on_cell: OnCell, on_progress: OnProgress) -> bool:

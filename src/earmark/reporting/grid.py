@@ -46,7 +46,7 @@ from earmark.reporting.grid_tables import (
     published_class_table,
     published_tables,
 )
-from earmark.reporting.pages import fill_page, fill_text, inline_svg, write_tables, write_text
+from earmark.reporting.pages import fill_page, fill_text, inline_svg, write_page, write_tables
 from earmark.reporting.results import at_zero, bag_frames, class_f1, dense_probabilities, learned_alphas
 from earmark.reporting.runs import DESCRIPTIONS, write_report
 from earmark.settings import Settings
@@ -132,7 +132,7 @@ def _write_grid_report(grid: Grid, rows: Sequence[Row], out: Path, command: str,
     }
     page = out / "report.html"
     if first.comparison is None:  # folds have different clips
-        written.append(write_text(page, fill_page("folds.html.j2", **values)))
+        written.append(write_page(page, fill_page("folds.html.j2", **values)))
     else:
         written += write_report(first.comparison, page, data=grid.source, extra=values)
     on_progress(Progress("report", steps, steps, "steps"))

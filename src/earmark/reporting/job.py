@@ -31,7 +31,7 @@ from earmark.errors import ArgumentError
 from earmark.evaluation.reliability import NAMES
 from earmark.events import describe
 from earmark.files import json_text
-from earmark.reporting.pages import fill_page, write_text
+from earmark.reporting.pages import fill_page, write_page
 from earmark.reporting.reliability import Reliability, read_reliability, with_events
 from earmark.schema import Names, open_record, parse, read_json
 from earmark.tables import Cell, Column, Table
@@ -103,7 +103,7 @@ def write_job_report(folder: Path, *, figures: Iterable[Path] = ()) -> Path:
     with Ledger(folder / "ledger.sqlite", read_only=True) as ledger:
         job = replace(job, reliability=with_events(read_reliability(job.settings.get("model")), _located(ledger)))
     page = render_job(job, [(path.stem, path.read_bytes()) for path in figures])
-    return write_text(folder / "report.html", page)
+    return write_page(folder / "report.html", page)
 
 
 def read_job(folder: Path) -> Job:

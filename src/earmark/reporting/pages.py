@@ -83,7 +83,7 @@ def _hash(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-def write_text(path: Path, text: str) -> Path:
+def write_page(path: Path, text: str) -> Path:
     """Write a page or a table, whole or not at all; missing folders are created."""
     make_folder(path.parent)
     with written_whole(path) as draft:
@@ -102,8 +102,8 @@ def write_tables(
         markdown += [caption, table.to_markdown(intervals=True), table.note]
         latex += ["", f"% {table.caption}. {table.note}".rstrip(), table.to_latex(intervals=latex_intervals)]
     return [
-        write_text(path.parent / f"{path.name}.md", "\n\n".join(filter(None, markdown)) + "\n"),
-        write_text(path.parent / f"{path.name}.tex", "\n".join(latex) + "\n"),
+        write_page(path.parent / f"{path.name}.md", "\n\n".join(filter(None, markdown)) + "\n"),
+        write_page(path.parent / f"{path.name}.tex", "\n".join(latex) + "\n"),
     ]
 
 

@@ -33,7 +33,7 @@ from earmark.plots.clip import clip_figure, log_mel, spectrogram_config, within
 from earmark.plots.scores import class_figure, curve_figure
 from earmark.progress import OnProgress, Progress, ignore_progress
 from earmark.reporting import results
-from earmark.reporting.pages import fill_page, fill_text, inline_audio, inline_png, inline_svg, write_tables, write_text
+from earmark.reporting.pages import fill_page, fill_text, inline_audio, inline_png, inline_svg, write_page, write_tables
 from earmark.reporting.results import Run, alpha_table, class_table, required_activity
 from earmark.tables import Table
 from earmark.timing import span_to_frames, time_to_frame, time_to_sample
@@ -122,7 +122,7 @@ def _write_report(
     }
     for key, value in extra.items():
         values[key] = {**values[key], **value} if key in ("tables", "drawings") else value
-    written = [write_text(out, fill_page("runs.html.j2", **values))]
+    written = [write_page(out, fill_page("runs.html.j2", **values))]
     shown = {"title": values["title"], "text": values["verdict"]}
     written += write_tables(out.with_suffix(""), values["tables"].values(), latex_intervals=False, **shown)
     on_progress(Progress("report", _STEPS, _STEPS, "steps"))

@@ -29,7 +29,7 @@ from earmark.formats.text import write_text
 from earmark.ownership import owned, replacing_nothing
 from earmark.parallel import cores, parallel_map, worker_count
 from earmark.progress import OnProgress, Progress, ignore_progress
-from earmark.schema import open_record, read_json, record
+from earmark.schema import differences, open_record, read_json, record
 from earmark.synthesis.render import render
 from earmark.synthesis.sampling import read_recipe, recipe_names
 from earmark.synthesis.scaper import read_jams, write_jams
@@ -256,10 +256,10 @@ def _prepare(folder: Path, settings: dict[str, Any]) -> None:
     """Prepare a new folder, or check that it belongs to the same request."""
     path = folder / _SETTINGS
     if path.exists():
-        before = vars(read_request(path))
-        changed = [f"{key} {before[key]!r}, now {new!r}" for key, new in settings.items() if before[key] != new]
+        changed = differences(vars(read_request(path)), settings)
         if changed:
-            raise ArgumentError(f"{folder} contains other soundscapes ({'; '.join(changed)}); choose another folder")
+            listed = "; ".join(f"{name} {old!r}, now {new!r}" for name, (old, new) in changed.items())
+            raise ArgumentError(f"{folder} contains other soundscapes ({listed}); choose another folder")
     elif any(not file.name.startswith(".") for file in folder.iterdir()):
         raise ArgumentError(f"{folder} contains other files; choose a new or an empty folder")
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
@@ -16,15 +15,18 @@ from torch import Tensor
 from earmark.checkpoint import check_tensors, read_tensors, write_tensors
 from earmark.detector import Detector
 from earmark.errors import ArgumentError, DataError, EarmarkError, MissingExtraError, ModelFileError
-from earmark.files import json_text, make_folder, written_whole
-from earmark.schema import Names, Number, parse, parse_json, record
+from earmark.files import json_text, make_folder
+from earmark.formats.text import write_text
+from earmark.schema import Names, Number, differences, parse, parse_json, record
 from earmark.settings import Settings, Training, load_recipe
 from earmark.training.averaging import Average
 from earmark.training.validation import Tally
 
 FILES = ("config.toml", "log.jsonl", "model.safetensors")
 """Files of a run besides `last.ckpt`."""
-_MAY_CHANGE = {"epochs", "stop_epochs", "save_minutes", "precision", "compile", "tensorboard"}
+_MAY_CHANGE = {
+    f"training.{name}" for name in ("epochs", "stop_epochs", "save_minutes", "precision", "compile", "tensorboard")
+}
 _MOMENTS = {"step", "exp_avg", "exp_avg_sq"}  # of Adam, for each parameter
 _Count = Annotated[int, Field(ge=0, le=1 << 31)]
 _WARM_UP, _FIRST = 0.3, 0.04  # of a one-cycle schedule: share of the run, and of the highest rate
@@ -192,8 +194,7 @@ def write_config(out: Path, settings: Settings) -> None:
     """Write `config.toml`, unless it has these settings already: a file that the user commented stays."""
     config = make_folder(out) / "config.toml"
     if not config.exists() or load_recipe(str(config)) != settings:
-        with written_whole(config) as draft:
-            draft.write_text(settings.to_toml(), encoding="utf-8")
+        write_text(config, settings.to_toml())
 
 
 def save(
@@ -315,7 +316,7 @@ class Log:
         if self._path.exists():
             read_log(self._path)  # rejects a damaged one
             lines = self._path.read_text().splitlines()[:epochs]
-        self._write("".join(line + "\n" for line in lines))
+        write_text(self._path, "".join(line + "\n" for line in lines))
         write_config(out, settings)
 
     def append(
@@ -328,8 +329,9 @@ class Log:
         clips_per_second: float,
     ) -> None:
         """Write the numbers of the current epoch."""
-        epoch, loss, alpha = memory.epoch + 1, memory.loss / max(memory.step, 1), detector.alpha
-        scores = tally.scores
+        epoch = memory.epoch + 1
+        loss = memory.loss / max(memory.step, 1)
+        alpha, scores = detector.alpha, tally.scores
         line = {
             "epoch": epoch,
             "loss": loss,
@@ -340,7 +342,7 @@ class Log:
             "alpha": alpha,
             "clips_per_second": round(clips_per_second, 1),
         }
-        self._write(self._path.read_text() + json_text(line) + "\n")
+        write_text(self._path, self._path.read_text() + json_text(line) + "\n")
         if self._writer:
             numbers = {"loss": loss, "learning_rate": learning_rate}
             numbers |= {f"validation/{name}": value for name, value in scores.items()}
@@ -349,21 +351,15 @@ class Log:
                 self._writer.add_scalar(name, value, epoch)
             self._writer.flush()
 
-    def _write(self, text: str) -> None:
-        with written_whole(self._path) as draft:
-            draft.write_text(text)
-
 
 def _check_same(out: Path, before: dict[str, Any], settings: Settings) -> None:
-    for section, options in settings.to_dict().items():
-        for key, value in options.items():
-            old = before.get(section, {}).get(key)
-            may_change = key in _MAY_CHANGE and not (key == "epochs" and _depends_on_epochs(settings.training))
-            if json.dumps(old) != json.dumps(value) and not may_change:
-                raise ArgumentError(
-                    f"{out} was started with {section}.{key} = {old}, got {value}; resume with the same settings, "
-                    "or start in another folder"
-                )
+    may_change = _MAY_CHANGE - {"training.epochs"} if _depends_on_epochs(settings.training) else _MAY_CHANGE
+    for name, (old, new) in differences(before, settings.to_dict()).items():
+        if name not in may_change:
+            raise ArgumentError(
+                f"{out} was started with {name} = {old}, got {new}; resume with the same settings, or start in "
+                "another folder"
+            )
 
 
 def _depends_on_epochs(options: Training) -> bool:
