@@ -116,15 +116,15 @@ def test_packages_import_only_packages_before_them(path):
         assert other == package or order.index(other) < order.index(package), f"{module} imports {target}"
 
 
-def test_modules_of_pooling_import_in_the_order_of_its_docstring():
-    import earmark.pooling
-
-    order = re.findall(r"`(\w+)`", earmark.pooling.__doc__.split("importing only those before it:")[1])
+@pytest.mark.parametrize("package", ["earmark.pooling", "earmark.evaluation"])
+def test_modules_import_in_the_order_of_the_docstring_of_their_package(package):
+    listed = importlib.import_module(package).__doc__.split("importing only those before it:")[1]
+    order = re.findall(r"`(\w+)`", listed)
     for path in MODULES:
         module = name_of(path)
-        if module.startswith("earmark.pooling."):
+        if module.startswith(f"{package}."):
             for target in imports(path):
-                if target.startswith("earmark.pooling."):
+                if target.startswith(f"{package}."):
                     inner = target.split(".")[2]
                     assert order.index(inner) < order.index(module.split(".")[2]), f"{module} imports {target}"
 

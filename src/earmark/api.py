@@ -20,28 +20,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from earmark import audio
 from earmark.annotations import LabelTable
 from earmark.audio import AnyPath
 from earmark.bags import default_cache
 from earmark.checkpoint import model_file
-from earmark.datasets import Clip, Collection, open_data
+from earmark.datasets import Collection, open_data
 from earmark.detection.detector import SoundDetector, load
 from earmark.errors import ArgumentError
-from earmark.evaluation.authors import authors_reference
-from earmark.evaluation.chosen import TrainingData, choose_clips, left_out_notes, training_data
 from earmark.evaluation.comparison import Comparison, compare_runs
-from earmark.evaluation.references import fit_durations, fit_estimate, fit_reference, read_durations
+from earmark.evaluation.evaluating import evaluate_event_file, evaluate_model
 from earmark.evaluation.result import FILES, Evaluation
-from earmark.evaluation.scoring import EvaluationOptions, evaluate_events, evaluate_scores
-from earmark.evaluation.thresholds import tune_decoder, tune_thresholds
+from earmark.evaluation.scoring import EvaluationOptions
 from earmark.files import locked, make_folder, remove_drafts
-from earmark.formats import read_labels
 from earmark.ownership import owned
 from earmark.progress import OnProgress, ignore_progress
-from earmark.schema import load_toml
 from earmark.settings import Settings
-from earmark.text import counted, first_few, plural
 
 if TYPE_CHECKING:
     from earmark.reviewing.running import Address, ReviewServer
@@ -49,8 +42,6 @@ if TYPE_CHECKING:
     from earmark.training import Run
 
 __all__ = ["Compute", "compare", "evaluate", "load", "report", "review", "synth", "train"]
-
-About = dict[str, Any]  # what an evaluation records of its data, options and model
 
 
 @dataclass(frozen=True)
@@ -114,8 +105,10 @@ def train(
 
     folder, compute = Path(out), compute or Compute()
     is_resumed = check_folder(folder, resume=resume)  # before computing features
-    if recipe is None:
-        recipe = folder / "config.toml" if is_resumed else "head" if encoder else "auto"
+    if recipe is None and is_resumed:
+        recipe = folder / "config.toml"
+    elif recipe is None:
+        recipe = "head" if encoder else "auto"
     has_tables = isinstance(data, Sequence) and not isinstance(data, str) and len(data) > 1
     mixed = {"training.supervision": "mixed"} if has_tables else {}
     recipe, start = _recipe_and_start(recipe)
@@ -195,8 +188,10 @@ def _recipe_and_start(recipe: AnyPath) -> tuple[AnyPath, dict[str, Any]]:
     config = model.with_name("config.toml")
     if not config.is_file():
         raise ArgumentError(f"{model}: no config.toml next to it, so its settings are unknown; pass a run folder")
-    settings, clips = load_recipe(config), read_model_info(model)["provenance"].get("training_clips", 0)
-    options, one_pass = settings.training, math.ceil((clips + settings.augment.mixtures) / settings.training.batch_size)
+    settings = load_recipe(config)
+    options = settings.training
+    clips = read_model_info(model)["provenance"].get("training_clips", 0)
+    one_pass = math.ceil((clips + settings.augment.mixtures) / options.batch_size)
     rate = options.learning_rate * (0.3 if options.start is None else 1.0)  # once; a continued run has it already
     changes = {"start": os.fspath(model.absolute()), "learning_rate": rate}
     changes["steps"] = 0 if options.steps == one_pass else options.steps
@@ -244,8 +239,6 @@ def evaluate(
         Whether to replace files in `out` that earmark did not write, or that were edited since.
     """
     options = options or EvaluationOptions()
-    about: About = {"data": os.fspath(data), "reference": reference or "data"}
-    about |= {"tune_on": tune_on, "align": options.align}
     if isinstance(model, SoundDetector) or is_model(Path(model)) or _is_swapped(Path(model), Path(data)):
         if durations is not None:
             raise ArgumentError("durations apply only to events; a model reads those of its clips")
@@ -260,9 +253,10 @@ def evaluate(
     folder = Path(out) if out is not None else home
 
     def score() -> tuple[Evaluation, LabelTable]:
+        source = os.fspath(data)
         if isinstance(model, SoundDetector):
-            return _evaluate_model(model, split, reference, options, about, on_progress)
-        return _evaluate_events(Path(model), split, reference, durations, options, about)
+            return evaluate_model(model, source, split, reference, tune_on, options, on_progress)
+        return evaluate_event_file(Path(model), source, split, reference, durations, options)
 
     return score()[0] if folder is None else _saved(score, folder, name, force)
 
@@ -384,116 +378,3 @@ def is_model(path: Path) -> bool:
 def _is_swapped(model: Path, data: Path) -> bool:
     """Whether a folder of data comes first, and a run or model second."""
     return model.is_dir() and ((data / "model.safetensors").is_file() or data.suffix == ".safetensors")
-
-
-def _evaluate_model(
-    detector: SoundDetector,
-    split: str | None,
-    reference: str | None,
-    options: EvaluationOptions,
-    about: About,
-    on_progress: OnProgress,
-) -> tuple[Evaluation, LabelTable]:
-    """The evaluation of a model, and the labels it is based on."""
-    data, tune_on, path = about["data"], about["tune_on"], detector.path
-    config = None if path is None else _read_config(path.with_name("config.toml"))
-    trained_on = training_data(path)
-    part, split, notes = choose_clips(data, split, trained_on)
-    about["split"] = split
-    clips, table, more = _labelled_clips(part, reference, detector.classes)
-    notes += more
-    if tune_on in ("test", split) or (tune_on is not None and split == "all"):
-        which = "the test split" if tune_on == "test" else "the clips that are evaluated"
-        raise ArgumentError(
-            f"--tune-on {tune_on}: thresholds tuned on {which} would make its scores too optimistic; use validate"
-        )
-    if tune_on is not None:
-        others, labels, _ = _labelled_clips(open_data(data, tune_on), None, detector.classes)
-        recordings, _ = detector.score_clips(others, on_progress=on_progress)
-        tune = tune_decoder if options.tune == "decoder" else tune_thresholds
-        decoder = tune(recordings, labels, options, tuned_on=f"{data}, {tune_on}")
-        options = replace(options, decoder=decoder)
-    decoder = options.decoder or detector.decoder
-    recordings, skipped = detector.score_clips(clips, on_progress=on_progress)
-    notes = (*trained_on.notes(data, split), *notes)
-    if skipped:
-        reasons = first_few(f"{name} ({why})" for name, why in skipped.items())
-        verb = plural(len(skipped), "is", "are")
-        notes += (f"{counted(len(skipped), 'clip')} could not be read and {verb} left out: {reasons}",)
-    about |= {
-        "model": None if path is None else str(path),
-        "config": config,
-        "alpha": detector.alpha,
-        "skipped": skipped,
-        "notes": list(notes),
-        "threshold": decoder.to_dict()["threshold"],
-    }
-    return evaluate_scores(recordings, table, replace(options, decoder=decoder), about=about), table
-
-
-def _read_config(path: Path) -> dict[str, Any] | None:
-    """The sections of a run's `config.toml`, checked; None if there is no such file."""
-    if not path.is_file():
-        return None
-    sections = load_toml("settings", path, "recipes")
-    Settings.from_dict(sections, where=path)
-    return sections
-
-
-def _labelled_clips(
-    part: Collection, reference: str | None, classes: Sequence[str]
-) -> tuple[Sequence[Clip], LabelTable, tuple[str, ...]]:
-    """Clips that have labels, these labels, and notes about clips and classes that are left out."""
-    labels = _read_reference(reference, part.labels)
-    table, notes = fit_reference(labels, [clip.filename for clip in part.clips], classes)
-    return part.select(table.filenames).clips, table, tuple(notes)
-
-
-def _evaluate_events(
-    events: Path,
-    split: str | None,
-    reference: str | None,
-    durations: AnyPath | None,
-    options: EvaluationOptions,
-    about: About,
-) -> tuple[Evaluation, LabelTable]:
-    """The evaluation of events found elsewhere, and the labels it is based on."""
-    labels, about["split"], notes = _read_split(about["data"], split)
-    table = labels
-    if reference is not None:
-        table, notes = fit_reference(_read_reference(reference, labels), labels.filenames)
-    seconds = None
-    if durations is not None:
-        seconds, (table, more) = fit_durations(read_durations(Path(durations)), table)
-        notes += more
-    table, (estimate, more) = fit_estimate(read_labels(events), table)
-    about |= {"model": None, "events": str(events), "notes": [*notes, *more]}
-    return evaluate_events(estimate, table, options, durations=seconds, about=about), table
-
-
-def _read_split(data: str, split: str | None) -> tuple[LabelTable, str | None, tuple[str, ...]]:
-    """Labels of a data set, or of a file or folder of labels; of one split, where they have splits; and notes."""
-    path = Path(data)
-    is_label_folder = path.is_dir() and not any(audio.find(path))
-    if not path.is_file() and not is_label_folder:
-        part, split, notes = choose_clips(data, split, TrainingData())
-        return part.labels, split, notes
-    table = read_labels(path)
-    if not table.splits or split == "all":
-        return table, split, ()
-    chosen = split or "test"
-    names = [name for name in table.filenames if table.splits.get(name) == chosen]
-    if not names:
-        splits = ", ".join(sorted(set(table.splits.values())))
-        raise ArgumentError(f"{data}: no clips of split {chosen!r}; it has {splits}; --split all evaluates all")
-    return (
-        table.select(names),
-        chosen,
-        left_out_notes(table.splits[name] for name in table.filenames if name not in names),
-    )
-
-
-def _read_reference(reference: str | None, labels: LabelTable) -> LabelTable:
-    if reference is None:
-        return labels
-    return authors_reference(labels) if reference == "authors" else read_labels(reference)

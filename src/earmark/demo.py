@@ -168,13 +168,13 @@ def _train(
         raise KeyboardInterrupt("run the same command again to continue")
     rows = gather(grid, out)
     write_results(rows, out / "results.csv")
-    entries = [Entry(name, tuple(row.saved() for row in own)) for name, own in by_system(rows).items()]
+    entries = [Entry(name, tuple(row.saved() for row in runs)) for name, runs in by_system(rows).items()]
     return {entry.name: entry.evaluations[0].folder.parent for entry in entries}, entries
 
 
 def _seed_scores(entry: Entry) -> dict[str, list[float]]:
-    overall = [own.scores["dynamic"]["overall"] for own in entry.evaluations]
-    return {name: [float(own[name]) for own in overall] for name in ("f1", "precision", "recall")}
+    overall = [run.scores["dynamic"]["overall"] for run in entry.evaluations]
+    return {name: [float(run[name]) for run in overall] for name in ("f1", "precision", "recall")}
 
 
 def _durations(sounds: Path) -> dict[str, float]:

@@ -1,9 +1,9 @@
 """The callback `on_progress` of long-running functions, which receives `Progress` values."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-__all__ = ["OnProgress", "Progress", "ignore_progress"]
+__all__ = ["OnProgress", "Progress", "ignore_progress", "renamed"]
 
 
 @dataclass(frozen=True)
@@ -22,3 +22,12 @@ OnProgress = Callable[[Progress], None]
 
 def ignore_progress(progress: Progress) -> None:
     """Do nothing."""
+
+
+def renamed(on_progress: OnProgress, template: str) -> OnProgress:
+    """A callback that passes progress on under another name of the stage, in which {} stands for the original one.
+
+    >>> renamed(print, "fold 2, {}")(Progress("training", 3, 8, "epochs"))
+    Progress(stage='fold 2, training', done=3, total=8, unit='epochs', detail='')
+    """
+    return lambda progress: on_progress(replace(progress, stage=template.format(progress.stage)))

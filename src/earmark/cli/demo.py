@@ -65,9 +65,10 @@ def demo(
 
 
 def _as_dict(result: DemoResult) -> dict[str, object]:
+    values = result.comparison.values
     return {
         "seconds": dict(result.seconds),
-        "scores": {name: {key: v.value for key, v in own.items()} for name, own in result.comparison.values.items()},
+        "scores": {name: {key: score.value for key, score in scores.items()} for name, scores in values.items()},
         "seeds": {name: dict(values) for name, values in result.scores.items()},
         "alpha": {name: dict(values) for name, values in result.alpha.items()},
         "trends": {name: trend._asdict() for name, trend in result.trends.items()},
@@ -83,7 +84,9 @@ def _print_scores(console: Console, result: DemoResult) -> None:
     means = f", means of {seeds} runs" if seeds > 1 else ""
     console.print(f"Scores of one-second segments of the test clips{means}", style="bold")
     columns = [Column("pool", is_text=True), *(Column(heading) for heading in _SCORES.values())]
-    rows = [[Cell(name), *(Cell(f"{own[f'dynamic.{s}'].value:.3f}") for s in _SCORES)] for name, own in values.items()]
+    rows = []
+    for name, scores in values.items():
+        rows.append([Cell(name), *(Cell(f"{scores[f'dynamic.{s}'].value:.3f}") for s in _SCORES)])
     console.print(Table(columns, rows).to_rich(), *comparison.lines, sep="\n")
     best = {s: max(values, key=lambda name: values[name][f"dynamic.{s}"].value) for s in ("precision", "recall")}
     console.print(f"Highest precision: {best['precision']}. Highest recall: {best['recall']}.\n")

@@ -106,8 +106,10 @@ def _open(
     """Open a source; its header states the format unless `rate` is given, which means raw samples."""
     from earmark.audio.pcm import PcmFormat, from_growing, from_pipe
 
-    format = None if rate is None else PcmFormat(rate, 1 if channels is None else channels, encoding or "s16")
-    if rate is None and (channels is not None or encoding is not None):
+    format = None
+    if rate is not None:
+        format = PcmFormat(rate, 1 if channels is None else channels, encoding or "s16")
+    elif channels is not None or encoding is not None:
         raise ArgumentError("raw samples need their rate: add --rate, for example --rate 44100")
     if source != "-":
         return from_growing(source, format, idle=idle, stop=stop)

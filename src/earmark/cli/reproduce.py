@@ -137,15 +137,15 @@ def _report(chosen: Grid, rows: list[Row], out: Path, command: str, force: bool,
             write_results(rows, out / "results.csv")
         written.append(out / "results.csv")
     for dataset in chosen.data:
-        part, own = chosen.on(dataset), [row for row in rows if row.cell.dataset == dataset]
-        if not own and len(chosen.data) > 1:
+        part, rows_here = chosen.on(dataset), [row for row in rows if row.cell.dataset == dataset]
+        if not rows_here and len(chosen.data) > 1:
             console.print(f"{dataset}: no run is finished")
             continue
         with live_display(quiet=as_json) as display:
             options: dict[str, Any] = {"command": command, "force": force, "on_progress": display}
-            written += write_grid_report(part, own, out / dataset, **options)
-        published = published_tables(part, own)
-        shown = [short_table(own, name) for name in part.evaluations] if published is None else [published[0]]
+            written += write_grid_report(part, rows_here, out / dataset, **options)
+        published = published_tables(part, rows_here)
+        shown = [short_table(rows_here, name) for name in part.evaluations] if published is None else [published[0]]
         for table in shown:
             console.print(table.to_rich())
             if table.note:

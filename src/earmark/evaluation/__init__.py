@@ -8,16 +8,23 @@ The reference always comes before the estimate. Counts and ratios are those of `
 convention for division by zero. Modules, each importing only those before it:
 
 - `base`: inputs of metrics: labels as columns, frame scores with their times
-- `statistics`: intervals and tests
-- `authors`: the reference that the paper's Table I was scored against
-- `references`: names matched with clips, notes on what is left out and on how far scores can be relied on
 - `clip`: static scores
 - `segment`: dynamic scores
 - `event`: whole events
 - `curves`: segments at every threshold
 - `psds`: events at every threshold
+- `statistics`: intervals and tests
+- `blocks`: blocks of time, for intervals where a few long recordings are evaluated
+- `authors`: the reference that the paper's Table I was scored against
+- `references`: names matched with clips, notes on what is left out and on how far scores can be relied on
+- `saved`: schemas of the files of an evaluation
 - `result`: `Evaluation`, everything about one evaluated detector, in memory or in a folder
-- `scoring`: `evaluate_scores` and `evaluate_events`, which make it, and thresholds tuned on validation data
+- `scoring`: `evaluate_scores` and `evaluate_events`, which make it
+- `thresholds`: thresholds and other decoder settings, tuned on validation data
+- `reliability`: how many detections were right, by class and confidence
+- `decoders`: the decoder of a new model, chosen on its validation clips
+- `chosen`: which clips of a data set to evaluate
+- `evaluating`: models, and events from other programs, evaluated on a data set
 - `comparison`: runs grouped into systems, and systems compared, with tests
 """
 

@@ -194,7 +194,7 @@ class Evaluation:
         if not path.is_file() or not (folder / "counts.npz").is_file():
             raise DataError(f"{folder}: not evaluated yet; run: earmark evaluate {folder} DATA")
         scores = read_scores_file(path)
-        counts = {f"{kind}_counts": own for kind, own in read_counts(folder / "counts.npz", scores).items()}
+        counts = {f"{kind}_counts": part for kind, part in read_counts(folder / "counts.npz", scores).items()}
         return cls(scores, _folder=folder, **counts)  # type: ignore[arg-type]
 
     def __str__(self) -> str:

@@ -158,13 +158,13 @@ def read_counts(path: Path, scores: Mapping[str, Any]) -> dict[str, Counts]:
     expected = {"static": True, "pooled": scores["static"]["pooled"], **{k: scores[k] for k in ("dynamic", "event")}}
     counts = {}
     for kind, part in expected.items():
-        own = {name: arrays.get(f"{kind}.{name}") for name in (*_TABLES, *_TOTALS)}
+        stored = {name: arrays.get(f"{kind}.{name}") for name in (*_TABLES, *_TOTALS)}
         if not part:
             continue
-        for name, array in own.items():
+        for name, array in stored.items():
             if array is None and name != "tn":  # events have no true negatives
                 raise DataError(f"{path}: {kind}.{name} is missing")
-        values: dict[str, Any] = {name: None if a is None else a.astype(np.int64) for name, a in own.items()}
+        values: dict[str, Any] = {name: None if a is None else a.astype(np.int64) for name, a in stored.items()}
         counts[kind] = Counts(filenames, classes, **values)
     return counts
 

@@ -371,7 +371,7 @@ def describe(values: float | Sequence[float], classes: Sequence[str]) -> str:
     each = np.broadcast_to(values, len(classes)).tolist()
     if len(set(each)) == 1:
         return f"{each[0]:g}"
-    names = {value: [label for label, own in zip(classes, each, strict=True) if own == value] for value in each}
+    names = {value: [label for label, other in zip(classes, each, strict=True) if other == value] for value in each}
     return ", ".join(f"{value:g} for {listed(map(printable, names[value]))}" for value in sorted(names))
 
 

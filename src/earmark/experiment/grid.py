@@ -222,8 +222,8 @@ class Grid:
 
     def _matching(self, key: str) -> list[str]:
         """The systems that a key selects."""
-        weak = {name: own for name, own in self.systems.items() if own.get("supervision", "weak") == "weak"}
-        pools = {name: str(own["pool"]) for name, own in weak.items() if "pool" in own}
+        weak = {name: changes for name, changes in self.systems.items() if changes.get("supervision", "weak") == "weak"}
+        pools = {name: str(changes["pool"]) for name, changes in weak.items() if "pool" in changes}
         matching = [key] if key in self.systems else [name for name, pool in pools.items() if pool == key]
         if not matching:
             raise unknown_name("system", key, dict.fromkeys([*self.systems, *pools.values()]))

@@ -82,13 +82,14 @@ class KeptEvaluation:
     def unpack(self, folder: Path) -> Evaluation:
         """The evaluation, of which `folder` is or was the folder."""
         counts = {kind: self._unpack(kind) for kind in _STORED if kind == "static" or kind in self.counts}
-        parts = {kind: scores(own, convention=self.about["convention"]).to_dict() for kind, own in counts.items()}
+        convention = self.about["convention"]
+        parts = {kind: scores(part, convention=convention).to_dict() for kind, part in counts.items()}
         static = {"maximum": parts["static"], "pooled": parts.get("pooled")}
         values = {**self.about, "static": static, "dynamic": parts.get("dynamic"), "event": parts.get("event")}
         checked = check_scores_file(parse_json(dict[str, Any], json_text(values)), self.where)
         if (tuple(checked["classes"]), checked["clips"]) != (self.classes, len(self.filenames)):
             raise DataError(f"{self.where}: expected counts of its clips and classes, got others")
-        by_clip = {f"{kind}_counts": own for kind, own in counts.items() if kind != "event"}
+        by_clip = {f"{kind}_counts": part for kind, part in counts.items() if kind != "event"}
         return Evaluation(checked, _folder=folder, **by_clip)  # type: ignore[arg-type]
 
     def _unpack(self, kind: str) -> Counts:
@@ -103,7 +104,8 @@ class KeptEvaluation:
             substitutions = np.minimum((reference - tp).sum(1), fp.sum(1))
         else:
             tp, fp, substitutions = parts["tp"], parts["fp"], parts["substitutions"]
-        fn, tn = reference - tp, parts["total"] - reference - fp if "total" in parts else None
+        fn = reference - tp
+        tn = parts["total"] - reference - fp if "total" in parts else None
         deletions, insertions = fn.sum(1) - substitutions, fp.sum(1) - substitutions
         if any(part is not None and (part < 0).any() for part in (fn, tn, deletions, insertions)):
             raise DataError(f"{self.where}: {kind}: expected counts that add up, got some below 0")
@@ -119,14 +121,14 @@ def pack(evaluation: Evaluation, *, config: Mapping[str, Any], epochs: int, best
     """An evaluation as it is kept, with the settings of its run and the length of its training."""
     counts = {}
     for kind, stored in _STORED.items():
-        own: Counts | None = getattr(evaluation, f"{kind}_counts")
-        if own is None:
+        part: Counts | None = getattr(evaluation, f"{kind}_counts")
+        if part is None:
             continue
         if kind == "event":
-            own = replace(own, **{name: value.sum(0, keepdims=True) for name, value in own.arrays().items()})
-        arrays = {"reference": own.n_ref, "estimate": own.tp + own.fp, **own.arrays()}
-        if own.tn is not None:
-            arrays["total"] = own.n_ref + own.fp + own.tn
+            part = replace(part, **{name: value.sum(0, keepdims=True) for name, value in part.arrays().items()})
+        arrays = {"reference": part.n_ref, "estimate": part.tp + part.fp, **part.arrays()}
+        if part.tn is not None:
+            arrays["total"] = part.n_ref + part.fp + part.tn
         counts[kind] = {name: arrays[name] for name in stored}
     about = {key: value for key, value in evaluation.scores.items() if key not in ("static", "dynamic", "event")}
     about |= {"config": config, "epochs": epochs, "best_epoch": best_epoch}
@@ -138,25 +140,27 @@ def write_runs(path: Path, kept: Kept) -> None:
     """Write evaluations, atomically."""
     groups: dict[tuple[object, ...], list[KeptEvaluation]] = {}
     numbers = []
-    for own in kept.values():
+    for evaluation in kept.values():
         shared = [
             (kind, name, array.astype(np.int64).tobytes())
-            for kind, arrays in own.counts.items()
+            for kind, arrays in evaluation.counts.items()
             for name, array in arrays.items()
             if name in _SHARED
         ]
-        key = (own.filenames, own.classes, *shared)
-        groups.setdefault(key, []).append(own)
+        key = (evaluation.filenames, evaluation.classes, *shared)
+        groups.setdefault(key, []).append(evaluation)
         numbers.append(list(groups).index(key))
     cells, evaluations = np.array(list(kept)).T
     arrays: Arrays = {"cells": cells, "evaluations": evaluations, "groups": np.array(numbers, np.uint32)}
-    arrays["about"] = np.array([json_text(own.about) for own in kept.values()])
+    arrays["about"] = np.array([json_text(evaluation.about) for evaluation in kept.values()])
     for number, group in enumerate(groups.values()):
         first = group[0]
         arrays |= {f"{number}.filenames": np.array(first.filenames), f"{number}.classes": np.array(first.classes)}
         for kind, parts in first.counts.items():
             for name, array in parts.items():
-                value = array if name in _SHARED else np.stack([own.counts[kind][name] for own in group], axis=-1)
+                value = array
+                if name not in _SHARED:
+                    value = np.stack([evaluation.counts[kind][name] for evaluation in group], axis=-1)
                 arrays[f"{number}.{kind}.{name}"] = value.astype(np.min_scalar_type(value.max(initial=0)))
     write_arrays(path, arrays, smaller=True)
 

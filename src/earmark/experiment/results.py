@@ -81,12 +81,14 @@ def gather(grid: Grid, out: Path) -> list[Row]:
         config = settings_of(folder, kept)
         for name in grid.evaluations:
             if (folder / name / "scores.json").exists():
+                evaluation = None
                 log = read_log(folder / "log.jsonl")
-                best = max((line.epoch for line in log if line.best), default=0)
-                row = Row(cell, name, folder / name, {}, len(log), best, config)
+                epochs = len(log)
+                best_epoch = max((line.epoch for line in log if line.best), default=0)
             else:
-                own = kept[cell.name, name]
-                row = Row(cell, name, folder / name, {}, own.about["epochs"], own.about["best_epoch"], config, own)
+                evaluation = kept[cell.name, name]
+                epochs, best_epoch = evaluation.about["epochs"], evaluation.about["best_epoch"]
+            row = Row(cell, name, folder / name, {}, epochs, best_epoch, config, evaluation)
             rows.append(replace(row, scores=paper_scores(row.saved().scores)))
     return rows
 
@@ -99,8 +101,8 @@ def keep_runs(rows: Iterable[Row], out: Path, *, force: bool = False) -> None:
     new = {}
     for row in rows:
         if row.kept is None:
-            own = pack(row.saved(), config=row.config, epochs=row.epochs, best_epoch=row.best_epoch)
-            new[row.cell.name, row.evaluation] = own
+            packed = pack(row.saved(), config=row.config, epochs=row.epochs, best_epoch=row.best_epoch)
+            new[row.cell.name, row.evaluation] = packed
     if new:
         with owned(make_folder(out), force=force):
             write_runs(out / KEPT, {**read_runs(out / KEPT), **new})
@@ -141,7 +143,7 @@ def by_fold(rows: Iterable[Row], score: str) -> dict[int | None, float]:
 
 def compare_folds(rows: Iterable[Row], score: str = "dynamic_f1") -> Friedman:
     """Which systems are indistinguishable from the best over their common folds: the paper's test for MedleyDB."""
-    systems = {system: by_fold(own, score) for system, own in by_system(rows).items()}
+    systems = {system: by_fold(runs, score) for system, runs in by_system(rows).items()}
     first, *others = systems.values() or [{}]
     common = [fold for fold in first if all(fold in other for other in others)]
     means = [[folds[fold] for folds in systems.values()] for fold in common]

@@ -30,7 +30,8 @@ def protected(text: str, *, safe: bool = True) -> str:
     >>> [protected(text, safe=False) for text in ("=1+1", "'=1+1")]
     ['=1+1', "''=1+1"]
     """
-    return f"'{text}" if (_RISKY if safe else _PROTECTED).match(text) else text
+    pattern = _RISKY if safe else _PROTECTED
+    return f"'{text}" if pattern.match(text) else text
 
 
 def unprotected(text: str) -> str:

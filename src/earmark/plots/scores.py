@@ -46,12 +46,14 @@ def f1_by_class(f1: Values, intervals: Intervals | None = None, *, label: str = 
     _dots(axes, f1, classes, intervals or {})
     legend_above(figure, len(f1), 5)
     axes.set_xlabel(label)
-    shown = [v for own in f1.values() for v in own.values()]
-    shown += [v for own in (intervals or {}).values() for pair in own.values() for v in pair]
-    low, high = np.floor(20 * np.nanmin(shown) - 0.2) / 20, np.ceil(20 * np.nanmax(shown) + 0.2) / 20
+    shown = [value for by_class in f1.values() for value in by_class.values()]
+    for by_class in (intervals or {}).values():
+        shown += [bound for pair in by_class.values() for bound in pair]
+    low = np.floor(20 * np.nanmin(shown) - 0.2) / 20
+    high = np.ceil(20 * np.nanmax(shown) + 0.2) / 20
     axes.set_xlim(max(low, -0.01), min(high, 1.01))  # dots at 0 and 1 are not cut
     for row, name in enumerate(classes):
-        if not any(np.isfinite(own.get(name, np.nan)) for own in f1.values()):
+        if not any(np.isfinite(by_class.get(name, np.nan)) for by_class in f1.values()):
             place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "center"}
             axes.annotate("no clips", (0.01, row), fontsize=7, color="#777777", **place)
     return figure
@@ -63,11 +65,11 @@ def f1_by_clips(f1: Mapping[str, Mapping[int, Sequence[float]]], *, label: str =
     figure = Figure(figsize=(1.5 * COLUMN, 3.1))
     axes = figure.subplots()
     axes.set_xscale("log")
-    sizes = sorted({size for own in f1.values() for size in own})
-    for (name, own), look in zip(f1.items(), looks(f1).values(), strict=True):
-        means = [(size, float(np.mean(own[size]))) for size in sorted(own)]
+    sizes = sorted({size for by_size in f1.values() for size in by_size})
+    for (name, by_size), look in zip(f1.items(), looks(f1).values(), strict=True):
+        means = [(size, float(np.mean(by_size[size]))) for size in sorted(by_size)]
         axes.plot(*zip(*means, strict=True), look.marker + "-", color=look.colour, ms=look.size, label=name)
-        for size, values in own.items():
+        for size, values in by_size.items():
             axes.plot([size] * len(values), values, ".", color=look.colour, ms=3, alpha=0.6)
     axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
     axes.xaxis.set_minor_locator(NullLocator())
@@ -115,7 +117,7 @@ def precision_recall(curves: Mapping[str, Curve], chosen: Mapping[str, tuple[flo
         raise ArgumentError("expected at least one model to draw, got none")
     figure = Figure(figsize=(COLUMN, COLUMN))
     axes = figure.subplots()
-    own = chosen or {}
+    marks = chosen or {}
     style: dict[str, Any] = {"color": "#777777", "va": "center", "annotation_clip": False}
     for level in np.arange(0.1, 1.0, 0.1):
         recall = np.linspace(level / (2 - level), 1, 100)
@@ -128,26 +130,30 @@ def precision_recall(curves: Mapping[str, Curve], chosen: Mapping[str, tuple[flo
         axes.plot(curve.recall, curve.precision, color=colour, lw=1.2)
         point: dict[str, Any] = {"ms": 1.3 * size, "mec": "white", "mew": 0.6, "clip_on": False, "zorder": 3}
         half = curve.recall[at], curve.precision[at]
-        if name in own:
+        if name in marks:
             axes.plot(*half, marker, **{**point, "mec": colour, "mew": 1.0, "mfc": "white"})
-        axes.plot(*own.get(name, half), marker, color=colour, **point)
+        axes.plot(*marks.get(name, half), marker, color=colour, **point)
         axes.plot([], [], color=colour, marker=marker, ms=size, lw=1.2, label=readable(name))
-    if own:
+    if marks:
         axes.plot([], [], "o", ms=5, color="#555555", mec="white", mew=0.6, label="chosen thresholds")
         axes.plot([], [], "o", ms=5, mec="#555555", mew=1.0, mfc="white", label="0.5")
     axes.grid(False)
     axes.set(xlim=(0, 1), ylim=(0, 1.005), xlabel="recall", ylabel="precision", aspect="equal")
-    legend_above(figure, len(curves) + 2 * bool(own))
+    legend_above(figure, len(curves) + 2 * bool(marks))
     return figure
 
 
 def _order(values: Values) -> list[str]:
     """Classes by ascending mean over models; those without values come first."""
-    if not any(np.isfinite(value) for own in values.values() for value in own.values()):
+    known: dict[str, list[float]] = {}
+    for by_class in values.values():
+        for label, value in by_class.items():
+            finite = known.setdefault(label, [])
+            if np.isfinite(value):
+                finite.append(value)
+    if not any(known.values()):
         raise ArgumentError("expected a value of at least one model and class to draw, got none")
-    classes = dict.fromkeys(label for own in values.values() for label in own)
-    known = {label: [own[label] for own in values.values() if np.isfinite(own.get(label, np.nan))] for label in classes}
-    return sorted(classes, key=lambda label: float(np.mean(known[label])) if known[label] else -np.inf)
+    return sorted(known, key=lambda label: float(np.mean(known[label])) if known[label] else -np.inf)
 
 
 def _rows(values: Values, classes: list[str], width: float) -> tuple[Figure, Axes]:
@@ -167,12 +173,21 @@ def _dots(axes: Axes, values: Values, classes: list[str], intervals: Intervals) 
     reach = min(0.36, 0.12 * (len(values) - 1))  # few models stay close together, away from the next class
     lines = np.linspace(reach, -reach, len(values))
     for line, (name, (colour, marker, size)) in zip(lines, looks(values).items(), strict=True):
-        own = intervals.get(name, {})
+        bars = intervals.get(name, {})
         for i, label in enumerate(classes):
-            if label in own:
-                axes.plot(own[label], [i + line] * 2, color=colour, lw=1.1, solid_capstyle="butt", zorder=2)
-        x, y = [values[name].get(label, np.nan) for label in classes], np.arange(len(classes)) + line
-        axes.plot(x, y, marker, color=colour, ms=size, mec="white", mew=0.3, label=readable(name, 40))
+            if label in bars:
+                axes.plot(bars[label], [i + line] * 2, color=colour, lw=1.1, solid_capstyle="butt", zorder=2)
+        x = [values[name].get(label, np.nan) for label in classes]
+        axes.plot(
+            x,
+            np.arange(len(classes)) + line,
+            marker,
+            color=colour,
+            ms=size,
+            mec="white",
+            mew=0.3,
+            label=readable(name, 40),
+        )
 
 
 EVALUATION_FIGURES = ("f1_by_class", "learned_alpha", "precision_recall")

@@ -352,8 +352,11 @@ class TopKPool(_RankedPool):
             raise ArgumentError(f"expected k or share, got both: k={k!r} and share={share!r}")
         if share is not None and not 0 < share <= 1:
             raise ArgumentError(f"share: expected a value in (0, 1], got {share!r}")
-        self.k, self.share = count("k", 3 if k is None else k) if share is None else 0, share
-        if share is not None:
+        self.share = share
+        self.k = 0
+        if share is None:
+            self.k = count("k", 3 if k is None else k)
+        else:
             self.why_no_stream = "it keeps a share of all frames, which grows with the recording; give k instead"
 
     def extra_repr(self) -> str:

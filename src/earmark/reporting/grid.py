@@ -156,9 +156,9 @@ class _Evaluation:
 def _evaluation(grid: Grid, rows: Sequence[Row], name: str) -> _Evaluation:
     rows = [row for row in rows if row.evaluation == name]
     systems = by_system(sorted(rows, key=lambda row: not row.cell.is_weak))
-    entries = tuple(Entry(system, tuple(row.saved() for row in own)) for system, own in systems.items())
+    entries = tuple(Entry(system, tuple(row.saved() for row in runs)) for system, runs in systems.items())
     if grid.folds:
-        intervals = {system: mean_interval([*by_fold(own, "dynamic_f1").values()]) for system, own in systems.items()}
+        intervals = {system: mean_interval([*by_fold(runs, "dynamic_f1").values()]) for system, runs in systems.items()}
         return _Evaluation(name, entries, fold_table(grid, rows, name), intervals)
     weak = [entry for entry in entries if systems[entry.name][0].cell.is_weak]
     strong = [entry for entry in entries if not systems[entry.name][0].cell.is_weak]
@@ -215,7 +215,7 @@ def _figures(
     classes = first.entries[0].evaluations[0].static_counts.classes
     figures = {"classes": class_figure(f1, classes)}
     alphas = learned_alphas(first.entries)
-    cells = {system: own[0].cell for system, own in by_system(rows).items()}
+    cells = {system: runs[0].cell for system, runs in by_system(rows).items()}
     if alphas:
         bounds = {name: _alpha_bound(cells[name].settings, len(alpha)) for name, alpha in alphas.items()}
         known = {name: bound for name, bound in bounds.items() if bound is not None}
@@ -292,7 +292,7 @@ def _best_row(rows: Sequence[Row], evaluation: _Evaluation) -> Row:
     systems = by_system([row for row in rows if row.cell.is_weak] or rows)
     if evaluation.comparison is not None and evaluation.comparison.best in systems:
         return systems[evaluation.comparison.best][0]
-    return max(systems.values(), key=lambda own: np.nan_to_num(mean_scores(own)["dynamic_f1"]))[0]
+    return max(systems.values(), key=lambda runs: np.nan_to_num(mean_scores(runs)["dynamic_f1"]))[0]
 
 
 def _most_classes(part: Collection) -> str:
@@ -350,7 +350,7 @@ def _alpha_bound(settings: Settings, n_classes: int) -> float | None:
 def _published_figure(published: Published, rows: Sequence[Row], evaluations: Sequence[_Evaluation]) -> Figure:
     """F1 of each published system: the paper's, ours evaluated like the paper's, then our other evaluations."""
     systems = by_system(row for row in rows if row.evaluation == published.evaluation)
-    paper = {name: published.scores.get(own[0].cell.system) for name, own in systems.items()}
+    paper = {name: published.scores.get(runs[0].cell.system) for name, runs in systems.items()}
     values = {published.table: {name: float(scores[3]) for name, scores in paper.items() if scores is not None}}
     bars = {}
     for evaluation in sorted(evaluations, key=lambda evaluation: evaluation.name != published.evaluation):

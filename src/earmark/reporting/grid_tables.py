@@ -59,10 +59,10 @@ def _reference(spec: EvaluationSpec) -> dict[str, str]:
 def short_table(rows: Sequence[Row], evaluation: str) -> Table:
     """The most important scores, averaged over seeds and folds, for a terminal."""
     cells = []
-    for system, own in by_system(row for row in rows if row.evaluation == evaluation).items():
-        scores = mean_scores(own)
+    for system, runs in by_system(row for row in rows if row.evaluation == evaluation).items():
+        scores = mean_scores(runs)
         numbers = [number_cell(scores[f"{part}_{score}"]) for part, score in _SHORT]
-        cells.append([Cell(system), Cell(str(len(own)), len(own)), *numbers])
+        cells.append([Cell(system), Cell(str(len(runs)), len(runs)), *numbers])
     columns = [Column(HEADINGS[score], part.replace("_", ", ")) for part, score in _SHORT]
     dataset = rows[0].cell.dataset
     caption = f"{f'{dataset}, evaluation' if dataset else 'Evaluation'} {evaluation}: means over runs"
@@ -83,16 +83,16 @@ def published_tables(
     static = by_system(row for row in rows if row.evaluation == published.static_evaluation)
     keys = {"static": f"static_{published.static_rule}", "dynamic": "dynamic"}
     short, full = [], []
-    for name, own in dynamic.items():
-        if own[0].cell.system not in published.scores:
+    for name, runs in dynamic.items():
+        if runs[0].cell.system not in published.scores:
             continue
-        paper = dict(zip(_PUBLISHED, published.scores[own[0].cell.system], strict=True))
-        scores = {"static": mean_scores(static[name]), "dynamic": mean_scores(own)}
+        paper = dict(zip(_PUBLISHED, published.scores[runs[0].cell.system], strict=True))
+        scores = {"static": mean_scores(static[name]), "dynamic": mean_scores(runs)}
         ours = {(part, score): scores[part][f"{keys[part]}_{score}"] for part, score in _PUBLISHED}
         cells = _beside(ours["dynamic", "f1"], paper["dynamic", "f1"], (intervals or {}).get(name))
         is_close = round(abs(ours["dynamic", "f1"] - paper["dynamic", "f1"]), 3) <= _CLOSE
         cells += [Cell("yes" if is_close else "no"), *_beside(ours["static", "f1"], paper["static", "f1"])]
-        short.append([Cell(name), Cell(str(len(own)), len(own)), *cells])
+        short.append([Cell(name), Cell(str(len(runs)), len(runs)), *cells])
         gaps = {key: _signed(ours[key] - paper[key]) for key in _PUBLISHED}
         of_ours = [replace(number_cell(ours[key]), text=f"{short_number(ours[key])} ({gaps[key]})") for key in gaps]
         full.append([Cell(f"{name}, ours"), *of_ours])
@@ -117,13 +117,13 @@ def published_class_table(grid: Grid, rows: Sequence[Row]) -> Table | None:
         return None
     systems = by_system(row for row in rows if row.evaluation == published.evaluation)
     columns = [Column("class", is_text=True)]
-    labels = list(dict.fromkeys(label for own in published.class_f1.values() for label in own))
+    labels = list(dict.fromkeys(label for f1 in published.class_f1.values() for label in f1))
     cells = {label: [Cell(label)] for label in labels}
-    for name, own in systems.items():
-        paper = published.class_f1.get(own[0].cell.system)
+    for name, runs in systems.items():
+        paper = published.class_f1.get(runs[0].cell.system)
         if paper is None:
             continue
-        per_class = [row.saved().scores["dynamic"]["per_class"] for row in own]
+        per_class = [row.saved().scores["dynamic"]["per_class"] for row in runs]
         columns.append(Column(name))
         for label, row_cells in cells.items():
             ours = float(np.mean([scores[label]["f1"] if label in scores else math.nan for scores in per_class]))
@@ -166,13 +166,13 @@ def fold_table(grid: Grid, rows: Sequence[Row], name: str) -> Table:
         except DataError:  # a single fold or system
             best, marked, p = "", (), math.nan
         p_value = p if score == "dynamic_f1" else p_value
-        for system, own in systems.items():
-            values = [*by_fold(own, score).values()]
+        for system, runs in systems.items():
+            values = [*by_fold(runs, score).values()]
             interval = clipped_interval(*mean_interval(values), is_rate=is_rate)
             is_best = system == best
             is_tied = system in marked and not is_best
             cells[system].append(number_cell(float(np.mean(values)), interval, best=is_best, tied=is_tied))
-    strong = [system for system, own in systems.items() if not own[0].cell.is_weak]
+    strong = [system for system, runs in systems.items() if not runs[0].cell.is_weak]
     note = fill_text("table-note.txt.j2", untested=strong, p_value=p_value, **_reference(grid.evaluations[name]))
     caption = f"Evaluation {name}: means over {counted(len({row.cell.fold for row in rows}), 'split')}"
     return Table(columns, list(cells.values()), caption, note)

@@ -122,7 +122,7 @@ def _rows(outcomes: Outcomes) -> tuple[tuple[str, tuple[Cell, ...]], ...]:
     )
 
 
-def with_events(found: Reliability, events: Iterable[tuple[Label, Path]]) -> Reliability:
+def with_events(reliability: Reliability, events: Iterable[tuple[Label, Path]]) -> Reliability:
     """The same with the numbers of a job's events, and a sample of each class and band to play."""
     numbers: Counter[tuple[str, int]] = Counter()
     groups: dict[tuple[str, int], list[tuple[Label, Path]]] = {}
@@ -131,19 +131,19 @@ def with_events(found: Reliability, events: Iterable[tuple[Label, Path]]) -> Rel
         numbers[key] += 1
         if numbers[key] <= _MOST_CANDIDATES:
             groups.setdefault(key, []).append((event, path))
-    cells_of = dict(found.rows) or {
+    cells_of = dict(reliability.rows) or {
         label: (Cell(0, 0, 0),) * len(NAMES) for label in sorted({key[0] for key in groups})
     }
     left, rows = _MOST_SAMPLES, []
     for label, cells in cells_of.items():
         row = []
         for band, cell in enumerate(cells):
-            own = groups.get((label, band), [])
-            sample = _sample(own) if own and left else None
+            events_here = groups.get((label, band), [])
+            sample = _sample(events_here) if events_here and left else None
             left -= sample is not None
             row.append(replace(cell, events=numbers[label, band], sample=sample))
         rows.append((label, tuple(row)))
-    return replace(found, rows=tuple(row for row in rows if any(c.events or c.right or c.wrong for c in row[1])))
+    return replace(reliability, rows=tuple(row for row in rows if any(c.events or c.right or c.wrong for c in row[1])))
 
 
 def _sample(events: Sequence[tuple[Label, Path]]) -> Sample | None:

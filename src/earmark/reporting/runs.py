@@ -178,7 +178,7 @@ def _results(comparison: Comparison, material: _Material) -> dict[str, Any]:
         shares, at_zero = results.required_shares(entries), results.at_zero(entries)
         tables["alphas"] = alpha_table(alphas, shares, activity, at_zero, counts.classes, frames)
         drawn["alphas"] = plots.learned_alpha(alphas, at_zero=at_zero)
-        readable = [name for name, own in shares.items() if not np.isnan(list(own.values())).any()]
+        readable = [name for name, by_class in shares.items() if not np.isnan(list(by_class.values())).any()]
     if readable:
         # the class with the greatest alpha, of the best system whose alpha reads as a duration
         system = max(

@@ -172,15 +172,16 @@ def synthesise(
     """
     started = time.monotonic()
     n_workers = None if workers is None else worker_count(workers)
-    sounds = bank if isinstance(bank, Bank) else open_bank(None if bank is None else Path(bank))
-    wanted = plan_from(plan, bank=sounds, clips=clips, seed=seed) if isinstance(plan, str | Path) else list(plan)
-    resolved = [sounds.resolved(soundscape) for soundscape in wanted]
-    settings = {"rate": rate, "bank": sounds.name, "clips": len(resolved), "plan": _fingerprint(resolved)}
+    if not isinstance(bank, Bank):
+        bank = open_bank(None if bank is None else Path(bank))
+    wanted = plan_from(plan, bank=bank, clips=clips, seed=seed) if isinstance(plan, str | Path) else list(plan)
+    resolved = [bank.resolved(soundscape) for soundscape in wanted]
+    settings = {"rate": rate, "bank": bank.name, "clips": len(resolved), "plan": _fingerprint(resolved)}
     folder = make_folder(Path(out))
     with locked(folder):
         with owned(folder, files=[folder / "labels.tsv"]):
             _prepare(folder, settings)
-        maker = _Maker(sounds, folder, rate)
+        maker = _Maker(bank, folder, rate)
         report = on_progress or ignore_progress
         kept = sum(map(maker.has, resolved))
         turned_down = silent = 0
@@ -195,7 +196,7 @@ def synthesise(
             finished = sum(map(maker.has, resolved))
             raise KeyboardInterrupt(f"{finished} of {len(resolved)} soundscapes are done") from None
         finally:  # killed workers leave temporary files, of this job or an earlier one
-            remove_drafts(folder / name for own in resolved for name in (own.filename, own.annotation))
+            remove_drafts(folder / name for clip in resolved for name in (clip.filename, clip.annotation))
         splits = {soundscape.filename: soundscape.split for soundscape in resolved}
         rows = [row for soundscape in resolved for row in soundscape.labels()]
         with owned(folder):

@@ -40,12 +40,12 @@ class Average:
         if not self.weights:
             yield
             return
-        own = {name: tensor.clone() for name, tensor in self._floats()}
+        weights = {name: tensor.clone() for name, tensor in self._floats()}
         self._copy(self.weights)
         try:
             yield
         finally:
-            self._copy(own)
+            self._copy(weights)
 
     @torch.no_grad()
     def _copy(self, weights: Mapping[str, Tensor]) -> None:

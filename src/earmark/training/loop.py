@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -143,16 +144,13 @@ def train(
     is_resumed = check_folder(out, resume=resume) and (out / "last.ckpt").exists()
     options, about = settings.training, provenance or {}
     detector = create_detector(settings, training.classes).to(fabric.device)
-    optimizer, average = make_optimizer(detector, options, fabric.device), Average(detector, options)
+    optimizer = make_optimizer(detector, options, fabric.device)
+    average = Average(detector, options)
     memory = Memory(Schedule.of(options))
     if is_resumed:
         memory = load_state(out, settings, detector, optimizer, average, about.get("data"))
     log = Log(out, settings, memory.epoch) if fabric.is_global_zero else None
-
-    def save_state() -> float:
-        save(out, memory, settings, detector, optimizer, average, about.get("data"))
-        return time.monotonic()
-
+    save_state = partial(save, out, memory, settings, detector, optimizer, average, about.get("data"))
     module, wrapped = fabric.setup(detector, optimizer)
     step = Step(fabric, module, detector, wrapped, settings, is_taught=training.is_taught)
     saved = time.monotonic()
@@ -171,21 +169,24 @@ def train(
                 watch.looked(memory.loss / memory.step)
                 stop = _reduced(float(bool(interruption)), "sum", fabric) > 0 and memory.step < options.steps
                 if log and (stop or time.monotonic() - saved > 60 * options.save_minutes):
-                    saved = save_state()
+                    save_state()
+                    saved = time.monotonic()
                 if stop:
                     return _result(out, memory, options, is_finished=False)
             average.update(memory.epoch)
             with average.applied():
-                scores = (tally := _tally(detector, validation, memory.epoch, options, fabric)).scores
-                if (is_best := memory.update_best(scores, options.monitor)) and log:
-                    _save_model(out, detector, settings, {**about, "epoch": memory.epoch + 1, "scores": scores})
+                tally = _tally(detector, validation, memory.epoch, options, fabric)
+                is_best = memory.update_best(tally.scores, options.monitor)
+                if is_best and log:
+                    _save_model(out, detector, settings, {**about, "epoch": memory.epoch + 1, "scores": tally.scores})
             if log:
                 rate = float(optimizer.param_groups[0]["lr"])  # of the last step
                 log.append(memory, tally, rate, detector, is_best, watch.clips_per_second)
-            watch.validated(scores["f1" if options.monitor == "last" else options.monitor])
+            watch.validated(tally.scores["f1" if options.monitor == "last" else options.monitor])
             memory.epoch, memory.step, memory.loss = memory.epoch + 1, 0, 0.0
             if log:
-                saved = save_state()
+                save_state()
+                saved = time.monotonic()
         # too late for this run, but the caller may have more to do
         stop = _reduced(float(bool(interruption)), "sum", fabric) > 0
     return _result(out, memory, options, is_finished=not stop)

@@ -289,9 +289,9 @@ def _divided(
         check_tensors(averaged, {name: tensor for name, tensor in state.items() if tensor.is_floating_point()})
     moments: dict[int, dict[str, Tensor]] = {}
     for i, p in enumerate(detector.parameters()):
-        if own := take(f"adam.{i}."):
-            check_tensors(own, {name: p if name != "step" else torch.zeros(()) for name in _MOMENTS})
-            moments[i] = own
+        if saved := take(f"adam.{i}."):
+            check_tensors(saved, {name: p if name != "step" else torch.zeros(()) for name in _MOMENTS})
+            moments[i] = saved
     for name in rest:
         raise ArgumentError(f"unexpected tensor {name!r}")
     return weights, averaged, moments

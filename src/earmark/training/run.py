@@ -43,7 +43,7 @@ from earmark.errors import ArgumentError, DataError
 from earmark.files import locked, make_folder, remove_drafts
 from earmark.networks import NETWORKS, Head
 from earmark.ownership import owned
-from earmark.progress import OnProgress, Progress, ignore_progress
+from earmark.progress import OnProgress, ignore_progress, renamed
 from earmark.settings import Augmentation, Settings
 from earmark.text import counted, first_few
 from earmark.training.loop import Run, train
@@ -114,45 +114,50 @@ def run(
     `cache` is a folder for features, shared by runs on the same data. `on_note` is called with each note about the data
     before training starts. See `earmark.training.train` for the rest.
     """
-    device = fabric.device
     if settings.training.teacher is not None:
         settings = settings.changed({"rounds": max(1, settings.training.rounds)})
     with _writing(out, fabric, resume):
         folds = fold_count(data, settings)
         hold_out = settings.training.monitor != "last"
-        training, validation, notes = split_for_training(data, hold_out=hold_out, folds=folds)
-        notes = [*_summary(data, training, validation), *data.notes, *notes, *check_labels(data)]
+        training, validation, split_notes = split_for_training(data, hold_out=hold_out, folds=folds)
+        notes = [*_summary(data, training, validation), *data.notes, *split_notes, *check_labels(data)]
         refuse_names(data)
         refuse_joined(data.labels)
         refuse_without_negatives(training)
         mixed = with_mixtures(training, settings.augment.mixtures)
         with fabric.rank_zero_first():
-            store_of = partial(feature_store, settings=settings, cache=cache, device=device, on_progress=on_progress)
+            store_of = partial(
+                feature_store, settings=settings, cache=cache, device=fabric.device, on_progress=on_progress
+            )
             stores = [store_of(mixed, to_learn=True)]
             if validation is not training:
                 stores.append(store_of(validation, to_learn=False))
-        notes += [note for store in stores for note in (*_repaired(store), *_skipped(store, data))]
-        learn = Bags(stores[0], mixed.labels, device=device)
-        decide = Bags(stores[-1], validation.labels, device=device)
-        given = set(training.labels.filenames)
-        own = {name: seconds for name, seconds in learn.durations.items() if name in given}  # without mixtures
-        notes += check_times(data, own | decide.durations)
-        notes += check_examples(training, own) + check_validation(training, validation)
+        for store in stores:
+            notes += [*_repaired(store), *_skipped(store, data)]
+        bags = Bags(stores[0], mixed.labels, device=fabric.device)
+        validation_bags = Bags(stores[-1], validation.labels, device=fabric.device)
+        clips = set(training.labels.filenames)
+        durations = {name: seconds for name, seconds in bags.durations.items() if name in clips}  # without mixtures
+        notes += check_times(data, durations | validation_bags.durations)
+        notes += check_examples(training, durations) + check_validation(training, validation)
         notes += check_folds(training) if folds else []
-        notes += _too_long(own, training, settings.training.patch)
+        notes += _too_long(durations, training, settings.training.patch)
         if on_note is not None:
             for note in notes:
                 on_note(note)
         if not settings.training.steps:
-            settings = settings.changed({"steps": math.ceil(len(learn) / settings.training.batch_size)})
+            settings = settings.changed({"steps": math.ceil(len(bags) / settings.training.batch_size)})
         about = {**(provenance or {}), "data": data_fingerprint(data), "versions": _versions()}
-        about |= {"training_clips": len(own), "validation_clips": len(decide), **({"folds": folds} if folds else {})}
-        pairs = mixed_clips(training, settings.augment.mixtures)
-        lesson = _Lesson(stores[0], learn, mixed.labels, pairs, cache, training)
-        how = {"fabric": fabric, "resume": True, "provenance": about}  # whether there is one was checked above
+        about |= {"training_clips": len(durations), "validation_clips": len(validation_bags)}
+        about |= {"folds": folds} if folds else {}
+        mixtures = mixed_clips(training, settings.augment.mixtures)
+        lesson = _Lesson(stores[0], bags, mixed.labels, mixtures, cache, training)
+        tell = on_progress or ignore_progress
         with few_threads(settings):
-            rest = settings, out, on_progress or ignore_progress, how
-            result = _cross_validate(lesson, folds, *rest) if folds else _train_rounds(lesson, decide, *rest)
+            if folds:
+                result = _cross_validate(lesson, folds, settings, out, fabric, about, tell)
+            else:
+                result = _train_rounds(lesson, validation_bags, settings, out, fabric, about, tell)
         return replace(result, notes=tuple(notes), warnings=tuple(useless_warnings(result, validation)))
 
 
@@ -183,10 +188,11 @@ class _Lesson:
 
     def prepare(self, model: Path, settings: Settings, fabric: Fabric) -> None:
         """Replace frame targets by the scores of a model, where labels leave them open."""
-        teacher, bags, patch = load_detector(model_file(model)).to(fabric.device), self.bags, settings.training.patch
+        teacher = load_detector(model_file(model)).to(fabric.device)
+        bags = self.bags
         if teacher.classes != bags.classes:
-            own, others = first_few(bags.classes), first_few(teacher.classes)
-            raise ArgumentError(f"{model}: expected a model of {own}, got one of {others}")
+            expected, got = first_few(bags.classes), first_few(teacher.classes)
+            raise ArgumentError(f"{model}: expected a model of {expected}, got one of {got}")
         if teacher.features != bags.config:
             other = replace(settings, features=teacher.features, augment=Augmentation())
             store = feature_store(self.clips, other, self.cache, to_learn=True, device=fabric.device)
@@ -194,7 +200,7 @@ class _Lesson:
         targets = frame_targets(
             self.bags,
             self.labels,
-            score_frames(teacher, bags, patch, fabric, leave_out=self.mixtures),
+            score_frames(teacher, bags, settings.training.patch, fabric, leave_out=self.mixtures),
             hop=teacher.features.hop * teacher.reduction,
             use_times=settings.training.supervision == "mixed",
             mixtures=self.mixtures,
@@ -212,10 +218,16 @@ def fold_count(data: Collection, settings: Settings) -> int:
 
 
 def _cross_validate(
-    lesson: _Lesson, count: int, settings: Settings, out: Path, on_progress: OnProgress, how: Mapping[str, Any]
+    lesson: _Lesson,
+    count: int,
+    settings: Settings,
+    out: Path,
+    fabric: Fabric,
+    provenance: Mapping[str, Any],
+    on_progress: OnProgress,
 ) -> Run:
     """Train without each fold, in `fold-1`, `fold-2` and so on, then on all clips with choices by all folds."""
-    fabric, folders = how["fabric"], []
+    folders = []
     if fabric.is_global_zero:
         write_config(out, settings)
     clips = lesson.clips.select(clip.filename for clip in lesson.clips.clips if clip.filename in lesson.bags.frames)
@@ -224,18 +236,16 @@ def _cross_validate(
         part = lesson.without(held, fabric.device)
         steps = math.ceil(settings.training.steps * len(part.bags) / len(lesson.bags))  # passes as long as those on all
         validation = Bags(lesson.store, clips.select(held).labels, device=fabric.device)
-
-        def tell(progress: Progress, number: int = number) -> None:
-            on_progress(replace(progress, stage=f"fold {number} of {len(folds)}, {progress.stage}"))
-
-        about = {**how["provenance"], "fold": number, "held_out": list(held)}
+        about = {**provenance, "fold": number, "held_out": list(held)}
         about |= {"training_clips": len(part.clips), "validation_clips": len(held)}
-        own = {**how, "provenance": about}
+        tell = renamed(on_progress, f"fold {number} of {len(folds)}, {{}}")
         folders.append(out / f"fold-{number}")
-        result = _train_rounds(part, validation, settings.changed({"steps": steps}), folders[-1], tell, own)
+        changed = settings.changed({"steps": steps})
+        result = _train_rounds(part, validation, changed, folders[-1], fabric, about, tell)
         if not result.is_finished:
             return result
-    return replace(_train_rounds(lesson, folders, settings, out, on_progress, how), folds=len(folds))
+    result = _train_rounds(lesson, folders, settings, out, fabric, provenance, on_progress)
+    return replace(result, folds=len(folds))
 
 
 def _tallies(folders: Sequence[Path]) -> list[Tally]:
@@ -254,31 +264,35 @@ def _train_rounds(
     validation: Bags | Sequence[Path],
     settings: Settings,
     out: Path,
+    fabric: Fabric,
+    provenance: Mapping[str, Any],
     on_progress: OnProgress,
-    how: Mapping[str, Any],
 ) -> Run:
     """Train once, or take a teacher, then train `rounds` times a new network on the scores of the one before.
 
     The last run is in `out` itself, those before it in `round-0`, `round-1` and so on, each a run folder of its own.
     `validation` may be the folders of cross-validation, which have the same rounds.
     """
-    rounds, fabric = settings.training.rounds, how["fabric"]
+    rounds = settings.training.rounds
     teacher = None if settings.training.teacher is None else Path(settings.training.teacher)
     if rounds and fabric.is_global_zero:
         write_config(out, settings)
     for number in range(0 if teacher is None else 1, rounds + 1):
-        own = settings.changed({"rounds": number})
+        changed = settings.changed({"rounds": number})
         if teacher is not None:
-            lesson.prepare(teacher, own, fabric)
-        stage = f"training, round {number + 1} of {rounds + 1}" if rounds else "training"
-
-        def tell(progress: Progress, stage: str = stage) -> None:
-            on_progress(replace(progress, stage=stage))
-
+            lesson.prepare(teacher, changed, fabric)
         name = "" if number == rounds else f"round-{number}"
         folder = out / name
-        judged = validation if isinstance(validation, Bags) else _tallies([fold / name for fold in validation])
-        result = train(lesson.bags, judged, own, folder, on_progress=tell, **how)
+        result = train(
+            lesson.bags,
+            validation if isinstance(validation, Bags) else _tallies([fold / name for fold in validation]),
+            changed,
+            folder,
+            fabric=fabric,
+            resume=True,  # `run` has checked whether there is a run to resume
+            provenance=dict(provenance),
+            on_progress=renamed(on_progress, f"training, round {number + 1} of {rounds + 1}" if rounds else "training"),
+        )
         fabric.barrier()  # the first process writes the model
         if not result.is_finished:
             break
@@ -289,7 +303,8 @@ def _train_rounds(
 @contextmanager
 def few_threads(settings: Settings) -> Iterator[None]:
     """One thread for a head with small batches, where several would spend their time waiting for each other."""
-    threads, features, options = torch.get_num_threads(), settings.features, settings.training
+    threads = torch.get_num_threads()
+    features, options = settings.features, settings.training
     elements = options.batch_size * features.n_bands * features.frames(round(options.patch * features.rate))
     if issubclass(NETWORKS[settings.network["name"]].cls, Head) and elements < _SMALL_BATCH:
         torch.set_num_threads(1)
@@ -402,7 +417,8 @@ def useless_warnings(result: Run, validation: Collection) -> list[str]:
     """A warning if the kept epoch finds nothing of what the validation clips have, or if these have nothing."""
     if not result.scores:
         return []
-    n, n_positive = len(validation), int((validation.labels.bag_targets() == 1).any(axis=1).sum())
+    n = len(validation)
+    n_positive = int((validation.labels.bag_targets() == 1).any(axis=1).sum())
     if not n_positive:
         why = f"none of the {counted(n, 'validation clip')} has any of the sounds"
         why += "" if result.monitor == "last" else ", so no epoch could be chosen"

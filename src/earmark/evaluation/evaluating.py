@@ -1,0 +1,152 @@
+"""Evaluation on a data set: of a model, or of events from another program.
+
+Both functions return the evaluation and the labels that it is based on, for figures. `earmark.evaluate` documents the
+parameters.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from earmark import audio
+from earmark.annotations import LabelTable
+from earmark.audio import AnyPath
+from earmark.datasets import Clip, Collection, open_data
+from earmark.detection.detector import SoundDetector
+from earmark.errors import ArgumentError
+from earmark.evaluation.authors import authors_reference
+from earmark.evaluation.chosen import TrainingData, choose_clips, left_out_notes, training_data
+from earmark.evaluation.references import fit_durations, fit_estimate, fit_reference, read_durations
+from earmark.evaluation.result import Evaluation
+from earmark.evaluation.scoring import EvaluationOptions, evaluate_events, evaluate_scores
+from earmark.evaluation.thresholds import tune_decoder, tune_thresholds
+from earmark.formats import read_labels
+from earmark.progress import OnProgress
+from earmark.schema import load_toml
+from earmark.settings import Settings
+from earmark.text import counted, first_few, plural
+
+
+def evaluate_model(
+    detector: SoundDetector,
+    data: str,
+    split: str | None,
+    reference: str | None,
+    tune_on: str | None,
+    options: EvaluationOptions,
+    on_progress: OnProgress,
+) -> tuple[Evaluation, LabelTable]:
+    """The evaluation of a model, and the labels it is based on."""
+    path = detector.path
+    config = None if path is None else _read_config(path.with_name("config.toml"))
+    trained_on = training_data(path)
+    part, split, notes = choose_clips(data, split, trained_on)
+    clips, table, more = _labelled_clips(part, reference, detector.classes)
+    notes += more
+    if tune_on in ("test", split) or (tune_on is not None and split == "all"):
+        which = "the test split" if tune_on == "test" else "the clips that are evaluated"
+        raise ArgumentError(
+            f"--tune-on {tune_on}: thresholds tuned on {which} would make its scores too optimistic; use validate"
+        )
+    if tune_on is not None:
+        others, labels, _ = _labelled_clips(open_data(data, tune_on), None, detector.classes)
+        recordings, _ = detector.score_clips(others, on_progress=on_progress)
+        tune = tune_decoder if options.tune == "decoder" else tune_thresholds
+        decoder = tune(recordings, labels, options, tuned_on=f"{data}, {tune_on}")
+        options = replace(options, decoder=decoder)
+    decoder = options.decoder or detector.decoder
+    recordings, skipped = detector.score_clips(clips, on_progress=on_progress)
+    notes = (*trained_on.notes(data, split), *notes)
+    if skipped:
+        reasons = first_few(f"{name} ({why})" for name, why in skipped.items())
+        verb = plural(len(skipped), "is", "are")
+        notes += (f"{counted(len(skipped), 'clip')} could not be read and {verb} left out: {reasons}",)
+    about = {
+        "data": data,
+        "reference": reference or "data",
+        "tune_on": tune_on,
+        "align": options.align,
+        "split": split,
+        "model": None if path is None else str(path),
+        "config": config,
+        "alpha": detector.alpha,
+        "skipped": skipped,
+        "notes": list(notes),
+        "threshold": decoder.to_dict()["threshold"],
+    }
+    return evaluate_scores(recordings, table, replace(options, decoder=decoder), about=about), table
+
+
+def _read_config(path: Path) -> dict[str, Any] | None:
+    """The sections of a run's `config.toml`, checked; None if there is no such file."""
+    if not path.is_file():
+        return None
+    sections = load_toml("settings", path, "recipes")
+    Settings.from_dict(sections, where=path)
+    return sections
+
+
+def _labelled_clips(
+    part: Collection, reference: str | None, classes: Sequence[str]
+) -> tuple[Sequence[Clip], LabelTable, tuple[str, ...]]:
+    """Clips that have labels, these labels, and notes about clips and classes that are left out."""
+    labels = _read_reference(reference, part.labels)
+    table, notes = fit_reference(labels, [clip.filename for clip in part.clips], classes)
+    return part.select(table.filenames).clips, table, tuple(notes)
+
+
+def evaluate_event_file(
+    events: Path,
+    data: str,
+    split: str | None,
+    reference: str | None,
+    durations: AnyPath | None,
+    options: EvaluationOptions,
+) -> tuple[Evaluation, LabelTable]:
+    """The evaluation of events found elsewhere, and the labels it is based on."""
+    labels, split, notes = _read_split(data, split)
+    table = labels
+    if reference is not None:
+        table, notes = fit_reference(_read_reference(reference, labels), labels.filenames)
+    seconds = None
+    if durations is not None:
+        seconds, (table, more) = fit_durations(read_durations(Path(durations)), table)
+        notes += more
+    table, (estimate, more) = fit_estimate(read_labels(events), table)
+    about = {
+        "data": data,
+        "reference": reference or "data",
+        "tune_on": None,
+        "align": options.align,
+        "split": split,
+        "model": None,
+        "events": str(events),
+        "notes": [*notes, *more],
+    }
+    return evaluate_events(estimate, table, options, durations=seconds, about=about), table
+
+
+def _read_split(data: str, split: str | None) -> tuple[LabelTable, str | None, tuple[str, ...]]:
+    """Labels of a data set, or of a file or folder of labels; of one split, where they have splits; and notes."""
+    path = Path(data)
+    is_label_folder = path.is_dir() and not any(audio.find(path))
+    if not path.is_file() and not is_label_folder:
+        part, split, notes = choose_clips(data, split, TrainingData())
+        return part.labels, split, notes
+    table = read_labels(path)
+    if not table.splits or split == "all":
+        return table, split, ()
+    chosen = split or "test"
+    names = [name for name in table.filenames if table.splits.get(name) == chosen]
+    if not names:
+        splits = ", ".join(sorted(set(table.splits.values())))
+        raise ArgumentError(f"{data}: no clips of split {chosen!r}; it has {splits}; --split all evaluates all")
+    others = [table.splits[name] for name in table.filenames if name not in names]
+    return table.select(names), chosen, left_out_notes(others)
+
+
+def _read_reference(reference: str | None, labels: LabelTable) -> LabelTable:
+    if reference is None:
+        return labels
+    return authors_reference(labels) if reference == "authors" else read_labels(reference)
