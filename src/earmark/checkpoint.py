@@ -146,13 +146,13 @@ def _read_about(path: Path, kind: str, header: dict[str, str], schema: type[obje
     if hashlib.sha256(header["earmark"].encode()).hexdigest() != header["sha256"]:
         raise ModelFileError(f"{path}: damaged: its metadata do not match their checksum")
     about = parse_json(dict[str, Any], header["earmark"], where=path, error=ModelFileError)
-    found = parse(_Header, about, where=path, error=ModelFileError)
-    if found.version > _VERSION:
+    origin = parse(_Header, about, where=path, error=ModelFileError)
+    if origin.version > _VERSION:
         raise ModelFileError(
-            f"{path}: written by a newer earmark ({found.written_by}); this one is {version('earmark')}"
+            f"{path}: written by a newer earmark ({origin.written_by}); this one is {version('earmark')}"
         )
-    if found.kind != kind:
-        raise ModelFileError(f"{path}: contains a {found.kind}, not a {kind}")
+    if origin.kind != kind:
+        raise ModelFileError(f"{path}: contains a {origin.kind}, not a {kind}")
     if schema is not None:
         parse(schema, about, where=path, error=ModelFileError)
     return about
@@ -246,14 +246,14 @@ def load_weights(detector: Detector, path: str | Path) -> None:
 
 def check_tensors(tensors: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> None:
     """Reject tensors that do not have the names, shapes and kinds of numbers of others."""
-    for name, wanted in like.items():
+    for name, expected in like.items():
         if name not in tensors:
             raise ArgumentError(f"{name} is missing")
-        found = tensors[name]
-        if found.shape != wanted.shape:
-            raise ArgumentError(f"{name}: expected shape {tuple(wanted.shape)}, got {tuple(found.shape)}")
-        if found.is_floating_point() != wanted.is_floating_point() or found.is_complex():
-            raise ArgumentError(f"{name}: expected {wanted.dtype}, got {found.dtype}")
+        tensor = tensors[name]
+        if tensor.shape != expected.shape:
+            raise ArgumentError(f"{name}: expected shape {tuple(expected.shape)}, got {tuple(tensor.shape)}")
+        if tensor.is_floating_point() != expected.is_floating_point() or tensor.is_complex():
+            raise ArgumentError(f"{name}: expected {expected.dtype}, got {tensor.dtype}")
     for name in tensors:
         if name not in like:
             raise ArgumentError(f"unexpected tensor {name!r}")

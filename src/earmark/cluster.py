@@ -100,8 +100,8 @@ class RayExecutor:
         """See `earmark.detection.spans.Executor`."""
 
         def submit(span: Span) -> Any:
-            there = span._replace(path=Path(os.path.abspath(span.path)))
-            return self._task.remote(self._data, self._model, there, self._share > 0)
+            remote = span._replace(path=Path(os.path.abspath(span.path)))
+            return self._task.remote(self._data, self._model, remote, self._share > 0)
 
         def wait(running: Collection[Any]) -> list[Any]:
             refs = list(running)
@@ -118,10 +118,11 @@ class RayExecutor:
     def _current_limit(self) -> int:
         """Tasks to have in flight: one running and one waiting for each core."""
         if time.monotonic() - self._limit_updated >= _RESIZE_INTERVAL:
-            there = self._ray.cluster_resources()
-            cores = there.get("CPU", 0.0)
-            slots = min(cores, there.get("GPU", 0.0) / self._share) if self._share else cores
-            self._limit, self._limit_updated = 2 * max(1, int(slots)), time.monotonic()
+            resources = self._ray.cluster_resources()
+            cores = resources.get("CPU", 0.0)
+            slots = min(cores, resources.get("GPU", 0.0) / self._share) if self._share else cores
+            self._limit = 2 * max(1, int(slots))
+            self._limit_updated = time.monotonic()
         return self._limit
 
     def _fetched(self, ref: Any, span: Span) -> Probabilities | Exception:
@@ -232,8 +233,8 @@ def _connect(ray: Any, address: str, workers: int) -> None:
 
 def _check_token(*, is_new: bool) -> None:
     """Reject a token file that other users can read; write one for a new cluster, since Ray's would be readable."""
-    mode, given = os.environ.get("RAY_AUTH_MODE", ""), os.environ.get("RAY_AUTH_TOKEN_PATH")
-    if mode.lower() == "disabled" or os.environ.get("RAY_AUTH_TOKEN"):
+    given = os.environ.get("RAY_AUTH_TOKEN_PATH")
+    if os.environ.get("RAY_AUTH_MODE", "").lower() == "disabled" or os.environ.get("RAY_AUTH_TOKEN"):
         return
     path = Path(given) if given else Path.home() / ".ray" / "auth_token"
     if is_new and not given and not path.exists():

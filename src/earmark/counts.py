@@ -142,12 +142,12 @@ class Scores:
 def scores(counts: Counts, *, convention: str = "plain") -> Scores:
     """Scores over all clips; `convention` is one of `CONVENTIONS`."""
     values = ratios(counts, convention=convention)
-    overall, macro = ({name: float(value) for name, value in values[key].items()} for key in ("overall", "macro"))
-    rows = {
-        label: Ratios(**{name: float(value[c]) for name, value in values["per_class"].items()})
-        for c, label in enumerate(counts.classes)
-    }
-    return Scores(Ratios(**overall), Ratios(**macro), rows)
+    overall = Ratios(**{name: float(value) for name, value in values["overall"].items()})
+    macro = Ratios(**{name: float(value) for name, value in values["macro"].items()})
+    per_class = {}
+    for c, label in enumerate(counts.classes):
+        per_class[label] = Ratios(**{name: float(value[c]) for name, value in values["per_class"].items()})
+    return Scores(overall, macro, per_class)
 
 
 def ratios(
@@ -218,9 +218,8 @@ def _ratios(sums: Floats, convention: str) -> dict[str, dict[str, Floats]]:
         raise unknown_name("convention", convention, CONVENTIONS)
     n_classes = (sums.shape[-1] - 3) // 4
     tp, fp, fn, tn = (sums[..., k * n_classes : (k + 1) * n_classes] for k in range(4))
-    substitutions, deletions, insertions = (sums[..., k] for k in (-3, -2, -1))
     per_class = _rows(tp, fp, fn, tn, (np.zeros_like(fn), fn, fp), convention)
-    errors = (substitutions, deletions, insertions)
+    errors = (sums[..., -3], sums[..., -2], sums[..., -1])  # substitutions, deletions, insertions
     overall = _rows(tp.sum(-1), fp.sum(-1), fn.sum(-1), tn.sum(-1), errors, convention)
     macro = {name: nan_mean(value) for name, value in per_class.items() if name not in ("n_ref", "n_est")}
     return {"overall": overall, "macro": macro, "per_class": per_class}

@@ -141,8 +141,10 @@ def conclusions(scores: Scores, trends: Mapping[str, AlphaTrend]) -> list[str]:
     lines = [f"Adaptive operators ({', '.join(adaptive)}) compared with operators trained with the same seed:"]
     for measure in ("f1", "precision", "recall"):
         ours = np.array([scores[name][measure] for name in adaptive])  # (operators, seeds)
-        mean, largest = np.array(scores["mean"][measure]), np.array(scores["max"][measure])
-        with_mean, with_max = f"mean ({mean.mean():.3f})", f"max ({largest.mean():.3f})"
+        mean = np.array(scores["mean"][measure])
+        largest = np.array(scores["max"][measure])
+        with_mean = f"mean ({mean.mean():.3f})"
+        with_max = f"max ({largest.mean():.3f})"
         n = ours.size
         if measure == "f1":
             above = f"higher than {with_mean} in {np.sum(ours > mean)} of {n} runs"

@@ -174,7 +174,8 @@ class _ProductFrontEnd(nn.Module):
 
     def __init__(self, config: FrontEndConfig) -> None:
         super().__init__()
-        self.reach, self.rest = config.win_samples // 2, config.n_fft - config.win_samples
+        self.reach = config.win_samples // 2
+        self.rest = config.n_fft - config.win_samples
         window = F.pad(FrontEnd(config).window, (0, self.rest))
         self.bands = _ProductBands(window, config.hop_samples, mel_filters(config))
 
@@ -188,7 +189,8 @@ class _ProductEncoderLogMel(nn.Module):
 
     def __init__(self, config: FrontEndConfig) -> None:
         super().__init__()
-        self.hop_samples, self.front = config.hop_samples, _ProductFrontEnd(config)
+        self.hop_samples = config.hop_samples
+        self.front = _ProductFrontEnd(config)
 
     def forward(self, samples: Tensor) -> Tensor:
         whole = samples.shape[1] // self.hop_samples * self.hop_samples

@@ -138,7 +138,8 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         arrays = _check_bags(bags)
         targets = self._check_labels(np.asarray(y), len(arrays))
         self.n_features_in_ = arrays[0].shape[1]
-        self.mean_, self.scale_ = np.zeros(self.n_features_in_), np.ones(self.n_features_in_)
+        self.mean_ = np.zeros(self.n_features_in_)
+        self.scale_ = np.ones(self.n_features_in_)
         if self.standardize:
             instances = np.concatenate(arrays)
             self.mean_, self.scale_ = instances.mean(axis=0), instances.std(axis=0)

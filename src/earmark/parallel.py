@@ -49,7 +49,7 @@ def cores() -> int:
 
 
 def worker_count(workers: int | None) -> int:
-    """Number of workers a user asked for; one per core if None."""
+    """Number of workers, checked; one per core if None."""
     if workers is not None and workers < 1:
         raise ArgumentError(f"workers: expected at least 1, got {workers}")
     return workers or cores()

@@ -154,7 +154,8 @@ def _found(
         for row in clips.labels.of(one.filename):
             if row.label not in detector.classes or row.present is None:
                 continue
-            onset, offset = row.onset or 0.0, one.duration if row.offset is None else row.offset
+            onset = row.onset or 0.0
+            offset = one.duration if row.offset is None else row.offset
             threshold = thresholds[detector.classes.index(row.label)]
             is_found = _highest(one, row.label, onset, offset) >= threshold
             result[row.filename, onset, offset, row.label, row.present] = bool(is_found)

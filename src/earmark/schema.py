@@ -301,7 +301,8 @@ def _expected(node: Mapping[str, Any], root: Mapping[str, Any]) -> str:
         return " or ".join(filter(None, [", ".join(values[:-1]), values[-1]]))
     if "type" not in node:
         return ""
-    text, items = _NAMES[node["type"]][0], _resolved(node.get("items", {}), root)
+    text = _NAMES[node["type"]][0]
+    items = _resolved(node.get("items", {}), root)
     length = node.get("minItems", 0) or node.get("minLength", 0) or node.get("minProperties", 0)
     if items.get("type") in _NAMES:
         is_fixed = length and length == node.get("maxItems")

@@ -385,7 +385,8 @@ def _opened(path: AnyPath, damaged: str) -> Iterator[_Sound]:
 
 
 def _about(path: Path, file: soundfile.SoundFile, contents: Contents) -> AudioInfo:
-    samples, rate = file.frames if contents.samples is None else contents.samples, file.samplerate
+    samples = file.frames if contents.samples is None else contents.samples
+    rate = file.samplerate
     if samples > 1 << 48:
         raise bad_file(path, "its header does not state its length; re-encode it, for example with flac")
     if not samples:

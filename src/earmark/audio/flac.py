@@ -52,7 +52,8 @@ def walk(path: Path, data: Bytes, start: int) -> Contents:
             pieces.append(Piece(first.first, last.first + last.samples, ends[run[-1]], entries))
     if not pieces:
         raise bad_file(path, "damaged, truncated or without samples: no flac frame is intact")
-    gaps, at = gaps_between(pieces, rate, "damaged flac frames"), pieces[-1].last
+    gaps = gaps_between(pieces, rate, "damaged flac frames")
+    at = pieces[-1].last
     if at < total:
         gaps.append(Gap(at / rate, total / rate, "the end is damaged or missing"))
     return Contents(total, tuple(pieces), tuple(gaps)) if gaps else Contents()

@@ -95,7 +95,8 @@ def _examine_wav(path: Path, file: IO[bytes], start: int, size: int) -> Contents
 def _examine_aiff(path: Path, file: IO[bytes], start: int, size: int) -> Contents:
     """Compare the size stated in the first bytes with the file."""
     file.seek(start + 4)
-    stated, actual = struct.unpack(">I", file.read(4).ljust(4, b"\0"))[0], size - start - 8
+    stated = struct.unpack(">I", file.read(4).ljust(4, b"\0"))[0]
+    actual = size - start - 8
     if stated <= actual:
         return Contents()
     file.seek(start + 12)
@@ -117,5 +118,5 @@ def _cut(path: Path, size: int, stated: int) -> Contents:
 
 
 def reason_of(error: soundfile.SoundFileError) -> str:
-    """What libsndfile says, without a full stop."""
+    """The message of libsndfile, without a full stop."""
     return str(getattr(error, "error_string", error)).rstrip(".")

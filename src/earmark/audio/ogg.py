@@ -18,7 +18,7 @@ from earmark.audio.pieces import Contents, Entry, Gap, Piece, PieceFile, gaps_be
 _REVERSED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 _LAST = 4  # flag of the final page
 _OPUS_RATE = 48000  # of granule positions in Opus
-_LONGEST_PAGE = 255 * 5760  # samples of a page that can be believed if its checksum is wrong: 255 packets of 120 ms
+_LONGEST_PAGE = 255 * 5760  # longest plausible page, in samples, if its checksum is wrong: 255 packets of 120 ms
 
 
 class _Page(NamedTuple):
@@ -74,7 +74,8 @@ def walk(path: Path, data: Bytes, start: int) -> Contents:
     runs = [run for run in runs if run.granule > 0]
     if not runs:
         raise bad_file(path, "truncated or damaged: the ogg file contains no intact samples")
-    is_whole_start, is_whole_end = runs[0].begin == head_end, bool(last.flags & _LAST)
+    is_whole_start = runs[0].begin == head_end
+    is_whole_end = bool(last.flags & _LAST)
     if len(runs) == 1 and is_whole_start and is_whole_end:
         return Contents()
     stream = _Stream(bytes(data[start:first_end]), bytes(data[first_end:head_end]), is_whole_start)
@@ -140,7 +141,7 @@ def _without_preskip(page: bytes) -> bytes:
 
 
 def _stated_end(data: Bytes, last: _Page) -> int | None:
-    """Granule position of a damaged final page behind the last intact one, if it can be believed."""
+    """Granule position of a damaged final page behind the last intact one, if it is plausible."""
     at = data.rfind(b"OggS")
     head = data[at : at + 27]
     if at <= last.begin or len(head) < 27 or not head[5] & _LAST:

@@ -87,7 +87,9 @@ class PieceFile(io.RawIOBase):
 
     def __init__(self, path: Path, head: bytes, begin: int, end: int) -> None:
         self._file: IO[bytes] = path.open("rb")
-        self._head, self._begin, self._size = head, begin, len(head) + end - begin
+        self._head = head
+        self._begin = begin
+        self._size = len(head) + end - begin
         self._at = 0
 
     def readable(self) -> bool:

@@ -60,7 +60,7 @@ def resampled(
     held: list[Samples] = []  # samples that the next segment needs too
 
     def cut(piece: Samples) -> Samples:
-        """The part of a piece that belongs to the segment and is wanted."""
+        """The part of a piece that belongs to the segment and is within the limit."""
         nonlocal skip, left, given
         end = left if limit is None else min(left, limit - given)
         part = piece[skip:][:end]

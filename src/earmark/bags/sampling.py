@@ -42,7 +42,7 @@ class Batch:
     features: Tensor  # (bags, bands, frames), float32
     mask: Tensor | None  # (bags, frames), True where there is sound; None if no bag is padded
     targets: Tensor  # (bags, classes)
-    frame_targets: Tensor | None  # (bags, frames, classes); None if not asked for
+    frame_targets: Tensor | None  # (bags, frames, classes); None if not requested
     filenames: tuple[str, ...]
 
     def filled_up(self, least: int, silence: float) -> Batch:
@@ -74,7 +74,7 @@ class Bags:
         device: torch.device | str = "cpu",
         resident: bool | None = None,
     ) -> None:
-        wanted = labels.filenames  # not the store's order, which is chance
+        wanted = labels.filenames  # not in the store's order, which depends on threads
         self.filenames = tuple(name for name in wanted if name in store)
         if not self.filenames:
             why = next((f"; {store.skipped[name]}" for name in wanted if name in store.skipped), "")
@@ -286,7 +286,7 @@ class Bags:
         )
 
     def _from_disk(self, plan: Plan, length: int) -> Tensor:
-        """Features of patches: (bags, length, bands); what lies beyond a clip's end is left as it comes."""
+        """Features of patches: (bags, length, bands); values beyond the end of a clip are arbitrary."""
         on_gpu = self.device.type == "cuda"
         kind = torch.float16 if self._store.dtype == np.float16 else torch.float32
         buffer = torch.zeros((plan.shape[1], length, self.config.n_bands), dtype=kind, pin_memory=on_gpu)

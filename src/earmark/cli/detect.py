@@ -171,7 +171,7 @@ def detect(
 
 
 def _write_views(out: Path, detector: SoundDetector, figures: list[str], report: bool) -> list[Path]:
-    """Draw the figures and write the page that were asked for; returns their paths."""
+    """Draw the figures and write the page that were requested; returns their paths."""
     from earmark.detection.outputs import writing_views
 
     written: list[Path] = []

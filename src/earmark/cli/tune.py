@@ -49,9 +49,9 @@ def tune(
     from earmark.datasets import open_data
     from earmark.settings import load_recipe, pool_changes
 
-    wanted = [name.strip() for name in search.split(",") if name.strip()]
+    names = [name.strip() for name in search.split(",") if name.strip()]
     changes = {**pool_changes(pool), **parse_changes(change)}
-    for name in wanted:
+    for name in names:
         if given := [key for key in changes if key.rpartition(".")[2] == name]:
             raise ArgumentError(f"--set {given[0]} and a search for {name} cannot be combined; use one of them")
     settings = load_recipe(recipe).changed(changes)
@@ -66,7 +66,7 @@ def tune(
             out,
             cache=cache or default_cache(data),
             trials=trials,
-            search=wanted,
+            search=names,
             provenance={"command": command, "data_source": data, "recipe": recipe},
             on_trial=lambda trial, n: display.print(f"Trial {trial.number} of {n}: {trial.name}, F1 {trial.score}"),
             on_progress=display,

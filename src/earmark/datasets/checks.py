@@ -93,7 +93,8 @@ def check_folds(training: Collection) -> list[str]:
     if not single:
         return []
     names = f"{plural(len(single), 'class', 'classes')} {first_few(single)}"
-    verb, it = plural(len(single), "is", "are"), plural(len(single), "it", "them")
+    verb = plural(len(single), "is", "are")
+    it = plural(len(single), "it", "them")
     return [f"{names} {verb} in one clip only: cross-validation counts {it} as missed; label more recordings of {it}"]
 
 

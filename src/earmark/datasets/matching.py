@@ -80,14 +80,14 @@ def match_names(names: Iterable[str], recordings: Iterable[Path], root: Path) ->
     {'a.wav': 'd/x/a.wav', 'B.mp3': 'd/b.flac'}
     """
     exact = {name_to_key(name): path for name, path in names_below(recordings, root).items()}
-    wanted = {name: name_to_key(name) for name in names}
-    matched = {name: key for name, key in wanted.items() if key in exact}
+    keys_by_name = {name: name_to_key(name) for name in names}
+    matched = {name: key for name, key in keys_by_name.items() if key in exact}
     for without_suffix in (False, True):
         taken = set(matched.values())
         names_by_key: dict[str, str] = {}
-        unmatched = {name: key for name, key in wanted.items() if name not in matched}
+        unmatched = {name: key for name, key in keys_by_name.items() if name not in matched}
         for name, fits in _fitting(unmatched, exact, without_suffix).items():
-            key = wanted[name]
+            key = keys_by_name[name]
             same = [other for other in fits if other.casefold() == key.casefold()]  # the path in another case
             fits = same or fits
             if taken.issuperset(fits):
@@ -103,16 +103,16 @@ def match_names(names: Iterable[str], recordings: Iterable[Path], root: Path) ->
                 )
             names_by_key[fits[0]] = name
             matched[name] = fits[0]
-    unmatched = {name: key for name, key in wanted.items() if name not in matched}
+    unmatched = {name: key for name, key in keys_by_name.items() if name not in matched}
     matched |= _in_any_case(unmatched, exact, set(matched.values()))
-    return {name: exact[matched[name]] for name in wanted if name in matched}
+    return {name: exact[matched[name]] for name in keys_by_name if name in matched}
 
 
-def _in_any_case(wanted: Mapping[str, str], keys: Iterable[str], taken: Set[str]) -> dict[str, str]:
+def _in_any_case(keys_by_name: Mapping[str, str], keys: Iterable[str], taken: Set[str]) -> dict[str, str]:
     """Keys that names fit up to case; none where a name fits several keys, or several names fit one."""
     fitting: dict[str, str] = {}
     for without_suffix in (False, True):
-        for name, fits in _fitting(wanted, keys, without_suffix, str.casefold).items():
+        for name, fits in _fitting(keys_by_name, keys, without_suffix, str.casefold).items():
             if len(fits) == 1 and fits[0] not in taken:
                 fitting.setdefault(name, fits[0])
     times = Counter(fitting.values())
@@ -120,15 +120,15 @@ def _in_any_case(wanted: Mapping[str, str], keys: Iterable[str], taken: Set[str]
 
 
 def _fitting(
-    wanted: Mapping[str, str], keys: Iterable[str], without_suffix: bool, form: Callable[[str], str] = str
+    keys_by_name: Mapping[str, str], keys: Iterable[str], without_suffix: bool, form: Callable[[str], str] = str
 ) -> dict[str, list[str]]:
     """Keys that share the longest end with each name that has any: "x/a.wav" and "y/a.wav" share "a.wav"."""
     index: dict[str, list[str]] = {}
-    for key in keys if wanted else ():
+    for key in keys if keys_by_name else ():
         for end in _ends(form(posixpath.splitext(key)[0] if without_suffix else key)):
             index.setdefault(end, []).append(key)
     fitting = {}
-    for name, key in wanted.items():
+    for name, key in keys_by_name.items():
         # a name without suffix may contain a dot, as in "owl_30.000_40.000", so it is tried unchanged first
         ends = _ends(form(key)) + (_ends(form(posixpath.splitext(key)[0])) if without_suffix else [])
         shared = next((end for end in ends if end in index), None)

@@ -4,9 +4,9 @@
     hold_out_clips(data)                training clips without some that validate
     stratified_folds(data, 5)           folds for cross-validation
 
-Pieces of one recording stay together: a model that has heard one piece is not judged by another. Pieces are recognised
-by their names (`piece_of`), by their folder, and by identical content. A grouping that leaves too few groups to put
-every class on both sides is given up, and a finer one is used.
+Pieces of one recording stay together: a model that was trained on one piece is not evaluated on another. Pieces are
+recognised by their names (`piece_of`), by their folder, and by identical content. A grouping that leaves too few groups
+to put every class on both sides is given up, and a finer one is used.
 
 Groups are assigned class by class, the rarest class first, each to the split that lacks it most: iterative
 stratification (Sechidis, Tsoumakas and Vlahavas 2011). Hashes of names decide what nothing else decides, so neither the
@@ -268,11 +268,11 @@ def _same_content(files: Mapping[str, Path]) -> list[list[str]]:
         except OSError:  # reading it reports the problem
             continue
         by_size.setdefault(size, []).append(name)
-    found: dict[tuple[int, bytes], list[str]] = {}
+    copies: dict[tuple[int, bytes], list[str]] = {}
     for size, names in by_size.items():
         for name in names if len(names) > 1 else ():
-            found.setdefault((size, _sample(files[name], size)), []).append(name)
-    return [names for names in found.values() if 1 < len(names) <= len(files) / 2]
+            copies.setdefault((size, _sample(files[name], size)), []).append(name)
+    return [names for names in copies.values() if 1 < len(names) <= len(files) / 2]
 
 
 def _sample(path: Path, size: int) -> bytes:

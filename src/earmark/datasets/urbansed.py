@@ -48,7 +48,8 @@ URBAN-SED/
             if not folder.is_dir():
                 raise DataError(f"{folder}: no such folder; URBAN-SED has its audio there")
             sounds, labels = sounds_by_stem(folder), read_annotations(root, part)
-            lost, unlabelled = sorted(labels.keys() - sounds.keys()), sorted(sounds.keys() - labels.keys())
+            lost = sorted(labels.keys() - sounds.keys())
+            unlabelled = sorted(sounds.keys() - labels.keys())
             if lost:
                 raise DataError(
                     f"{root}: {len(lost)} annotations of {part} without audio in audio/{part}: {first_few(lost)}"

@@ -89,10 +89,10 @@ def find_missing(entries: Iterable[Entry], given: Iterable[Path], found: Sequenc
     """
     named = {Path(os.path.abspath(path)) for path in given}
     searched = {root for root, path in found if path not in named}
-    asked = {path for _, path in found}
+    found_paths = {path for _, path in found}
     missing: set[Path] = set()
     for entry in entries:
-        if entry.path in asked:
+        if entry.path in found_paths:
             is_candidate = entry.decoder is not None  # without results, it is read, which reports what is wrong
         else:
             is_candidate = entry.state == "failed" or not searched.isdisjoint(entry.path.parents)

@@ -203,7 +203,7 @@ class _Job:
         self.report.seconds = time.monotonic() - started
         return self.report
 
-    def _check_earlier_runs(self, asked: set[Path]) -> bool:
+    def _check_earlier_runs(self, requested: set[Path]) -> bool:
         """One folder, one model; one table, one decoder. Returns whether the decoder has changed."""
         about, root = self.ledger.about(), self.folder.root
         if any(about.get(key, value) != value for key, value in self._identity().items()):
@@ -211,7 +211,7 @@ class _Job:
             raise ArgumentError(f"{root} contains a job of another model ({model}); choose another folder")
         if about["decoder"] in ("", self.decoder_key):
             return False
-        others = [entry.name for entry in self.ledger.entries("done") if entry.path not in asked]
+        others = [entry.name for entry in self.ledger.entries("done") if entry.path not in requested]
         if others:
             raise ArgumentError(
                 f"{root} contains results with other settings for other recordings ({len(others)}, such "
@@ -281,7 +281,7 @@ class _Job:
         return True
 
     def _bring_up_to_date(self, entry: Entry, status: os.stat_result) -> bool:
-        """Give a recording the results that are wanted now, from what is kept; False if it must be scored for that."""
+        """Update the results of a recording from what is kept; False if it must be scored for that."""
         if self.options.damaged == "refuse" and self.ledger.has_gaps(entry):
             return False
         has_scores = entry.scores and self.folder.scores(entry.name).exists()
@@ -352,7 +352,7 @@ class _Job:
     def _finish(
         self, entry: Entry, scores: RecordingScores, status: os.stat_result, *, has_scores: bool = False
     ) -> None:
-        """Write the results of a recording: first files, then the ledger. If it says done, they are there."""
+        """Write the results of a recording: first files, then the ledger. If it is done there, its files exist."""
         events = decode_scores(scores, self.decoder, entry.name)
         began = recording_start(entry.path)
         labels = self._label_files(entry)
@@ -443,7 +443,7 @@ class _Job:
         self.report.presence = recordings
 
     def _horizon(self) -> float | None:
-        """Seconds over which presence.csv is pooled; None if there is no such file and none is wanted."""
+        """Seconds over which presence.csv is pooled; None if there is no such file and none is requested."""
         if self.options.presence is not None:
             return self.options.presence
         horizon = self.ledger.about().get("horizon")

@@ -279,7 +279,7 @@ class Ledger:
         scores: bool = False,
         began: datetime | None = None,
     ) -> None:
-        """A recording is done. `status` was taken before the file was read; `scores` tells whether they are kept."""
+        """A recording is done. `status` was taken before the file was read; `scores` is whether they are kept."""
         with self._transaction() as database:
             id = self.entry(path).id
             database.execute("DELETE FROM events WHERE recording = ?", (id,))

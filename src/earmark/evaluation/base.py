@@ -134,12 +134,13 @@ def pair_labels(
         What to do with an estimate whose file or label the reference does not have: "error" raises, "empty" counts it
         against an empty reference. Nothing is dropped.
     """
-    true, found = as_table(reference), as_table(estimate)
-    names, labels = common_names(true, found, classes=classes, filenames=filenames, missing=missing)
-    clips, columns = {name: i for i, name in enumerate(names)}, {label: i for i, label in enumerate(labels)}
+    true, detected = as_table(reference), as_table(estimate)
+    names, labels = common_names(true, detected, classes=classes, filenames=filenames, missing=missing)
+    clips = {name: i for i, name in enumerate(names)}
+    columns = {label: i for i, label in enumerate(labels)}
     true_events, untimed = _as_columns(true, clips, columns)
-    found_events, found_untimed = _as_columns(found, clips, columns)
-    for row in found_untimed:
+    detected_events, untimed_estimate = _as_columns(detected, clips, columns)
+    for row in untimed_estimate:
         if row.present is not False:
             raise DataError(f"the estimate says that {row.label!r} is in {row.filename!r}, but not when")
     known = np.full((len(names), len(labels)), true.complete)
@@ -149,9 +150,10 @@ def pair_labels(
     for row in untimed:
         if row.present is None:  # with times, it is known only in part
             known[clips[row.filename], columns[row.label]] = False
-    partial = _partial(true, true_events, found_events, known, clips, columns)
-    true_events, found_events = (each.select(known[each.clip, each.label]) for each in (true_events, found_events))
-    return Pair(names, labels, true_events, found_events, known, partial)
+    partial = _partial(true, true_events, detected_events, known, clips, columns)
+    true_events = true_events.select(known[true_events.clip, true_events.label])
+    detected_events = detected_events.select(known[detected_events.clip, detected_events.label])
+    return Pair(names, labels, true_events, detected_events, known, partial)
 
 
 def _partial(
@@ -182,7 +184,8 @@ def _partial(
             elif offset > reach:
                 merged[-1] = (*cell, merged[-1][2], offset)
             reach = max(reach, offset)
-    cells, times = np.array([row[:2] for row in merged], np.int64), np.array([row[2:] for row in merged], np.float64)
+    cells = np.array([row[:2] for row in merged], np.int64)
+    times = np.array([row[2:] for row in merged], np.float64)
     parts = [each.select(is_partial[each.clip, each.label]) for each in (reference, estimate)]
     return Partial(parts[0], parts[1], Events(cells[:, 0], cells[:, 1], times[:, 0], times[:, 1]))
 

@@ -14,7 +14,7 @@ from earmark.text import counted, listed, plural
 
 @dataclass(frozen=True)
 class TrainingData:
-    """What a model was trained on, as far as its file tells: where it was, and the fingerprint of names and labels."""
+    """The training data that a model file names: where it was, and the fingerprint of names and labels."""
 
     source: str = ""
     fingerprint: str = ""

@@ -116,9 +116,9 @@ def label_counts(reference: Labels, estimate: Labels) -> Counts:
     >>> scores(label_counts([("a.wav", 0, 1, "dog")], [("a.wav", 3, 4, "dog")])).overall.f1
     1.0
     """
-    true, found = as_table(reference), as_table(estimate)
-    names, labels = common_names(true, found)
-    targets, decisions = (table.replace(filenames=names, classes=labels).bag_targets() for table in (true, found))
+    true, detected = as_table(reference), as_table(estimate)
+    names, labels = common_names(true, detected)
+    targets, decisions = (table.replace(filenames=names, classes=labels).bag_targets() for table in (true, detected))
     return _compare(names, labels, targets.astype(np.float64), decisions == 1)
 
 

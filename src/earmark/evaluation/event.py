@@ -100,8 +100,9 @@ def counts(
     match = _MATCHINGS[matching]
     pair = pair_labels(reference, estimate, classes=classes, filenames=filenames, missing=missing)
     shape = pair.known.shape
-    n_ref, n_est = (_per_clip(events, shape) for events in (pair.reference, pair.estimate))
-    tp, substitutions = np.zeros(shape, np.int64), np.zeros(shape[0], np.int64)
+    n_ref, n_est = _per_clip(pair.reference, shape), _per_clip(pair.estimate, shape)
+    tp = np.zeros(shape, np.int64)
+    substitutions = np.zeros(shape[0], np.int64)
     both = zip(_clips(pair.reference, shape[0]), _clips(pair.estimate, shape[0]), strict=True)
     for clip, (true, found) in enumerate(both):
         if not (len(true.onset) and len(found.onset)):
@@ -113,10 +114,12 @@ def counts(
             collar = np.maximum(t_collar, percentage_of_length * (true.offset - true.onset))
             near &= np.abs(true.offset[:, None] - found.offset) <= collar[:, None]
         hits = match(near & (true.label[:, None] == found.label))
-        rows, columns = np.array(list(hits), np.int64), np.array(list(hits.values()), np.int64)
+        rows = np.array(list(hits), np.int64)
+        columns = np.array(list(hits.values()), np.int64)
         np.add.at(tp[clip], true.label[rows], 1)
         substitutions[clip] = len(_greedy(np.delete(np.delete(near, rows, 0), columns, 1)))
-    deletions, insertions = ((n - tp).sum(1) - substitutions for n in (n_ref, n_est))
+    deletions = (n_ref - tp).sum(1) - substitutions
+    insertions = (n_est - tp).sum(1) - substitutions
     return Counts(pair.filenames, pair.classes, tp, n_est - tp, n_ref - tp, None, substitutions, deletions, insertions)
 
 

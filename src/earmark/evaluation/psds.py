@@ -136,13 +136,13 @@ def evaluate(
     for c in np.flatnonzero(n_ref).tolist():
         others = t_ref * (np.arange(len(t_ref)) != c)
         rocs[frames.classes[c]] = _roc(changes[c], n_ref[c], seconds[c], others, scenario)
-    there = [roc for roc in rocs.values() if roc is not None]
+    known = [roc for roc in rocs.values() if roc is not None]
     limit = scenario.max_efpr
     per_class = {label: math.nan if roc is None else _area(roc, limit) for label, roc in rocs.items()}
-    if not there:
+    if not known:
         return PSDS(math.nan, Roc(np.empty(0), np.empty(0)), per_class, rocs)
-    efpr = np.unique(np.concatenate([roc.efpr for roc in there]))
-    tpr = np.stack([roc.tpr[np.searchsorted(roc.efpr, efpr, side="right") - 1] for roc in there])
+    efpr = np.unique(np.concatenate([roc.efpr for roc in known]))
+    tpr = np.stack([roc.tpr[np.searchsorted(roc.efpr, efpr, side="right") - 1] for roc in known])
     mean = Roc(efpr, np.maximum(tpr.mean(0) - scenario.alpha_st * tpr.std(0), 0.0))
     return PSDS(_area(mean, limit), mean, per_class, rocs)
 

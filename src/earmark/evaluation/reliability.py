@@ -40,7 +40,7 @@ class Outcomes:
     """Detections that were right and wrong, by class: a number for each band."""
 
     clips: str  # such as "60 clips of split test"
-    is_timed: bool  # whether the reference says when, rather than only in which clip
+    is_timed: bool  # whether the reference has times, rather than only clips
     classes: dict[str, _Bands]
 
     @classmethod

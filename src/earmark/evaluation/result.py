@@ -108,7 +108,7 @@ class Evaluation:
 
     @property
     def psds(self) -> dict[str, float] | None:
-        """`psds1` and `psds2`, DCASE's two scenarios; None unless asked for."""
+        """`psds1` and `psds2`, DCASE's two scenarios; None unless requested."""
         psds: dict[str, float] | None = self.scores["psds"]
         return psds
 

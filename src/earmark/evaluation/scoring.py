@@ -3,7 +3,7 @@
     evaluation = evaluate_scores(scores, reference, EvaluationOptions(segment=1.0))
     evaluation = evaluate_events(events, reference, durations=durations)
 
-An `Evaluation` has clip-based (static), segment-based (dynamic) and event-based scores, and PSDS if asked for.
+An `Evaluation` has clip-based (static), segment-based (dynamic) and event-based scores, and PSDS if requested.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -55,7 +55,7 @@ class EvaluationOptions:
         How probabilities become events; by default the model's own, as for `detect`, or the paper's rule, p >= 0.5,
         where there are only probabilities. Its threshold also applies to clips, by the maximum over frames.
     tune
-        What is chosen on validation clips, where this is asked for: "thresholds", or "decoder" for other settings too.
+        What to tune on validation clips, if requested: "thresholds", or "decoder" for other settings too.
     """
 
     segment: float = 1.0
@@ -95,8 +95,10 @@ def evaluate_scores(
     options = options or EvaluationOptions()
     recordings = tuple(recordings)
     table = matching_labels(recordings, reference)
-    names, classes, decoder = [r.filename for r in recordings], table.classes, options.decoder or Decoder()
-    hop, durations = recordings[0].feature_hop, {r.filename: r.duration for r in recordings}
+    names, classes = [r.filename for r in recordings], table.classes
+    durations = {r.filename: r.duration for r in recordings}
+    hop = recordings[0].feature_hop
+    decoder = options.decoder or Decoder()
     estimate = decode_all(recordings, decoder, options.align)
     rules = {"maximum": (np.stack([r.p.max(0) for r in recordings]), decoder.threshold)}
     if all(r.pooled is not None for r in recordings):
@@ -144,8 +146,9 @@ def evaluate_events(
     result.add_timed(durations)
     if options.with_psds and "dynamic" in result.counts and durations is not None:
         lengths = {name: durations[name] for name in reference.filenames}
-        frames = {name: _as_frame_scores(estimate, name, duration) for name, duration in lengths.items()}
-        values, edges = {name: f[0] for name, f in frames.items()}, {name: f[1] for name, f in frames.items()}
+        values, edges = {}, {}
+        for name, duration in lengths.items():
+            values[name], edges[name] = _as_frame_scores(estimate, name, duration)
         result.add_psds(values, edges=edges, durations=lengths)
     return result.evaluation(about or {}, {"decoder": None, "grid": None})
 
@@ -186,10 +189,12 @@ def decode_all(recordings: Sequence[RecordingScores], decoder: Decoder, align: s
 
 
 class _Result:
-    """An evaluation in the making."""
+    """Collects the counts and scores of an evaluation."""
 
     def __init__(self, options: EvaluationOptions, reference: LabelTable, estimate: LabelTable) -> None:
-        self.options, self.reference, self.estimate = options, reference, estimate
+        self.options = options
+        self.reference = reference
+        self.estimate = estimate
         self.counts: dict[str, Counts] = {}
         self.scores: dict[str, Scores] = {}
         self.psds: dict[str, float] | None = None
@@ -201,13 +206,14 @@ class _Result:
         self.scores[kind] = scores(counts, convention=self.options.convention)
 
     def add_timed(self, durations: Mapping[str, float] | None) -> None:
-        """Segments and events, if the reference says when, or that there is nothing."""
+        """Segments and events, if the reference has times, or is empty."""
         reference, estimate = self.reference, self.estimate
-        says_when = any(row.is_event for row in reference) or not any(row.present for row in reference)
+        has_times = any(row.is_event for row in reference) or not any(row.present for row in reference)
         is_weak = len(estimate) > 0 and not any(row.has_times for row in estimate)
-        if says_when and not is_weak:
-            length, self.durations = self.options.segment, durations or {}
-            self.add("dynamic", segment.counts(reference, estimate, segment=length, durations=durations))
+        if has_times and not is_weak:
+            self.durations = durations or {}
+            counts = segment.counts(reference, estimate, segment=self.options.segment, durations=durations)
+            self.add("dynamic", counts)
             self.add("event", event.counts(reference, estimate))
 
     def add_psds(self, values: Mapping[str, npt.ArrayLike], **times: Unpack[FrameTimes]) -> None:

@@ -103,7 +103,8 @@ def counts(
     lengths = np.ceil(seconds / segment).astype(np.int64)  # without tolerance, as sed_eval
     starts = np.concatenate([[0], np.cumsum(lengths)])  # clips one after another, on one axis of segments
     shape = pair.known.shape
-    ours, theirs = (_spans(events, segment, starts) for events in (pair.reference, pair.estimate))
+    ours = _spans(pair.reference, segment, starts)
+    theirs = _spans(pair.estimate, segment, starts)
     n_known = np.where(pair.known, lengths[:, None], 0)
     if pair.partial is not None:
         active = _spans(pair.partial.reference, segment, starts)

@@ -4,7 +4,7 @@
 result. Frame k stands for the time from k * hop up to (k + 1) * hop. Decoding has five steps:
 
 1. median filter, with the first and last frame repeated beyond the ends;
-2. boxes, if asked for: means between change points replace the probabilities (`earmark.events.boxes`);
+2. boxes, if requested: means between change points replace the probabilities (`earmark.events.boxes`);
 3. hysteresis: an event starts with a frame at or above `threshold` and lasts while frames are at or above `low`;
 4. gaps shorter than `min_gap` are closed;
 5. events shorter than `min_duration` are dropped.

@@ -180,7 +180,8 @@ def mel_matrix(config: FeatureConfig, semitones: float = 0.0) -> npt.NDArray[np.
     if semitones:
         # The lowest filters are only three bins wide, and moving one changes its sum by up to a decibel. Restore the
         # sum of the original, unless a part of the filter lies beyond the last bin.
-        actual, due = weights.sum(axis=1), _triangles(bins, corners, config.norm).sum(axis=1) / ratio
+        actual = weights.sum(axis=1)
+        due = _triangles(bins, corners, config.norm).sum(axis=1) / ratio
         is_inside = corners[2:] <= ratio * config.rate / 2
         weights *= np.divide(due, actual, out=np.ones_like(due), where=is_inside)[:, None]
     return np.asarray(weights, np.float32)
@@ -189,7 +190,7 @@ def mel_matrix(config: FeatureConfig, semitones: float = 0.0) -> npt.NDArray[np.
 def _triangles(
     frequencies: npt.NDArray[np.float64], corners: npt.NDArray[np.float64], norm: str | None
 ) -> npt.NDArray[np.float64]:
-    low, middle, high = (c[:, None] for c in (corners[:-2], corners[1:-1], corners[2:]))
+    low, middle, high = corners[:-2, None], corners[1:-1, None], corners[2:, None]
     sides = np.minimum((frequencies - low) / (middle - low), (high - frequencies) / (high - middle))
     heights = 2.0 / (high - low) if norm == "slaney" else np.ones_like(high)
     return np.asarray(np.maximum(0.0, sides) * heights, np.float64)

@@ -112,7 +112,8 @@ class Raven(Format):
             rows.add_file(rows.recording)
 
     def _find_label(self, headings: list[str]) -> str:
-        header, listed = {canonical(heading) for heading in headings}, ", ".join(headings)
+        header = {canonical(heading) for heading in headings}
+        listed = ", ".join(headings)
         candidates = _RAVEN_LABELS if self.label_column is None else (canonical(self.label_column),)
         column = next((name for name in candidates if name in header), None)
         if column is None:

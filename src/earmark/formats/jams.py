@@ -126,7 +126,8 @@ class JAMS(Format):
         for row in table:
             if row.present:
                 label = check_class(row.label, self.name)
-                onset, offset = float(row.onset or 0), duration if row.offset is None else float(row.offset)
+                onset = float(row.onset or 0)
+                offset = duration if row.offset is None else float(row.offset)
                 confidence = None if row.confidence is None else float(row.confidence)
                 observation = {"time": onset, "duration": offset - onset, "value": label, "confidence": confidence}
                 groups["segment_open" if row.has_times else "tag_open"].append(observation)

@@ -83,7 +83,8 @@ class _Layer(nn.Module):
         bound = shift.float()[None, :, None, None]
         self.register_buffer("low", bound.masked_fill((scale < 0)[None, :, None, None], -torch.inf))
         self.register_buffer("high", bound.masked_fill((scale > 0)[None, :, None, None], torch.inf))
-        self.padding, self.kernel = conv.padding, None if pool is None else pool.kernel_size
+        self.padding = conv.padding
+        self.kernel = None if pool is None else pool.kernel_size
 
     def forward(self, x: Tensor) -> Tensor:
         x = F.conv2d(x, self.weight, self.bias, padding=self.padding)

@@ -84,19 +84,20 @@ class OnnxScorer(Scorer):
         if "earmark" not in metadata:
             raise ModelFileError(f"{path}: an ONNX file that earmark did not export")
         self.about = parse_json(dict[str, Any], metadata["earmark"], where=self.path, error=ModelFileError)
-        found = parse(_Version, self.about, where=self.path, error=ModelFileError)
-        if found.version > FORMAT:
-            raise ModelFileError(f"{path}: exported by a newer earmark ({found.written_by}) than this one")
+        header = parse(_Version, self.about, where=self.path, error=ModelFileError)
+        if header.version > FORMAT:
+            raise ModelFileError(f"{path}: exported by a newer earmark ({header.written_by}) than this one")
         about = parse(_About, self.about, where=self.path, error=ModelFileError)
         self.classes = about.classes
-        self.rate, self.hop_samples, self.n_fft, self.padding = (
-            about.rate,
-            about.hop_samples,
-            about.n_fft,
-            about.padding,
-        )
-        self.reduction, self.context = about.reduction, about.context
-        self.window, self.overlap, self.fingerprint = about.window, about.overlap, about.fingerprint
+        self.rate = about.rate
+        self.hop_samples = about.hop_samples
+        self.n_fft = about.n_fft
+        self.padding = about.padding
+        self.reduction = about.reduction
+        self.context = about.context
+        self.window = about.window
+        self.overlap = about.overlap
+        self.fingerprint = about.fingerprint
         self._check_graph()
 
     def _check_graph(self) -> None:

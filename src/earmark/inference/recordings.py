@@ -124,9 +124,14 @@ class _Rows(Scorer):
     padding = 0
 
     def __init__(self, scorer: Scorer) -> None:
-        self.scorer, self.classes, self.fingerprint = scorer, scorer.classes, scorer.fingerprint
-        self.reduction, self.context, self.overlap = scorer.reduction, scorer.context, scorer.overlap
-        self.window, self.block = scorer.window / scorer.hop, scorer.block / scorer.hop
+        self.scorer = scorer
+        self.classes = scorer.classes
+        self.fingerprint = scorer.fingerprint
+        self.reduction = scorer.reduction
+        self.context = scorer.context
+        self.overlap = scorer.overlap
+        self.window = scorer.window / scorer.hop
+        self.block = scorer.block / scorer.hop
 
     @property
     def columns(self) -> int:
@@ -238,7 +243,8 @@ class _Blocks(_Cutter):
             yield self._next(end)
 
     def _next(self, end: int) -> _Cut:
-        start, stop = max(0, self.done - self.reach), min(self.done + self.size, end)
+        start = max(0, self.done - self.reach)
+        stop = min(self.done + self.size, end)
         cut = self._cut(start, min(self.received, self.needed(stop)), stop)
         self._drop(stop - self.reach)
         return cut

@@ -63,7 +63,7 @@ _Reduction = Annotated[int, Field(ge=1, le=MOST_REDUCTION)]
 
 @record
 class _About:
-    """What a file of scores says about them."""
+    """Metadata in a file of scores."""
 
     version: int
     filename: str
@@ -104,7 +104,8 @@ def read_scores(path: str | Path) -> RecordingScores:
 
 def check_scores(path: Path, scores: RecordingScores) -> None:
     """Reject scores from a file that are not probabilities or do not match the length of their recording."""
-    name, frames, seconds = scores.filename, scores.frames, scores.frames * scores.feature_hop
+    name, frames = scores.filename, scores.frames
+    seconds = frames * scores.feature_hop
     if len(scores.p) != frames // scores.reduction:
         raise DataError(f"{path}: {name!r}: expected {frames // scores.reduction} frames, got {len(scores.p)}")
     if not 0 <= scores.duration <= 2 * seconds + 3600:  # frames may end before the recording, but not long before

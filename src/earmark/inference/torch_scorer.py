@@ -49,9 +49,14 @@ class TorchScorer(Scorer):
     ) -> None:
         c = detector.features
         self.classes = detector.classes
-        self.rate, self.hop_samples, self.n_fft, self.padding = c.rate, c.hop_samples, c.n_fft, c.padding
+        self.rate = c.rate
+        self.hop_samples = c.hop_samples
+        self.n_fft = c.n_fft
+        self.padding = c.padding
         self.reduction = detector.reduction
-        self.window, self.fingerprint, self.pooled = window, fingerprint, pooled
+        self.window = window
+        self.fingerprint = fingerprint
+        self.pooled = pooled
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         if self.device.type != "cpu":
             self.block = _GPU_BLOCK
@@ -59,7 +64,9 @@ class TorchScorer(Scorer):
         self._embedding = self.detector.head.in_features if pooled and self.detector.pool.uses_embedding else 0
         network: nn.Module = getattr(self.detector.network, "_orig_mod", self.detector.network)  # of a compiled one
         if isinstance(c, EncoderFeatures):
-            self.context, self.window, self.overlap = None, c.window_samples / c.rate, OVERLAP
+            self.context = None
+            self.window = c.window_samples / c.rate
+            self.overlap = OVERLAP
         else:
             self.context = getattr(network, "context", None) if c.scaling == "fixed" else None
         self._network = frozen(network).to(self.device)

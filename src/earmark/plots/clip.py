@@ -180,11 +180,11 @@ def _draw_reference(axes: Axes, truth: list[Label], shown: list[str], scale: flo
             axes.broken_barh([(0, end / scale)], (shown.index(label.label) - 0.35, 0.7), **hatched)
 
 
-def _draw_boxes(axes: Axes, truth: list[Label], found: list[Label], shown: list[str], scale: float) -> None:
+def _draw_boxes(axes: Axes, truth: list[Label], detected: list[Label], shown: list[str], scale: float) -> None:
     """The reference as boxes, and events as lines at the bottom of a row."""
     for onset, offset, row in _timed(truth, shown, scale):
         axes.broken_barh([(onset, offset - onset)], (row - 0.42, 0.84), **_BOX)
-    for onset, offset, row in _timed(found, shown, scale):
+    for onset, offset, row in _timed(detected, shown, scale):
         axes.plot([onset, offset], [row + 0.42] * 2, **_LINE)
     axes.grid(False)
 
@@ -230,7 +230,8 @@ def recording_figure(
     onset : of the excerpt in the recording, in seconds
     most : number of classes shown, those with the highest likelihoods
     """
-    x, p = np.asarray(samples, np.float32), _likelihoods("likelihoods", likelihoods, len(classes))
+    x = np.asarray(samples, np.float32)
+    p = _likelihoods("likelihoods", likelihoods, len(classes))
     if x.ndim != 1 or not len(x):
         raise DataError(f"samples: expected one dimension and at least one sample, got an array of shape {x.shape}")
     config = _display_config(rate)

@@ -136,7 +136,8 @@ def _dot(
     axes: Axes, trial: Trial, panel: str, setting: str, colour: str, marker: str, is_filled: bool
 ) -> tuple[float, float]:
     """Draw a trial, with the interval of its F1; returns its coordinates."""
-    x, y = trial.values[setting], trial.f1 if panel == "f1" else trial.values[panel]
+    x = trial.values[setting]
+    y = trial.f1 if panel == "f1" else trial.values[panel]
     if panel == "f1":
         axes.plot([x, x], trial.interval, color=colour, lw=1.0, alpha=0.45, zorder=2)
     fill = colour if is_filled else "white"

@@ -205,7 +205,8 @@ def _timelines(job: Job) -> dict[str, Any]:
     parts = int(np.clip(_MOST_CELLS // max(1, n_busy * min(len(job.classes), _MOST_LANES)), *_PARTS))
     timelines = []
     for r in drawn:
-        recording, events = job.recordings[r], job.events[order[edges[r] : edges[r + 1]]]
+        recording = job.recordings[r]
+        events = job.events[order[edges[r] : edges[r + 1]]]
         length = max(recording.duration, float(events["offset"].max(initial=0.01)))
         timelines.append(
             {
@@ -306,7 +307,8 @@ def by_day(recordings: Sequence[Recording], events: Events) -> Activity:
     days = np.union1d(recorded // 24, hours // 24)
     names = [datetime.fromordinal(day).date().isoformat()[: 10 if len(days) <= _MOST_DAYS else 7] for day in days]
     rows, row_of_day = np.unique(names, return_inverse=True)
-    counts, seconds = np.zeros((len(rows), 24), np.int64), np.zeros((len(rows), 24))
+    counts = np.zeros((len(rows), 24), np.int64)
+    seconds = np.zeros((len(rows), 24))
     np.add.at(counts, (row_of_day[np.searchsorted(days, hours // 24)], hours % 24), 1)
     np.add.at(seconds, (row_of_day[np.searchsorted(days, recorded // 24)], recorded % 24), amounts)
     return Activity(tuple(rows.tolist()), tuple(f"{hour:02d}" for hour in range(24)), counts, seconds)

@@ -1,4 +1,4 @@
-"""How much to believe the detections of a job: how many such detections were right on clips with known labels.
+"""The reliability of the detections of a job: how many such detections were right on clips with known labels.
 
 The numbers (`earmark.evaluation.reliability`) come from the evaluation in the run folder of the job's model (`earmark
 evaluate RUN DATA`). Without one, they are those of the clips that validated the model, which training kept.
@@ -76,13 +76,13 @@ class Reliability:
 
     rows: tuple[tuple[str, tuple[Cell, ...]], ...] = ()
     clips: str = ""  # what was evaluated, such as "60 clips of split test"
-    is_timed: bool = True  # whether the reference says when, rather than only in which clip
+    is_timed: bool = True  # whether the reference has times, rather than only clips
     notes: tuple[str, ...] = ()  # why the shares may flatter
     problem: str = ""
 
 
 def read_reliability(model: str | None) -> Reliability:
-    """What the evaluation of a model says about its detections, or else its validation; `model` is its file."""
+    """How reliable the detections of a model are, by its evaluation or else its validation; `model` is its file."""
     if not model:
         return Reliability(problem="the job does not name its model")
     folder = Path(model).parent

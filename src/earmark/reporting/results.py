@@ -90,7 +90,8 @@ def commands(runs: Sequence[Run], out: Path) -> list[str]:
 
 
 def _evaluate_command(run: Run) -> str:
-    saved, scores, model = run.saved, run.saved.scores, Path(run.saved.scores["model"])
+    saved, scores = run.saved, run.saved.scores
+    model = Path(scores["model"])
     is_beside = model.parent == saved.folder
     options = {name: scores.get(name) for name in ("split", "reference", "segment", "align")}
     options |= {**(scores.get("decoder") or {}), "tuned_on": None, "tune_on": scores.get("tune_on")}

@@ -212,7 +212,8 @@ def _learning_curves(runs: Sequence[Run]) -> dict[str, Markup]:
     """Learning curves by the system and folder of the run, for runs with a log."""
     drawings = {}
     for run in runs:
-        name, log = f"{run.system}: {run.saved.folder}", run.saved.folder / "log.jsonl"
+        name = f"{run.system}: {run.saved.folder}"
+        log = run.saved.folder / "log.jsonl"
         if log.is_file() and log.read_bytes().strip():
             figure = plots.learning_curves(log, run.saved.static_counts.classes)
             drawings[name] = inline_svg(figure, f"Learning curves of {name}")
@@ -278,9 +279,8 @@ def worst_mistakes(reference: LabelTable, estimate: LabelTable, p: Mapping[str, 
     """
     alarms, misses = [], []
     for name, values in p.items():
-        truth, detected = (
-            [row for row in table.of(name) if row.present and row.has_times] for table in (reference, estimate)
-        )
+        truth = [row for row in reference.of(name) if row.is_event]
+        detected = [row for row in estimate.of(name) if row.is_event]
         timed = {row.label for row in truth}
         for rows, others in ((detected, truth), (truth, detected)):
             for row in rows:

@@ -39,56 +39,56 @@ class Stretch(NamedTuple):
     offset: float
 
 
-def check_stretch(wanted: str) -> tuple[str | None, float, float] | None:
+def check_stretch(request: str) -> tuple[str | None, float, float] | None:
     """Parse a request for a figure: recording (None if not given), onset, offset; None for the busiest minutes.
 
     >>> check_stretch("night.flac@1:02:00-1:02:30.5"), check_stretch("90-120"), check_stretch("busiest")
     (('night.flac', 3720.0, 3750.5), (None, 90.0, 120.0), None)
     """
-    if wanted == _BUSIEST:
+    if request == _BUSIEST:
         return None
-    match = _SPAN.fullmatch(wanted)
+    match = _SPAN.fullmatch(request)
     if match is None:
         raise ArgumentError(
             f"figure: expected {_BUSIEST}, ONSET-OFFSET or FILE@ONSET-OFFSET with times in seconds or as h:mm:ss, for "
-            f"example night.flac@1:02:00-1:03:00, got {wanted!r}"
+            f"example night.flac@1:02:00-1:03:00, got {request!r}"
         )
     onset, offset = _seconds(match["onset"]), _seconds(match["offset"])
     if offset <= onset:
-        raise ArgumentError(f"figure {wanted!r} ends before it begins")
+        raise ArgumentError(f"figure {request!r} ends before it begins")
     if offset - onset > _LONGEST:
-        raise ArgumentError(f"figure {wanted!r}: expected at most one hour, got {clock_time(offset - onset)}")
+        raise ArgumentError(f"figure {request!r}: expected at most one hour, got {clock_time(offset - onset)}")
     return match["name"], onset, offset
 
 
-def check_stretches(wanted: Iterable[str], inputs: Sequence[Path], folder: Path) -> None:
+def check_stretches(request: Iterable[str], inputs: Sequence[Path], folder: Path) -> None:
     """Check requests before a job with these inputs runs: reject unknown recordings, and times after their end."""
-    named = [(text, asked) for text in wanted if (asked := check_stretch(text)) is not None]
+    named = [(text, parsed) for text in request if (parsed := check_stretch(text)) is not None]
     recordings = job_recordings(inputs, folder) if named else {}
     for text, (called, onset, _) in named if recordings else []:  # a job without recordings is rejected elsewhere
         name = _named(called, recordings)
         _check_onset(text, name, onset, audio.info(recordings[name], damaged="keep").duration)
 
 
-def choose_stretches(folder: Path, wanted: str) -> list[Stretch]:
+def choose_stretches(folder: Path, request: str) -> list[Stretch]:
     """Resolve a request to stretches of the recordings of the job in a folder.
 
     "busiest" is the busiest minute of each of the ten recordings with the most events. In FILE@ONSET-OFFSET, FILE is
     the name of a recording or the end of it, optional if there is only one, with times in seconds or as h:mm:ss.
     """
-    asked = check_stretch(wanted)
+    parsed = check_stretch(request)
     with Ledger(JobFolder(folder).ledger, read_only=True) as ledger:
         entries = {entry.name: entry for entry in ledger.entries()}
         done = {name: entry.path for name, entry in entries.items() if entry.state == "done"}
-        if asked is None:
+        if parsed is None:
             eventful = sorted((entries[name] for name in done), key=lambda entry: -(entry.events or 0))[:_MOST]
             return [Stretch(entry, *busiest(ledger.events(entry), entry.duration or 0.0)) for entry in eventful]
-    name, onset, offset = asked
+    name, onset, offset = parsed
     entry = entries[_named(name, done if name is None else {name: entry.path for name, entry in entries.items()})]
     if entry.name not in done:
-        raise ArgumentError(f"figure {wanted!r} cannot be drawn: {entry.name}: {entry.reason or 'not processed yet'}")
+        raise ArgumentError(f"figure {request!r} cannot be drawn: {entry.name}: {entry.reason or 'not processed yet'}")
     duration = entry.duration or 0.0
-    _check_onset(wanted, entry.name, onset, duration)
+    _check_onset(request, entry.name, onset, duration)
     return [Stretch(entry, onset, min(offset, duration))]
 
 
@@ -166,9 +166,9 @@ def _named(called: str | None, recordings: Mapping[str, Path]) -> str:
     return ending[0]
 
 
-def _check_onset(wanted: str, name: str, onset: float, duration: float) -> None:
+def _check_onset(request: str, name: str, onset: float, duration: float) -> None:
     if onset >= duration:
-        raise ArgumentError(f"figure {wanted!r} is after the end of {name}, which lasts {clock_time(duration)}")
+        raise ArgumentError(f"figure {request!r} is after the end of {name}, which lasts {clock_time(duration)}")
 
 
 def _seconds(text: str) -> float:

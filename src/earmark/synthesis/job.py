@@ -227,7 +227,8 @@ class _Maker:
 
     def make(self, soundscape: Soundscape) -> tuple[int, int]:
         """Write annotation and sound unless they exist; returns (1 if attenuated, number of silent events)."""
-        sound, notes = self.out / soundscape.filename, self.out / soundscape.annotation
+        sound = self.out / soundscape.filename
+        notes = self.out / soundscape.annotation
         if self.has(soundscape):
             about = read_json(_Jams, notes).annotations[0].sandbox.earmark
             return int(about.gain_db < 0), about.silent

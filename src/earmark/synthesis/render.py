@@ -83,7 +83,8 @@ def _event_sound(event: Event, soundscape: Soundscape, bank: Bank, rate: int, le
 
 
 def _background(soundscape: Soundscape, rate: int) -> Samples:
-    event, length = soundscape.background, time_to_sample(soundscape.duration, rate)
+    event = soundscape.background
+    length = time_to_sample(soundscape.duration, rate)
     if event is None:
         return np.zeros(length, np.float32)
     path = Path(event.source_file)

@@ -97,7 +97,8 @@ def parse_distribution(value: object) -> Distribution:
     given = dict(zip(names, values, strict=False))
     if given.get("deviation", 1) <= 0:
         raise DataError(f"{name}: expected a deviation above 0, got {given['deviation']}")
-    low, high, is_open = given.get("low", 0), given.get("high", 0), name == "truncnorm"
+    low, high = given.get("low", 0), given.get("high", 0)
+    is_open = name == "truncnorm"
     if low > high or (is_open and low == high):
         raise DataError(f"{name}: expected low {'<' if is_open else '<='} high, got {low} and {high}")
     return Distribution(name, tuple(values))

@@ -68,7 +68,9 @@ def validate(detector: Detector, bags: Bags, options: Training, fabric: Fabric) 
         with fabric.autocast():  # not the wrapped module, which would wait for processes with fewer batches
             p, true, loss = _predict(detector, batch, options.supervision)
         known, positive, truth = ~true.isnan(), p >= 0.5, true == 1
-        tp, fp, fn = (positive & truth).sum(), (positive & ~truth & known).sum(), (~positive & truth).sum()
+        tp = (positive & truth).sum()
+        fp = (positive & ~truth & known).sum()
+        fn = (~positive & truth).sum()
         count = known.sum()
         sums += torch.stack([loss * count, count, tp, fp, fn]).double()
     total, *counts = fabric.all_reduce(sums, reduce_op="sum").tolist()  # type: ignore[union-attr]
