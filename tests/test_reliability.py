@@ -12,7 +12,7 @@ from earmark.annotations import Label, LabelTable
 from earmark.evaluation import evaluate_events
 from earmark.evaluation.reliability import NAMES, Outcomes, judge
 from earmark.reporting.job import EVENT, Job, Recording, render_job
-from earmark.reporting.reliability import Cell, Reliability, read_reliability, with_events
+from earmark.reporting.reliability import Band, Reliability, read_reliability, with_events
 
 STRONG = [("a.wav", 1.0, 2.0, "dog"), ("b.wav", None, None, "dog"), ("b.wav", 0.0, 1.0, "owl")]
 FOUND = [
@@ -71,7 +71,7 @@ def test_without_an_evaluation_shares_come_from_the_validation_clips(run):
     found = read_reliability(model)
     assert (found.clips, found.is_timed, found.problem) == ("2 validation clips", False, "")
     assert "thresholds were chosen on the same clips" in found.notes[0]
-    assert dict(found.rows)["dog"] == (Cell(1, 0, 0), Cell(0, 1, 0), Cell(1, 0, 0))
+    assert dict(found.rows)["dog"] == (Band(1, 0, 0), Band(0, 1, 0), Band(1, 0, 0))
     (run / "validation.json").write_text('{"clips": 3}')
     assert "has not been evaluated" in read_reliability(model).problem
 
@@ -94,7 +94,7 @@ def test_each_class_and_band_has_a_sample_to_play_and_the_page_stays_small(run, 
 
 def test_the_page_says_it_or_why_not():
     job = {"classes": ("dog",), "recordings": (Recording("a.wav", 4.0),), "events": np.empty(0, EVENT)}
-    cells = (Cell(9, 1, 3), Cell(0, 0, 1), Cell(0, 0, 0))
+    cells = (Band(9, 1, 3), Band(0, 0, 1), Band(0, 0, 0))
     known = Reliability((("dog", cells),), "60 clips of split test")
     page = render_job(Job("x", **job, reliability=known))
     assert "detections on the 60 clips of split test that were right" in page

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from earmark.audio.containers import Bytes, bad_file
-from earmark.audio.pieces import Contents, Entry, Gap, Piece, gaps_between
+from earmark.audio.pieces import Contents, EntryPoint, Gap, Piece, gaps_between
 
 Positions = npt.NDArray[np.int64]
 
@@ -47,7 +47,7 @@ def walk(path: Path, data: Bytes, start: int) -> Contents:
     pieces: list[Piece] = []
     for run in runs:
         first, last = found[run[0]], found[run[-1]]
-        entries = tuple(Entry(found[k].first, found[k].first, head, found[k].begin) for k in run[::_ENTRY])
+        entries = tuple(EntryPoint(found[k].first, found[k].first, head, found[k].begin) for k in run[::_ENTRY])
         if first.first >= (pieces[-1].last if pieces else 0):
             pieces.append(Piece(first.first, last.first + last.samples, ends[run[-1]], entries))
     if not pieces:

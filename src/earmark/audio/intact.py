@@ -17,7 +17,7 @@ import soundfile
 
 from earmark.audio import flac, mp3, ogg
 from earmark.audio.containers import bad_file, checked_kind, folder_trouble, riff_chunks, skip_id3
-from earmark.audio.pieces import Contents, Entry, Gap, Piece, PieceFile
+from earmark.audio.pieces import Contents, EntryPoint, Gap, Piece, PieceFile
 from earmark.errors import DataError
 
 _WALKS = {"flac": flac.walk, "mp3": mp3.walk, "ogg": ogg.walk}
@@ -112,7 +112,7 @@ def _cut(path: Path, size: int, stated: int) -> Contents:
         rate, samples = file.samplerate, file.frames
     if not samples:
         raise bad_file(path, "truncated: contains no samples")
-    piece = Piece(0, samples, size, (Entry(0, 0, b"", 0),), can_seek=True)
+    piece = Piece(0, samples, size, (EntryPoint(0, 0, b"", 0),), can_seek=True)
     gap = Gap(samples / rate, max(samples, stated) / rate, "truncated")
     return Contents(max(samples, stated), (piece,), (gap,))
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from earmark.audio.containers import Bytes, bad_file, mp3_bits, mp3_frame, mp3_rate
-from earmark.audio.pieces import Contents, Entry, Gap, Piece, gaps_between
+from earmark.audio.pieces import Contents, EntryPoint, Gap, Piece, gaps_between
 
 _TAGS = (b"TAG", b"APETAGEX", b"LYRICSBEGIN", b"ID3")
 _CHAIN = 4  # frames in a row, without which a frame behind a gap may be chance
@@ -41,17 +41,19 @@ def walk(path: Path, data: Bytes, start: int) -> Contents:
     size = mp3_frame(data[start : start + 4])
     if size is None:
         raise bad_file(path, "damaged: it does not begin with an mp3 frame")
-    header, spf = _header(data, start, *size), size[1]
+    spf = size[1]
+    header = _header(data, start, size[0], spf)
     runs = _runs(data, header.end)
     if not runs:
         raise bad_file(path, "truncated: the mp3 file contains no complete frame")
     if not _fit(data[start : start + 4], data[runs[0][0] : runs[0][0] + 4]):
         raise bad_file(path, "damaged: its first mp3 frame does not match the others")
-    found, stated = sum(len(run) - 1 for run in runs), header.frames
+    stated = header.frames
+    intact = sum(len(run) - 1 for run in runs)
     is_cut = header.bytes > len(data) - start or _is_broken(data, runs[-1][-1])
-    lost = 0 if stated is None else stated - found
+    lost = 0 if stated is None else stated - intact
     if lost < -1 and len(runs) == 1:
-        raise bad_file(path, f"its header states {stated} mp3 frames, but there are {found}; re-encode it")
+        raise bad_file(path, f"its header states {stated} mp3 frames, but there are {intact}; re-encode it")
     if lost == 1 and len(runs) == 1 and not is_cut:
         lost = 0  # some encoders count the header as a frame
     missing = _missing(data, runs, spf, None if stated is None or is_cut else lost)
@@ -69,27 +71,37 @@ def walk(path: Path, data: Bytes, start: int) -> Contents:
     head = b""
     if header.size_at is not None and header.bytes != pieces[-1].end - start:  # libmpg123 prints complaints
         head = data[: header.size_at] + struct.pack(">I", min(pieces[-1].end - start, 0xFFFFFFFF))
-    return Contents(None if stated is not None and not gaps else total, tuple(pieces), tuple(gaps), head)
+    samples = total if stated is None or gaps else None
+    return Contents(samples, tuple(pieces), tuple(gaps), head)
 
 
 def _header(data: Bytes, start: int, length: int, spf: int) -> _Header:
+    """Read a first frame of Xing or Info: flags, the fields that they announce, and the delay that LAME states."""
     head = data[start : start + length]
     tag = re.search(rb"Xing|Info", head[:48])
     if tag is None:
         return _Header(start, None, 0, 0, None)
-    flags = int.from_bytes(head[tag.end() : tag.end() + 4], "big")
-    at, values = tag.end() + 4, []
-    for bit, size in ((1, 4), (2, 4), (4, 100), (8, 4)):
-        values.append(int.from_bytes(head[at : at + 4], "big") if flags & bit else 0)
-        at += size if flags & bit else 0
-    size_at = start + tag.end() + (8 if flags & 1 else 4) if flags & 2 and length >= tag.end() + 12 else None
-    frames = values[0] if flags & 1 else None
+    at = tag.end() + 4
+    flags = int.from_bytes(head[tag.end() : at], "big")
+    fields: dict[str, int] = {}  # positions of those that are present
+    for bit, (name, size) in enumerate((("frames", 4), ("bytes", 4), ("seek table", 100), ("quality", 4))):
+        if flags & 1 << bit:
+            fields[name] = at
+            at += size
+    values = {name: int.from_bytes(head[place : place + 4], "big") for name, place in fields.items()}
+    frames, n_bytes = values.get("frames"), values.get("bytes", 0)
+    size_at = None
+    if "bytes" in fields and length >= tag.end() + 12:
+        size_at = start + fields["bytes"]
+    end = start + length
+    if frames is None:
+        return _Header(end, None, n_bytes, 0, None, size_at)
     gapless = head[at + 21 : at + 24]
-    if frames is None or len(gapless) < 3:
-        return _Header(start + length, frames, values[1], 0, None if frames is None else frames * spf, size_at)
+    if len(gapless) < 3:
+        return _Header(end, frames, n_bytes, 0, frames * spf, size_at)
     delay, padding = divmod(int.from_bytes(gapless, "big"), 1 << 12)
     samples = max(1, frames * spf - delay - padding)
-    return _Header(start + length, frames, values[1], delay + _DECODER_DELAY, samples, size_at)
+    return _Header(end, frames, n_bytes, delay + _DECODER_DELAY, samples, size_at)
 
 
 def _runs(data: Bytes, at: int) -> list[list[int]]:
@@ -160,7 +172,7 @@ def _missing(data: Bytes, runs: list[list[int]], spf: int, lost: int | None) -> 
 def _piece(data: Bytes, run: list[int], first: int, spf: int) -> Piece:
     """Frames in a row, of which the first one begins at sample `first`."""
     head = data[run[0] : run[0] + 4]
-    side = (17 if head[3] >= 0xC0 else 32) if head[1] & 0x18 == 0x18 else (9 if head[3] >= 0xC0 else 17)
+    side = _side_bytes(head)
     silence = _silence(head, side, len(run))
     entries = []
     for k in range(0, len(run) - 1, _STEP):
@@ -168,8 +180,16 @@ def _piece(data: Bytes, run: list[int], first: int, spf: int) -> Piece:
         usable = k + len(muted)
         certain = first + (usable + (_WARM_UP if k else 0)) * spf
         begin = run[min(usable, len(run) - 1)]
-        entries.append(Entry(certain, first + (k - 1) * spf + _DECODER_DELAY, silence + b"".join(muted), begin))
+        entries.append(EntryPoint(certain, first + (k - 1) * spf + _DECODER_DELAY, silence + b"".join(muted), begin))
     return Piece(entries[0].certain, first + (len(run) - 1) * spf, run[-1], tuple(entries))
+
+
+def _side_bytes(head: bytes) -> int:
+    """Size of the side information, which follows the header of a frame."""
+    is_mono = head[3] >= 0xC0
+    if head[1] & 0x18 == 0x18:  # MPEG 1
+        return 17 if is_mono else 32
+    return 9 if is_mono else 17
 
 
 def _silence(head: bytes, side: int, frames: int) -> bytes:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import soundfile
 
 from earmark.audio.containers import Bytes, bad_file
-from earmark.audio.pieces import Contents, Entry, Gap, Piece, PieceFile, gaps_between
+from earmark.audio.pieces import Contents, EntryPoint, Gap, Piece, PieceFile, gaps_between
 
 _REVERSED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 _LAST = 4  # flag of the final page
@@ -95,7 +95,7 @@ def _place(path: Path, runs: list[_Run], stream: _Stream, end: int | None) -> Co
         if not pieces and stream.is_whole_start:  # its first sample is not 0 if it was cut out of a longer one
             origin = stop - samples - stream.sample(0, rate)
         first, at = stop - samples - origin, stop - origin
-        pieces.append(Piece(first, at, run.end, (Entry(first, first, stream.head, run.begin),), can_seek=True))
+        pieces.append(Piece(first, at, run.end, (EntryPoint(first, first, stream.head, run.begin),), can_seek=True))
     gaps = gaps_between(pieces, rate, "damaged or missing ogg pages")
     total = at if end is None else max(at, stream.sample(end, rate) - origin)
     if end is None or total > at:

@@ -23,7 +23,7 @@ class Gap(NamedTuple):
     reason: str
 
 
-class Entry(NamedTuple):
+class EntryPoint(NamedTuple):
     """A file with the end of a piece: `head`, and the bytes from `begin` to the end of the piece."""
 
     certain: int  # sample of the recording from which on its sound is right
@@ -42,10 +42,10 @@ class Piece:
     first: int
     last: int
     end: int  # byte
-    entries: tuple[Entry, ...]
+    entries: tuple[EntryPoint, ...]
     can_seek: bool = False  # whether the decoder may seek from there
 
-    def entry(self, sample: int) -> Entry:
+    def entry(self, sample: int) -> EntryPoint:
         """The last entry from which on `sample` is right."""
         at = bisect_right(self.entries, sample, key=lambda entry: entry.certain)
         return self.entries[max(0, at - 1)]

@@ -75,7 +75,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Entry:
+class Location:
     """Location of a clip's frames: `variants` blocks of `frames` rows each, the first at row `start`."""
 
     start: int
@@ -100,7 +100,7 @@ def read_settings(folder: Path) -> StoreSettings:
         raise DataError(f"{error}; delete {folder} to recompute its features, or choose another folder") from error
 
 
-def read_index(folder: Path, settings: StoreSettings) -> dict[str, Entry]:
+def read_index(folder: Path, settings: StoreSettings) -> dict[str, Location]:
     """Clips whose frames are complete."""
     try:
         size = (folder / "features.bin").stat().st_size
@@ -110,7 +110,7 @@ def read_index(folder: Path, settings: StoreSettings) -> dict[str, Entry]:
     entries = {}
     for line in _lines(text[: text.rfind(b"\n") + 1]):
         if (line.start + line.frames * settings.variants) * settings.row_bytes <= size:
-            entries[line.filename] = Entry(line.start, line.frames, line.samples, line.crc32, line.sources)
+            entries[line.filename] = Location(line.start, line.frames, line.samples, line.crc32, line.sources)
         else:
             entries.pop(line.filename, None)
     return entries

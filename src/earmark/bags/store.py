@@ -26,7 +26,7 @@ from platformdirs import user_cache_path
 from earmark import audio
 from earmark.bags.index import (
     VERSION,
-    Entry,
+    Location,
     PitchShift,
     Stamp,
     StoreSettings,
@@ -103,7 +103,7 @@ class FeatureStore:
         """Names of the clips in the store."""
         return tuple(self._entries)
 
-    def entry(self, filename: str) -> Entry:
+    def entry(self, filename: str) -> Location:
         """Location of a clip's frames."""
         if filename not in self._entries:
             why = self.skipped.get(filename, "the store was built without this clip")
@@ -210,7 +210,7 @@ def build_store(
     pitches = (0.0, *(float(s) for s in semitones))
     settings = StoreSettings(VERSION, config, dtype, pitches, tuple(compression), pitch_shift)  # type: ignore[arg-type]
 
-    def filled(stale: Mapping[str, Entry]) -> FeatureStore:
+    def filled(stale: Mapping[str, Location]) -> FeatureStore:
         with locked(folder, wait=True), owned(folder):
             _check_settings(folder, settings)
             _fill(folder, clips, settings, stale, workers, device, on_progress or ignore_progress)
@@ -243,7 +243,7 @@ def _fill(
     folder: Path,
     clips: Sequence[Clip],
     settings: StoreSettings,
-    stale: Mapping[str, Entry],
+    stale: Mapping[str, Location],
     workers: int,
     device: torch.device | None,
     on_progress: OnProgress,
@@ -355,7 +355,7 @@ def _stored_rows(stored: FileEncoder, clip: Clip, dtype: np.dtype[Any]) -> tuple
     return stored.embeddings_of(path, samples).astype(dtype, order="C"), samples
 
 
-def _is_due(clip: Clip, entry: Entry | None, stale: Mapping[str, Entry], stored: FileEncoder | None) -> bool:
+def _is_due(clip: Clip, entry: Location | None, stale: Mapping[str, Location], stored: FileEncoder | None) -> bool:
     """Whether the features of a clip must be computed; missing files count as unchanged."""
     if entry is None or entry == stale.get(clip.filename):
         return True

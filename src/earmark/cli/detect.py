@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from earmark.annotations import Label
-    from earmark.audio import Gap
     from earmark.detection.detector import SoundDetector
     from earmark.detection.spans import Executor
     from earmark.events import Decoder
@@ -178,7 +177,7 @@ def _write_views(out: Path, detector: SoundDetector, figures: list[str], report:
     if figures:
         from earmark.reporting.stretches import choose_stretches, draw_stretches, figure_path
 
-        stretches = [stretch for wanted in figures for stretch in choose_stretches(out, wanted)]
+        stretches = [stretch for request in figures for stretch in choose_stretches(out, request)]
         paths = [figure_path(out, stretch).with_suffix(end) for stretch in stretches for end in (".png", ".svg")]
         with writing_views(out, paths):
             written += draw_stretches(out, detector.scorer, stretches)
@@ -193,50 +192,28 @@ def _write_views(out: Path, detector: SoundDetector, figures: list[str], report:
 def _print_events(
     detector: SoundDetector, inputs: list[Path], decoder: Decoder, workers: int | None, damaged: str, as_json: bool
 ) -> None:
-    from earmark.audio import check_damaged, describe_gaps
-    from earmark.audio.clock import recording_start
+    from earmark.audio import describe_gaps
     from earmark.audio.containers import plain_name
-    from earmark.detection.inputs import choose_names, find_recordings, reason_of
-    from earmark.detection.spans import LocalExecutor, score_files
-    from earmark.events import decode_scores
-    from earmark.inference.scores import RecordingScores
+    from earmark.detection.several import detect_several
 
-    names = dict(choose_names(find_recordings(inputs), {}))
-    if not names:
-        raise DataError("no audio files found in the given paths")
-    events: dict[Path, list[Label]] = {}
-    failed: dict[Path, str] = {}
-    gaps: dict[Path, tuple[Gap, ...]] = {}
-
-    def handle(path: Path, result: RecordingScores | Exception) -> None:
-        if isinstance(result, Exception):
-            failed[path] = reason_of(result, path)
-        else:
-            events[path] = decode_scores(result, decoder, names[path])
-
-    executor = LocalExecutor(detector.scorer, workers)
-    score_files(
-        names, detector.scorer, executor, on_result=handle, on_gaps=gaps.__setitem__, damaged=check_damaged(damaged)
-    )
-    found = [event for path in names for event in events.get(path, ())]
-    began = {name: moment for path, name in names.items() if (moment := recording_start(path))}
+    result = detect_several(detector, inputs, decoder, workers=workers, damaged=damaged)
     if as_json:
-        rows = [_json_row(event, began) for event in found]
-        missing = [{"filename": names[path], **gap._asdict()} for path in gaps for gap in gaps[path]]
-        reasons = {names[path]: why for path, why in failed.items()}
+        rows = [_json_row(event, result.began) for event in result.events]
+        missing = [{"filename": result.names[path], **gap._asdict()} for path, gap in result.all_gaps()]
+        reasons = {result.names[path]: why for path, why in result.failed.items()}
         print(json_text({"events": rows, "failed": reasons, "damaged": missing}))
-    elif events:
-        _print_table(found, began, with_names=len(names) > 1)
-    for path in events:
-        if gaps.get(path):
-            print(f"earmark: {plain_name(path)}: {describe_gaps(gaps[path])}", file=sys.stderr)
-    errors = [f"{plain_name(path)}: {why}" for path, why in failed.items()]
-    if len(names) == 1 and errors:
+    elif result.done:
+        _print_table(result.events, result.began, with_names=len(result.names) > 1)
+    for path in result.done:
+        if gaps := result.gaps.get(path):
+            print(f"earmark: {plain_name(path)}: {describe_gaps(gaps)}", file=sys.stderr)
+    errors = [f"{plain_name(path)}: {why}" for path, why in result.failed.items()]
+    if len(result.names) == 1 and errors:
         raise DataError(errors[0])
     for line in errors:
         print_error(line)
-    if not events:
-        raise DataError(f"none of {len(names)} recordings could be read")
+    if not result.done:
+        raise DataError(f"none of {len(result.names)} recordings could be read")
     if errors:
         raise typer.Exit(1)
 

@@ -21,7 +21,7 @@ Labels without recording and recordings without label are skipped with a warning
 import csv
 import posixpath
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from earmark import audio
@@ -96,23 +96,8 @@ DATA/                DATA/
                 f"{first_few(table.filenames)}; the {len(recordings)} recordings there are called "
                 f"{first_few(names_below(recordings, folder))}"
             )
-        lost = [name for name in table.filenames if name not in matched]
-        if foreign:
-            report_missing(f"{folder}: {_unreadable(foreign)}; skipped until then")
-            named = match_names(lost, foreign, folder)
-            lost = [name for name in lost if name not in named]
-        if lost:
-            report_missing(
-                f"{origin}: skipped {len(lost)} of {len(table.filenames)} labelled files (no recording): "
-                f"{first_few(lost)}"
-            )
-        used = set(matched.values())
-        unlabelled = [path for path in recordings if path not in used]
-        if unlabelled:
-            report_missing(
-                f"{folder}: skipped {len(unlabelled)} of {len(recordings)} recordings (no labels): "
-                f"{first_few(names_below(unlabelled, folder))}"
-            )
+        for message in _skipped(folder, origin, table, matched, recordings, foreign):
+            report_missing(message)
         splits = _read_splits(folder, origin, table, matched)
         has_own_splits = bool(splits)
         if not splits:
@@ -123,6 +108,30 @@ DATA/                DATA/
         labels = table.select(matched).replace(splits=splits)
         collection = Collection(clips, labels, source, has_own_splits, notes)
         return collection if split is None else collection.split(split)
+
+
+def _skipped(
+    folder: Path,
+    origin: Path,
+    table: LabelTable,
+    matched: Mapping[str, Path],
+    recordings: Sequence[Path],
+    foreign: Sequence[Path],
+) -> Iterator[str]:
+    """Messages about labels without a recording that can be read, and recordings without labels."""
+    lost = [name for name in table.filenames if name not in matched]
+    if foreign:
+        yield f"{folder}: {_unreadable(foreign)}; skipped until then"
+        named = match_names(lost, foreign, folder)
+        lost = [name for name in lost if name not in named]
+    if lost:
+        n = len(table.filenames)
+        yield f"{origin}: skipped {len(lost)} of {n} labelled files (no recording): {first_few(lost)}"
+    used = set(matched.values())
+    unlabelled = [path for path in recordings if path not in used]
+    if unlabelled:
+        names = first_few(names_below(unlabelled, folder))
+        yield f"{folder}: skipped {len(unlabelled)} of {len(recordings)} recordings (no labels): {names}"
 
 
 def _unreadable(foreign: Sequence[Path]) -> str:

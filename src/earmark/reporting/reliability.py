@@ -45,7 +45,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Cell:
+class Band:
     """Detections of one class in one band: right and wrong ones of the evaluation, those of the job, and a sample."""
 
     right: int
@@ -74,7 +74,7 @@ class Cell:
 class Reliability:
     """A row of cells for each class with events in the job or in the evaluation; or why there is none."""
 
-    rows: tuple[tuple[str, tuple[Cell, ...]], ...] = ()
+    rows: tuple[tuple[str, tuple[Band, ...]], ...] = ()
     clips: str = ""  # what was evaluated, such as "60 clips of split test"
     is_timed: bool = True  # whether the reference has times, rather than only clips
     notes: tuple[str, ...] = ()  # why the shares may flatter
@@ -115,9 +115,9 @@ def _evaluated(saved: Evaluation) -> Reliability:
     return Reliability(_rows(outcomes), clips, is_timed=outcomes.is_timed, notes=notes)
 
 
-def _rows(outcomes: Outcomes) -> tuple[tuple[str, tuple[Cell, ...]], ...]:
+def _rows(outcomes: Outcomes) -> tuple[tuple[str, tuple[Band, ...]], ...]:
     return tuple(
-        (label, tuple(Cell(right, wrong, 0) for right, wrong in zip(bands.right, bands.wrong, strict=True)))
+        (label, tuple(Band(right, wrong, 0) for right, wrong in zip(bands.right, bands.wrong, strict=True)))
         for label, bands in outcomes.classes.items()
     )
 
@@ -132,7 +132,7 @@ def with_events(reliability: Reliability, events: Iterable[tuple[Label, Path]]) 
         if numbers[key] <= _MOST_CANDIDATES:
             groups.setdefault(key, []).append((event, path))
     cells_of = dict(reliability.rows) or {
-        label: (Cell(0, 0, 0),) * len(NAMES) for label in sorted({key[0] for key in groups})
+        label: (Band(0, 0, 0),) * len(NAMES) for label in sorted({key[0] for key in groups})
     }
     left, rows = _MOST_SAMPLES, []
     for label, cells in cells_of.items():

@@ -32,7 +32,7 @@ _DEFAULTS = {"reference": "data", "segment": 1.0, "align": "middle", "threshold"
 
 
 @dataclass(frozen=True)
-class Run:
+class EvaluatedRun:
     """An evaluated run with its records."""
 
     saved: Evaluation
@@ -64,7 +64,7 @@ class Run:
             return True
 
 
-def read_run(saved: Evaluation, system: str) -> Run:
+def read_run(saved: Evaluation, system: str) -> EvaluatedRun:
     """Read the configuration and the model's metadata, from the evaluation's folder or from the model's."""
     local = saved.folder / "model.safetensors"
     config = ""
@@ -76,10 +76,10 @@ def read_run(saved: Evaluation, system: str) -> Run:
         if not about and model.is_file():
             with suppress(EarmarkError):  # a report of scores is possible without
                 about = read_model_info(model)
-    return Run(saved, system, config, about)
+    return EvaluatedRun(saved, system, config, about)
 
 
-def commands(runs: Sequence[Run], out: Path) -> list[str]:
+def commands(runs: Sequence[EvaluatedRun], out: Path) -> list[str]:
     """The commands that reproduce the report."""
     folders = [str(run.saved.folder) for run in runs]
     lines = [str(run.provenance["command"]) for run in runs if "command" in run.provenance]
@@ -89,7 +89,7 @@ def commands(runs: Sequence[Run], out: Path) -> list[str]:
     return [*lines, shlex.join(["earmark", "report", *folders, "--out", str(out)])]
 
 
-def _evaluate_command(run: Run) -> str:
+def _evaluate_command(run: EvaluatedRun) -> str:
     saved, scores = run.saved, run.saved.scores
     model = Path(scores["model"])
     is_beside = model.parent == saved.folder

@@ -34,7 +34,7 @@ from earmark.plots.scores import class_figure, curve_figure
 from earmark.progress import OnProgress, Progress, ignore_progress
 from earmark.reporting import results
 from earmark.reporting.pages import fill_page, fill_text, inline_audio, inline_png, inline_svg, write_page, write_tables
-from earmark.reporting.results import Run, alpha_table, class_table, required_activity
+from earmark.reporting.results import EvaluatedRun, alpha_table, class_table, required_activity
 from earmark.tables import Table
 from earmark.timing import span_to_frames, time_to_frame, time_to_sample
 
@@ -208,7 +208,7 @@ def _duration_figure(labels: LabelTable, durations: Mapping[str, float]) -> Figu
     return plots.event_durations(labels, clip_duration=round(median, 2) if is_uniform else None)
 
 
-def _learning_curves(runs: Sequence[Run]) -> dict[str, Markup]:
+def _learning_curves(runs: Sequence[EvaluatedRun]) -> dict[str, Markup]:
     """Learning curves by the system and folder of the run, for runs with a log."""
     drawings = {}
     for run in runs:
@@ -221,7 +221,7 @@ def _learning_curves(runs: Sequence[Run]) -> dict[str, Markup]:
 
 
 def _show_mistakes(
-    comparison: Comparison, runs: Sequence[Run], material: _Material
+    comparison: Comparison, runs: Sequence[EvaluatedRun], material: _Material
 ) -> tuple[list[dict[str, Any]], str]:
     """The worst mistakes of the best system's first run, and a note if there are none or not all."""
     run = next(run for run in runs if run.system == comparison.best)
