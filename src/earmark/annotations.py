@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["Label", "LabelTable"]
 
 _PRECEDENCE = {False: 0, None: 1, True: 2}  # of contradicting rows of a class in a file; the highest counts
+_SHOWN = 20  # rows of a printed table
 _LATEST = 1e9  # seconds, 32 years: later times are mistakes
 
 Targets = npt.NDArray[np.float32]
@@ -223,9 +224,9 @@ class LabelTable(Sequence[Label]):
     def _repr_html_(self) -> str:
         return self._first_rows()._repr_html_()
 
-    def _first_rows(self, most: int = 20) -> Table:
+    def _first_rows(self) -> Table:
         columns = [Column(name, is_text=name in ("filename", "label", "present")) for name in self._columns()]
-        rows = [[_cell(getattr(row, column.heading)) for column in columns] for row in self._rows[:most]]
+        rows = [[_cell(getattr(row, column.heading)) for column in columns] for row in self._rows[:_SHOWN]]
         return Table(columns, rows, note=self._summary())
 
     def _summary(self) -> str:

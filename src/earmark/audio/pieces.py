@@ -93,24 +93,19 @@ class PieceFile(io.RawIOBase):
         self._at = 0
 
     def readable(self) -> bool:
-        """Always."""
         return True
 
     def seekable(self) -> bool:
-        """Always."""
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """As for any file."""
         self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
         return self._at
 
     def tell(self) -> int:
-        """As for any file."""
         return self._at
 
     def readinto(self, buffer) -> int:  # type: ignore[no-untyped-def]
-        """As for any file."""
         wanted = min(len(buffer), max(0, self._size - self._at))
         data = self._head[self._at : self._at + wanted]
         if len(data) < wanted:
@@ -121,6 +116,5 @@ class PieceFile(io.RawIOBase):
         return len(data)
 
     def close(self) -> None:
-        """As for any file."""
         self._file.close()
         super().close()

@@ -142,19 +142,19 @@ def read_activations(path: Path) -> tuple[Array, dict[int, Array]]:
     return values[:, 0], {int(cell[1:]): values[:, c] for c, cell in enumerate(header) if c}
 
 
-def activations_to_events(times: Array, confidence: Array, threshold: float = 0.5) -> list[tuple[float, float]]:
-    """Onsets and offsets of runs of frames at or above the threshold.
+def activations_to_events(times: Array, confidence: Array) -> list[tuple[float, float]]:
+    """Onsets and offsets of runs of frames with a confidence of at least 0.5.
 
     >>> activations_to_events(np.arange(6) / 10, np.array([0.1, 0.5, 0.9, 0.2, 0.7, 0.8]))
     [(0.1, 0.3), (0.4, 0.5)]
     """
-    active = np.concatenate([[False], confidence >= threshold, [False]])
+    active = np.concatenate([[False], confidence >= 0.5, [False]])
     edges = np.flatnonzero(active[1:] != active[:-1]).reshape(-1, 2)
     ends = np.append(times, times[-1])
     return [(float(times[first]), float(ends[last])) for first, last in edges]
 
 
-def mixing_coefficients(mix: Path, stems: Sequence[Path], *, seconds: float = 60.0, seed: int = 0) -> list[float]:
+def mixing_coefficients(mix: Path, stems: Sequence[Path], *, seconds: float = 60.0) -> list[float]:
     """Non-negative gains with which the sum of stems approximates the mix, by least squares of the waveforms.
 
     Excerpts of five seconds, `seconds` in all, are compared at random positions; shorter songs are compared completely.
@@ -164,7 +164,7 @@ def mixing_coefficients(mix: Path, stems: Sequence[Path], *, seconds: float = 60
     duration = min(audio.info(path).duration for path in (mix, *stems))
     n = len(stems)
     gram = np.zeros((n + 1, n + 1))
-    for onset, offset in _excerpts(duration, seconds, np.random.default_rng(seed)):
+    for onset, offset in _excerpts(duration, seconds, np.random.default_rng(0)):
         excerpts = [audio.read(path, rate=rate, onset=onset, offset=offset) for path in (*stems, mix)]
         length = min(map(len, excerpts))
         block = np.stack([samples[:length] for samples in excerpts]).astype(np.float64)

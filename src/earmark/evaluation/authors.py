@@ -21,11 +21,8 @@ def authors_reference(table: LabelTable) -> LabelTable:
     [('a1.wav', 'dog'), ('a1.wav', 'cat'), ('a10.wav', 'cat')]
     """
     stems = {name: without_sound_suffix(name) for name in table.filenames}
-    rows = [
-        row._replace(filename=name)
-        for name, stem in stems.items()
-        for other, longer in stems.items()
-        if stem in longer
-        for row in table.of(other)
-    ]
+    rows = []
+    for name, stem in stems.items():
+        containing = [other for other, longer in stems.items() if stem in longer]
+        rows += [row._replace(filename=name) for other in containing for row in table.of(other)]
     return table.replace(rows=rows)

@@ -60,7 +60,7 @@ def f1_by_class(f1: Values, intervals: Intervals | None = None, *, label: str = 
 
 
 @mpl.rc_context(STYLE)
-def f1_by_clips(f1: Mapping[str, Mapping[int, Sequence[float]]], *, label: str = "segment $F_1$") -> Figure:
+def f1_by_clips(f1: Mapping[str, Mapping[int, Sequence[float]]]) -> Figure:
     """F1 of systems against the number of training clips: a dot for each run, and lines through their means."""
     figure = Figure(figsize=(1.5 * COLUMN, 3.1))
     axes = figure.subplots()
@@ -73,7 +73,7 @@ def f1_by_clips(f1: Mapping[str, Mapping[int, Sequence[float]]], *, label: str =
             axes.plot([size] * len(values), values, ".", color=look.colour, ms=3, alpha=0.6)
     axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set(xlabel="training clips", ylabel=label)
+    axes.set(xlabel="training clips", ylabel="segment $F_1$")
     legend_above(figure, len(f1), 2)
     return figure
 

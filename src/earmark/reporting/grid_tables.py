@@ -1,7 +1,7 @@
 """Tables of an experiment grid: one per evaluation, comparisons with the paper, and systems over folds (Table III)."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +10,7 @@ import scipy
 from earmark.errors import DataError
 from earmark.evaluation.comparison import PAPER_COLUMNS, Comparison, clipped_interval
 from earmark.evaluation.result import HEADINGS
-from earmark.experiment.grid import REFERENCES, EvaluationSpec, Grid
+from earmark.experiment.grid import REFERENCES, EvaluationSpec, Grid, Published
 from earmark.experiment.results import COLUMNS, Row, by_fold, by_system, compare_folds
 from earmark.reporting.pages import fill_text
 from earmark.tables import Cell, Column, Table, number_cell, short_number
@@ -79,23 +79,14 @@ def published_tables(
     published = grid.published
     if published is None:
         return None
-    dynamic = by_system(row for row in rows if row.evaluation == published.evaluation)
-    static = by_system(row for row in rows if row.evaluation == published.static_evaluation)
-    keys = {"static": f"static_{published.static_rule}", "dynamic": "dynamic"}
     short, full = [], []
-    for name, runs in dynamic.items():
-        if runs[0].cell.system not in published.scores:
-            continue
-        paper = dict(zip(_PUBLISHED, published.scores[runs[0].cell.system], strict=True))
-        scores = {"static": mean_scores(static[name]), "dynamic": mean_scores(runs)}
-        ours = {(part, score): scores[part][f"{keys[part]}_{score}"] for part, score in _PUBLISHED}
-        cells = _beside(ours["dynamic", "f1"], paper["dynamic", "f1"], (intervals or {}).get(name))
-        is_close = round(abs(ours["dynamic", "f1"] - paper["dynamic", "f1"]), 3) <= _CLOSE
+    for name, n_runs, ours, paper in _compared(published, rows):
+        f1 = "dynamic", "f1"
+        cells = _beside(ours[f1], paper[f1], (intervals or {}).get(name))
+        is_close = round(abs(ours[f1] - paper[f1]), 3) <= _CLOSE
         cells += [Cell("yes" if is_close else "no"), *_beside(ours["static", "f1"], paper["static", "f1"])]
-        short.append([Cell(name), Cell(str(len(runs)), len(runs)), *cells])
-        gaps = {key: _signed(ours[key] - paper[key]) for key in _PUBLISHED}
-        of_ours = [replace(number_cell(ours[key]), text=f"{short_number(ours[key])} ({gaps[key]})") for key in gaps]
-        full.append([Cell(f"{name}, ours"), *of_ours])
+        short.append([Cell(name), Cell(str(n_runs), n_runs), *cells])
+        full.append([Cell(f"{name}, ours"), *(_with_difference(ours[key], paper[key]) for key in _PUBLISHED)])
         full.append([Cell(f"{name}, paper"), *(number_cell(paper[key]) for key in _PUBLISHED)])
     columns = [Column("system", is_text=True), Column("runs")]
     for group in ("dynamic F1", "static F1"):
@@ -108,6 +99,22 @@ def published_tables(
         Table(columns, short, f"F1 beside {published.table} of the paper", note),
         Table(wide, full, f"All scores beside {published.table} of the paper", brackets),
     )
+
+
+_Numbers = Mapping[tuple[str, str], float]  # by part and score, as in _PUBLISHED
+
+
+def _compared(published: Published, rows: Sequence[Row]) -> Iterator[tuple[str, int, _Numbers, _Numbers]]:
+    """Systems with published scores: the name, the number of runs, our scores and the paper's."""
+    dynamic = by_system(row for row in rows if row.evaluation == published.evaluation)
+    static = by_system(row for row in rows if row.evaluation == published.static_evaluation)
+    keys = {"static": f"static_{published.static_rule}", "dynamic": "dynamic"}
+    for name, runs in dynamic.items():
+        system = runs[0].cell.system
+        if system in published.scores:
+            scores = {"static": mean_scores(static[name]), "dynamic": mean_scores(runs)}
+            ours = {(part, score): scores[part][f"{keys[part]}_{score}"] for part, score in _PUBLISHED}
+            yield name, len(runs), ours, dict(zip(_PUBLISHED, published.scores[system], strict=True))
 
 
 def published_class_table(grid: Grid, rows: Sequence[Row]) -> Table | None:
@@ -127,8 +134,8 @@ def published_class_table(grid: Grid, rows: Sequence[Row]) -> Table | None:
         columns.append(Column(name))
         for label, row_cells in cells.items():
             ours = float(np.mean([scores[label]["f1"] if label in scores else math.nan for scores in per_class]))
-            difference = f" ({_signed(ours - paper[label])})" if label in paper and math.isfinite(ours) else ""
-            row_cells.append(replace(number_cell(ours), text=f"{short_number(ours)}{difference}"))
+            is_known = label in paper and math.isfinite(ours)
+            row_cells.append(_with_difference(ours, paper[label]) if is_known else number_cell(ours))
     caption = f"Dynamic F1 by class beside the files behind {published.table}"
     return Table(columns, list(cells.values()), caption, "Differences in brackets: ours minus the paper's.")
 
@@ -137,6 +144,11 @@ def _signed(difference: float) -> str:
     """With a sign, unless it rounds to zero."""
     rounded = round(difference, 3) + 0.0
     return f"+{short_number(rounded)}" if rounded > 0 else short_number(rounded)
+
+
+def _with_difference(ours: float, paper: float) -> Cell:
+    """Our score, and the difference from the paper's in brackets."""
+    return replace(number_cell(ours), text=f"{short_number(ours)} ({_signed(ours - paper)})")
 
 
 def _beside(ours: float, paper: float, interval: tuple[float, float] | None = None) -> list[Cell]:
