@@ -33,7 +33,7 @@ from earmark.evaluation.result import FILES, Evaluation
 from earmark.evaluation.scoring import EvaluationOptions
 from earmark.files import locked, make_folder, remove_drafts
 from earmark.ownership import owned
-from earmark.progress import OnProgress, ignore_progress
+from earmark.progress import OnNote, OnProgress, ignore_note, ignore_progress
 from earmark.settings import Settings
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def train(
     resume: bool = False,
     compute: Compute | None = None,
     on_progress: OnProgress = ignore_progress,
-    on_note: Callable[[str], None] | None = None,
+    on_note: OnNote = ignore_note,
 ) -> Run:
     """Train a detector from labelled clips.
 
@@ -113,18 +113,18 @@ def train(
     mixed = {"training.supervision": "mixed"} if has_tables else {}
     recipe, start = _recipe_and_start(recipe)
     changes = {**encoder_changes(encoder), **pool_changes(pool), **mixed, **start, **(settings or {})}
-    is_auto, note = recipe == "auto", on_note or (lambda _: None)
+    is_auto = recipe == "auto"
     base = fitting_recipes(changes)[0] if is_auto else os.fspath(recipe)
     chosen = load_recipe(base).changed({"rounds": 0, **changes} if is_auto else changes)
-    collection, source = _training_data(data, note)
+    collection, source = _training_data(data, on_note)
     fabric = make_fabric(chosen, devices=compute.devices, nodes=compute.nodes)
     if is_auto:
         choice = choose(collection, changes, fabric.device)
         recipe, chosen = choice.recipe, choice.settings
         for line in choice.reasons:
-            note(line)
+            on_note(line)
     if recipe == "paper" and fabric.device.type == "cpu":
-        note("no GPU found: the recipe paper is designed for one; the recipe quick takes minutes on a CPU")
+        on_note("no GPU found: the recipe paper is designed for one; the recipe quick takes minutes on a CPU")
     result = run(
         collection,
         chosen,
@@ -152,9 +152,7 @@ def _completed(run: Run, out: Path, data: Collection, settings: Settings, on_pro
     return run
 
 
-def _training_data(
-    data: AnyPath | Collection | Sequence[AnyPath], on_note: Callable[[str], None]
-) -> tuple[Collection, str]:
+def _training_data(data: AnyPath | Collection | Sequence[AnyPath], on_note: OnNote) -> tuple[Collection, str]:
     """The clips to train on, with the labels of further tables, and where they are."""
     if isinstance(data, Collection):
         return data, ""

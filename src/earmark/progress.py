@@ -1,9 +1,9 @@
-"""The callback `on_progress` of long-running functions, which receives `Progress` values."""
+"""The callbacks of long-running functions: `on_progress` receives `Progress` values, `on_note` lines for the user."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-__all__ = ["OnProgress", "Progress", "ignore_progress", "renamed"]
+__all__ = ["OnNote", "OnProgress", "Progress", "ignore_note", "ignore_progress", "renamed"]
 
 
 @dataclass(frozen=True)
@@ -18,9 +18,14 @@ class Progress:
 
 
 OnProgress = Callable[[Progress], None]
+OnNote = Callable[[str], None]
 
 
 def ignore_progress(progress: Progress) -> None:
+    """Do nothing."""
+
+
+def ignore_note(note: str) -> None:
     """Do nothing."""
 
 

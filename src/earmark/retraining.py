@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ from earmark.errors import ArgumentError, DataError, EarmarkError
 from earmark.evaluation.comparison import Entry, compare_entries
 from earmark.files import json_text, make_folder, written_whole
 from earmark.inference.scores import RecordingScores
-from earmark.progress import OnProgress, Progress, ignore_progress
+from earmark.progress import OnNote, OnProgress, Progress, ignore_note, ignore_progress
 from earmark.reviewing.clips import HELD_OUT, with_labels
 from earmark.reviewing.labels import write_table
 from earmark.reviewing.source import Source, open_source
@@ -66,7 +66,7 @@ def retrain(
     *,
     settings: Mapping[str, Any] | None = None,
     on_progress: OnProgress = ignore_progress,
-    on_note: Callable[[str], None] = lambda note: None,
+    on_note: OnNote = ignore_note,
 ) -> Retraining:
     """Train the model of a reviewed job further, compare it with the old one, and detect again.
 

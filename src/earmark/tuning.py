@@ -43,7 +43,7 @@ from earmark.formats.spreadsheets import write_rows
 from earmark.formats.text import write_text
 from earmark.ownership import owned
 from earmark.pooling import POOLS
-from earmark.progress import OnProgress
+from earmark.progress import OnNote, OnProgress, ignore_note, ignore_progress
 from earmark.schema import Number, differences, parse, read_json, record
 from earmark.settings import Settings
 from earmark.tables import Cell, Column, Table
@@ -157,9 +157,9 @@ def tune(
     trials: int = 10,
     search: Sequence[str] = ("penalty",),
     provenance: Mapping[str, Any] | None = None,
-    on_trial: Callable[[Trial, int], None] | None = None,
-    on_progress: OnProgress | None = None,
-    on_note: Callable[[str], None] | None = None,
+    on_trial: Callable[[Trial, int], None] = lambda trial, trials: None,
+    on_progress: OnProgress = ignore_progress,
+    on_note: OnNote = ignore_note,
 ) -> Tuned:
     """Search for the values that give the best segments on the validation clips.
 
@@ -185,7 +185,7 @@ def tune(
         record = _Record(out, settings, search, data_fingerprint(usable))
         if names == ["reduction"]:
             trials = min(trials, len(_reductions(settings)))
-        report_failure = on_note or (lambda note: None)
+        on_failure = on_note
         provenance = provenance or {}
         while record.n_done < trials:
             values = record.begin(lambda: _propose(record.finished, record.n_done, settings, names))
@@ -205,18 +205,17 @@ def tune(
                 ).is_finished
             except TrainingError as error:  # it would fail again, so continue with the others
                 record.end({"failed": str(error)})
-                report_failure(f"{_describe(values)}: {error}")
+                on_failure(f"{_describe(values)}: {error}")
                 continue
             except KeyboardInterrupt:  # while features were computed
                 pass
             finally:
-                on_note = None  # notes on the data are the same for all trials
+                on_note = ignore_note  # notes on the data are the same for all trials
             if not is_finished:
                 return Tuned(record.finished, record.failed)
             source = str(provenance.get("data_source", "data"))
             record.end(_evaluate(folder, validation, source, "threshold" in search))
-            if on_trial:
-                on_trial(record.finished[-1], trials)
+            on_trial(record.finished[-1], trials)
         if not record.finished:
             raise TrainingError(f"no trial could be trained; the first: {next(iter(record.failed.values()))}")
         return _conclude(record, settings)

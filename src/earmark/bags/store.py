@@ -189,7 +189,7 @@ def build_store(
     dtype: str = "float16",
     workers: int | None = None,
     device: torch.device | None = None,
-    on_progress: OnProgress | None = None,
+    on_progress: OnProgress = ignore_progress,
 ) -> FeatureStore:
     """Compute missing features and open the store.
 
@@ -213,7 +213,7 @@ def build_store(
     def filled(stale: Mapping[str, Location]) -> FeatureStore:
         with locked(folder, wait=True), owned(folder):
             _check_settings(folder, settings)
-            _fill(folder, clips, settings, stale, workers, device, on_progress or ignore_progress)
+            _fill(folder, clips, settings, stale, workers, device, on_progress)
         return FeatureStore(folder)
 
     store = filled({})

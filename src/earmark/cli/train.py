@@ -12,6 +12,7 @@ from earmark.cli.display import live_display
 from earmark.errors import ArgumentError
 from earmark.files import json_text
 from earmark.interrupt import exit_code
+from earmark.progress import ignore_note
 from earmark.text import counted
 
 
@@ -83,7 +84,7 @@ def train(
                 resume=resume,
                 compute=api.Compute(devices, nodes, cache, command),
                 on_progress=display,
-                on_note=None if is_silent else lambda note: print(f"Note: {note}", flush=True),
+                on_note=ignore_note if is_silent else lambda note: print(f"Note: {note}", flush=True),
             )
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"continue with: {_with_resume(command)}") from None

@@ -79,8 +79,8 @@ def run_grid(
     *,
     cache: Path,
     at_once: int = 1,
-    on_cell: OnCell | None = None,
-    on_progress: OnProgress | None = None,
+    on_cell: OnCell = lambda cell, status: None,
+    on_progress: OnProgress = ignore_progress,
 ) -> bool:
     """Run the cells that are not done, in `out/cells`.
 
@@ -95,9 +95,7 @@ def run_grid(
     False if it was interrupted. If cells fail, the others are run, and the first reason is raised at the end.
     """
     with locked(make_folder(out)):
-        return _run_cells(
-            grid, out, cache, at_once, on_cell or (lambda cell, status: None), on_progress or ignore_progress
-        )
+        return _run_cells(grid, out, cache, at_once, on_cell, on_progress)
 
 
 def _run_cells(grid: Grid, out: Path, cache: Path, at_once: int, on_cell: OnCell, on_progress: OnProgress) -> bool:

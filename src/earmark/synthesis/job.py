@@ -155,7 +155,7 @@ def synthesise(
     seed: int = 0,
     rate: int = 44100,
     workers: int | None = None,
-    on_progress: OnProgress | None = None,
+    on_progress: OnProgress = ignore_progress,
 ) -> Summary:
     """Make soundscapes and write them, with their labels, into a folder: new, empty, or left by the same request.
 
@@ -182,16 +182,15 @@ def synthesise(
         with owned(folder, files=[folder / "labels.tsv"]):
             _prepare(folder, settings)
         maker = _Maker(bank, folder, rate)
-        report = on_progress or ignore_progress
         kept = sum(map(maker.has, resolved))
         turned_down = silent = 0
-        report(Progress("soundscapes", 0, len(resolved), "clips"))
+        on_progress(Progress("soundscapes", 0, len(resolved), "clips"))
         try:
             with closing(_made(resolved, maker, n_workers)) as results:
                 for done, (down, mute) in enumerate(results, start=1):
                     turned_down += down
                     silent += mute
-                    report(Progress("soundscapes", done, len(resolved), "clips"))
+                    on_progress(Progress("soundscapes", done, len(resolved), "clips"))
         except KeyboardInterrupt:
             finished = sum(map(maker.has, resolved))
             raise KeyboardInterrupt(f"{finished} of {len(resolved)} soundscapes are done") from None

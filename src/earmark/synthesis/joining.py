@@ -51,7 +51,7 @@ def join(
     duration: float | None = None,
     seed: int = 0,
     out: str | Path | None = None,
-    on_progress: OnProgress | None = None,
+    on_progress: OnProgress = ignore_progress,
 ) -> Joined:
     """Concatenate the soundscapes of a split in an output folder of `synthesise`; both files are written atomically.
 
@@ -87,7 +87,7 @@ def join(
     with owned(path.parent, files=[path, labels]) as owner:
         with written_whole(path) as draft:
             try:
-                _write_sound(draft, [folder / name for name in clips], rate, on_progress or ignore_progress)
+                _write_sound(draft, [folder / name for name in clips], rate, on_progress)
             except soundfile.SoundFileError as error:
                 raise ArgumentError(f"{path}: cannot be written, is the disk full? {error}") from error
             owner.remove(labels)  # of an earlier recording, which must not be taken for those of this one

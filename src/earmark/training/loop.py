@@ -34,7 +34,7 @@ from earmark.fine_tuning import network_for
 from earmark.interrupt import interruptible
 from earmark.networks import FrameNorm
 from earmark.pooling import create_pool
-from earmark.progress import OnProgress
+from earmark.progress import OnProgress, ignore_progress
 from earmark.settings import WITHOUT_TIMES, Settings, Training
 from earmark.tables import import_pandas
 from earmark.training.averaging import Average
@@ -123,7 +123,7 @@ def train(
     fabric: Fabric,
     resume: bool = False,
     provenance: dict[str, Any] | None = None,
-    on_progress: OnProgress | None = None,
+    on_progress: OnProgress = ignore_progress,
 ) -> Run:
     """Train a detector on bags, and choose the best epoch on validation bags.
 

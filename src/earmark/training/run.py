@@ -11,7 +11,7 @@ import math
 import os
 import platform
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -43,7 +43,7 @@ from earmark.errors import ArgumentError, DataError
 from earmark.files import locked, make_folder, remove_drafts
 from earmark.networks import NETWORKS, Head
 from earmark.ownership import owned
-from earmark.progress import OnProgress, ignore_progress, renamed
+from earmark.progress import OnNote, OnProgress, ignore_note, ignore_progress, renamed
 from earmark.settings import Augmentation, Settings
 from earmark.text import counted, first_few
 from earmark.training.loop import Run, train
@@ -103,8 +103,8 @@ def run(
     fabric: Fabric,
     resume: bool = False,
     provenance: dict[str, Any] | None = None,
-    on_progress: OnProgress | None = None,
-    on_note: Callable[[str], None] | None = None,
+    on_progress: OnProgress = ignore_progress,
+    on_note: OnNote = ignore_note,
 ) -> Run:
     """Train on the clips of split `train`, and choose the best epoch on those of `validate`.
 
@@ -142,9 +142,8 @@ def run(
         notes += check_examples(training, durations) + check_validation(training, validation)
         notes += check_folds(training) if folds else []
         notes += _too_long(durations, training, settings.training.patch)
-        if on_note is not None:
-            for note in notes:
-                on_note(note)
+        for note in notes:
+            on_note(note)
         if not settings.training.steps:
             settings = settings.changed({"steps": math.ceil(len(bags) / settings.training.batch_size)})
         about = {**(provenance or {}), "data": data_fingerprint(data), "versions": _versions()}
@@ -152,12 +151,11 @@ def run(
         about |= {"folds": folds} if folds else {}
         mixtures = mixed_clips(training, settings.augment.mixtures)
         lesson = _Lesson(stores[0], bags, mixed.labels, mixtures, cache, training)
-        tell = on_progress or ignore_progress
         with few_threads(settings):
             if folds:
-                result = _cross_validate(lesson, folds, settings, out, fabric, about, tell)
+                result = _cross_validate(lesson, folds, settings, out, fabric, about, on_progress)
             else:
-                result = _train_rounds(lesson, validation_bags, settings, out, fabric, about, tell)
+                result = _train_rounds(lesson, validation_bags, settings, out, fabric, about, on_progress)
         return replace(result, notes=tuple(notes), warnings=tuple(useless_warnings(result, validation)))
 
 
@@ -238,10 +236,10 @@ def _cross_validate(
         validation = Bags(lesson.store, clips.select(held).labels, device=fabric.device)
         about = {**provenance, "fold": number, "held_out": list(held)}
         about |= {"training_clips": len(part.clips), "validation_clips": len(held)}
-        tell = renamed(on_progress, f"fold {number} of {len(folds)}, {{}}")
+        on_fold_progress = renamed(on_progress, f"fold {number} of {len(folds)}, {{}}")
         folders.append(out / f"fold-{number}")
         changed = settings.changed({"steps": steps})
-        result = _train_rounds(part, validation, changed, folders[-1], fabric, about, tell)
+        result = _train_rounds(part, validation, changed, folders[-1], fabric, about, on_fold_progress)
         if not result.is_finished:
             return result
     result = _train_rounds(lesson, folders, settings, out, fabric, provenance, on_progress)
@@ -344,7 +342,7 @@ def feature_store(
     *,
     to_learn: bool,
     device: torch.device | None = None,
-    on_progress: OnProgress | None = None,
+    on_progress: OnProgress = ignore_progress,
 ) -> FeatureStore:
     """Features of training clips, with variants of pitch and compression, or of validation clips.
 

@@ -4,7 +4,7 @@ import math
 import time
 from dataclasses import dataclass
 
-from earmark.progress import OnProgress, Progress, ignore_progress
+from earmark.progress import OnProgress, Progress
 from earmark.settings import Training
 
 _REPORT_EVERY = 1.0  # seconds
@@ -23,8 +23,9 @@ class TrainingProgress(Progress):
 class Watch:
     """Keeps the time of a run and calls `on_progress`."""
 
-    def __init__(self, options: Training, epoch: int, step: int, on_progress: OnProgress | None) -> None:
-        self._options, self._on_progress = options, on_progress or ignore_progress
+    def __init__(self, options: Training, epoch: int, step: int, on_progress: OnProgress) -> None:
+        self._options = options
+        self._on_progress = on_progress
         self._epoch, self._step = epoch + 1, step
         self._epoch_start = self._reported = time.monotonic()
         self._epoch_done = 0
