@@ -45,7 +45,8 @@ class Clock:
     def __call__(self, progress: Progress) -> None:
         """Count the time since the last call to its stage, and begin that of `progress`."""
         known = ("features", "scoring", "report")
-        self.switch(progress.stage if progress.stage in known else "training")
+        stage = progress.stage.rpartition(", ")[2]  # without the name of the run
+        self.switch(stage if stage in known else "training")
 
     def switch(self, stage: str) -> None:
         now = time.monotonic()

@@ -9,9 +9,10 @@ import pytest
 from earmark.annotations import LabelTable
 from earmark.evaluation import segment
 from earmark.evaluation.blocks import block_counts, block_length
-from earmark.evaluation.comparison import Entry, compare_entries
+from earmark.evaluation.comparison import compare_entries
 from earmark.evaluation.scoring import evaluate_events
 from earmark.evaluation.statistics import bootstrap
+from earmark.evaluation.systems import System
 
 
 def rows(name, seconds, n, seed):
@@ -63,7 +64,7 @@ def test_one_long_recording_has_an_interval_over_time_and_dashes_for_clips(hour)
     line = next(line for line in shown.splitlines() if line.startswith("crow"))
     assert line.split()[1:4] == ["-", "-", "-"]
     assert line.split()[4] != "-"
-    (values,) = compare_entries([Entry("a", (evaluation,))]).values.values()
+    (values,) = compare_entries([System("a", (evaluation,))]).values.values()
     assert values["dynamic.f1"][1:] == (low, high)
     assert math.isnan(values["static.maximum.f1"].low)
 

@@ -10,8 +10,9 @@ from test_evaluation_result import evaluated
 
 from earmark.counts import Counts
 from earmark.errors import ArgumentError, DataError
-from earmark.evaluation.comparison import Entry, compare_entries, group_runs
+from earmark.evaluation.comparison import compare_entries
 from earmark.evaluation.result import Evaluation
+from earmark.evaluation.systems import System, group_runs
 from earmark.events import Decoder
 from earmark.files import json_text
 from earmark.settings import load_recipe
@@ -36,7 +37,7 @@ def saved(counts, folder="run", **about):
 
 
 def entry(name, rng, *skills, **about):
-    return Entry(name, tuple(saved(segments(rng, skill), f"{name}-{i}", **about) for i, skill in enumerate(skills)))
+    return System(name, tuple(saved(segments(rng, skill), f"{name}-{i}", **about) for i, skill in enumerate(skills)))
 
 
 def test_models_that_differ_only_by_chance_are_not_told_apart(rng):
@@ -82,7 +83,7 @@ def test_a_comparison_is_shown_as_a_table(rng):
 def test_luck_in_training_is_not_taken_for_merit(rng):
     """Each pair of runs differs clearly, but so do the seeds of one system."""
     lucky, unlucky = entry("lucky", rng, 0.60, 0.72, 0.66), entry("unlucky", rng, 0.58, 0.69, 0.63)
-    one, other = (Entry(name, own.evaluations[k : k + 1]) for name, own, k in (("a", lucky, 1), ("b", unlucky, 0)))
+    one, other = (System(name, own.evaluations[k : k + 1]) for name, own, k in (("a", lucky, 1), ("b", unlucky, 0)))
     assert compare_entries([one, other]).verdicts[0].is_different
     comparison = compare_entries([lucky, unlucky])
     assert comparison.tied == ("unlucky",)
@@ -117,7 +118,7 @@ def test_runs_that_differ_only_by_seed_are_no_difference(rng):
 def test_what_was_evaluated_otherwise_is_not_compared(change, message, rng):
     one, other = saved(segments(rng, 0.6), "a"), saved(segments(rng, 0.6), "b", **change)
     with pytest.raises(ArgumentError, match=message):
-        compare_entries([Entry("a", (one,)), Entry("b", (other,))])
+        compare_entries([System("a", (one,)), System("b", (other,))])
 
 
 def test_other_clips_and_classes_are_not_compared(rng):
@@ -126,13 +127,13 @@ def test_other_clips_and_classes_are_not_compared(rng):
     with pytest.raises(
         ArgumentError, match="evaluated on different clips, 300 and 200, of which only one has 200, 201"
     ):
-        compare_entries([Entry("a", (one,)), Entry("b", (fewer,))])
+        compare_entries([System("a", (one,)), System("b", (fewer,))])
     parts = vars(counts)
     for classes, message in ((("cat", "owl"), "different classes; only one has dog, owl"), (("dog", "cat"), "order")):
         with pytest.raises(ArgumentError, match=message):
-            compare_entries([Entry("a", (one,)), Entry("b", (saved(Counts(**{**parts, "classes": classes}), "b"),))])
+            compare_entries([System("a", (one,)), System("b", (saved(Counts(**{**parts, "classes": classes}), "b"),))])
     with pytest.raises(ArgumentError, match="two systems are called 'a'"):
-        compare_entries([Entry("a", (one,)), Entry("a", (one,))])
+        compare_entries([System("a", (one,)), System("a", (one,))])
     with pytest.raises(ArgumentError, match="expected at least one system to compare"):
         compare_entries([])
 
@@ -147,7 +148,7 @@ def test_a_ratio_without_divisor_is_nan_and_no_error(rng):
     comparison = compare_entries([entry("none", rng, 0.0, 0.0), entry("some", rng, 0.6, 0.6)])
     assert comparison.best == "some"
     silent = [saved(Counts(**{**vars(segments(rng, 0.0)), "fp": np.zeros((CLIPS, 2), int)})) for _ in range(2)]
-    value = compare_entries([Entry("silent", tuple(silent))]).values["silent"]["dynamic.precision"]
+    value = compare_entries([System("silent", tuple(silent))]).values["silent"]["dynamic.precision"]
     assert math.isnan(value.value)
     json_text(comparison.to_dict())
 
@@ -161,7 +162,8 @@ def test_seeds_judged_on_one_clip_with_events_are_tied(times, rng):
         return replace(counts, **{name: vars(counts)[name] * [[1], [0], [0]] for name in ("tp", "fp", "fn")})
 
     one, other = (
-        Entry(name, tuple(saved(few(skill)) for _ in range(n))) for name, skill, n in (("a", 1.0, 2), ("b", 0.1, times))
+        System(name, tuple(saved(few(skill)) for _ in range(n)))
+        for name, skill, n in (("a", 1.0, 2), ("b", 0.1, times))
     )
     comparison = compare_entries([one, other])
     assert comparison.tied == ("b",)

@@ -227,7 +227,7 @@ def test_a_killed_grid_goes_on_and_ends_alike(whole, grid_file, tmp_path):
         "import os, signal, sys, pathlib, torch; torch.set_num_threads(1)\n"
         "from earmark.experiment import load_grid, run_grid\n"
         "def kill(progress):\n"
-        "    if progress.stage.endswith('(2 of 3)') and progress.epoch == 2:\n"
+        "    if progress.stage.endswith('(2 of 3), training') and progress.epoch == 2:\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
         "grid, out, cache = sys.argv[1:]\n"
         "run_grid(load_grid(grid), pathlib.Path(out), cache=pathlib.Path(cache), on_progress=kill)\n"

@@ -22,7 +22,8 @@ from earmark import plots
 from earmark.annotations import LabelTable
 from earmark.cli import app
 from earmark.errors import ArgumentError, DataError
-from earmark.evaluation.comparison import Entry, compare_entries, group_runs
+from earmark.evaluation.comparison import compare_entries
+from earmark.evaluation.systems import System, group_runs
 from earmark.experiment import Grid, gather
 from earmark.pooling import sufficient_share_to_alpha
 from earmark.reporting.grid import write_grid_report
@@ -210,7 +211,7 @@ def test_the_page_says_how_to_repeat_it(page, runs, data):
 def test_without_the_data_the_page_says_so_in_one_line(runs, tmp_path):
     """And entries may come with names of one's own."""
     (cap, *_) = group_runs(runs)
-    comparison = compare_entries([Entry("my <own>", cap.evaluations), *group_runs(runs[-1:])])
+    comparison = compare_entries([System("my <own>", cap.evaluations), *group_runs(runs[-1:])])
     page = write_report(comparison, tmp_path / "page.html", data=str(tmp_path / "gone"))[0].read_text(encoding="utf-8")
     assert re.search(r"The clips are not available: .*gone.*Give their location with --data\.", page)
     assert "<audio" not in page

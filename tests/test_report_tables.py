@@ -11,8 +11,9 @@ from rich.console import Console
 from earmark.annotations import LabelTable
 from earmark.cli.terminal import make_console
 from earmark.errors import ArgumentError
-from earmark.evaluation.comparison import Comparison, Entry
+from earmark.evaluation.comparison import Comparison
 from earmark.evaluation.statistics import Interval
+from earmark.evaluation.systems import System
 from earmark.tables import DASH, Cell, Column, Table, number_cell, short_number
 
 COLUMNS = (
@@ -81,7 +82,7 @@ def test_scores_are_printed_as_in_the_paper(value, text):
 
 def a_comparison(scores, statistic="dynamic.f1", best="cap", tied=()):
     values = {name: {key: Interval(v, v - 0.1, v + 0.1) for key, v in own.items()} for name, own in scores.items()}
-    entries = tuple(Entry(name, ()) for name in scores)
+    entries = tuple(System(name, ()) for name in scores)
     return Comparison(entries, values, statistic, best, tied, (), (), (), 0.95, 12, 1.0, "data")
 
 

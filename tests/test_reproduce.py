@@ -17,8 +17,8 @@ from earmark import audio
 from earmark.annotations import LabelTable
 from earmark.cli import main
 from earmark.errors import ArgumentError, DataError, TrainingError
-from earmark.evaluation.comparison import Entry
 from earmark.evaluation.scoring import EvaluationOptions, evaluate_scores
+from earmark.evaluation.systems import System
 from earmark.experiment import gather, keep_runs, load_grid, run_grid
 from earmark.experiment.kept import read_runs
 from earmark.inference.scores import RecordingScores
@@ -373,7 +373,7 @@ def test_folds_are_ranked_as_in_table_3(split_three_ways, tmp_path):
 def test_bars_over_folds_are_of_a_bootstrap(split_three_ways):
     """Fig. 12; Student's would be five times as wide."""
     _, rows, _ = split_three_ways
-    entry = Entry("max", tuple(r.saved() for r in rows if (r.evaluation, r.cell.system) == ("clean", "max")))
+    entry = System("max", tuple(r.saved() for r in rows if (r.evaluation, r.cell.system) == ("clean", "max")))
     f1 = [[saved.scores["dynamic"]["per_class"][label]["f1"] for label in CLASSES] for saved in entry.evaluations]
     interval = reporting._fold_f1(entry)
     assert interval.value == pytest.approx(np.mean(f1, axis=0))

@@ -19,7 +19,8 @@ from earmark.datasets import open_data
 from earmark.detection.detector import load
 from earmark.detection.job import JobOptions, run_job
 from earmark.evaluation import segment
-from earmark.evaluation.comparison import Comparison, Entry, compare_entries
+from earmark.evaluation.comparison import Comparison, compare_entries
+from earmark.evaluation.systems import System
 from earmark.experiment import Grid, gather, run_grid, write_results
 from earmark.experiment.results import by_system
 from earmark.formats import read_labels
@@ -162,7 +163,7 @@ def conclusions(scores: Scores, trends: Mapping[str, AlphaTrend]) -> list[str]:
 
 def _train(
     sounds: Path, out: Path, seeds: int, changes: Mapping[str, str], at_once: int, on_progress: OnProgress
-) -> tuple[dict[str, Path], list[Entry]]:
+) -> tuple[dict[str, Path], list[System]]:
     """Train and evaluate all operators: the folder of a model of each, and the evaluations of all seeds."""
     systems = {name: {"pool": pool, **changes} for name, pool in SYSTEMS.items()}
     grid = Grid("demo", {"": str(sounds)}, systems, recipe="quick", seeds=tuple(range(seeds)))
@@ -170,11 +171,11 @@ def _train(
         raise KeyboardInterrupt("run the same command again to continue")
     rows = gather(grid, out)
     write_results(rows, out / "results.csv")
-    entries = [Entry(name, tuple(row.saved() for row in runs)) for name, runs in by_system(rows).items()]
+    entries = [System(name, tuple(row.saved() for row in runs)) for name, runs in by_system(rows).items()]
     return {entry.name: entry.evaluations[0].folder.parent for entry in entries}, entries
 
 
-def _seed_scores(entry: Entry) -> dict[str, list[float]]:
+def _seed_scores(entry: System) -> dict[str, list[float]]:
     overall = [run.scores["dynamic"]["overall"] for run in entry.evaluations]
     return {name: [float(run[name]) for run in overall] for name in ("f1", "precision", "recall")}
 

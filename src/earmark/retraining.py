@@ -32,7 +32,8 @@ from earmark.detection.job import JobOptions, run_job
 from earmark.detection.ledger import Ledger
 from earmark.detection.outputs import JobFolder
 from earmark.errors import ArgumentError, DataError, EarmarkError
-from earmark.evaluation.comparison import Entry, compare_entries
+from earmark.evaluation.comparison import compare_entries
+from earmark.evaluation.systems import System
 from earmark.files import json_text, make_folder, written_whole
 from earmark.inference.scores import RecordingScores
 from earmark.progress import OnNote, OnProgress, Progress, ignore_note, ignore_progress
@@ -107,7 +108,7 @@ def _compare_on_data(
         if "test" not in open_data(str(data)).splits:
             return None, [f"{data} has no test split, so the models cannot be compared on it."]
         entries = [
-            Entry(name, (api.evaluate(model, data, out=folder / part, on_progress=on_progress),))
+            System(name, (api.evaluate(model, data, out=folder / part, on_progress=on_progress),))
             for model, name, part in ((old, "the old model", "old"), (new, "the new model", "new"))
         ]
         comparison = compare_entries(entries)

@@ -25,7 +25,8 @@ convention for division by zero. Modules, each importing only those before it:
 - `decoders`: the decoder of a new model, chosen on its validation clips
 - `chosen`: which clips of a data set to evaluate
 - `evaluating`: models, and events from other programs, evaluated on a data set
-- `comparison`: runs grouped into systems, and systems compared, with tests
+- `systems`: runs grouped into systems
+- `comparison`: systems compared, with tests
 """
 
 from earmark.evaluation.comparison import Comparison

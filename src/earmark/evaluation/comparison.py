@@ -3,21 +3,19 @@
     comparison = compare_entries(group_runs([Path("run-a"), Path("run-b")]))
     print(comparison); comparison.best, comparison.tied
 
-An entry is one system: a run, or several that differ only in their seed. Systems are compared on the same clips, by F1
-of segments, or of clips if the reference has no times: the best one with each other one, with p-values adjusted for
-their number (Holm). With several seeds, the test includes the variance of training; if one side was trained once, it is
-taken to vary as much as the other. Two systems that were both trained once are compared as two fixed models, and a note
-says so.
+Systems (`earmark.evaluation.systems`) are compared on the same clips, by F1 of segments, or of clips if the reference
+has no times: the best one with each other one, with p-values adjusted for their number (Holm). With several seeds, the
+test includes the variance of training; if one side was trained once, it is taken to vary as much as the other. Two
+systems that were both trained once are compared as two fixed models, with a note.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,11 +24,10 @@ from earmark.errors import ArgumentError, DataError
 from earmark.evaluation.references import rough_notes
 from earmark.evaluation.result import Evaluation
 from earmark.evaluation.statistics import Interval, Verdict, bootstrap_ratios, compare_systems, seed_variance
+from earmark.evaluation.systems import System, group_runs
 from earmark.files import json_text
 from earmark.formats.text import write_text
 from earmark.ownership import owned
-from earmark.schema import parse
-from earmark.settings import Settings, load_recipe, recipes
 from earmark.tables import Cell, Column, Table, import_pandas, number_cell, short_number
 from earmark.text import counted, first_few
 
@@ -57,20 +54,6 @@ _PARTS = {
     "event": ("event_counts", ("f1",)),
 }
 _NAMES = {"dynamic.f1": "F1 of segments", "static.maximum.f1": "F1 of clips"}
-_IGNORED = ("training.seed", "training.tensorboard", "training.save_minutes")  # runs with others are the same system
-_MOST_SETTINGS = 3  # that a name lists
-
-
-class Entry(NamedTuple):
-    """One system: its evaluation, or one for each seed it was trained with."""
-
-    name: str
-    evaluations: tuple[Evaluation, ...]
-
-    def counts(self, kind: str) -> list[Counts]:
-        """Counts of each seed, `kind` being an attribute of `Evaluation`; empty if a seed has none."""
-        counts = [getattr(evaluation, kind) for evaluation in self.evaluations]
-        return [] if None in counts else counts
 
 
 @dataclass(frozen=True)
@@ -80,18 +63,18 @@ class Comparison:
     Attributes
     ----------
     values
-        By entry and score: `static.maximum.f1`, `static.pooled.recall`, `dynamic.error_rate`, `dynamic.macro.f1`, ...
+        By system and score: `static.maximum.f1`, `static.pooled.recall`, `dynamic.error_rate`, `dynamic.macro.f1`, ...
         all classes together, or with `macro` the mean over classes; the mean over seeds if there are several, with an
         interval over clips, or over clips and seeds.
     statistic
         The score that is tested: `dynamic.f1`, or `static.maximum.f1` without times.
     best, tied
-        The entry with the highest one, and those that are not distinguishable from it.
+        The system with the highest one, and those that are not distinguishable from it.
     lines, notes
         The verdicts as sentences, with a summary, and what to know before relying on them.
     """
 
-    entries: tuple[Entry, ...]
+    entries: tuple[System, ...]
     values: dict[str, dict[str, Interval[float]]]
     statistic: str
     best: str
@@ -201,7 +184,7 @@ def compare_runs(runs: Sequence[Path], *, level: float = 0.95) -> Comparison:
     return compare_entries(group_runs(runs), level=level)
 
 
-def compare_entries(entries: Iterable[Entry], *, level: float = 0.95) -> Comparison:
+def compare_entries(entries: Iterable[System], *, level: float = 0.95) -> Comparison:
     """Compare systems that were evaluated on the same clips; a single one gets its intervals."""
     systems = tuple(entries)
     if not systems:
@@ -271,7 +254,7 @@ def _statistic(key: str, convention: str) -> ratio:
     return f
 
 
-def _values(entry: Entry, level: float) -> dict[str, Interval[float]]:
+def _values(entry: System, level: float) -> dict[str, Interval[float]]:
     convention = entry.evaluations[0].scores["convention"]
     values: dict[str, Interval[float]] = {}
     for part, (kind, names) in _PARTS.items():
@@ -323,7 +306,7 @@ def _summary(best: str, tied: Sequence[str], n_others: int, what: str) -> list[s
     return [f"Best by {what}: {best}; it is better than {'the other' if n_others == 1 else 'all others'}"]
 
 
-def _notes(entries: Sequence[Entry]) -> tuple[str, ...]:
+def _notes(entries: Sequence[System]) -> tuple[str, ...]:
     notes = []
     once = [entry.name for entry in entries if len(entry.evaluations) == 1]
     if len(entries) > 1 and once:
@@ -349,118 +332,3 @@ def _decoder(scores: Mapping[str, Any]) -> str:
 def clipped_interval(low: float, high: float, *, is_rate: bool) -> tuple[float, float]:
     """An interval within the range of the score, which Student's interval over seeds can exceed; NaN stays NaN."""
     return max(low, 0.0), high if is_rate else min(high, 1.0)
-
-
-def group_runs(folders: Iterable[Path]) -> list[Entry]:
-    """Runs as entries: those whose settings differ only in the seed are one, named by pool and changed settings.
-
-    A folder of `evaluate --out` is accepted too; it is known by the settings of its run, or else by its name.
-    """
-    groups: dict[str, list[tuple[Evaluation, dict[str, Any]]]] = {}
-    for folder in dict.fromkeys(folders):
-        evaluation = Evaluation.load(folder)
-        settings = _settings(evaluation)
-        key = repr(sorted(settings.items())) if settings else str(folder)
-        groups.setdefault(key, []).append((evaluation, settings))
-    firsts = [group[0] for group in groups.values()]
-    names = _names([settings for _, settings in firsts], [evaluation.folder for evaluation, _ in firsts])
-    return [
-        Entry(name, tuple(evaluation for evaluation, _ in group))
-        for name, group in zip(names, groups.values(), strict=True)
-    ]
-
-
-def _settings(evaluation: Evaluation) -> dict[str, Any]:
-    """Settings of a run, flat, without the seed; empty if they are unknown."""
-    config = evaluation.run_settings()
-    if not config:
-        return {}
-    config = parse(dict[str, dict[str, Any]], config, where=evaluation.config or evaluation.name)
-    with suppress(ArgumentError):  # of another version; else fill in defaults, so that they do not count as differences
-        config = Settings.from_dict(config).to_dict()
-    flat = _flat(config)
-    for key in _IGNORED:
-        flat.pop(key, None)
-    decoder = dict(evaluation.scores.get("decoder") or {})
-    if decoder.pop("tuned_on", None):  # each seed has its thresholds, tuned in the same way
-        decoder["threshold"] = "tuned"
-    flat |= {f"decoder.{key}": value for key, value in decoder.items()}
-    return {**flat, "align": evaluation.scores.get("align")}
-
-
-def _names(systems: Sequence[Mapping[str, Any]], folders: Sequence[Path]) -> list[str]:
-    """A name for each system: its pool, and the settings that distinguish it from the others.
-
-    If there are many of these, as between recipes, the name has the closest recipe, and how the system differs from it.
-    """
-    known = [settings for settings in systems if settings]
-    is_mixed = len({settings.get("training.supervision") for settings in known}) > 1
-    differing = [
-        {key: _describe(key, settings[key]) for key in _distinguishing(settings, known)} for settings in systems
-    ]
-    is_short = all(len([*filter(None, parts.values())]) <= _MOST_SETTINGS for parts in differing)
-    names = []
-    for settings, folder, parts in zip(systems, folders, differing, strict=True):
-        supervision = str(settings.get("training.supervision", "weak"))
-        pool = str(settings.get("pool.name", folder.name))
-        base = pool if not is_mixed or supervision == "weak" else supervision
-        name = " ".join([base, *filter(None, parts.values())])
-        names.append(name if is_short or not settings else f"{base} ({_by_recipe(settings, [*parts])})")
-    return [
-        name if names.count(name) == 1 else f"{name} ({folder})" for name, folder in zip(names, folders, strict=True)
-    ]
-
-
-def _by_recipe(settings: Mapping[str, Any], keys: Sequence[str]) -> str:
-    """The recipe that is closest to the settings, and those of `keys` that differ from it, as "quick, epochs 20"."""
-    ignored = ("pool.", "features.") if "features.encoder" in settings else ("pool.",)
-    changed = {}
-    for name in recipes():
-        recipe = _flat(load_recipe(name).to_dict())
-        changed[name] = [key for key in settings if not key.startswith(ignored) and recipe.get(key) != settings[key]]
-    closest = min(changed, key=lambda name: len(changed[name]))
-    shown = [key for key in keys if key in (*changed[closest], "features.encoder") or key.startswith("pool.")]
-    parts = [_describe(key, settings[key]) or f"{key.rpartition('.')[2].replace('_', ' ')} off" for key in shown]
-    more = [f"{len(parts) - _MOST_SETTINGS} more"] if len(parts) > _MOST_SETTINGS else []
-    return ", ".join([closest, *parts[:_MOST_SETTINGS], *more])
-
-
-def _flat(config: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    return {f"{section}.{key}": value for section, values in config.items() for key, value in values.items()}
-
-
-def _distinguishing(settings: Mapping[str, Any], known: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Settings that differ; those of a pool or a network only among systems with the same one."""
-    for key in settings:
-        if key in ("pool.name", "training.supervision"):  # part of every name
-            continue
-        kind = f"{key.partition('.')[0]}.name"
-        alike = known if key == kind else [other for other in known if other.get(kind) == settings.get(kind)]
-        if len({repr(other.get(key)) for other in alike}) > 1:
-            yield key
-
-
-def _describe(key: str, value: object) -> str:
-    """A setting in words; empty if it is off.
-
-    >>> _describe("pool.penalty", 1e-3), _describe("network.name", "mlp"), _describe("training.balanced", True)
-    ('penalty 0.001', 'mlp', 'balanced')
-    >>> _describe("training.start", "runs/first/model.safetensors")
-    'from first'
-    >>> _describe("features.fmax", "none"), _describe("training.balanced", False), _describe("augment.mixup", 0.0)
-    ('', '', '')
-    """
-    section, _, name = key.rpartition(".")
-    if not value or value == "none":
-        return ""
-    if value is True:
-        return name.replace("_", " ")
-    if key == "training.start":
-        return f"from {Path(str(value)).parent.name}"
-    return _text(value) if name == "name" and section else f"{name.replace('_', ' ')} {_text(value)}"
-
-
-def _text(value: object) -> str:
-    if isinstance(value, list):
-        return f"[{', '.join(map(_text, value))}]"
-    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -7,7 +7,6 @@ fills the gaps (`benchmarks/sharing.py` measures whether that is faster).
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from earmark.experiment.grid import Cell, EvaluationSpec, Grid
 from earmark.experiment.kept import Kept, read_runs
 from earmark.files import locked, make_folder
 from earmark.parallel import parallel_map
-from earmark.progress import OnProgress, Progress, ignore_progress
+from earmark.progress import OnProgress, Progress, ignore_progress, renamed
 from earmark.schema import differences, read_json
 from earmark.settings import Settings, load_recipe
 from earmark.training.run import feature_store, make_fabric, run, split_for_training
@@ -162,7 +161,7 @@ Outcomes = Generator[tuple[Cell, bool | Exception], None, None]
 
 def _one_by_one(work: Callable[..., bool], cells: Iterable[Cell], total: int, on_progress: OnProgress) -> Outcomes:
     for number, cell in enumerate(cells, 1):
-        on_cell_progress = partial(_rename_stage, f"{cell.name} ({number} of {total})", on_progress)
+        on_cell_progress = renamed(on_progress, f"{cell.name} ({number} of {total}), {{}}")
         try:
             yield cell, work(cell, threads=torch.get_num_threads(), on_progress=on_cell_progress)
         except TrainingError as error:
@@ -190,10 +189,6 @@ def _at_once(
         for done, (cell, result) in enumerate(results, 1):
             yield cell, result
             on_progress(Progress("training", done, len(due), "runs"))
-
-
-def _rename_stage(name: str, on_progress: OnProgress, progress: Progress) -> None:
-    on_progress(replace(progress, stage=name) if progress.stage == "training" else progress)
 
 
 def _run_cell(

@@ -177,6 +177,7 @@ def load_scorer(path: str | Path, *, device: str | torch.device | None = None, p
     about = read_model_info(path)
     detector = load_detector(path)
     window = about["provenance"].get("patch", _PATCH)
+    # "False" has no meaning any more, but other fingerprints would separate jobs from their models
     identity = f"{about['tensors']} {detector.features.fingerprint()} {sorted(about['network'].items())} False"
     fingerprint = hashlib.sha256(identity.encode()).hexdigest()[:16]
     scorer = TorchScorer(detector, window=float(window), fingerprint=fingerprint, device=device, pooled=pooled)

@@ -26,8 +26,9 @@ from earmark.datasets import Collection
 from earmark.detection.detector import load
 from earmark.errors import DataError, EarmarkError
 from earmark.evaluation.base import Floats
-from earmark.evaluation.comparison import Comparison, Entry, compare_entries
+from earmark.evaluation.comparison import Comparison, compare_entries
 from earmark.evaluation.statistics import Interval, bootstrap
+from earmark.evaluation.systems import System
 from earmark.experiment.cells import changed_settings, data_of
 from earmark.experiment.grid import Grid, Published
 from earmark.experiment.results import Row, by_fold, by_system, describe_data, write_results
@@ -144,7 +145,7 @@ class _Evaluation:
     """One evaluation of a grid's systems."""
 
     name: str
-    entries: tuple[Entry, ...]
+    entries: tuple[System, ...]
     table: Table
     intervals: Mapping[str, tuple[float, float]]
     """Of dynamic F1, by system."""
@@ -156,7 +157,7 @@ class _Evaluation:
 def _evaluation(grid: Grid, rows: Sequence[Row], name: str) -> _Evaluation:
     rows = [row for row in rows if row.evaluation == name]
     systems = by_system(sorted(rows, key=lambda row: not row.cell.is_weak))
-    entries = tuple(Entry(system, tuple(row.saved() for row in runs)) for system, runs in systems.items())
+    entries = tuple(System(system, tuple(row.saved() for row in runs)) for system, runs in systems.items())
     if grid.folds:
         intervals = {system: mean_interval([*by_fold(runs, "dynamic_f1").values()]) for system, runs in systems.items()}
         return _Evaluation(name, entries, fold_table(grid, rows, name), intervals)
@@ -317,7 +318,7 @@ def _draw_example(part: Collection, row: Row, p: npt.NDArray[np.floating[Any]], 
     return clip_figure(spectrogram, drawn, reference, likelihoods, classes, duration=duration, p_hop=hop)
 
 
-def _fold_f1(entry: Entry) -> Interval[Floats]:
+def _fold_f1(entry: System) -> Interval[Floats]:
     """Dynamic F1 (static without event times) of each class, with bootstrap intervals over folds, as in Fig. 12."""
     parts = [saved.scores["dynamic"] or saved.scores["static"]["maximum"] for saved in entry.evaluations]
     labels = entry.evaluations[0].static_counts.classes

@@ -18,9 +18,9 @@ from earmark.checkpoint import read_model_info
 from earmark.counts import Counts, ratio
 from earmark.errors import EarmarkError
 from earmark.evaluation.base import Floats
-from earmark.evaluation.comparison import Entry
 from earmark.evaluation.result import Evaluation
 from earmark.evaluation.statistics import Interval, bootstrap
+from earmark.evaluation.systems import System
 from earmark.fine_tuning import network_for
 from earmark.pooling import AdaptiveLinearPool, alpha_family
 from earmark.settings import WITHOUT_TIMES, Settings
@@ -106,7 +106,7 @@ def _evaluate_command(run: EvaluatedRun) -> str:
     return shlex.join(words if is_beside else [*words, "--out", str(saved.folder)])
 
 
-def class_f1(entry: Entry, *, level: float = 0.95) -> Interval[Floats]:
+def class_f1(entry: System, *, level: float = 0.95) -> Interval[Floats]:
     """F1 of each class, (classes,), with a bootstrap interval over clips; the mean over seeds.
 
     F1 of segments, or of clips if the reference has no times.
@@ -120,7 +120,7 @@ def class_f1(entry: Entry, *, level: float = 0.95) -> Interval[Floats]:
     return bootstrap(mean_f1, len(first.filenames), level=level)
 
 
-def learned_alphas(entries: Sequence[Entry]) -> dict[str, dict[str, float]]:
+def learned_alphas(entries: Sequence[System]) -> dict[str, dict[str, float]]:
     """Learned alpha by system and class, the mean over seeds; only systems that have one."""
     alphas = {}
     for entry in entries:
@@ -131,13 +131,13 @@ def learned_alphas(entries: Sequence[Entry]) -> dict[str, dict[str, float]]:
     return alphas
 
 
-def at_zero(entries: Sequence[Entry]) -> list[str]:
+def at_zero(entries: Sequence[System]) -> list[str]:
     """What the operators with an alpha are at alpha = 0, for a figure of all of them."""
     families = [alpha_family(entry.evaluations[0].pool) for entry in entries if learned_alphas([entry])]
     return list(dict.fromkeys(family.at_zero for family in families if family))
 
 
-def required_shares(entries: Sequence[Entry]) -> dict[str, dict[str, float]]:
+def required_shares(entries: Sequence[System]) -> dict[str, dict[str, float]]:
     """Share of a clip that must be active to make it positive, by system and class, for systems with a learned alpha.
 
     NaN for an operator whose alpha has another meaning.
@@ -157,7 +157,7 @@ class FrameSize(NamedTuple):
     share: float
 
 
-def frame_sizes(entries: Sequence[Entry]) -> dict[str, FrameSize]:
+def frame_sizes(entries: Sequence[System]) -> dict[str, FrameSize]:
     """Mean size of the output frames of each system, in the evaluated clips or, without these, in training patches."""
     sizes = {}
     for entry in entries:

@@ -23,9 +23,10 @@ from earmark.datasets import Clip, open_data
 from earmark.encoders import Features, parse_features
 from earmark.errors import ArgumentError, EarmarkError
 from earmark.evaluation.authors import authors_reference
-from earmark.evaluation.comparison import Comparison, compare_entries, group_runs
+from earmark.evaluation.comparison import Comparison, compare_entries
 from earmark.evaluation.references import fit_reference
 from earmark.evaluation.result import Evaluation
+from earmark.evaluation.systems import group_runs
 from earmark.files import make_folder
 from earmark.formats import read_labels
 from earmark.ownership import owned
@@ -34,7 +35,7 @@ from earmark.plots.scores import class_figure, curve_figure
 from earmark.progress import OnProgress, Progress, ignore_progress
 from earmark.reporting import results
 from earmark.reporting.pages import fill_page, fill_text, inline_audio, inline_png, inline_svg, write_page, write_tables
-from earmark.reporting.results import EvaluatedRun, alpha_table, class_table, required_activity
+from earmark.reporting.results import EvaluatedRun, FrameSize, alpha_table, class_table, required_activity
 from earmark.tables import Table
 from earmark.timing import span_to_frames, time_to_frame, time_to_sample
 
@@ -170,32 +171,47 @@ def _results(comparison: Comparison, material: _Material) -> dict[str, Any]:
     f1 = {entry.name: results.class_f1(entry, level=comparison.level) for entry in entries}
     tables: dict[str, Table] = {"models": comparison.table(), "classes": class_table(f1, counts, score)}
     drawn = {"classes": class_figure(f1, counts.classes)}
-    example, at_zero, readable = None, list[str](), list[str]()
+    example: dict[str, Any] | None = None
+    at_zero: list[str] = []
     alphas = results.learned_alphas(entries)
     if alphas:
         frames = results.frame_sizes(entries)
         activity = {} if material.labels is None else results.active_shares(material.labels, material.durations)
-        shares, at_zero = results.required_shares(entries), results.at_zero(entries)
+        shares = results.required_shares(entries)
+        at_zero = results.at_zero(entries)
         tables["alphas"] = alpha_table(alphas, shares, activity, at_zero, counts.classes, frames)
         drawn["alphas"] = plots.learned_alpha(alphas, at_zero=at_zero)
-        readable = [name for name, by_class in shares.items() if not np.isnan(list(by_class.values())).any()]
-    if readable:
-        # the class with the greatest alpha, of the best system whose alpha reads as a duration
-        system = max(
-            readable,
-            key=lambda name: np.nan_to_num(comparison.values[name][comparison.statistic].value, nan=-1),
-        )
-        label = max(alphas[system], key=alphas[system].__getitem__)
-        alpha = alphas[system][label]
-        needs = required_activity(shares[system][label], frames.get(system))
-        example = {"system": system, "label": label, "alpha": alpha, "needs": needs, "activity": activity.get(label)}
-        example["at_zero"] = results.at_zero([entry for entry in entries if entry.name == system])
+        example = _alpha_example(comparison, alphas, shares, frames, activity)
     if material.labels is not None and material.reference is not None:
         drawn["durations"] = _duration_figure(material.labels, material.durations)
         first = {entry.name: entry.evaluations[0] for entry in entries}
         drawn["curves"] = curve_figure(first, material.reference)
     drawings = {name: inline_svg(figure, DESCRIPTIONS[name]) for name, figure in drawn.items() if figure is not None}
     return {"tables": tables, "drawings": drawings, "example": example, "at_zero": at_zero}
+
+
+def _alpha_example(
+    comparison: Comparison,
+    alphas: Mapping[str, Mapping[str, float]],
+    shares: Mapping[str, Mapping[str, float]],
+    frames: Mapping[str, FrameSize],
+    activity: Mapping[str, tuple[float, float]],
+) -> dict[str, Any] | None:
+    """The class with the greatest alpha, of the best system whose alpha reads as a duration; None without such."""
+    readable = [name for name, by_class in shares.items() if not np.isnan(list(by_class.values())).any()]
+    if not readable:
+        return None
+    scores = {name: comparison.values[name][comparison.statistic].value for name in readable}
+    system = max(readable, key=lambda name: np.nan_to_num(scores[name], nan=-1))
+    label = max(alphas[system], key=alphas[system].__getitem__)
+    return {
+        "system": system,
+        "label": label,
+        "alpha": alphas[system][label],
+        "needs": required_activity(shares[system][label], frames.get(system)),
+        "activity": activity.get(label),
+        "at_zero": results.at_zero([entry for entry in comparison.entries if entry.name == system]),
+    }
 
 
 def _duration_figure(labels: LabelTable, durations: Mapping[str, float]) -> Figure | None:

@@ -1,0 +1,142 @@
+"""Runs grouped into systems: those that differ only in their seed are one, named by pool and changed settings."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from earmark.counts import Counts
+from earmark.errors import ArgumentError
+from earmark.evaluation.result import Evaluation
+from earmark.schema import parse
+from earmark.settings import Settings, load_recipe, recipes
+
+_IGNORED = ("training.seed", "training.tensorboard", "training.save_minutes")  # runs with others are the same system
+_MOST_SETTINGS = 3  # that a name lists
+
+
+class System(NamedTuple):
+    """One system: its evaluation, or one for each seed it was trained with."""
+
+    name: str
+    evaluations: tuple[Evaluation, ...]
+
+    def counts(self, kind: str) -> list[Counts]:
+        """Counts of each seed, `kind` being an attribute of `Evaluation`; empty if a seed has none."""
+        counts = [getattr(evaluation, kind) for evaluation in self.evaluations]
+        return [] if None in counts else counts
+
+
+def group_runs(folders: Iterable[Path]) -> list[System]:
+    """Runs as entries: those whose settings differ only in the seed are one, named by pool and changed settings.
+
+    A folder of `evaluate --out` is accepted too; it is known by the settings of its run, or else by its name.
+    """
+    groups: dict[str, list[tuple[Evaluation, dict[str, Any]]]] = {}
+    for folder in dict.fromkeys(folders):
+        evaluation = Evaluation.load(folder)
+        settings = _settings(evaluation)
+        key = repr(sorted(settings.items())) if settings else str(folder)
+        groups.setdefault(key, []).append((evaluation, settings))
+    firsts = [group[0] for group in groups.values()]
+    names = _names([settings for _, settings in firsts], [evaluation.folder for evaluation, _ in firsts])
+    return [
+        System(name, tuple(evaluation for evaluation, _ in group))
+        for name, group in zip(names, groups.values(), strict=True)
+    ]
+
+
+def _settings(evaluation: Evaluation) -> dict[str, Any]:
+    """Settings of a run, flat, without the seed; empty if they are unknown."""
+    config = evaluation.run_settings()
+    if not config:
+        return {}
+    config = parse(dict[str, dict[str, Any]], config, where=evaluation.config or evaluation.name)
+    with suppress(ArgumentError):  # of another version; else fill in defaults, so that they do not count as differences
+        config = Settings.from_dict(config).to_dict()
+    flat = _flat(config)
+    for key in _IGNORED:
+        flat.pop(key, None)
+    decoder = dict(evaluation.scores.get("decoder") or {})
+    if decoder.pop("tuned_on", None):  # each seed has its thresholds, tuned in the same way
+        decoder["threshold"] = "tuned"
+    flat |= {f"decoder.{key}": value for key, value in decoder.items()}
+    return {**flat, "align": evaluation.scores.get("align")}
+
+
+def _names(systems: Sequence[Mapping[str, Any]], folders: Sequence[Path]) -> list[str]:
+    """A name for each system: its pool, and the settings that distinguish it from the others.
+
+    If there are many of these, as between recipes, the name has the closest recipe, and how the system differs from it.
+    """
+    known = [settings for settings in systems if settings]
+    is_mixed = len({settings.get("training.supervision") for settings in known}) > 1
+    differing = [
+        {key: _describe(key, settings[key]) for key in _distinguishing(settings, known)} for settings in systems
+    ]
+    is_short = all(len([*filter(None, parts.values())]) <= _MOST_SETTINGS for parts in differing)
+    names = []
+    for settings, folder, parts in zip(systems, folders, differing, strict=True):
+        supervision = str(settings.get("training.supervision", "weak"))
+        pool = str(settings.get("pool.name", folder.name))
+        base = pool if not is_mixed or supervision == "weak" else supervision
+        name = " ".join([base, *filter(None, parts.values())])
+        names.append(name if is_short or not settings else f"{base} ({_by_recipe(settings, [*parts])})")
+    return [
+        name if names.count(name) == 1 else f"{name} ({folder})" for name, folder in zip(names, folders, strict=True)
+    ]
+
+
+def _by_recipe(settings: Mapping[str, Any], keys: Sequence[str]) -> str:
+    """The recipe that is closest to the settings, and those of `keys` that differ from it, as "quick, epochs 20"."""
+    ignored = ("pool.", "features.") if "features.encoder" in settings else ("pool.",)
+    changed = {}
+    for name in recipes():
+        recipe = _flat(load_recipe(name).to_dict())
+        changed[name] = [key for key in settings if not key.startswith(ignored) and recipe.get(key) != settings[key]]
+    closest = min(changed, key=lambda name: len(changed[name]))
+    shown = [key for key in keys if key in (*changed[closest], "features.encoder") or key.startswith("pool.")]
+    parts = [_describe(key, settings[key]) or f"{key.rpartition('.')[2].replace('_', ' ')} off" for key in shown]
+    more = [f"{len(parts) - _MOST_SETTINGS} more"] if len(parts) > _MOST_SETTINGS else []
+    return ", ".join([closest, *parts[:_MOST_SETTINGS], *more])
+
+
+def _flat(config: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    return {f"{section}.{key}": value for section, values in config.items() for key, value in values.items()}
+
+
+def _distinguishing(settings: Mapping[str, Any], known: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Settings that differ; those of a pool or a network only among systems with the same one."""
+    for key in settings:
+        if key in ("pool.name", "training.supervision"):  # part of every name
+            continue
+        kind = f"{key.partition('.')[0]}.name"
+        alike = known if key == kind else [other for other in known if other.get(kind) == settings.get(kind)]
+        if len({repr(other.get(key)) for other in alike}) > 1:
+            yield key
+
+
+def _describe(key: str, value: object) -> str:
+    """A setting in words; empty if it is off.
+
+    >>> _describe("pool.penalty", 1e-3), _describe("network.name", "mlp"), _describe("training.balanced", True)
+    ('penalty 0.001', 'mlp', 'balanced')
+    >>> _describe("training.start", "runs/first/model.safetensors")
+    'from first'
+    >>> _describe("features.fmax", "none"), _describe("training.balanced", False), _describe("augment.mixup", 0.0)
+    ('', '', '')
+    """
+    section, _, name = key.rpartition(".")
+    if not value or value == "none":
+        return ""
+    if value is True:
+        return name.replace("_", " ")
+    if key == "training.start":
+        return f"from {Path(str(value)).parent.name}"
+    return _text(value) if name == "name" and section else f"{name.replace('_', ' ')} {_text(value)}"
+
+
+def _text(value: object) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_text, value))}]"
+    return f"{value:g}" if isinstance(value, float) else str(value)
