@@ -72,7 +72,8 @@ def test_names_come_before_metadata_and_damage_is_nobodys_trouble(recording, tmp
     with_chunk(recording, b"guan", b"Timestamp:2026-05-12T04:30:00\n")
     assert recording_start(recording.rename(recording.with_name("20250101_000000.wav"))) == datetime(2025, 1, 1)
     assert recording_start(tmp_path / "missing.wav") is None
-    for damage in (b"", b"RIFF", b"RIFF\0\0\0\0WAVEguan\xff\xff\xff\xff", b"RF64\0\0\0\0WAVEds64\2\0\0\0ab"):
+    long = b"RF64\0\0\0\0WAVEds64\x10\0\0\0" + b"\xff" * 16 + b"data\xff\xff\xff\xff"  # of 2^64 bytes
+    for damage in (b"", b"RIFF", b"RIFF\0\0\0\0WAVEguan\xff\xff\xff\xff", b"RF64\0\0\0\0WAVEds64\2\0\0\0ab", long):
         (tmp_path / "x.wav").write_bytes(damage)
         assert recording_start(tmp_path / "x.wav") is None
 

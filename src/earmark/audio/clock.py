@@ -5,11 +5,13 @@ wav file: as GUANO metadata (chunk `guan`, https://guano-md.org), or as a commen
 """
 
 import re
-import struct
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
+from itertools import islice
 from pathlib import Path
 from typing import IO
+
+from earmark.audio.containers import riff_chunks
 
 TIME_STAMP = re.compile(
     r"(?<![0-9])(?P<year>(?:19|20)[0-9]{2})(?P<dash>-?)(?P<month>[0-9]{2})(?P=dash)(?P<day>[0-9]{2})"
@@ -34,7 +36,7 @@ def recording_start(path: Path) -> datetime | None:
     try:
         with path.open("rb") as file:
             return next((began for text in _texts(file) if (began := _parsed(text))), None)
-    except (OSError, ValueError, struct.error):  # reading the audio reports what is wrong
+    except (OSError, ValueError):  # reading the audio reports what is wrong
         return None
 
 
@@ -63,23 +65,9 @@ def _texts(file: IO[bytes]) -> Iterator[str]:
     head = file.read(12)
     if head[:4] not in (b"RIFF", b"RF64") or head[8:] != b"WAVE":
         return
-    data_size = 0
-    for _ in range(_MOST_CHUNKS):
-        header = file.read(8)
-        if len(header) < 8:
-            return
-        name, size = struct.unpack("<4sI", header)
-        if name in (b"guan", b"LIST", b"ds64"):
-            content = file.read(min(size, _LONGEST_CHUNK))
-            file.seek(size - len(content) + size % 2, 1)
-            if name == b"ds64":
-                (data_size,) = struct.unpack_from("<Q", content, 8)
-            else:
-                yield content.decode("utf-8", "replace").replace("\0", "\n")
-            continue
-        if name == b"data" and size == 0xFFFFFFFF:
-            size = data_size
-        file.seek(size + size % 2, 1)
+    for name, size, _ in islice(riff_chunks(file), _MOST_CHUNKS):
+        if name in (b"guan", b"LIST"):
+            yield file.read(min(size, _LONGEST_CHUNK)).decode("utf-8", "replace").replace("\0", "\n")
 
 
 def _parsed(text: str) -> datetime | None:

@@ -85,12 +85,19 @@ def _kind(head: bytes) -> str:
 def riff_chunks(file: IO[bytes], order: str = "<") -> Iterator[tuple[bytes, int, int]]:
     """Name, stated size and position of each chunk of a wav file, which must be positioned behind its first 12 bytes.
 
-    The file may be read at the position of the chunk's body while the iterator waits.
+    The file may be read at the position of the chunk's body while the iterator waits. Samples of more than 4 GiB have
+    their size in an earlier chunk `ds64` (RF64).
     """
+    long_size = None
     while len(head := file.read(8)) == 8:
-        size = struct.unpack(f"{order}I", head[4:])[0]
+        name, size = head[:4], struct.unpack(f"{order}I", head[4:])[0]
         body = file.tell()
-        yield head[:4], size, body
+        if name == b"ds64":
+            long_size = min(struct.unpack("<QQ", file.read(16).ljust(16, b"\0"))[1], 1 << 62)  # what seek accepts
+            file.seek(body)
+        elif name == b"data" and size == 0xFFFFFFFF and long_size is not None:
+            size = long_size
+        yield name, size, body
         file.seek(body + size + size % 2)
 
 

@@ -69,18 +69,14 @@ def _examine_wav(path: Path, file: IO[bytes], start: int, size: int) -> Contents
     """Compare the stated size of the data chunk with the file."""
     file.seek(start)
     order = ">" if file.read(12).startswith(b"RIFX") else "<"
-    long_size, bytes_per_second = None, 0
+    bytes_per_second = 0
     for name, stated, body in riff_chunks(file, order):
-        if name == b"ds64":
-            long_size = struct.unpack("<QQ", file.read(16).ljust(16, b"\0"))[1]
         if name == b"fmt ":
             rate, bytes_per_second = struct.unpack(f"{order}II", file.read(12)[4:].ljust(8, b"\0"))
         if name != b"data":
             continue
         actual = size - body
-        if stated == 0xFFFFFFFF and long_size is not None:
-            stated = long_size
-        elif stated in (0xFFFFFFFF, 0x7FFFFFFF, 0x7FFFF000):
+        if stated in (0xFFFFFFFF, 0x7FFFFFFF, 0x7FFFF000):
             return Contents()  # written to a pipe, before the length was known
         if stated > actual:
             if not actual or not bytes_per_second:

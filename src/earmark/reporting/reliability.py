@@ -63,7 +63,7 @@ class Band:
     def interval(self) -> tuple[float, float]:
         """The 95% interval of this share (Jeffreys).
 
-        >>> [round(bound, 2) for bound in Cell(9, 1, 0).interval]
+        >>> [round(bound, 2) for bound in Band(9, 1, 0).interval]
         [0.62, 0.99]
         """
         share = scipy.stats.beta(self.right + 0.5, self.wrong + 0.5)

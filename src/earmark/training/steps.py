@@ -57,20 +57,15 @@ def make_optimizer(detector: Detector, options: Training, device: torch.device) 
     pooling, network = list(detector.pool.parameters()), detector.network
     encoder = list(network.encoder.parameters()) if isinstance(network, TunedEncoder) else []
     rest = [p for p in detector.parameters() if all(p is not other for other in (*pooling, *encoder))]
-    groups: list[dict[str, Any]] = [
-        {
-            "params": params,
-            "share": share,
-            "weight_decay": decay,
-            "lr": torch.tensor(options.learning_rate, device=device) if on_gpu else options.learning_rate,
-        }
-        for params, share, decay in (
-            (rest, 1.0, options.weight_decay),
-            (encoder, options.encoder_rate, options.weight_decay),
-            (pooling, options.alpha_rate, 0.0),
-        )
-        if params
-    ]
+    groups: list[dict[str, Any]] = []
+    for params, share, decay in (
+        (rest, 1.0, options.weight_decay),
+        (encoder, options.encoder_rate, options.weight_decay),
+        (pooling, options.alpha_rate, 0.0),
+    ):
+        if params:
+            rate = torch.tensor(options.learning_rate, device=device) if on_gpu else options.learning_rate
+            groups.append({"params": params, "share": share, "weight_decay": decay, "lr": rate})
     kind = AdamW if options.weight_decay else Adam
     optimizer = kind(groups, eps=1e-7, fused=on_gpu or None, capturable=on_gpu)
     set_learning_rate(optimizer, options.learning_rate)
