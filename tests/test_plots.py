@@ -373,13 +373,13 @@ def test_learning_curves_show_what_the_log_says(tmp_path):
     log.write_text("\n".join(map(json.dumps, lines)))
     loss, scores, over_time, kept = plots.learning_curves(log, ["dog", "cat"]).axes
     assert marks(loss)["validation"].tolist() == [[1, 2.0], [2, 1.0], [3, 2 / 3]]
-    assert marks(loss)["best epoch"][:, 0].tolist() == [2, 2]
+    assert marks(loss)["saved model"][:, 0].tolist() == [2, 2]
     assert marks(scores)["f1"][:, 1].tolist() == pytest.approx([0.1, 0.2, 0.3])
     assert [line.get_ydata().tolist() for line in over_time.lines[:-1]] == [[0, -1, -2], [2, 3, 4]]
     assert list(over_time.lines[-1].get_xdata()) == [2, 2]
     assert [t.get_text() for t in kept.get_yticklabels()] == ["cat", "dog"]
     assert [bar.get_width() for bar in kept.patches] == [-1, 3]
-    assert kept.get_title() == r"$\alpha$ after the best epoch, 2"
+    assert kept.get_title() == r"$\alpha$ after epoch 2, as saved"
     log.write_text("\n".join(json.dumps({**line, "best": False}) for line in lines))
     *_, kept = plots.learning_curves(log, ["dog", "cat"]).axes
     assert kept.get_title() == r"$\alpha$ after the last epoch"

@@ -111,7 +111,7 @@ def test_the_threshold_is_the_best_of_each_trial(whole):
     decoder = Decoder.from_dict(json.loads((out / "decoder.json").read_text())["decoder"])
     assert decoder == Decoder.from_dict(saved.scores["decoder"])
     assert decoder.threshold == found.best.values["threshold"]
-    assert decoder.tuned_on.startswith("recordings, validate: 6 clips, labels ")
+    assert decoder.tuned_on.startswith("recordings, validate: 6 clips (labels ")
     reference = open_data(found.best.folder.parents[2] / "recordings", "validate").labels
     for trial in found.trials:
         clips = Evaluation.load(trial.folder).probabilities().values()

@@ -44,7 +44,7 @@ _HORIZONS = {"minute": 60.0, "hour": 3600.0, "recording": math.inf}
 @app.command()
 def detect(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model file, run folder or ONNX file.")],
-    audio: Annotated[list[Path], typer.Argument(metavar="AUDIO|FOLDER ...", help="Recordings and folders.")],
+    audio: Annotated[list[Path], typer.Argument(metavar="AUDIO|FOLDER", help="Recordings and folders.")],
     out: Annotated[
         Path | None, typer.Option(help="Folder of the job, new or to be continued; without --out, events are printed.")
     ] = None,

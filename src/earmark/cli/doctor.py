@@ -12,7 +12,9 @@ from earmark.text import counted
 
 @app.command()
 def doctor(as_json: Json = False) -> None:
-    """Print versions, devices, audio libraries, encoders and folders, for bug reports. Exits with 1 on problems.
+    """Check the installation and print what a bug report needs.
+
+    Prints versions, devices, audio libraries, encoders and folders. The exit code is 1 if there are problems.
 
     Example: earmark doctor
     """
