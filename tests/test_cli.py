@@ -101,6 +101,7 @@ def test_no_words_at_all_is_a_call_for_help():
     done = earmark()
     assert done.returncode == 0
     assert done.stdout == earmark("--help").stdout
+    assert "..." not in done.stdout.split("Commands:")[1]  # every summary fits its line
 
 
 @pytest.mark.parametrize("command", [[], ["list"], ["demo"], ["synth"], ["train"]])

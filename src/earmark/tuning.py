@@ -226,7 +226,7 @@ def _setting_name(name: str) -> str:
 def _check(settings: Settings, trials: int, search: Sequence[str]) -> list[str]:
     """The settings that need training; an error for what cannot be searched for."""
     if trials < 1:
-        raise ArgumentError(f"trials must be at least 1, got {trials}")
+        raise ArgumentError(f"trials: expected at least 1, got {trials}")
     for name in search:
         if name not in SEARCHES:
             raise unknown_name("search", name, SEARCHES)
