@@ -12,7 +12,6 @@ two import code, as `imports_code` reports. `files:FOLDER` has embeddings that w
 `docs/encoders.md` describes them all.
 """
 
-from earmark.encoders import tiny as tiny  # of tests; registers itself, as the others do
 from earmark.encoders.base import ENCODERS, Card, Embeddings, Encoder, imports_code, load
 from earmark.encoders.birdnet import BirdNet
 from earmark.encoders.callable import CallableEncoder
@@ -21,6 +20,7 @@ from earmark.encoders.hear import HearEncoder
 from earmark.encoders.mn04 import Mn04, MobileNetEncoder
 from earmark.encoders.onnx_file import OnnxEncoder
 from earmark.encoders.stored import FileEncoder
+from earmark.encoders.tiny import TinyEncoder as TinyEncoder  # registered, for tests; not public
 from earmark.encoders.yamnet import Yamnet
 
 __all__ = [

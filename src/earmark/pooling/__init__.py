@@ -11,6 +11,9 @@ True where a frame is real. Every operator is a PyTorch module, built by `create
     s.update(chunk)                     # the result is exact
     s.value()
     s.merge(other)
+
+Files, each importing only those before it: `bounds`, `kernels`, `autopool` (Eq. (8), fast), `stream`, `base` (the
+checked entry point and the registry), `paper`, `means`, `votes`, `structured`.
 """
 
 from earmark.pooling.base import POOLS, Pool, ScoredPool, WeightedPool, create_pool
