@@ -101,7 +101,7 @@ def test_the_thresholds_that_are_clearly_better_are_stored_once(run, tmp_path, m
     }
     stored = earmark.load(run, device="cpu").decoder
     assert (stored.threshold, stored.min_gap) == ((0.5, 0.3), 0.5)
-    assert stored.tuned_on.startswith("validation: 12 clips, labels ")
+    assert stored.tuned_on.startswith("validation: 12 clips (labels ")
     after = read_tensors(run / "model.safetensors", "model")[0]
     assert all(torch.equal(after[name], value) for name, value in before.items())
     monkeypatch.delattr(decoders, "load")  # not needed any more

@@ -13,8 +13,9 @@ import torch
 from earmark import audio
 from earmark.datasets import Collection
 from earmark.datasets.splitting import FEW
-from earmark.encoders import front_end, provide
+from earmark.encoders import provide
 from earmark.encoders.base import card_of
+from earmark.encoders.features import front_end
 from earmark.encoders.weights import find
 from earmark.errors import ArgumentError, DataError
 from earmark.features import FeatureConfig

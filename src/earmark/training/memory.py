@@ -314,7 +314,7 @@ class Log:
         lines: list[str] = []
         if self._path.exists():
             read_log(self._path)  # rejects a damaged one
-            lines = self._path.read_text().splitlines()[:epochs]
+            lines = self._path.read_text(encoding="utf-8").splitlines()[:epochs]
         self._write("".join(line + "\n" for line in lines))
         write_config(out, settings)
 
@@ -340,7 +340,7 @@ class Log:
             "alpha": alpha,
             "clips_per_second": round(clips_per_second, 1),
         }
-        self._write(self._path.read_text() + json_text(line) + "\n")
+        self._write(self._path.read_text(encoding="utf-8") + json_text(line) + "\n")
         if self._writer:
             numbers = {"loss": loss, "learning_rate": learning_rate}
             numbers |= {f"validation/{name}": value for name, value in scores.items()}
@@ -351,7 +351,7 @@ class Log:
 
     def _write(self, text: str) -> None:
         with written_whole(self._path) as draft:
-            draft.write_text(text)
+            draft.write_text(text, encoding="utf-8")
 
 
 def _check_same(out: Path, before: dict[str, Any], settings: Settings) -> None:
