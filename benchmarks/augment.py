@@ -74,7 +74,7 @@ def transposed(samples: np.ndarray, rate: int, semitones: float, cheaper: bool =
     vocoder.preset(1, rate, cheaper)
     vocoder.setTransposeSemitones(semitones)
     padded = np.pad(samples, (0, rate // 4))  # its last blocks fade away
-    return vocoder.process(padded[np.newaxis])[0, : len(samples)].copy()
+    return np.asarray(vocoder.process(padded[np.newaxis]))[0, : len(samples)].copy()
 
 
 def closeness(folder: Path | None, n: int) -> list[dict[str, float]]:

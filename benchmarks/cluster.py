@@ -15,7 +15,7 @@ import signal
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -100,7 +100,7 @@ class Sabotaged:
         self.drawn: Counter[Span] = Counter()
         self.given: Counter[Span] = Counter()
 
-    def map_spans(self, spans: Iterable[Span]) -> Iterator[tuple[Span, Probabilities | Exception]]:
+    def map_spans(self, spans: Iterable[Span]) -> Generator[tuple[Span, Probabilities | Exception], None, None]:
         for span, result in self.executor.map_spans(self._drawn(spans)):
             self.given[span] += 1
             yield span, result

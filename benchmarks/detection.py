@@ -28,9 +28,11 @@ import resource
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -154,10 +156,10 @@ def on_cpu(seconds: int, rounds: int, blocks: list[float]) -> dict[str, float | 
             "ratio": times["librosa and eager PyTorch"] / times["earmark"],
         }
         for block in blocks:
-            alone = median(lambda block=block: list(score_recording(scorer, path, block=block)), rounds)
+            alone = median(partial(exhaust, score_recording, scorer, path, block=block), rounds)
             numbers[f"one core, blocks of {block:g} s, x real time"] = seconds / alone
-        phases = {
-            "decoding": lambda: list(audio.stream(path, block=scorer.block)),
+        phases: dict[str, Callable[[], object]] = {
+            "decoding": partial(exhaust, audio.stream, path, block=scorer.block),
             **phases_of(detector, "cpu", scorer.block),
         }
         for name, phase in phases.items():
@@ -179,7 +181,7 @@ def on_gpu(seconds: int, rounds: int, blocks: list[float]) -> dict[str, float | 
     off = np.abs(np.concatenate(list(score_samples(scorer, sound[: 60 * RATE]))) - exact).max()
     numbers["float32, largest difference from the CPU, 1e-6"] = 1e6 * float(off)
     for block in [scorer.block, *blocks]:
-        alone = median(lambda block=block: list(score_samples(scorer, sound, block=block)), rounds)
+        alone = median(partial(exhaust, score_samples, scorer, sound, block=block), rounds)
         numbers[f"float32, blocks of {block:g} s, x real time"] = seconds / alone
     for name, phase in phases_of(detector, "cuda", scorer.block).items():
         numbers[f"float32, {name} alone, x real time"] = scorer.block / median(phase, rounds)
@@ -197,6 +199,7 @@ def on_gpu(seconds: int, rounds: int, blocks: list[float]) -> dict[str, float | 
 
 def phases_of(detector: Detector, device: str, block: float) -> dict[str, Callable[[], object]]:
     """Features, network, and convolutions without anything else, of one block."""
+    assert isinstance(detector.features, FeatureConfig)
     logmel = LogMel(detector.features).to(device)
     x = torch.from_numpy(noise(round(block)))[None].to(device)
     assert isinstance(detector.network, CNN)
@@ -204,7 +207,8 @@ def phases_of(detector: Detector, device: str, block: float) -> dict[str, Callab
     assert isinstance(network, FrozenCNN)
     with torch.inference_mode():
         features = logmel(x)
-        inputs, z = [], features.unsqueeze(-1).permute(0, 3, 1, 2)
+        inputs: list[tuple[Any, torch.Tensor]] = []
+        z = features.unsqueeze(-1).permute(0, 3, 1, 2)
         for layer in network.layers:
             inputs.append((layer, z))
             z = layer(z)
@@ -251,12 +255,18 @@ def peak_memory() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def in_turns(ways: dict[str, Callable[[Path], object]], path: Path, rounds: int) -> dict[str, float]:
+def in_turns(ways: Mapping[str, Callable[[Path], object]], path: Path, rounds: int) -> dict[str, float]:
     times: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(rounds):
         for name, way in ways.items():
-            times[name].append(timed(lambda way=way: way(path)))
+            times[name].append(timed(partial(way, path)))
     return {name: statistics.median(own) for name, own in times.items()}
+
+
+def exhaust(generator: Callable[..., Iterable[object]], *arguments: object, **options: object) -> None:
+    """Call a generator and draw all that it yields."""
+    for _ in generator(*arguments, **options):
+        pass
 
 
 def median(work: Callable[[], object], rounds: int) -> float:

@@ -28,10 +28,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -133,7 +134,8 @@ def timed(what: str, seconds: float = 0) -> Iterator[None]:
 def clip(rng: np.random.Generator, seconds: float) -> npt.NDArray[np.float32]:
     """Noise that swells and fades, at 44.1 kHz; noise is what FLAC decodes most slowly."""
     n = round(seconds * 44100)
-    return (0.1 * rng.standard_normal(n, np.float32) * (1 + np.sin(np.arange(n) / 44100)) / 2).astype(np.float32)
+    swell = 1 + np.sin(np.arange(n) / 44100)
+    return np.asarray(0.1 * rng.standard_normal(n, np.float32) * swell / 2, np.float32)
 
 
 def events(encoder: Encoder, folder: Path) -> None:
@@ -164,9 +166,10 @@ def events(encoder: Encoder, folder: Path) -> None:
 
 def detected(folder: Path, model: str) -> list[tuple[object, ...]]:
     """Events (label, onset, offset) in the hour of sound, found by the command in a separate process."""
-    words = ["-m", "earmark.cli", "detect", folder / model, folder / "hour.flac", "--out", folder / f"found {model}"]
+    command = [sys.executable, "-m", "earmark.cli", "detect", str(folder / model), str(folder / "hour.flac")]
+    command += ["--out", str(folder / f"found {model}")]
     begin = time.perf_counter()
-    process = subprocess.Popen([sys.executable, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _, status, used = os.wait4(process.pid, 0)
     wall, cpu = time.perf_counter() - begin, used.ru_utime + used.ru_stime
     assert status == 0
@@ -195,14 +198,14 @@ def training(encoder: Encoder, folder: Path) -> None:
     with timed("embeddings of 200 clips of 10 s", 2000):
         build_store(folder / "store", clips, EncoderFeatures.of(encoder))
     compute = earmark.api.Compute(cache=folder / "cache")
-    options = {"encoder": encoder.card.name, "compute": compute}
+    train = partial(earmark.train, folder / "clips", encoder=encoder.card.name, compute=compute)
     with timed("recipe head, 200 clips, with embeddings and mixtures"):
-        earmark.train(folder / "clips", folder / "first", **options)
+        train(folder / "first")
     with timed("recipe head, 200 clips, embeddings are there"):
-        earmark.train(folder / "clips", folder / "second", **options)
+        train(folder / "second")
 
 
-def run(function: Callable[[object], object], items: list[object], threads: int) -> None:
+def run(function: Callable[[Any], object], items: Sequence[object], threads: int) -> None:
     for _, result in parallel_map(function, items, workers=threads):
         if isinstance(result, Exception):
             raise result

@@ -17,6 +17,7 @@ import time
 import warnings
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -48,13 +49,13 @@ def main() -> None:
     print(*(f"{text:>{width}}" for text, width in (*heads, ("with lists", 11))))
     for length in (1.0, 0.1):
         lists, making = timed(lambda: (event_lists(reference), event_lists(estimate)))
-        theirs, judging = timed(lambda length=length, lists=lists: by_sed_eval(*lists, durations, length))
+        theirs, judging = timed(partial(by_sed_eval, *lists, durations, length))
         ours = segment.evaluate(*tables, segment=length, durations=durations)
         np.testing.assert_allclose(ours.overall.f1, theirs["f_measure"]["f_measure"], rtol=1e-12)
         np.testing.assert_allclose(ours.overall.error_rate, theirs["error_rate"]["error_rate"], rtol=1e-12)
         own, from_rows = (
             statistics.median(
-                timed(lambda pair=pair, length=length: segment.evaluate(*pair, segment=length, durations=durations))[1]
+                timed(partial(segment.evaluate, *pair, segment=length, durations=durations))[1]
                 for _ in range(given.rounds)
             )
             for pair in (tables, (reference, estimate))
@@ -96,7 +97,8 @@ def by_sed_eval(
     metrics = SegmentBasedMetrics(CLASSES, time_resolution=length)
     for name, seconds in durations.items():
         metrics.evaluate(reference[name], estimate.get(name, []), evaluated_length_seconds=seconds)
-    return metrics.results()["overall"]
+    overall: dict[str, dict[str, float]] = metrics.results()["overall"]
+    return overall
 
 
 def timed(call: Callable[[], T]) -> tuple[T, float]:

@@ -11,7 +11,9 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -37,15 +39,16 @@ def main() -> None:
     detector = Detector(
         [str(k) for k in range(10)], features, create_network("cnn", 128), create_pool("rap", 10)
     ).eval()
-    detector.network.norm0.running_mean.fill_(-40.0)  # about what features are, so that no probability is 0 or 1
-    detector.network.norm0.running_var.fill_(400.0)
+    norm = detector.network.get_submodule("norm0")
+    norm.get_buffer("running_mean").fill_(-40.0)  # about what features are, so that no probability is 0 or 1
+    norm.get_buffer("running_var").fill_(400.0)
     logmel, torch_scorer = LogMel(features), TorchScorer(detector, device="cpu")
     plain = export._Exported(detector)
     plain.front = logmel
 
     def eager(x: np.ndarray) -> np.ndarray:
         with torch.inference_mode():
-            return detector(logmel(torch.from_numpy(x)[None])).dynamic[0].numpy()
+            return np.asarray(detector(logmel(torch.from_numpy(x)[None])).dynamic[0].numpy())
 
     runs = {
         "PyTorch, eager": eager,
@@ -76,7 +79,7 @@ def main() -> None:
         args.json.write_text(json.dumps(figures, indent=1))
 
 
-def session(whole: torch.nn.Module, least: int):
+def session(whole: export._Exported, least: int) -> Callable[[np.ndarray], Any]:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     content = export._convert(whole, least).SerializeToString()

@@ -23,7 +23,9 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -85,7 +87,7 @@ def by_stft(device: str = "cpu") -> Callable[[Tensor], Tensor]:
 
 def by_stft_one_by_one() -> Callable[[Tensor], list[Tensor]]:
     run = by_stft()
-    return lambda x: [run(y) for y in x.split(1)]
+    return lambda x: [run(y) for y in torch.split(x, 1)]
 
 
 def ffts_alone() -> Callable[[Tensor], object]:
@@ -94,7 +96,7 @@ def ffts_alone() -> Callable[[Tensor], object]:
     return lambda x: [torch.fft.rfft(group) for _ in range(groups * len(x))]
 
 
-def earmark(scaling: str = "clip") -> Callable[[Tensor], Tensor]:
+def earmark(scaling: Literal["clip", "fixed"] = "clip") -> Callable[[Tensor], Tensor]:
     return LogMel(FeatureConfig(scaling=scaling))
 
 
@@ -103,7 +105,7 @@ def earmark_shifts() -> Callable[[Tensor], Tensor]:
     return lambda x: logmel(x, semitones=SHIFTS)
 
 
-VARIANTS: dict[str, Callable[[], Callable[[Tensor], object]]] = {
+VARIANTS: dict[str, Callable[[], Callable[[Tensor], Any]]] = {
     "librosa": by_librosa,
     "torch.stft, clip by clip": by_stft_one_by_one,
     "torch.stft, whole batch": by_stft,
@@ -134,7 +136,7 @@ def on_cpu(rounds: int) -> list[dict[str, object]]:
     return rows
 
 
-def check(runs: dict[str, Callable[[Tensor], object]], x: Tensor) -> None:
+def check(runs: dict[str, Callable[[Tensor], Any]], x: Tensor) -> None:
     """Same features as librosa."""
     truth = np.stack(runs["librosa"](x))
     for name in ("torch.stft, whole batch", "earmark, clip"):
@@ -211,12 +213,12 @@ def resident(key: str) -> int:
 def on_gpu(rounds: int) -> list[dict[str, object]]:
     print(f"\ncuda: {torch.cuda.get_device_name()}, torch {torch.__version__}; {SECONDS}-s clips per second")
     print(f"{'':26} {'batch':>6} {'clips/s':>10} {'torch.stft':>11} {'memory, MB':>11}")
-    rows = []
+    rows: list[dict[str, object]] = []
     for batch in (64, 512):
         x = clips(64).cuda().repeat(batch // 64, 1)
         logmel = LogMel(FeatureConfig()).cuda()
-        runs = {"torch.stft": by_stft("cuda"), "earmark, clip": logmel}
-        runs["earmark, 5 pitch shifts"] = lambda x, logmel=logmel: logmel(x, semitones=SHIFTS)
+        runs: dict[str, Callable[[Tensor], object]] = {"torch.stft": by_stft("cuda"), "earmark, clip": logmel}
+        runs["earmark, 5 pitch shifts"] = partial(logmel, semitones=SHIFTS)
         error = (logmel(x[:4]).cpu() - LogMel(FeatureConfig())(x[:4].cpu())).abs().max()
         if not error < 0.01:
             sys.exit(f"the GPU is wrong: {error:.4f} dB")

@@ -76,7 +76,7 @@ def run(command: list[str]) -> str:
 
 def untrained(path: Path) -> Path:
     settings = load_recipe("paper").changed({"scaling": "fixed", "pool": "rap"})
-    detector = create_detector(settings, [f"class {k}" for k in range(10)])
+    detector = create_detector(settings, tuple(f"class {k}" for k in range(10)))
     save_detector(path, detector, network=settings.network, pool=settings.pool)
     return path
 

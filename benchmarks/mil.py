@@ -158,8 +158,9 @@ def print_table(kept: Kept, pools: list[str], repetitions: int) -> None:
         texts = "".join(f"{summary(cell):<24}" for cell in of_sets.values())
         print(f"{row:<36}{texts}{max(gap, 0):.3f}")
     for method, published in PUBLISHED.items():
-        texts = (f"{published[name][0]:.3f} +- {published[name][1]:.3f}" if name in published else "-" for name in SETS)
-        print((f"{method:<36}" + "".join(f"{text:<24}" for text in texts)).rstrip())
+        scores = [published.get(name) for name in SETS]
+        texts = "".join(f"{'-' if score is None else '{:.3f} +- {:.3f}'.format(*score):<24}" for score in scores)
+        print(f"{method:<36}{texts}".rstrip())
 
 
 def main() -> None:

@@ -34,8 +34,8 @@ P_FRAMES = np.array(  # (bags, frames, classes), in [0, 1]
 
 def truth(p: np.ndarray) -> np.ndarray:
     """Eq. (8) on bags without padding."""
-    e = np.exp(ALPHA * p)
-    return (p * e).sum(1) / e.sum(1)
+    e: np.ndarray = np.exp(ALPHA * p)
+    return np.asarray((p * e).sum(1) / e.sum(1))
 
 
 def authors_layer() -> Any:
@@ -57,7 +57,7 @@ def by_keras(kind: Any, p: np.ndarray, mask: np.ndarray | None = None, masking: 
     pool.set_weights([ALPHA])
     before = [keras.layers.Masking()] if masking else []
     P = keras.Sequential([*before, pool])(p) if mask is None else pool(p, mask=mask)
-    return keras.ops.convert_to_numpy(P)
+    return np.asarray(keras.ops.convert_to_numpy(P))
 
 
 def by_torch(p: np.ndarray, mask: np.ndarray) -> np.ndarray:
@@ -66,11 +66,8 @@ def by_torch(p: np.ndarray, mask: np.ndarray) -> np.ndarray:
 
     from earmark.pooling import AutoPool
 
-    return (
-        AutoPool(n_classes=p.shape[-1], alpha=ALPHA[0].tolist())(torch.from_numpy(p), torch.from_numpy(mask))
-        .detach()
-        .numpy()
-    )
+    pool = AutoPool(n_classes=p.shape[-1], alpha=ALPHA[0].tolist())
+    return np.asarray(pool(torch.from_numpy(p), torch.from_numpy(mask)).detach())
 
 
 def rows() -> Iterator[tuple[str, str, np.ndarray]]:

@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -71,7 +72,7 @@ HEADER = (
 )
 
 
-def line(row: dict[str, object]) -> str:
+def line(row: dict[str, Any]) -> str:
     memory, ratio = "-", "-"
     if row["formula_bytes"]:
         memory = f"{row['earmark_bytes'] / 1e6:,.1f} : {row['formula_bytes'] / 1e6:,.1f}"
@@ -139,7 +140,8 @@ def check(pools: dict[str, nn.Module], p: Tensor, mask: Tensor | None) -> None:
         pool.zero_grad()
         Q = pool(y, None if mask is None else mask[few])
         Q.sum().backward()
-        for got, want in ((Q, P), (y.grad, x.grad), (pool.alpha.grad, truth.alpha.grad)):
+        pairs: list[tuple[Any, Any]] = [(Q, P), (y.grad, x.grad), (pool.get_parameter("alpha").grad, truth.alpha.grad)]
+        for got, want in pairs:
             error = (got.detach().double().cpu() - want.detach()).norm() / want.detach().norm()
             if not error < 1e-4:
                 sys.exit(f"{name} is wrong at {tuple(p.shape)}: relative error {error:.1e}")
@@ -158,7 +160,7 @@ def time_in_turn(steps: dict[str, Callable[[], None]], device: str, rounds: int)
     return {name: statistics.median(t) for name, t in times.items()}
 
 
-def timed(run: Callable[[], None], n: int, device: str) -> float:
+def timed(run: Callable[[], object], n: int, device: str) -> float:
     if device == "cuda":
         torch.cuda.synchronize()
     begin = time.perf_counter()

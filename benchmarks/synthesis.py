@@ -15,7 +15,7 @@ import importlib
 import os
 import tempfile
 import time
-from collections import Counter
+from collections import defaultdict
 from pathlib import Path
 
 from earmark import audio, effects
@@ -36,7 +36,7 @@ def main() -> None:
     bank = FolderBank(given.soundbank)
     plan = [bank.resolved(soundscape) for soundscape in plan_from(given.events, clips=given.clips)]
     n = len(plan)
-    parts: Counter[str] = Counter()
+    parts: defaultdict[str, float] = defaultdict(float)
     watch(parts, "decoding", audio, "read")
     watch(parts, "decoding", audio, "info")
     watch(parts, "pitch and time", effects, "change_pitch_and_time")
@@ -53,7 +53,7 @@ def main() -> None:
     parts["the rest"] = whole - sum(parts.values())
     events = sum(len(soundscape.events) for soundscape in plan)
     print(f"{n} clips, {events / n:.1f} events each; processor time per clip on one core")
-    for name, seconds in parts.most_common():
+    for name, seconds in sorted(parts.items(), key=lambda part: -part[1]):
         print(f"  {name:16s} {1000 * seconds / n:7.1f} ms  {seconds / whole:5.0%}")
     floor = sum(parts[name] for name in ("decoding", "pitch and time", "encoding"))
     print(f"  {'together':16s} {1000 * whole / n:7.1f} ms")
@@ -69,7 +69,7 @@ def main() -> None:
     print(f"by the clock, {given.workers} processes, their start included: {n / clock:.1f} clips per second")
 
 
-def watch(parts: Counter[str], part: str, module: object, name: str) -> None:
+def watch(parts: defaultdict[str, float], part: str, module: object, name: str) -> None:
     """Have the time spent in a function added to a part."""
     function = getattr(module, name)
 

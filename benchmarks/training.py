@@ -89,7 +89,7 @@ def make_bags(settings: Settings) -> Bags:
 
 
 def plain(settings: Settings, bags: Bags, batch: int, dtype: torch.dtype) -> Callable[[], None]:
-    detector = create_detector(settings, CLASSES).to(bags.device, memory_format=torch.contiguous_format).train()
+    detector = create_detector(settings, CLASSES).to(bags.device).train()
     optimizer = torch.optim.Adam(detector.parameters(), 1e-3)
     batches = endless(bags, batch)
 
@@ -98,7 +98,7 @@ def plain(settings: Settings, bags: Bags, batch: int, dtype: torch.dtype) -> Cal
         optimizer.zero_grad()
         with torch.autocast(bags.device.type, dtype, enabled=dtype != torch.float32):
             output = detector(b.features)
-        F.binary_cross_entropy(output.static.float(), b.targets).backward()
+        torch.autograd.backward(F.binary_cross_entropy(output.static.float(), b.targets))
         optimizer.step()
 
     return step

@@ -43,12 +43,12 @@ def table():
         (("a", None, 1, "dog"), "expected both"),
         (("a", 2, 1, "dog"), "ends before it begins: onset 2, offset 1"),
         (("a", -0.1, 1, "dog"), "begins before the file: onset -0.1"),
-        (("a", NAN, 1, "dog"), "must be finite"),
-        (("a", 0, math.inf, "dog"), "must be finite"),
+        (("a", NAN, 1, "dog"), "expected finite times"),
+        (("a", 0, math.inf, "dog"), "expected finite times"),
         (("a", 0, 1, "dog", None), "'dog' is marked as unknown and cannot have times"),
         (("a", 2, 1, "dog", False), "ends before it begins"),
-        (("a", 0, 1, "dog", True, 1.1), r"confidence must be in \[0, 1\], got 1.1"),
-        (("a", 0, 1, "dog", True, NAN), "confidence must be"),
+        (("a", 0, 1, "dog", True, 1.1), r"confidence: expected a number in \[0, 1\], got 1.1"),
+        (("a", 0, 1, "dog", True, NAN), "confidence: expected"),
     ],
 )
 def test_rows_that_cannot_be_true(row, message):

@@ -228,18 +228,18 @@ def test_an_onset_past_the_end_is_refused(make, onset):
 def test_impossible_spans_rates_and_blocks_are_refused(make):
     path = make()
     for onset in (-1, math.nan):
-        with pytest.raises(ArgumentError, match="onset must be at least 0 seconds, got"):
+        with pytest.raises(ArgumentError, match="onset: expected at least 0 seconds, got"):
             audio.read(path, onset=onset)
     for offset in (0.5, 0.4, math.nan):
-        with pytest.raises(ArgumentError, match=r"offset must be after onset, got onset 0\.5"):
+        with pytest.raises(ArgumentError, match=r"offset: expected a time after onset, got onset 0\.5"):
             audio.read(path, onset=0.5, offset=offset)
     for rate in (0, -1, 999, 44100.5, math.nan, 10**9):
-        with pytest.raises(ArgumentError, match="rate must be an integer from 1000 to 2000000 Hz, got"):
+        with pytest.raises(ArgumentError, match="rate: expected an integer from 1000 to 2000000 Hz, got"):
             audio.read(path, rate=rate)
-        with pytest.raises(ArgumentError, match="rate must be an integer"):
+        with pytest.raises(ArgumentError, match="rate: expected an integer"):
             audio.stream(path, rate=rate)
     for block in (0, -1, math.nan, math.inf):
-        with pytest.raises(ArgumentError, match="block must be a positive number of seconds"):
+        with pytest.raises(ArgumentError, match="block: expected a positive number of seconds"):
             audio.stream(path, block=block)
     with pytest.raises(ArgumentError, match=r"expected mono samples of shape \(samples,\), got \(3, 2\)"):
         audio.resample(np.zeros((3, 2)), 8000, 16000)
@@ -676,7 +676,7 @@ def test_what_cannot_be_written_leaves_nothing_behind(tmp_path):
         audio.write(tmp_path / "a.wav", [0.0], 8000, subtype="PCM_7")
     with pytest.raises(ArgumentError, match=r"a\.opus: cannot be written at 44100 Hz: .*Opus only supports"):
         audio.write(tmp_path / "a.opus", [0.0], 44100)
-    with pytest.raises(ArgumentError, match="rate must be an integer"):
+    with pytest.raises(ArgumentError, match="rate: expected an integer"):
         audio.write(tmp_path / "a.wav", [0.0], 0)
     with pytest.raises(ArgumentError, match="expected mono samples of shape"):
         audio.write(tmp_path / "a.wav", np.zeros((2, 2)), 8000)

@@ -201,19 +201,21 @@ def test_what_is_padding_in_both_stays_so(x, mask, generator):
 
 
 def test_bad_calls_are_refused(x):
-    with pytest.raises(ArgumentError, match=r"features must be \(bags, bands, frames\), got shape \(40, 60\)"):
+    with pytest.raises(ArgumentError, match=r"features: expected \(bags, bands, frames\), got shape \(40, 60\)"):
         mask_bands(x[0])
     with pytest.raises(
-        ArgumentError, match=r"mask must be bool of shape \(12, 60\), got torch.float32 of shape \(12, 60\)"
+        ArgumentError, match=r"mask: expected bool of shape \(12, 60\), got torch.float32 of shape \(12, 60\)"
     ):
         mask_frames(x, mask=torch.ones(12, 60))
-    with pytest.raises(ArgumentError, match=r"mask must be bool of shape \(12, 60\), got torch.bool of shape \(60,\)"):
+    with pytest.raises(
+        ArgumentError, match=r"mask: expected bool of shape \(12, 60\), got torch.bool of shape \(60,\)"
+    ):
         mask_frames(x, mask=torch.ones(60, dtype=torch.bool))
-    with pytest.raises(ArgumentError, match="width and count must be 0 or more, got width -1, count 2"):
+    with pytest.raises(ArgumentError, match="width and count: expected 0 or more, got width -1, count 2"):
         mask_bands(x, width=-1)
-    with pytest.raises(ArgumentError, match=r"share must be in \[0, 1\], got 2"):
+    with pytest.raises(ArgumentError, match=r"share: expected a number in \[0, 1\], got 2"):
         mask_frames(x, share=2)
-    with pytest.raises(ArgumentError, match=r"probability must be in \[0, 1\], got 2"):
+    with pytest.raises(ArgumentError, match=r"probability: expected a number in \[0, 1\], got 2"):
         mixup(batch(x, torch.zeros(12, 3)), probability=2)
-    with pytest.raises(ArgumentError, match="spread_db must be 0 or more, got -1"):
+    with pytest.raises(ArgumentError, match="spread_db: expected 0 or more, got -1"):
         mixup(batch(x, torch.zeros(12, 3)), spread_db=-1)

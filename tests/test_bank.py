@@ -191,10 +191,10 @@ def test_a_class_that_is_not_there(rng):
 
 @pytest.mark.parametrize("duration", [0.0, -1.0, float("nan"), float("inf"), 1e-9])
 def test_a_duration_that_cannot_be(rng, duration):
-    with pytest.raises(ArgumentError, match=r"duration must be at least one sample, got"):
+    with pytest.raises(ArgumentError, match=r"duration: expected at least one sample, got"):
         make_sound("siren", rng, duration=duration)
 
 
 def test_a_rate_that_is_too_low(rng):
-    with pytest.raises(ArgumentError, match=r"rate must be at least 4000 Hz, got 100"):
+    with pytest.raises(ArgumentError, match=r"rate: expected at least 4000 Hz, got 100"):
         make_sound("siren", rng, rate=100)

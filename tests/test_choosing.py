@@ -6,7 +6,7 @@ import torch
 
 import earmark
 from earmark import audio
-from earmark.datasets import open_data
+from earmark.datasets import Collection, open_data
 from earmark.settings import load_recipe
 from earmark.training import choosing
 from earmark.training.choosing import choose, estimate
@@ -71,14 +71,13 @@ def test_on_a_gpu_the_recipe_best_with_fewer_steps_for_few_clips(folder, no_enco
     assert strong.settings.training.rounds == 0
 
 
-def test_with_the_encoder_a_head(folder, encoder, gpu, monkeypatch):
-    monkeypatch.setattr(choosing, "FEW", 1)
+def test_with_the_encoder_a_head(folder, encoder, gpu):
     for device in (GPU, CPU):
         choice = choose(open_data(folder), {}, device)
         assert choice.recipe == "head"
         assert choice.settings.features.encoder == "mn04"
-        assert choice.settings.training.rounds == 1
-        assert choice.settings.augment.mixtures <= 1000
+        assert choice.settings.pool == {"name": "linear"}
+        assert (choice.settings.training.rounds, choice.settings.augment.mixtures) == (0, 0)
 
 
 def test_settings_that_an_encoder_does_not_have_mean_another_recipe(folder, encoder):
@@ -88,14 +87,18 @@ def test_settings_that_an_encoder_does_not_have_mean_another_recipe(folder, enco
     assert choice.reasons[0] == "recipe best: the only recipe with the given settings"
 
 
-def test_longer_recordings_mean_fewer_mixtures_and_epochs_of_a_head(folder, encoder, monkeypatch):
+def test_a_head_takes_as_many_steps_on_few_clips_as_on_many(folder, encoder, monkeypatch):
+    data = open_data(folder)
+    for clips, epochs, prior in ((10, 200, 0.1), (30, 150, 0.1), (60, 75, 0.5), (200, 23, 0.5), (6000, 5, 0.5)):
+        monkeypatch.setattr(Collection, "__len__", lambda _, n=clips: n)
+        options = choose(data, {}, CPU).settings.training
+        assert (options.epochs, options.prior) == (epochs, prior)
+    assert choose(data, {"epochs": 7}, CPU).settings.training.epochs == 7
+
+
+def test_excerpts_are_as_long_as_recordings_up_to_a_limit(folder, encoder, monkeypatch):
     monkeypatch.setattr(choosing, "_durations", lambda data: [50.0] * len(data))
-    settings = choose(open_data(folder), {}, CPU).settings
-    assert (settings.augment.mixtures, settings.training.rounds, settings.training.prior) == (0, 0, 0.1)  # few clips
-    monkeypatch.setattr(choosing, "FEW", 1)
-    settings = choose(open_data(folder), {}, CPU).settings
-    assert settings.augment.mixtures == 200
-    assert settings.training.patch == 50
+    assert choose(open_data(folder), {}, CPU).settings.training.patch == 50
     monkeypatch.setattr(choosing, "_durations", lambda data: [4000.0] * len(data))
     choice = choose(open_data(folder), {}, CPU)
     assert choice.settings.training.patch == 300

@@ -19,6 +19,7 @@ from earmark.checkpoint import read_model_info
 from earmark.cli.app import main
 from earmark.cli.terminal import make_console
 from earmark.datasets.examples import write_example
+from earmark.detection.ledger import Ledger
 from earmark.pooling import POOLS
 from earmark.settings import load_recipe
 from earmark.synthesis import read_recipe
@@ -101,6 +102,7 @@ def test_no_words_at_all_is_a_call_for_help():
     done = earmark()
     assert done.returncode == 0
     assert done.stdout == earmark("--help").stdout
+    assert "..." not in done.stdout.split("Commands:")[1]  # every summary fits its line
 
 
 @pytest.mark.parametrize("command", [[], ["list"], ["demo"], ["synth"], ["train"]])
@@ -164,6 +166,11 @@ def test_demo_tells_the_story_and_leaves_what_it_promises(shown):
         assert (out / name).stat().st_size > 0
         assert f"{name}\n" in done.stdout or name.endswith("csv")
     assert len(list((out / "cells").iterdir())) == 5
+    with Ledger(
+        out / "detection" / "ledger.sqlite", read_only=True
+    ) as ledger:  # so that the next demo may replace them
+        assert "report.html" in ledger.views()
+        assert any(path.startswith("figures/") for path in ledger.views())
 
 
 @pytest.mark.slow

@@ -151,7 +151,7 @@ def test_options_go_behind_the_name(examples):
         open_data("medleydb,3:x")
     with pytest.raises(ArgumentError, match=r"data set 'medleydb': option='flod' is not known; did you mean 'fold'\?"):
         open_data("medleydb,flod=3:x")
-    with pytest.raises(ArgumentError, match="fold must be an integer from 0 to 9, got 'third'"):
+    with pytest.raises(ArgumentError, match="fold: expected an integer from 0 to 9, got 'third'"):
         open_data("medleydb,fold=third:x")
 
 

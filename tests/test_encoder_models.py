@@ -17,17 +17,8 @@ from earmark.bags import build_store
 from earmark.checkpoint import load_detector, read_model_info, read_tensors
 from earmark.datasets import open_data
 from earmark.detection.job import JobOptions, run_job
-from earmark.encoders import (
-    CallableEncoder,
-    Card,
-    EncoderFeatures,
-    front_end,
-    frontend,
-    load,
-    mn04,
-    tiny,
-)
-from earmark.encoders.features import TRUSTED, embed_bags
+from earmark.encoders import CallableEncoder, Card, EncoderFeatures, frontend, load, mn04, tiny
+from earmark.encoders.features import TRUSTED, embed_bags, front_end
 from earmark.errors import ArgumentError, DataError, ModelFileError
 from earmark.events import Decoder
 from earmark.export import _ProductFrontEnd, export_model

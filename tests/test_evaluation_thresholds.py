@@ -38,7 +38,7 @@ def test_the_thresholds_that_separate_are_chosen(rng):
     tuned = tune_thresholds(recordings, reference, tuned_on="validate")
     assert tuned.threshold == (0.3, 0.75, 0.5)  # nearest to 0.5 of those that separate; the third is never there
     assert tuned.low is None
-    assert tuned.tuned_on.startswith("validate: 20 clips, labels ")
+    assert tuned.tuned_on.startswith("validate: 20 clips (labels ")
     assert tune_thresholds(recordings[::-1], reference, tuned_on="validate") == tuned
     assert tune_thresholds(recordings[:5], reference, tuned_on="validate").tuned_on != tuned.tuned_on
     assert Decoder.from_dict(tuned.to_dict()) == tuned
@@ -129,7 +129,7 @@ def test_labels_of_clips_tell_the_thresholds_that_separate(rng, cautious):
     assert tuned.threshold[2] == 0.5  # nowhere
     assert 0.7 <= tuned.threshold[0] <= 0.8
     assert 0.2 <= tuned.threshold[1] <= 0.3
-    assert tuned.tuned_on.endswith("segments of 1 s, estimated from labels of clips")
+    assert tuned.tuned_on.endswith("by F1 of 1-s segments, estimated from clip labels")
 
 
 def test_a_cautious_choice_keeps_the_threshold_where_nothing_shows_that_another_is_better(rng):
@@ -171,7 +171,7 @@ def test_each_class_gets_the_decoder_whose_events_are_right():
         recordings.append(recording(f"{i}.wav", p))
     reference = LabelTable(rows, classes=CLASSES)
     tuned = tune_decoder(recordings, reference, tuned_on="validate")
-    assert tuned.tuned_on.endswith("segments of 1 s and events")
+    assert tuned.tuned_on.endswith("by F1 of 1-s segments and of events")
     plain = [(tuned.median[c], tuned.min_gap[c], tuned.boxes[c], tuned.low[c]) for c in range(3)]
     assert plain[1:] == [(0.0, 0.0, 0.0, 0.5)] * 2 != plain[:1]
     event = evaluate_scores(recordings, reference, EvaluationOptions(decoder=tuned)).event

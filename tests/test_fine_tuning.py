@@ -10,10 +10,11 @@ import torch
 import earmark as product
 from earmark import encoders
 from earmark.checkpoint import load_detector, read_model_info, read_tensors
-from earmark.encoders import EncoderFeatures, TinyEncoder, front_end, load
-from earmark.encoders.features import windows
+from earmark.encoders import EncoderFeatures, load
+from earmark.encoders.features import front_end, windows
 from earmark.encoders.frontend import from_decibels, to_decibels
 from earmark.encoders.mobilenet import embed_frames
+from earmark.encoders.tiny import TinyEncoder
 from earmark.errors import ArgumentError, ModelFileError
 from earmark.export import export_model
 from earmark.fine_tuning import TunedEncoder, network_for

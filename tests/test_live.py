@@ -234,7 +234,7 @@ def test_an_interruption_that_nobody_asked_for_is_passed_on():
         (b"RIFF....WAVEdata" + bytes(20), "samples before their format"),
         (b"RIFF....WAVEfmt \4\0\0\0" + bytes(20), "expected a format of at least 16 bytes, got 4"),
         (b"RIFF....WAVEfmt \x10\0\0\0" + struct.pack("<HHIIHH", 2, 1, 8000, 0, 0, 4), "coding 2 with 4 bits"),
-        (b"RIFF....WAVEfmt \x10\0\0\0" + struct.pack("<HHIIHH", 1, 1, 3, 0, 0, 16), "damaged: rate must be"),
+        (b"RIFF....WAVEfmt \x10\0\0\0" + struct.pack("<HHIIHH", 1, 1, 3, 0, 0, 16), "damaged: rate: expected"),
         (b"RIFF....WAVE" + b"junk\xff\xff\xff\x00" * 140_000, "no samples within 1048576 bytes"),
     ],
 )
@@ -272,11 +272,11 @@ def test_a_wav_needs_no_format(tmp_path):
 @pytest.mark.parametrize(
     ("make", "told"),
     [
-        (lambda: PcmFormat(8000, 0), "channels must be from 1 to 1024, got 0"),
+        (lambda: PcmFormat(8000, 0), "channels: expected 1 to 1024, got 0"),
         (lambda: PcmFormat(8000, 1, "s61"), "encoding='s61' is not known; did you mean 's16'"),
-        (lambda: PcmFormat(8), "rate must be an integer from 1000"),
-        (lambda: next(LiveSound("pipe", PcmFormat(8000), ()).blocks(8000, 0)), "block must be a positive number"),
-        (lambda: from_growing("a.wav", idle=-1), "idle must be a number of seconds, got -1"),
+        (lambda: PcmFormat(8), "rate: expected an integer from 1000"),
+        (lambda: next(LiveSound("pipe", PcmFormat(8000), ()).blocks(8000, 0)), "block: expected a positive number"),
+        (lambda: from_growing("a.wav", idle=-1), "idle: expected a number of seconds, got -1"),
     ],
 )
 def test_impossible_settings_are_refused(make, told):

@@ -325,7 +325,7 @@ def test_stems_without_confidences_have_no_events(example):
 
 @pytest.mark.parametrize("fold", [-1, 10, 1.5, "a"])
 def test_a_fold_is_one_of_ten(fold):
-    with pytest.raises(ArgumentError, match=r"fold must be an integer from 0 to 9, got"):
+    with pytest.raises(ArgumentError, match=r"fold: expected an integer from 0 to 9, got"):
         MedleyDB(fold=fold)
 
 
@@ -432,8 +432,8 @@ def test_broken_metadata_say_where(example, text, message):
         (1, "time,piano", r"\.lab:1: expected columns time,S01,S02,\.\.\., got 'time,piano'"),
         (4, "0.0929,0.1", r"\.lab:4: expected 5 columns, got 2: '0\.0929,0\.1'"),
         (4, "0.0929,0,0,x,0", r"\.lab:4: expected numbers, got '0\.0929,0,0,x,0'"),
-        (4, "0.0929,0,0,0,1.5", r"\.lab:4: confidences must be in \[0, 1\], got '0\.0929,0,0,0,1\.5'"),
-        (4, "0.0929,0,0,0,nan", r"\.lab:4: confidences must be in"),
+        (4, "0.0929,0,0,0,1.5", r"\.lab:4: confidences: expected numbers in \[0, 1\], got '0\.0929,0,0,0,1\.5'"),
+        (4, "0.0929,0,0,0,nan", r"\.lab:4: confidences: expected numbers in"),
         (4, "0.0100,0,0,0,0", r"\.lab:4: times must increase, got '0\.0100,0,0,0,0'"),
     ],
 )

@@ -280,7 +280,7 @@ CLIP = [row for row in SOUNDS if row[0] == "b.wav"]
 
 def a_clip(**options):
     given = {"spectrogram": np.zeros((40, 200)), "features": FEATURES, "reference": CLIP, "classes": CLASSES}
-    given |= {"likelihoods": {"rap": np.tile([0.1, 0.9, 0.3], (200, 1))}}
+    given |= {"probabilities": {"rap": np.tile([0.1, 0.9, 0.3], (200, 1))}}
     return plots.clip_figure(**(given | options))
 
 
@@ -289,9 +289,9 @@ def panels(figure):
     return [axes for axes in figure.axes if axes.get_label() != "<colorbar>"]
 
 
-def test_a_clip_shows_spectrogram_reference_and_likelihoods_over_the_same_time():
+def test_a_clip_shows_spectrogram_reference_and_probabilities_over_the_same_time():
     p = np.tile([0.1, 0.9, 0.3], (200, 1))
-    sound, truth, rap, most = panels(a_clip(likelihoods={"rap": p, "max": p[:100]}))
+    sound, truth, rap, most = panels(a_clip(probabilities={"rap": p, "max": p[:100]}))
     assert {axes.get_xlim() for axes in (sound, truth, rap, most)} == {(0.0, 10.0)}
     assert [axes.get_title("left") for axes in (truth, rap, most)] == ["reference", "rap", "max"]
     assert most.get_xlabel() == "time (s)"
@@ -313,7 +313,7 @@ def test_frequencies_stand_at_their_bands():
     assert abs(places["2"] - np.argmax(mel_matrix(FEATURES) @ tone)) <= 1
 
 
-def test_likelihoods_have_boxes_for_the_reference_and_lines_for_events():
+def test_probabilities_have_boxes_for_the_reference_and_lines_for_events():
     events = [Label("b.wav", 1.0, 4.0, "rain", confidence=0.9)]
     rap = panels(a_clip(events={"rap": events}))[2]
     lines = [line.get_xydata().tolist() for line in rap.lines]
@@ -330,14 +330,14 @@ def test_a_detection_has_no_reference_and_may_show_some_classes_only():
 
 
 def test_a_clip_without_models_shows_what_is_there():
-    assert [axes.get_title("left") for axes in panels(a_clip(likelihoods={}))] == ["", "reference"]
+    assert [axes.get_title("left") for axes in panels(a_clip(probabilities={}))] == ["", "reference"]
 
 
 def test_a_long_recording_is_thinned_without_losing_what_is_short():
     p = np.zeros((20 * 3600 * 4, 3))
     p[123_456, 1] = 0.8
     spectrogram = np.full((40, len(p)), -80.0)
-    _, rap = panels(a_clip(spectrogram=spectrogram, reference=None, likelihoods={"rap": p}))
+    _, rap = panels(a_clip(spectrogram=spectrogram, reference=None, probabilities={"rap": p}))
     image = rap.images[0].get_array()
     assert image.shape[1] < 1000
     assert image.max() == 0.8
@@ -350,7 +350,7 @@ def test_a_long_recording_is_thinned_without_losing_what_is_short():
     ("options", "error", "message"),
     [
         ({"spectrogram": np.zeros((64, 200))}, DataError, r"\(40 bands, frames\), got an array of shape \(64, 200\)"),
-        ({"likelihoods": {"max": np.zeros((9, 2))}}, DataError, r"'max': expected \(frames, 3 classes\).*\(9, 2\)"),
+        ({"probabilities": {"max": np.zeros((9, 2))}}, DataError, r"'max': expected \(frames, 3 classes\).*\(9, 2\)"),
         ({"reference": SOUNDS}, ArgumentError, "reference: expected labels of one clip, got 2 files"),
         ({"reference": [("a", 0, 1, "dog")]}, ArgumentError, "label of the reference='dog' is not known"),
         ({"events": {"rap": [("a", 0, 1, "dog")]}}, ArgumentError, "label of the events of 'rap'='dog' is not known"),
@@ -373,13 +373,13 @@ def test_learning_curves_show_what_the_log_says(tmp_path):
     log.write_text("\n".join(map(json.dumps, lines)))
     loss, scores, over_time, kept = plots.learning_curves(log, ["dog", "cat"]).axes
     assert marks(loss)["validation"].tolist() == [[1, 2.0], [2, 1.0], [3, 2 / 3]]
-    assert marks(loss)["best epoch"][:, 0].tolist() == [2, 2]
+    assert marks(loss)["saved model"][:, 0].tolist() == [2, 2]
     assert marks(scores)["f1"][:, 1].tolist() == pytest.approx([0.1, 0.2, 0.3])
     assert [line.get_ydata().tolist() for line in over_time.lines[:-1]] == [[0, -1, -2], [2, 3, 4]]
     assert list(over_time.lines[-1].get_xdata()) == [2, 2]
     assert [t.get_text() for t in kept.get_yticklabels()] == ["cat", "dog"]
     assert [bar.get_width() for bar in kept.patches] == [-1, 3]
-    assert kept.get_title() == r"$\alpha$ after the best epoch, 2"
+    assert kept.get_title() == r"$\alpha$ after epoch 2, as saved"
     log.write_text("\n".join(json.dumps({**line, "best": False}) for line in lines))
     *_, kept = plots.learning_curves(log, ["dog", "cat"]).axes
     assert kept.get_title() == r"$\alpha$ after the last epoch"

@@ -93,8 +93,8 @@ def test_a_long_name_leaves_room_for_the_legend(length, sound):
     [
         (np.zeros((2, 5)), [[0.5]], r"at least one sample, got an array of shape \(2, 5\)"),
         (np.zeros(0), [[0.5]], "at least one"),
-        (np.zeros(RATE), [0.5], r"likelihoods: expected \(frames, 1 classes\), got an array of shape \(1,\)"),
-        (np.zeros(RATE), np.zeros((0, 1)), "likelihoods: expected"),
+        (np.zeros(RATE), [0.5], r"probabilities: expected \(frames, 1 classes\), got an array of shape \(1,\)"),
+        (np.zeros(RATE), np.zeros((0, 1)), "probabilities: expected"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused(samples, p, message):

@@ -43,7 +43,7 @@ BLOCK = re.compile(r"(?:^`([^`\n]+)`\n)?^```(\w+)\n(.*?)^```$", re.S | re.M)  # 
 OWN = dict(POOLS._entries)
 SHORT = ["--set", "epochs=2", "--set", "steps=2", "--set", "batch_size=4"]
 SHORTER = {"train": SHORT, "reproduce": SHORT, "tune": SHORT}
-FEWER_CLIPS = {"300": "10", "180": "6", "60": "2"}  # in all, to train on, to validate or test with
+FEWER_CLIPS = {"300": "10", "240": "8", "180": "6", "60": "2"}  # in all, left out, to train on, to test with
 NOT_RUN = {"--cluster": "needs machines; tests/test_cluster.py starts a cluster of two nodes"}
 
 
@@ -138,7 +138,7 @@ VARYING = (  # what depends on the training or on the machine
 
 def reduced(shown):
     """What is shown for all clips, with the counts of the clips that are used here."""
-    return re.sub(r"(?<![\d.,])(300|180|60)(?![\d.,])", lambda found: FEWER_CLIPS[found[0]], shown)
+    return re.sub(r"(?<![\d.,])(300|240|180|60)(?![\d.,])", lambda found: FEWER_CLIPS[found[0]], shown)
 
 
 def outline(text, with_notes=True):

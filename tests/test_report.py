@@ -127,7 +127,7 @@ def test_alpha_of_adaptive_linear_soft_max_is_read_by_its_own_rule(data, tmp_pat
     assert "| 0.00 | 11% | 0.00 | 50% |" in tables
     page, tables, _ = (path.read_text() for path in write_report(runs[:1], tmp_path / "alone.html"))
     assert "alpha 0 is linear soft-max." in " ".join(page.split())
-    assert "the share that suffices whatever the other frames hold" in tables
+    assert "the share that is enough whatever the rest is" in tables
     assert "1 / (1 + e" not in page
 
 

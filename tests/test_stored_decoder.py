@@ -1,6 +1,8 @@
 """The decoder that is chosen after training: stored in the model file, and used wherever the model detects."""
 
+import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -55,6 +57,7 @@ class FakeDetector:
     """Its probabilities of a dog are 0.3 for 3 s of clips with one, and 0.2 elsewhere; those of a cat are right."""
 
     classes = CLASSES
+    scorer = SimpleNamespace(hop=0.1, reduction=1)
 
     def score_clips(self, clips, *, on_progress):
         scores = []
@@ -72,12 +75,12 @@ def test_without_validation_clips_the_thresholds_of_the_first_model_stay(run, tm
     data = recordings(tmp_path, 0, 4)
     settings = SETTINGS.changed({"monitor": "last"})
     none = "0.5, since no clips were set aside to validate with"
-    assert store_decoder(run, data, settings, ignore_progress) == none
+    assert store_decoder(shutil.copytree(run, tmp_path / "a"), data, settings, ignore_progress) == none
     first = create_detector(SETTINGS, ("owl", "dog"))  # one class is gone, another is new
     model = tmp_path / "first.safetensors"
     save_detector(model, first, network=SETTINGS.network, pool=SETTINGS.pool)
     settings = settings.changed({"start": str(model)})
-    assert store_decoder(run, data, settings, ignore_progress) == none
+    assert store_decoder(shutil.copytree(run, tmp_path / "b"), data, settings, ignore_progress) == none
     save_decoder(model, Decoder(threshold=(0.1, 0.3), low=(0.1, 0.2), min_gap=0.4).to_dict())
     text = store_decoder(run, data, settings, ignore_progress)
     assert text.startswith("0.3 for dog, 0.5 for cat; those of the model that training started from")
@@ -97,40 +100,47 @@ def test_the_thresholds_that_are_clearly_better_are_stored_once(run, tmp_path, m
         "dog": (6, 0),
     }
     stored = earmark.load(run, device="cpu").decoder
-    assert (stored.threshold, stored.min_gap) == ((0.5, 0.3), 0.2)  # output frames are 0.1 s apart
-    assert stored.tuned_on.startswith("validation: 12 clips, labels ")
+    assert (stored.threshold, stored.min_gap) == ((0.5, 0.3), 0.5)
+    assert stored.tuned_on.startswith("validation: 12 clips (labels ")
     after = read_tensors(run / "model.safetensors", "model")[0]
     assert all(torch.equal(after[name], value) for name, value in before.items())
     monkeypatch.delattr(decoders, "load")  # not needed any more
     assert store_decoder(run, data, SETTINGS, ignore_progress) == "0.3 for dog, 0.5 for cat"
 
 
-def test_without_evidence_the_model_file_stays_as_it_is(run, tmp_path, monkeypatch):
-    content = (run / "model.safetensors").read_bytes()
+def test_without_evidence_the_thresholds_stay_and_short_pauses_are_joined(run, tmp_path, monkeypatch):
     few, many = recordings(tmp_path / "few", 9), recordings(tmp_path / "many", 10)
-    assert store_decoder(run, few, SETTINGS, ignore_progress) == (
-        "0.5, since 9 validation clips are too few to choose others"
-    )
     trained_on = recordings(tmp_path / "none", 0, n_train=12)
     last = SETTINGS.changed({"monitor": "last"})
-    assert store_decoder(run, trained_on, last, ignore_progress) == (
-        "0.5, since no clips were set aside to validate with"
-    )
-    monkeypatch.setattr(decoders, "load", lambda path: FakeDetector())
-    monkeypatch.setattr(FakeDetector, "score_clips", lambda *_, **__: ([], {}))
-    assert store_decoder(run, many, SETTINGS, ignore_progress) == (
-        "0.5, since others could not be chosen: expected at least one clip to evaluate, got none"
-    )
 
     def silence(self, clips, *, on_progress):
         p = np.zeros((100, 2), np.float32)
         return [RecordingScores(clip.filename, CLASSES, p, 0.1, 1, 100, 10.0) for clip in clips], {}
 
-    monkeypatch.setattr(FakeDetector, "score_clips", silence)
-    assert store_decoder(run, many, SETTINGS, ignore_progress) == (
-        "0.5, since no others are clearly better on the 10 validation clips"
-    )
-    assert (run / "model.safetensors").read_bytes() == content
+    monkeypatch.setattr(decoders, "load", lambda path: FakeDetector())
+    for data, settings, scores, expected in (
+        (few, SETTINGS, None, "0.5, since 9 validation clips are too few to choose others"),
+        (trained_on, last, None, "0.5, since no clips were set aside to validate with"),
+        (
+            many,
+            SETTINGS,
+            lambda *_, **__: ([], {}),
+            "0.5, since others could not be chosen: expected at least one clip to evaluate, got none",
+        ),
+        (many, SETTINGS, silence, "0.5, since no others are clearly better on the 10 validation clips"),
+    ):
+        monkeypatch.setattr(FakeDetector, "score_clips", scores)
+        shutil.rmtree(tmp_path / "copy", ignore_errors=True)
+        copy = shutil.copytree(run, tmp_path / "copy")
+        assert store_decoder(copy, data, settings, ignore_progress) == expected
+        assert earmark.load(copy, device="cpu").decoder == Decoder(min_gap=0.5)
+
+
+def test_a_pause_is_at_least_two_output_frames(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(FakeDetector, "scorer", SimpleNamespace(hop=0.1, reduction=4))
+    monkeypatch.setattr(decoders, "load", lambda path: FakeDetector())
+    store_decoder(run, recordings(tmp_path, 9), SETTINGS, ignore_progress)
+    assert earmark.load(run, device="cpu").decoder == Decoder(min_gap=0.8)
 
 
 def rows(table):

@@ -748,7 +748,7 @@ def test_recordings_are_no_clips_of_the_data_set_and_do_not_stop_a_job(made, rec
 def test_recordings_that_cannot_be(made, monkeypatch):
     with pytest.raises(ArgumentError, match="split='tset' is not known; did you mean 'test'"):
         join(made, "tset")
-    with pytest.raises(ArgumentError, match="duration must be a positive number of seconds, got 0"):
+    with pytest.raises(ArgumentError, match="duration: expected a positive number of seconds, got 0"):
         join(made, "test", duration=0)
     with pytest.raises(ArgumentError, match=r"expected at most 68719476735 samples in a FLAC file .*, got 80000000000"):
         join(made, "test", duration=1e7)

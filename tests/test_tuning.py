@@ -111,7 +111,7 @@ def test_the_threshold_is_the_best_of_each_trial(whole):
     decoder = Decoder.from_dict(json.loads((out / "decoder.json").read_text())["decoder"])
     assert decoder == Decoder.from_dict(saved.scores["decoder"])
     assert decoder.threshold == found.best.values["threshold"]
-    assert decoder.tuned_on.startswith("recordings, validate: 6 clips, labels ")
+    assert decoder.tuned_on.startswith("recordings, validate: 6 clips (labels ")
     reference = open_data(found.best.folder.parents[2] / "recordings", "validate").labels
     for trial in found.trials:
         clips = Evaluation.load(trial.folder).probabilities().values()
@@ -264,7 +264,7 @@ def test_the_best_trial_is_kept_and_those_not_clearly_worse_are_tied(folder, who
 @pytest.mark.parametrize(
     ("changes", "given", "message"),
     [
-        ({}, {"trials": 0}, "trials must be at least 1, got 0"),
+        ({}, {"trials": 0}, "trials: expected at least 1, got 0"),
         ({"pool": "cap"}, {}, "pool 'cap' has no penalty to search for; choose pool rap, or search for reduction"),
         ({"supervision": "strong"}, {}, "strong supervision does not use the pool, so there is no penalty"),
         ({}, {"search": ("penalty", "treshold")}, "search='treshold' is not known; did you mean 'threshold'"),
@@ -380,7 +380,7 @@ def test_the_command_can_be_interrupted(earmark, capsys, tmp_path, monkeypatch):
     ("args", "message"),
     [
         (["--set", "pool.penalty=1"], "--set pool.penalty and a search for penalty cannot be combined; use one of"),
-        (["--trials", "0"], "trials must be at least 1, got 0"),
+        (["--trials", "0"], "trials: expected at least 1, got 0"),
         (["--pool", "max"], "pool 'max' has no penalty to search for"),
     ],
 )

@@ -15,13 +15,13 @@ ROOT = Path(__file__).parents[1]
 TABLE = re.compile(r"(<!-- table (\d+): (\S+) -->\n)(.*?)(<!-- end of table -->)", re.S)
 
 
-def table(path, number):
+def table(path: Path, number: int) -> str:
     """A table of a file with its caption and note; the first has number 1."""
     captions = re.split(r"^(?=\*\*)", path.read_text(encoding="utf-8"), flags=re.M)
     return captions[number].strip()
 
 
-def filled(text):
+def filled(text: str) -> str:
     """A document with its tables updated."""
     return TABLE.sub(lambda m: f"{m[1]}{table(ROOT / m[3], int(m[2]))}\n{m[5]}", text)
 

@@ -20,6 +20,8 @@ from earmark.reviewing.state import Review
 
 def overlaps(onset: float, offset: float, row: Label) -> bool:
     """Whether an event overlaps a labelled one by half of the shorter one."""
+    if row.onset is None or row.offset is None:
+        return False
     common = min(offset, row.offset) - max(onset, row.onset)
     return common >= 0.5 * min(offset - onset, row.offset - row.onset)
 

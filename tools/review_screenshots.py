@@ -9,10 +9,11 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 from PIL import Image
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page, ViewportSize, sync_playwright
 
 from earmark import audio
 from earmark.annotations import Label
@@ -30,7 +31,7 @@ NAMES = ("20260514_213000.flac", "20260514_223000.flac", "20260514_233000.flac")
 KEYS = {"review": ("y", "y", "x", "y", "-", "-"), "review-dark": ("w", "k"), "review-grid": ("g",)}
 
 
-def call(kind: int, t: np.ndarray, length: float) -> np.ndarray:
+def call(kind: int, t: Any, length: float) -> Any:
     """The sound of a call at times from its start."""
     swell = np.sin(np.pi * np.clip(t / length, 0, 1)) ** 0.5
     if kind == 0:  # a wavering hoot
@@ -100,9 +101,9 @@ def main() -> None:
         found = make_job(Path(folder))
         browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         with start_review(found, browser=False, address=Address(port=0)) as server:
-            size = {"width": 1366, "height": 800}
+            size: ViewportSize = {"width": 1366, "height": 800}
             for name in KEYS:
-                theme = "light" if name == "review" else "dark"
+                theme: Literal["light", "dark"] = "light" if name == "review" else "dark"
                 context = browser.new_context(viewport=size, color_scheme=theme)
                 page = context.new_page()
                 page.goto(server.url)

@@ -42,7 +42,8 @@ def _journal() -> dict[str, Any]:
     """A line of the journal has the fields of every action, and those of its own kind."""
     title = "A line of verdicts.jsonl: an action of a reviewer"
     head = _schema(title, JournalHead)
-    kinds, definitions = [], {}
+    kinds: list[dict[str, Any]] = []
+    definitions: dict[str, Any] = {}
     for name, kind in KINDS.items():
         own = TypeAdapter(kind).json_schema()
         definitions |= own.pop("$defs", {})

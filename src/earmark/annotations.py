@@ -82,7 +82,7 @@ def checked(row: Label) -> Label:
         if row.present is None:
             raise DataError(f"{row.label!r} is marked as unknown and cannot have times")
         if not (math.isfinite(row.onset) and math.isfinite(row.offset)):
-            raise DataError(f"times must be finite, got onset {row.onset}, offset {row.offset}")
+            raise DataError(f"expected finite times, got onset {row.onset}, offset {row.offset}")
         if row.onset < 0:
             raise DataError(f"event begins before the file: onset {row.onset}")
         if row.offset < row.onset:
@@ -90,7 +90,7 @@ def checked(row: Label) -> Label:
         if row.offset > _LATEST:
             raise DataError(f"expected times in seconds, at most {_LATEST:g}, got offset {row.offset:g}")
     if row.confidence is not None and not 0 <= row.confidence <= 1:
-        raise DataError(f"confidence must be in [0, 1], got {row.confidence}")
+        raise DataError(f"confidence: expected a number in [0, 1], got {row.confidence}")
     return row
 
 

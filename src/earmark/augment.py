@@ -39,9 +39,9 @@ def filter_bands(
     tensor([ 3.0916,  1.6566,  0.2217, -1.2133, -2.6483])
     """
     if not gain_db >= 0:
-        raise ArgumentError(f"gain_db must be 0 or more, got {gain_db}")
+        raise ArgumentError(f"gain_db: expected 0 or more, got {gain_db}")
     if points < 2:
-        raise ArgumentError(f"points must be 2 or more, got {points}")
+        raise ArgumentError(f"points: expected 2 or more, got {points}")
     mask = _checked(x, mask)
     gains = (2 * _uniform((len(x), 1, points), generator, x) - 1) * gain_db
     curve = F.interpolate(gains, x.shape[1], mode="linear", align_corners=True)[:, 0]
@@ -88,7 +88,7 @@ def mask_frames(
     somewhere in the bag, unless a short event is masked completely. So keep spans shorter than the events.
     """
     if not 0 <= share <= 1:
-        raise ArgumentError(f"share must be in [0, 1], got {share}")
+        raise ArgumentError(f"share: expected a number in [0, 1], got {share}")
     mask = _checked(x, mask)
     hidden = _stripes(mask, width, share, count, generator)
     return torch.where((hidden & mask).unsqueeze(1), _lowest(x, mask) if value is None else value, x)
@@ -113,9 +113,9 @@ def mixup(
     (tensor([[[0., 0.]], [[0., 0.]]]), tensor([[1., nan], [1., nan]]))
     """
     if not 0 <= probability <= 1:
-        raise ArgumentError(f"probability must be in [0, 1], got {probability}")
+        raise ArgumentError(f"probability: expected a number in [0, 1], got {probability}")
     if not spread_db >= 0:
-        raise ArgumentError(f"spread_db must be 0 or more, got {spread_db}")
+        raise ArgumentError(f"spread_db: expected 0 or more, got {spread_db}")
     x, targets, frame_targets = batch.features, batch.targets, batch.frame_targets
     sound = _checked(x, batch.mask)
     order = _uniform((len(x),), generator, x).argsort()
@@ -160,7 +160,7 @@ def _add_powers(a: Tensor, b: Tensor, in_a: Tensor, in_b: Tensor) -> Tensor:
 def _stripes(mask: Tensor, width: int, share: float, count: int, generator: torch.Generator | None) -> Tensor:
     """Positions in `count` random stripes: (bags, positions); each covers 0 to `width` positions with sound."""
     if width < 0 or count < 0:
-        raise ArgumentError(f"width and count must be 0 or more, got width {width}, count {count}")
+        raise ArgumentError(f"width and count: expected 0 or more, got width {width}, count {count}")
     u = _uniform((2, len(mask), count), generator, mask)
     most = mask.sum(1)
     longest = (most * share).floor().clamp(max=width).unsqueeze(1)
@@ -184,11 +184,11 @@ def _uniform(shape: tuple[int, ...], generator: torch.Generator | None, like: Te
 def _checked(x: Tensor, mask: Tensor | None) -> Tensor:
     """Return the mask, all True by default, if it fits the features."""
     if x.dim() != 3:
-        raise ArgumentError(f"features must be (bags, bands, frames), got shape {tuple(x.shape)}")
+        raise ArgumentError(f"features: expected (bags, bands, frames), got shape {tuple(x.shape)}")
     if mask is None:
         return torch.ones(x.shape[::2], dtype=torch.bool, device=x.device)
     if mask.shape != x.shape[::2] or mask.dtype != torch.bool:
         raise ArgumentError(
-            f"mask must be bool of shape {tuple(x.shape[::2])}, got {mask.dtype} of shape {tuple(mask.shape)}"
+            f"mask: expected bool of shape {tuple(x.shape[::2])}, got {mask.dtype} of shape {tuple(mask.shape)}"
         )
     return mask

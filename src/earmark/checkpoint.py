@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from earmark.detector import Detector
-from earmark.encoders import CheckedFeatures, parse_features
+from earmark.encoders.features import CheckedFeatures, parse_features
 from earmark.errors import ArgumentError, EarmarkError, ModelFileError
 from earmark.files import json_text, written_whole
 from earmark.fine_tuning import network_for

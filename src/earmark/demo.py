@@ -27,10 +27,9 @@ from earmark.formats import read_labels
 from earmark.ownership import owned
 from earmark.pooling import max_alpha
 from earmark.progress import OnProgress, Progress, ignore_progress
-from earmark.reporting.job import write_job_report
+from earmark.reporting.job import write_views
 from earmark.reporting.results import active_shares, learned_alphas
 from earmark.reporting.runs import write_report
-from earmark.reporting.stretches import choose_stretches, draw_stretches
 from earmark.synthesis import join, synthesise
 
 __all__ = ["SYSTEMS", "AlphaTrend", "DemoResult", "conclusions", "run"]
@@ -201,6 +200,5 @@ def _detect(model: Path, sounds: Path, out: Path, on_progress: OnProgress) -> tu
     folder = out / "detection"
     options = JobOptions(formats=("tsv", "audacity"), keep_scores=True)
     run_job(model, [recording.path], folder, options, on_progress=on_progress)
-    figures = draw_stretches(folder, load(model).scorer, choose_stretches(folder, "busiest"))
-    page = write_job_report(folder, figures=figures)
+    page = write_views(folder, load(model).scorer, ["busiest"], report=True)[-1]
     return read_labels(folder / "events.csv"), read_labels(recording.labels), page

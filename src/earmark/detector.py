@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from earmark.encoders import Features
+from earmark.encoders.features import Features
 from earmark.errors import ArgumentError
 from earmark.networks import reduce_mask
 from earmark.pooling import Pool

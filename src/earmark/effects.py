@@ -43,9 +43,9 @@ def change_pitch_and_time(samples: Samples, rate: int, *, semitones: float = 0.0
     """
     samples = _checked(samples, rate)
     if not -12 <= semitones <= 12:
-        raise ArgumentError(f"semitones must be in [-12, 12], got {semitones}")
+        raise ArgumentError(f"semitones: expected a number in [-12, 12], got {semitones}")
     if not 0.5 <= stretch <= 2:
-        raise ArgumentError(f"stretch must be in [0.5, 2], got {stretch}")
+        raise ArgumentError(f"stretch: expected a number in [0.5, 2], got {stretch}")
     length = round(len(samples) * stretch)
     if semitones == 0 and stretch == 1:
         return samples.copy()
@@ -109,7 +109,7 @@ def fade(samples: Samples, rate: int, fade_in: float = 0.01, fade_out: float = 0
     samples = _checked(samples, rate).copy()
     for name, view, seconds, first in (("fade_in", samples, fade_in, 0), ("fade_out", samples[::-1], fade_out, 1)):
         if not seconds >= 0:
-            raise ArgumentError(f"{name} must be 0 or more seconds, got {seconds}")
+            raise ArgumentError(f"{name}: expected 0 or more seconds, got {seconds}")
         n = min(time_to_sample(seconds, rate), len(samples))
         view[:n] *= np.sin(np.arange(first, first + n) * (np.pi / 2 / max(n, 1)))
     return samples
@@ -219,7 +219,7 @@ def _checked(samples: Samples, rate: int) -> Samples:
     if samples.ndim != 1:
         raise ArgumentError(f"expected mono samples of shape (samples,), got {samples.shape}; average the channels")
     if not rate > 0:
-        raise ArgumentError(f"rate must be positive, got {rate}")
+        raise ArgumentError(f"rate: expected a positive number, got {rate}")
     if not np.isfinite(samples).all():
         raise DataError(f"sample {int(np.argmin(np.isfinite(samples)))} is NaN or infinite")
     return samples

@@ -30,9 +30,9 @@ from torch import Tensor, nn
 
 from earmark.checkpoint import model_file, read_model_info
 from earmark.detector import Detector
-from earmark.encoders import EncoderFeatures, Features, encoder_of, front_end
+from earmark.encoders import EncoderFeatures
 from earmark.encoders.base import card_of
-from earmark.encoders.features import trainable_encoder
+from earmark.encoders.features import Features, encoder_of, front_end, trainable_encoder
 from earmark.encoders.frontend import FrontEnd, FrontEndConfig, emphasised, mel_filters, scaled, to_decibels
 from earmark.encoders.mn04 import MobileNetEncoder
 from earmark.encoders.mobilenet import FrameEmbedder

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from earmark.encoders import EncoderFeatures, Features, MobileNetEncoder, encoder_of
+from earmark.encoders import EncoderFeatures, MobileNetEncoder
 from earmark.encoders.base import windows
-from earmark.encoders.features import trainable_encoder
+from earmark.encoders.features import Features, encoder_of, trainable_encoder
 from earmark.encoders.frontend import from_decibels
 from earmark.encoders.mobilenet import REDUCTION, MobileNet, embed_frames
 from earmark.errors import ArgumentError

@@ -19,7 +19,7 @@ from pydantic import BeforeValidator, Field
 
 from earmark.bags import PitchShift
 from earmark.effects import PRESETS
-from earmark.encoders import CheckedFeatures, completed
+from earmark.encoders.features import CheckedFeatures, completed
 from earmark.errors import ArgumentError, unknown_name
 from earmark.features import FeatureConfig
 from earmark.networks import NETWORKS

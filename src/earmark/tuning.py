@@ -232,7 +232,7 @@ def _setting_name(name: str) -> str:
 def _check(settings: Settings, trials: int, search: Sequence[str]) -> list[str]:
     """The settings that need training; an error for what cannot be searched for."""
     if trials < 1:
-        raise ArgumentError(f"trials must be at least 1, got {trials}")
+        raise ArgumentError(f"trials: expected at least 1, got {trials}")
     for name in search:
         if name not in SEARCHES:
             raise unknown_name("search", name, SEARCHES)
@@ -430,7 +430,7 @@ def _evaluate(folder: Path, validation: Collection, source: str, with_threshold:
         f1 = {threshold: curve.f1[curve.at(threshold)] for threshold in THRESHOLDS}
         chosen["threshold"] = max(f1, key=lambda t: (round(f1[t], 12), -abs(t - 0.5)))  # of equals, the most usual
         digest = evaluation.scores["reference_fingerprint"]
-        tuned_on = f"{source}, validate: {len(clips)} clips, labels {digest}, segments of 1 s"
+        tuned_on = f"{source}, validate: {counted(len(clips), 'clip')} (labels {digest}), by F1 of 1-s segments"
         options = EvaluationOptions(decoder=Decoder(threshold=chosen["threshold"], tuned_on=tuned_on))
         evaluation = evaluate_scores(clips, reference, options, about={**about, **chosen})
     evaluation.save(folder)

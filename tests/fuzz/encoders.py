@@ -92,7 +92,7 @@ def _weights(rng: Random) -> Case:
 def _state() -> bytes:
     import torch
 
-    from earmark.encoders import TinyEncoder
+    from earmark.encoders.tiny import TinyEncoder
 
     buffer = io.BytesIO()
     torch.save(TinyEncoder().module().network.state_dict(), buffer)

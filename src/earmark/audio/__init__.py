@@ -162,7 +162,7 @@ def stream(
     Damage that only the decoder finds, in flac files, raises its error after the blocks before it.
     """
     if not 0 < block < math.inf:
-        raise ArgumentError(f"block must be a positive number of seconds, got {block}")
+        raise ArgumentError(f"block: expected a positive number of seconds, got {block}")
     _check_span(onset, offset)
     check_damaged(damaged)
     if rate is not None:
@@ -245,9 +245,9 @@ def find(
 
 def _check_span(onset: float, offset: float | None) -> None:
     if not onset >= 0:
-        raise ArgumentError(f"onset must be at least 0 seconds, got {onset}")
+        raise ArgumentError(f"onset: expected at least 0 seconds, got {onset}")
     if offset is not None and not offset > onset:
-        raise ArgumentError(f"offset must be after onset, got onset {onset}, offset {offset}")
+        raise ArgumentError(f"offset: expected a time after onset, got onset {onset}, offset {offset}")
 
 
 def _bounds(about: AudioInfo, rate: int, onset: float, offset: float | None) -> tuple[int, int]:
@@ -422,7 +422,7 @@ def check_damaged(damaged: str) -> str:
 def checked_rate(rate: int) -> int:
     """Return the rate if it is valid."""
     if not (_LOWEST_RATE <= rate <= _HIGHEST_RATE and rate == int(rate)):
-        raise ArgumentError(f"rate must be an integer from {_LOWEST_RATE} to {_HIGHEST_RATE} Hz, got {rate}")
+        raise ArgumentError(f"rate: expected an integer from {_LOWEST_RATE} to {_HIGHEST_RATE} Hz, got {rate}")
     return int(rate)
 
 

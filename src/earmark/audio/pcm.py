@@ -52,7 +52,7 @@ class PcmFormat:
     def __post_init__(self) -> None:
         checked_rate(self.rate)
         if not 1 <= self.channels <= 1024:
-            raise ArgumentError(f"channels must be from 1 to 1024, got {self.channels}")
+            raise ArgumentError(f"channels: expected 1 to 1024, got {self.channels}")
         if self.encoding not in ENCODINGS:
             raise unknown_name("encoding", self.encoding, ENCODINGS)
 
@@ -98,7 +98,7 @@ class LiveSound:
         """
         checked_rate(rate)
         if not 0 < block < math.inf:
-            raise ArgumentError(f"block must be a positive number of seconds, got {block}")
+            raise ArgumentError(f"block: expected a positive number of seconds, got {block}")
         errors: list[DataError] = []
         blocks = self._mono(max(1, math.floor(block * self.format.rate)), errors)
         if rate != self.format.rate:
@@ -156,7 +156,7 @@ def from_growing(
     wav has another chunk after its samples.
     """
     if idle is not None and not idle >= 0:
-        raise ArgumentError(f"idle must be a number of seconds, got {idle}")
+        raise ArgumentError(f"idle: expected a number of seconds, got {idle}")
     path = Path(path)
     if not path.is_file():
         raise bad_file(path, "is not a regular file" if path.exists() else "there is no such file")

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, Strict
 
-from earmark.encoders import CheckedFeatures
+from earmark.encoders.features import CheckedFeatures
 from earmark.errors import DataError
 from earmark.schema import Many, parse, parse_json, read_json, record
 

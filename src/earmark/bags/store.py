@@ -37,7 +37,8 @@ from earmark.bags.index import (
 from earmark.bags.sources import SharedSources
 from earmark.datasets import Clip
 from earmark.effects import change_pitch_and_time, compress
-from earmark.encoders import Features, FileEncoder, front_end, stored_encoder
+from earmark.encoders import FileEncoder
+from earmark.encoders.features import Features, front_end, stored_encoder
 from earmark.errors import ArgumentError, DataError, unknown_name
 from earmark.files import json_text, locked, make_folder, named_errors
 from earmark.formats.text import write_text

@@ -13,7 +13,7 @@ from earmark.files import json_text
 
 @app.command()
 def compare(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Evaluated runs, or folders of evaluate --out.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Evaluated runs, or folders of evaluate --out.")],
     out: Annotated[Path | None, typer.Option(help="Folder for comparison.json and tables.")] = None,
     level: Annotated[float, typer.Option(help="Confidence level of intervals and tests.")] = 0.95,
     force: Force = False,

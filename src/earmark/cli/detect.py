@@ -43,7 +43,7 @@ _HORIZONS = {"minute": 60.0, "hour": 3600.0, "recording": math.inf}
 @app.command()
 def detect(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model file, run folder or ONNX file.")],
-    audio: Annotated[list[Path], typer.Argument(metavar="AUDIO|FOLDER ...", help="Recordings and folders.")],
+    audio: Annotated[list[Path], typer.Argument(metavar="AUDIO|FOLDER", help="Recordings and folders.")],
     out: Annotated[
         Path | None, typer.Option(help="Folder of the job, new or to be continued; without --out, events are printed.")
     ] = None,
@@ -157,7 +157,11 @@ def detect(
     )
     with _explaining(out), _executor(cluster, model, workers) as executor, live_display(quiet=as_json) as display:
         result = run_job(detector, audio, out, options, workers=workers, executor=executor, on_progress=display)
-    written = _write_views(out, detector, figure or [], report)
+    written: list[Path] = []
+    if figure or report:
+        from earmark.reporting.job import write_views
+
+        written = write_views(out, detector.scorer, figure or [], report=report)
     if as_json:
         print(json_text({**result.to_dict(), "shown": [str(path) for path in written]}))
     else:
@@ -167,26 +171,6 @@ def detect(
         print_error(f"none of {result.files} recordings could be read{example}; {out / 'failed.csv'} says why")
     if not result.is_complete:
         raise typer.Exit(1)
-
-
-def _write_views(out: Path, detector: SoundDetector, figures: list[str], report: bool) -> list[Path]:
-    """Draw the figures and write the page that were requested; returns their paths."""
-    from earmark.detection.outputs import writing_views
-
-    written: list[Path] = []
-    if figures:
-        from earmark.reporting.stretches import choose_stretches, draw_stretches, figure_path
-
-        stretches = [stretch for request in figures for stretch in choose_stretches(out, request)]
-        paths = [figure_path(out, stretch).with_suffix(end) for stretch in stretches for end in (".png", ".svg")]
-        with writing_views(out, paths):
-            written += draw_stretches(out, detector.scorer, stretches)
-    if report:
-        from earmark.reporting.job import write_job_report
-
-        with writing_views(out, [out / "report.html"]):
-            written.append(write_job_report(out, figures=list(written)))
-    return written
 
 
 def _print_events(

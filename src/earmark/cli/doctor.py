@@ -12,7 +12,9 @@ from earmark.text import counted
 
 @app.command()
 def doctor(as_json: Json = False) -> None:
-    """Print versions, devices, audio libraries, encoders and folders, for bug reports. Exits with 1 on problems.
+    """Check the installation and print what a bug report needs.
+
+    Prints versions, devices, audio libraries, encoders and folders. The exit code is 1 if there are problems.
 
     Example: earmark doctor
     """
@@ -37,7 +39,7 @@ def _print(found: dict[str, Any]) -> None:
         _row("device", f"{device['name']}, {details}")
     _row("audio", f"libsndfile {audio['libsndfile']}, soxr {audio['soxr']}")
     for encoder in found["encoders"]:
-        _row("encoder", f"{encoder['name']}, {'present' if encoder['present'] else 'not here'}")
+        _row("encoder", f"{encoder['name']}, {'installed' if encoder['present'] else 'not installed'}")
     for place in found["places"]:
         access = "" if place["writable"] else "not writable, "
         _row(place["name"], f"{place['path']}, {access}{place['free'] / 1e9:.0f} GB free")

@@ -73,7 +73,9 @@ def evaluate(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Evaluate a model, or events of another program, on labelled clips: by clip (static), segment (dynamic) and event.
+    """Evaluate a model, or detected events, on labelled clips.
+
+    Scores are given by clip (static), by segment (dynamic) and by event.
 
     Example: earmark evaluate run recordings --split test
 

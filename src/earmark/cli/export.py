@@ -16,7 +16,9 @@ def export(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Export a model to an ONNX file, from audio to probabilities, which runs without PyTorch.
+    """Export a model to an ONNX file.
+
+    The file converts audio to probabilities, and runs without PyTorch.
 
     Example: earmark export run --out model.onnx
     """

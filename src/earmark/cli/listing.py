@@ -74,7 +74,7 @@ def list_(
     what: Annotated[str, typer.Argument(metavar="|".join(_FAMILIES), help="What to list.")],
     as_json: Json = False,
 ) -> None:
-    """List pooling operators, data sets, label formats, recipes or encoders.
+    """List operators, data sets, label formats, recipes or encoders.
 
     Example: earmark list pools
     """

@@ -12,7 +12,7 @@ from earmark.files import json_text
 
 @app.command()
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN ...", help="Run folders, or folders of evaluate --out.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders, or folders of evaluate --out.")],
     out: Annotated[Path, typer.Option(help="The HTML file; tables are written next to it.")],
     data: Annotated[
         str | None, typer.Option(help="Location of the clips, if they have moved since the evaluation.")
@@ -21,9 +21,10 @@ def report(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Write a report about evaluated runs: tables, figures, and errors to listen to. It is a single HTML file.
+    """Write a report about evaluated runs, as a single HTML file.
 
-    Runs that differ only in their seed count as one model. Tables are also written as Markdown and LaTeX.
+    It has tables, figures, and the largest errors with audio. Runs that differ only in their seed count as one
+    model. Tables are also written as Markdown and LaTeX.
 
     Example: earmark report run-cap run-max --out report.html
     """

@@ -54,10 +54,10 @@ def reproduce(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Reproduce an experiment of the paper: train and evaluate its systems, and compare the results with the paper's.
+    """Reproduce an experiment of the paper, or run your own grid.
 
-    Run it again to continue after an interruption; finished runs are kept. --only-report rewrites tables and report
-    without data or GPU.
+    Trains and evaluates all its systems, and compares the results with the paper's. Run it again to continue after an
+    interruption; finished runs are kept. --only-report rewrites tables and report without data or GPU.
 
     Example: earmark reproduce urban-sed --data URBAN-SED --out results --at-once 4
     """

@@ -22,7 +22,7 @@ def synth(
             help="A recipe (urban-sed, durations, a TOML file), a table of events (events.csv.gz) or Scaper's JAMS.",
         ),
     ],
-    out: Annotated[Path, typer.Argument(help="Folder for audio, annotations and labels.tsv.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder for audio, annotations and labels.tsv.")],
     soundbank: Annotated[
         Path | None,
         typer.Option(help="Folder of sounds, LABEL/*.wav or foldN/LABEL/*.wav.  [default: the built-in sounds]"),

@@ -41,7 +41,9 @@ def tune(
     cache: Annotated[Path | None, typer.Option(help="Folder for features, as for train.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Choose lambda on validation clips with strong labels. To resume, run the same command again.
+    """Choose the penalty lambda of RAP, or other settings, by trials.
+
+    Trials are compared on validation clips, whose labels need times. To resume, run the same command again.
 
     Example: earmark tune recordings --out tuned --pool rap --trials 12 --search penalty,threshold
     """

@@ -134,7 +134,7 @@ def read_activations(path: Path) -> tuple[Array, dict[int, Array]]:
         if len(cells) != len(header):
             raise DataError(f"{path}:{number}: expected {len(header)} columns, got {len(cells)}: {line[:60]!r}")
         if not all(0 <= confidence <= 1 for confidence in confidences):
-            raise DataError(f"{path}:{number}: confidences must be in [0, 1], got {line[:60]!r}")
+            raise DataError(f"{path}:{number}: confidences: expected numbers in [0, 1], got {line[:60]!r}")
         if not math.isfinite(time) or (frames and time <= frames[-1][0]):
             raise DataError(f"{path}:{number}: times must increase, got {line[:60]!r}")
         frames.append([time, *confidences])
@@ -232,7 +232,7 @@ MedleyDB/
 
     def __init__(self, *, fold: int = 0) -> None:
         if fold not in range(10):
-            raise ArgumentError(f"fold must be an integer from 0 to 9, got {fold!r}")
+            raise ArgumentError(f"fold: expected an integer from 0 to 9, got {fold!r}")
         self.fold = int(fold)
 
     def clips(self, root: Path, split: str | None = None) -> Collection:

@@ -23,15 +23,18 @@ from earmark.training.run import fold_count, split_for_training
 FEWEST_CLIPS = 10
 """Validation clips that a choice of thresholds needs."""
 
+SHORTEST_PAUSE = 0.5
+"""Seconds: events of a class that are closer together are one event."""
+
 
 def store_decoder(run: Path, data: Collection, settings: Settings, on_progress: OnProgress) -> str:
-    """Choose the thresholds of a trained model and store them in its file, unless it has some already.
+    """Choose the decoder of a trained model and store it in its file, unless it has one already.
 
     Returns what was chosen, or why the thresholds stay at 0.5, in one line. Only clips that the model was not trained
     on are used, and only classes for which another threshold is clearly better get one. The decoder also joins events
-    that are less than two output frames apart: a dip of a single frame is no pause. Without enough such clips, a model
-    that was trained from the weights of another has the decoder of that one. How many detections in the clips are right
-    is kept in the run folder, for reports.
+    that are less than `SHORTEST_PAUSE`, or two output frames, apart: probabilities dip within a sound. Without enough
+    clips, a model that was trained from the weights of another has the decoder of that one. How many detections in the
+    clips are right is kept in the run folder, for reports.
     """
     path = run / "model.safetensors"
     classes = read_model_info(path)["classes"]
@@ -39,40 +42,46 @@ def store_decoder(run: Path, data: Collection, settings: Settings, on_progress: 
         return describe(Decoder.from_dict(stored).threshold, classes)
     hold_out, folds = settings.training.monitor != "last", fold_count(data, settings)
     training, validation, _ = split_for_training(data, hold_out=hold_out, folds=folds)
-    problem = ""
+    scorer = load(run).scorer
+    plain = Decoder(min_gap=max(SHORTEST_PAUSE, round(2 * scorer.hop * scorer.reduction, 3)))
     if validation is training and not folds:
-        problem = "no clips were set aside to validate with"
-    elif len(validation) < FEWEST_CLIPS:
-        problem = (
-            f"{counted(n := len(validation), 'validation clip')} {plural(n, 'is', 'are')} too few to choose others"
-        )
-    if problem:
-        return _store_inherited(path, settings.training.start, classes, problem)
-    try:
-        recordings = _unseen_scores(run, validation, folds > 0, on_progress)
-        labels = validation.labels.select(r.filename for r in recordings).replace(classes=tuple(classes))
-        hop = recordings[0].hop if recordings else 0.0
-        options = EvaluationOptions(decoder=Decoder(min_gap=round(2 * hop, 3)))
-        decoder = tune_thresholds(recordings, labels, options, tuned_on="validation", cautious=True)
-        if set(np.ravel(decoder.threshold)) == {Decoder().threshold}:
-            decoder = Decoder()
-    except EarmarkError as error:  # the model is good without
-        return f"0.5, since others could not be chosen: {error}"
-    kind = "cross-validated clip" if folds else "validation clip"
-    clips = counted(len(recordings), kind)
-    Outcomes.of(decode_all(recordings, decoder, options.align), labels, clips).save(run)
-    if decoder == Decoder():
-        return f"0.5, since no others are clearly better on the {clips}"
+        decoder, text = _inherited(settings.training.start, classes, plain, "no clips were set aside to validate with")
+    elif (n := len(validation)) < FEWEST_CLIPS:
+        problem = f"{counted(n, 'validation clip')} {plural(n, 'is', 'are')} too few to choose others"
+        decoder, text = _inherited(settings.training.start, classes, plain, problem)
+    else:
+        try:
+            recordings = _unseen_scores(run, validation, folds > 0, on_progress)
+            decoder, text = _chosen(run, recordings, validation, plain, is_folded=folds > 0)
+        except EarmarkError as error:  # the model is good without
+            decoder, text = plain, f"0.5, since others could not be chosen: {error}"
     with locked(run):
         save_decoder(path, decoder.to_dict())
-    return f"{describe(decoder.threshold, classes)}; chosen on the {clips}"
+    return text
 
 
-def _store_inherited(path: Path, start: str | None, classes: Sequence[str], problem: str) -> str:
-    """Store the decoder of the model that training started from, if it has one; new classes have the default's."""
+def _chosen(
+    run: Path, recordings: Sequence[RecordingScores], clips: Collection, plain: Decoder, *, is_folded: bool
+) -> tuple[Decoder, str]:
+    """The decoder with the thresholds that are best on the clips, and what was chosen; outcomes are kept in the run."""
+    classes = read_model_info(run / "model.safetensors")["classes"]
+    labels = clips.labels.select(r.filename for r in recordings).replace(classes=tuple(classes))
+    options = EvaluationOptions(decoder=plain)
+    decoder = tune_thresholds(recordings, labels, options, tuned_on="validation", cautious=True)
+    if set(np.ravel(decoder.threshold)) == {plain.threshold}:
+        decoder = plain
+    number = counted(len(recordings), "cross-validated clip" if is_folded else "validation clip")
+    Outcomes.of(decode_all(recordings, decoder, options.align), labels, number).save(run)
+    if decoder == plain:
+        return plain, f"0.5, since no others are clearly better on the {number}"
+    return decoder, f"{describe(decoder.threshold, classes)}; chosen on the {number}"
+
+
+def _inherited(start: str | None, classes: Sequence[str], plain: Decoder, problem: str) -> tuple[Decoder, str]:
+    """The decoder of the model that training started from, or a plain one; new classes have the default thresholds."""
     about = {} if start is None else read_model_info(start)
     if about.get("decoder") is None:
-        return f"0.5, since {problem}"
+        return plain, f"0.5, since {problem}"
     values = Decoder.from_dict(about["decoder"]).to_dict()
     for name, value in values.items():
         if isinstance(value, list | tuple):
@@ -80,9 +89,8 @@ def _store_inherited(path: Path, start: str | None, classes: Sequence[str], prob
             own = dict(zip(about["classes"], value, strict=True))
             values[name] = [own.get(label, default) for label in classes]
     decoder = Decoder.from_dict(values)
-    with locked(path.parent):
-        save_decoder(path, decoder.to_dict())
-    return f"{describe(decoder.threshold, classes)}; those of the model that training started from, since {problem}"
+    text = f"{describe(decoder.threshold, classes)}; those of the model that training started from, since {problem}"
+    return decoder, text
 
 
 def _unseen_scores(run: Path, clips: Collection, is_folded: bool, on_progress: OnProgress) -> list[RecordingScores]:

@@ -192,7 +192,9 @@ class Evaluation:
         if not folder.is_dir():
             raise DataError(f"{folder}: no such folder; expected a run, or a folder of earmark evaluate --out")
         if not path.is_file() or not (folder / "counts.npz").is_file():
-            raise DataError(f"{folder}: not evaluated yet; run: earmark evaluate {folder} DATA")
+            raise DataError(
+                f"{folder}: not evaluated yet; run: earmark evaluate {folder} DATA, or pass the folder of its --out"
+            )
         scores = read_scores_file(path)
         counts = {f"{kind}_counts": part for kind, part in read_counts(folder / "counts.npz", scores).items()}
         return cls(scores, _folder=folder, **counts)  # type: ignore[arg-type]

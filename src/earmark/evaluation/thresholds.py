@@ -83,7 +83,7 @@ def tune_thresholds(
     best = _best(measure(counts.sum(axis=2)), tried, current)
     if cautious:
         best = np.where(_is_sure(counts, measure, tried, best, current), best, current)
-    how = f"segments of {options.segment:g} s" + ("" if is_timed else ", estimated from labels of clips")
+    how = f"by F1 of {options.segment:g}-s segments" + ("" if is_timed else ", estimated from clip labels")
     return replace(_with_threshold(decoder, best), tuned_on=_record(tuned_on, table, how))
 
 
@@ -117,7 +117,7 @@ def tune_decoder(
     names = ("threshold", "median", "min_duration", "min_gap", "boxes")
     values: dict[str, Any] = {name: tuple(getattr(own, name) for own in chosen) for name in names}
     values["low"] = tuple(own.threshold if own.low is None else own.low for own in chosen)
-    how = f"segments of {options.segment:g} s and events"
+    how = f"by F1 of {options.segment:g}-s segments and of events"
     return Decoder(**values, tuned_on=_record(tuned_on, table, how))
 
 
@@ -134,7 +134,7 @@ def _record(tuned_on: str, table: LabelTable, how: str) -> str:
     """What a decoder records of the data that it was tuned on."""
     rows = [table.of(name) for name in sorted(table.filenames)]
     digest = hashlib.sha256(repr(rows).encode()).hexdigest()[:16]
-    return f"{tuned_on}: {counted(len(table.filenames), 'clip')}, labels {digest}, {how}"
+    return f"{tuned_on}: {counted(len(table.filenames), 'clip')} (labels {digest}), {how}"
 
 
 def _candidate(settings: Mapping[str, float], threshold: float) -> Decoder:

@@ -21,8 +21,10 @@ from torch import Tensor, nn
 from earmark.audio import Samples
 from earmark.checkpoint import load_detector, model_file, read_model_info
 from earmark.detector import Detector, alive_sigmoid
-from earmark.encoders import OVERLAP, EncoderFeatures, front_end, stored_encoder
+from earmark.encoders import EncoderFeatures
+from earmark.encoders.base import OVERLAP
 from earmark.encoders.devices import without_tf32
+from earmark.encoders.features import front_end, stored_encoder
 from earmark.inference.frozen import frozen
 from earmark.inference.scorer import Scorer
 

@@ -1,4 +1,4 @@
-"""Figures of a clip, and of an excerpt of a recording: spectrogram, reference or events, and likelihoods of models."""
+"""Figures of a clip, and of an excerpt of a recording: spectrogram, reference or events, and probabilities."""
 
 import math
 import textwrap
@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from earmark.annotations import Label
-from earmark.encoders import Features
+from earmark.encoders.features import Features
 from earmark.errors import ArgumentError, DataError
 from earmark.evaluation.base import Labels, as_table
 from earmark.features import FeatureConfig, LogMel, mel_matrix
@@ -42,7 +42,7 @@ def clip_figure(
     spectrogram: npt.ArrayLike,
     features: FeatureConfig,
     reference: Labels | None,
-    likelihoods: Mapping[str, npt.ArrayLike],
+    probabilities: Mapping[str, npt.ArrayLike],
     classes: Sequence[str],
     *,
     duration: float | None = None,
@@ -50,19 +50,19 @@ def clip_figure(
     events: Mapping[str, Labels] | None = None,
     only: Iterable[str] | None = None,
 ) -> Figure:
-    """One clip, as in Fig. 9: mel spectrogram, reference, and likelihoods of one or more models on one time axis.
+    """One clip, as in Fig. 9: mel spectrogram, reference, and probabilities of one or more models on one time axis.
 
-    Boxes in the panels of likelihoods are the reference. A class whose times the reference does not give is hatched.
+    Boxes in the panels of probabilities are the reference. A class whose times the reference does not give is hatched.
 
     Parameters
     ----------
     spectrogram : (bands, frames), dB
     features : of the spectrogram
     reference : labels of the clip; None for a figure without this panel
-    likelihoods : model -> (frames, classes), in [0, 1]
-    classes : names of the columns of likelihoods
-    duration, p_hop : of the clip, and between frames of likelihoods, in seconds; by default those of the spectrogram
-    events : model -> detected events, drawn as black lines under the likelihoods
+    probabilities : model -> (frames, classes), in [0, 1]
+    classes : names of the columns of probabilities
+    duration, p_hop : of the clip, and between frames of probabilities, in seconds; by default those of the spectrogram
+    events : model -> detected events, drawn as black lines under the probabilities
     only : classes to show, in this order; by default all
     """
     x = np.asarray(spectrogram)
@@ -70,9 +70,9 @@ def clip_figure(
         raise DataError(f"spectrogram: expected ({features.n_bands} bands, frames), got an array of shape {x.shape}")
     shown = list(classes) if only is None else list(only)
     check_names("class", shown, classes)
-    check_names("model", events or {}, likelihoods)
+    check_names("model", events or {}, probabilities)
     columns = [list(classes).index(label) for label in shown]
-    values = {name: _likelihoods(f"likelihoods of {name!r}", p, len(classes)) for name, p in likelihoods.items()}
+    values = {name: _probabilities(f"probabilities of {name!r}", p, len(classes)) for name, p in probabilities.items()}
     truth = None if reference is None else _rows_of("reference", reference, classes)
     detected = {name: _rows_of(f"events of {name!r}", rows, classes) for name, rows in (events or {}).items()}
     end = x.shape[1] * features.hop if duration is None else duration
@@ -86,11 +86,11 @@ def clip_figure(
     last = list(panels[len(panels) - len(values) :])
     for axes, (name, p) in zip(last, values.items(), strict=True):
         axes.set_title(readable(name, 60), loc="left")
-        image = _draw_likelihoods(axes, p.T[columns], len(p) * (p_hop or features.hop) / scale, end / scale)
+        image = _draw_probabilities(axes, p.T[columns], len(p) * (p_hop or features.hop) / scale, end / scale)
         _draw_boxes(axes, truth or [], detected.get(name, []), shown, scale)
     if values:
         _explain(last[0], bool(truth), bool(detected))
-        _colorbar(figure, image, last, "likelihood")
+        _colorbar(figure, image, last, "probability")
     for axes in panels[1:]:
         name_rows(axes, shown, 60, fontsize=7)
         axes.invert_yaxis()
@@ -116,8 +116,8 @@ def within(rows: Iterable[Label], onset: float, offset: float) -> list[Label]:
     return shifted
 
 
-def _likelihoods(what: str, p: npt.ArrayLike, n_classes: int) -> Floats:
-    """Check the shape of likelihoods: (frames, classes)."""
+def _probabilities(what: str, p: npt.ArrayLike, n_classes: int) -> Floats:
+    """Check the shape of probabilities: (frames, classes)."""
     values = np.asarray(p)
     if values.ndim != 2 or values.shape[1] != n_classes or not len(values):
         raise DataError(f"{what}: expected (frames, {n_classes} classes), got an array of shape {values.shape}")
@@ -151,7 +151,7 @@ def _draw_spectrogram(figure: Figure, axes: Axes, x: Floats, features: FeatureCo
     axes.tick_params(bottom=False)
 
 
-def _draw_likelihoods(axes: Axes, p: Floats, length: float, end: float) -> AxesImage:
+def _draw_probabilities(axes: Axes, p: Floats, length: float, end: float) -> AxesImage:
     """Draw p (classes, frames), with white lines between classes."""
     span = (0, length, len(p) - 0.5, -0.5)
     image = axes.imshow(_thinned(p), cmap="Blues", vmin=0, vmax=1, extent=span, **_IMAGE)
@@ -208,7 +208,7 @@ def _thinned(x: Floats) -> Floats:
 def recording_figure(
     samples: npt.ArrayLike,
     rate: int,
-    likelihoods: npt.ArrayLike,
+    probabilities: npt.ArrayLike,
     classes: Sequence[str],
     events: Iterable[Label],
     *,
@@ -217,28 +217,28 @@ def recording_figure(
     title: str = "",
     most: int = 15,
 ) -> Figure:
-    """An excerpt of a recording: mel spectrogram, likelihoods, and events as lines under them.
+    """An excerpt of a recording: mel spectrogram, probabilities, and events as lines under them.
 
     The time axis shows times in the recording, as h:mm:ss from one hour on.
 
     Parameters
     ----------
     samples : (samples,), of the excerpt
-    likelihoods : (frames, classes), in [0, 1]; the first frame begins with the excerpt
+    probabilities : (frames, classes), in [0, 1]; the first frame begins with the excerpt
     events : of the recording; those outside the excerpt are ignored
-    p_hop : seconds between frames of likelihoods
+    p_hop : seconds between frames of probabilities
     onset : of the excerpt in the recording, in seconds
-    most : number of classes shown, those with the highest likelihoods
+    most : number of classes shown, those with the highest probabilities
     """
     x = np.asarray(samples, np.float32)
-    p = _likelihoods("likelihoods", likelihoods, len(classes))
+    p = _probabilities("probabilities", probabilities, len(classes))
     if x.ndim != 1 or not len(x):
         raise DataError(f"samples: expected one dimension and at least one sample, got an array of shape {x.shape}")
     config = _display_config(rate)
     duration = len(x) / rate
     shown = np.sort(np.argsort(-p.max(axis=0), kind="stable")[:most])
     with mpl.rc_context({**STYLE, "text.parse_math": False}):  # class names may contain anything
-        name = "likelihoods"
+        name = "probabilities"
         figure = clip_figure(
             log_mel(x, config),
             config,

@@ -88,7 +88,7 @@ def alpha_against_share(
     markers = zip("os^Dv", ("blue", "vermilion", "green", "purple", "orange"), strict=True)
     figure = Figure(figsize=(5.2, 3.2))
     axes = figure.subplots()
-    name = r"$\ln(1/share - 1)$: turns at the event's own length"
+    name = r"$\ln(1/share - 1)$: clip probability 1/2"
     axes.plot(100 * line, active_share_to_alpha(line), color=COLOURS["grey"], ls="--", label=name)
     if bound is not None:
         axes.axhline(bound, color=COLOURS["grey"], lw=0.9, ls=":", label="bound of CAP")

@@ -68,7 +68,7 @@ def _alphas(log: Path, lines: Sequence[LogLine], n_classes: int) -> npt.NDArray[
 
 
 def _mark_best(axes: Axes, epoch: int) -> None:
-    axes.axvline(epoch, color=COLOURS["grey"], linewidth=0.8, linestyle=":", label="best epoch")
+    axes.axvline(epoch, color=COLOURS["grey"], linewidth=0.8, linestyle=":", label="saved model")
 
 
 def _alpha_curves(
@@ -89,7 +89,7 @@ def _alpha_curves(
     kept.grid(axis="y", visible=False)
     over_time.set(title=r"$\alpha$ of each class", xlabel="epoch")
     over_time.xaxis.set_major_locator(MaxNLocator(integer=True))
-    kept.set(title=r"$\alpha$ after " + ("the last epoch" if best is None else f"the best epoch, {best}"))
+    kept.set(title=r"$\alpha$ after " + ("the last epoch" if best is None else f"epoch {best}, as saved"))
 
 
 _NAMES = {"penalty": r"$\lambda$", "reduction": "feature frames per output frame", "threshold": "best threshold"}

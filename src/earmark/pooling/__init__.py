@@ -3,11 +3,14 @@
 Axes are always (bags, frames, classes); p is a frame's probability, P a bag's, both in [0, 1]. A mask (bags, frames) is
 True where a frame is real. Every operator is a PyTorch module, built by `create_pool(name, n_classes, **options)`:
 
-    P = pool(p, mask, embedding=h)      (bags, classes)
-    w = pool.weights(p, mask)           responsibilities, where P is a weighted mean
-    loss = loss + pool.penalty()        the operator's term in the loss
-    pool.project()                      after each step of the optimiser
-    s = pool.stream()                   an endless recording, exactly: s.update(chunk), s.value(), s.merge(other)
+    P = pool(p, mask, embedding=h)      # (bags, classes)
+    w = pool.weights(p, mask)           # responsibilities, where P is a weighted mean
+    loss = loss + pool.penalty()        # the operator's term in the loss
+    pool.project()                      # after each step of the optimiser
+    s = pool.stream()                   # for an endless recording
+    s.update(chunk)                     # the result is exact
+    s.value()
+    s.merge(other)
 
 Files, each importing only those before it: `bounds`, `kernels`, `autopool` (Eq. (8), fast), `stream`, `base` (the
 checked entry point and the registry), `paper`, `means`, `votes`, `structured`.

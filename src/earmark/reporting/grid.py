@@ -277,12 +277,12 @@ def _example(grid: Grid, rows: Sequence[Row], evaluation: _Evaluation) -> _Examp
             part = split_for_training(collection)[1]
             name = _most_classes(part)
             scores, _ = load(row.folder.parent).score_clips(part.select([name]).clips)
-            likelihoods = {clip.filename: clip.dense(align) for clip in scores}
+            probabilities = {clip.filename: clip.dense(align) for clip in scores}
         else:
-            likelihoods = dense_probabilities(saved)
-            part = collection.select(clip.filename for clip in collection.clips if clip.filename in likelihoods)
+            probabilities = dense_probabilities(saved)
+            part = collection.select(clip.filename for clip in collection.clips if clip.filename in probabilities)
             name = _most_classes(part)
-        figure = _draw_example(part.select([name]), row, likelihoods[name], float(saved.scores["grid"]["hop"]))
+        figure = _draw_example(part.select([name]), row, probabilities[name], float(saved.scores["grid"]["hop"]))
     except (EarmarkError, LookupError):  # no data, no clip
         return None
     return _Example(figure, row.cell.system, next(clip.split for clip in part.clips if clip.filename == name), name)
@@ -305,7 +305,7 @@ def _most_classes(part: Collection) -> str:
 
 
 def _draw_example(part: Collection, row: Row, p: npt.NDArray[np.floating[Any]], hop: float) -> Figure:
-    """Spectrogram, reference and likelihoods p (frames, classes) of the only clip of `part`."""
+    """Spectrogram, reference and probabilities p (frames, classes) of the only clip of `part`."""
     (clip,), features = part.clips, row.cell.settings.features
     samples = clip.read(features.rate)[: round(_LONGEST * features.rate)]
     duration = len(samples) / features.rate
@@ -314,8 +314,8 @@ def _draw_example(part: Collection, row: Row, p: npt.NDArray[np.floating[Any]], 
     drawn = spectrogram_config(features)
     classes = row.saved().scores["classes"]
     spectrogram = log_mel(samples, drawn)
-    likelihoods = {row.cell.system: shown}
-    return clip_figure(spectrogram, drawn, reference, likelihoods, classes, duration=duration, p_hop=hop)
+    probabilities = {row.cell.system: shown}
+    return clip_figure(spectrogram, drawn, reference, probabilities, classes, duration=duration, p_hop=hop)
 
 
 def _fold_f1(entry: System) -> Interval[Floats]:

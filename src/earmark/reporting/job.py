@@ -27,12 +27,15 @@ from pydantic import Field
 
 from earmark.annotations import Label
 from earmark.detection.ledger import Ledger
+from earmark.detection.outputs import writing_views
 from earmark.errors import ArgumentError
 from earmark.evaluation.reliability import NAMES
 from earmark.events import describe
 from earmark.files import json_text
+from earmark.inference.scorer import Scorer
 from earmark.reporting.pages import fill_page, write_page
 from earmark.reporting.reliability import Reliability, read_reliability, with_events
+from earmark.reporting.stretches import choose_stretches, draw_stretches, figure_path
 from earmark.schema import Names, open_record, parse, read_json
 from earmark.tables import Cell, Column, Table
 from earmark.text import printable
@@ -92,6 +95,19 @@ class _Settings:
     keep_scores: bool = False
     versions: dict[str, str] = Field(default_factory=dict)
     command: str | None = None
+
+
+def write_views(folder: Path, scorer: Scorer, wanted: Iterable[str] = (), *, report: bool = False) -> list[Path]:
+    """Draw excerpts of a job's recordings, and write its report with them; returns the PNG files and the report.
+
+    Edited files are set aside, and those of earlier calls replaced. `wanted` are requests of `choose_stretches`.
+    """
+    stretches = [stretch for request in wanted for stretch in choose_stretches(folder, request)]
+    paths = [figure_path(folder, stretch).with_suffix(end) for stretch in stretches for end in (".png", ".svg")]
+    page = [folder / "report.html"] if report else []
+    with writing_views(folder, [*paths, *page]):
+        drawn = draw_stretches(folder, scorer, stretches)
+        return [*drawn, *([write_job_report(folder, figures=drawn)] if report else [])]
 
 
 def write_job_report(folder: Path, *, figures: Iterable[Path] = ()) -> Path:

@@ -259,10 +259,10 @@ def alpha_table(
             needed = max(share, frame.share) if frame else share  # NaN stays NaN
             cells.append(replace(number_cell(needed), text=required_activity(share, frame)))
         rows.append(cells)
-    note = "Needs: share of a clip that must be active, with certainty, for the clip to count as containing the class"
+    note = "Needs: share of a clip that must certainly be active for the clip to count as containing the class"
     note += "; values in seconds are one output frame, the minimum." if frames else "."
     if AdaptiveLinearPool.at_zero in at_zero:
-        note += " For linear-auto, linear-CAP and linear-RAP: the share that suffices whatever the other frames hold."
+        note += " For linear-auto, linear-CAP and linear-RAP: the share that is enough whatever the rest is."
     return Table(columns, rows, "Alpha read as a duration", note)
 
 

@@ -20,7 +20,7 @@ from markupsafe import Markup
 from earmark import plots
 from earmark.annotations import LabelTable
 from earmark.datasets import Clip, open_data
-from earmark.encoders import Features, parse_features
+from earmark.encoders.features import Features, parse_features
 from earmark.errors import ArgumentError, EarmarkError
 from earmark.evaluation.authors import authors_reference
 from earmark.evaluation.comparison import Comparison, compare_entries
@@ -49,7 +49,7 @@ DESCRIPTIONS = {
     "alphas": "Learned alpha by class and model",
     "durations": "Active time of each class per clip",
     "curves": "Precision against recall by model",
-    "example": "Output for one clip: spectrogram, reference, likelihoods",
+    "example": "Output for one clip: spectrogram, reference, probabilities",
     "published": "F1 of each system beside the paper's",
     "network": "Block diagram of the network",
 }

@@ -312,12 +312,12 @@ def make_sound(
     if label not in _VOICES:
         raise unknown_name("label", label, CLASSES)
     if rate < 4000:
-        raise ArgumentError(f"rate must be at least 4000 Hz, got {rate!r}")
+        raise ArgumentError(f"rate: expected at least 4000 Hz, got {rate!r}")
     voice, shortest, longest = _VOICES[label]
     if duration is None:
         duration = float(np.exp(rng.uniform(math.log(shortest), math.log(longest))))
     if not (math.isfinite(duration) and duration * rate > 0.5):
-        raise ArgumentError(f"duration must be at least one sample, got {duration!r}")
+        raise ArgumentError(f"duration: expected at least one sample, got {duration!r}")
     samples = round(duration * rate)
     canvas = Canvas(rng, rate, max(samples, rate // 20))  # shorter sounds are the start of one of 50 ms
     sound = canvas.recorded(voice(canvas))[:samples]

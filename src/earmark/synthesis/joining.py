@@ -98,7 +98,7 @@ def join(
 def _ordered(lengths: dict[str, int], rate: int, duration: float | None, rng: np.random.Generator) -> list[str]:
     """Clips in the order of concatenation."""
     if duration is not None and not 0 < duration < math.inf:
-        raise ArgumentError(f"duration must be a positive number of seconds, got {duration}")
+        raise ArgumentError(f"duration: expected a positive number of seconds, got {duration}")
     wanted = sum(lengths.values()) if duration is None else math.ceil(round(duration * rate, 3))
     if wanted > _LONGEST:
         raise ArgumentError(f"expected at most {_LONGEST} samples in a FLAC file ({_LONGEST // rate} s), got {wanted}")

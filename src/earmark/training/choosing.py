@@ -13,8 +13,9 @@ import torch
 from earmark import audio
 from earmark.datasets import Collection
 from earmark.datasets.splitting import FEW
-from earmark.encoders import front_end, provide
+from earmark.encoders import provide
 from earmark.encoders.base import card_of
+from earmark.encoders.features import front_end
 from earmark.encoders.weights import find
 from earmark.errors import ArgumentError, DataError
 from earmark.features import FeatureConfig
@@ -29,10 +30,8 @@ ENCODER = "mn04"
 
 _PROBES = 1000  # recordings whose length is looked up
 _LONGEST = {"head": 300.0, "best": 60.0, "small": 60.0}  # the recipes, and seconds of their longest patches
-_MIXED_SECONDS = 10_000.0  # of mixtures for an encoder, which computes each of them
-_FEW_EPOCHS, _FEW_PRIOR = 60, 0.1  # of a head on few clips
-_MOST_MIXTURES = 1000
-_HEAD_SECONDS = 500_000.0  # of embeddings that a head learns from, over all epochs: about a minute on two cores
+_HEAD_STEPS, _FEWEST_EPOCHS, _MOST_EPOCHS = 300, 5, 200  # of a head
+_FEW_PRIOR = 0.1  # of a head on few clips
 _OVERHEAD = 1.6  # of a run over its steps and features: optimiser, batches, validation
 _FOLDS = 3  # twice as long as training on all clips, and with two thirds of them
 _TRIES = 4  # of a step, of which the first is slow
@@ -110,17 +109,15 @@ def _recipe(fitting: Sequence[str], *, on_gpu: bool) -> tuple[str, str]:
 
 def _suited(recipe: str, clips: int, seconds: Sequence[float], rounds: int) -> dict[str, Any]:
     """Settings of a recipe that suit the number of clips and their lengths."""
-    longest, mean = max(seconds, default=10.0), sum(seconds) / max(len(seconds), 1) or 10.0
+    longest = max(seconds, default=10.0)
     patch = max(1.0, min(_LONGEST[recipe], math.ceil(10 * longest) / 10))
     suited: dict[str, Any] = {"patch": patch, "rounds": rounds}
-    if recipe == "head" and clips < FEW:
-        # Mixtures of few clips, and their own scores, teach a head to spread events out. So does a start at 0.5, where
-        # the background of half of the clips is pushed up with the sounds in them.
-        return {**suited, "mixtures": 0, "epochs": _FEW_EPOCHS, "rounds": 0, "prior": _FEW_PRIOR}
     if recipe == "head":
-        mixtures = max(1, min(_MOST_MIXTURES, round(_MIXED_SECONDS / mean)))
-        epochs = round(_HEAD_SECONDS / (patch * (clips + mixtures)))
-        return {**suited, "mixtures": mixtures, "epochs": max(15, min(40, epochs))}
+        epochs = round(_HEAD_STEPS / math.ceil(clips / load_recipe(recipe).training.batch_size))
+        suited["epochs"] = max(_FEWEST_EPOCHS, min(_MOST_EPOCHS, epochs))
+        if clips < FEW:  # at 0.5, the background of clips with a sound would be pushed up with it
+            suited["prior"] = _FEW_PRIOR
+        return suited
     if recipe == "best" and clips < _FEW:
         steps = max(_FEWEST_STEPS, math.ceil(load_recipe(recipe).training.steps * clips / _FEW))
         return {**suited, "steps": steps, "rounds": min(1, rounds)}

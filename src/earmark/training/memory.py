@@ -315,7 +315,7 @@ class Log:
         lines: list[str] = []
         if self._path.exists():
             read_log(self._path)  # rejects a damaged one
-            lines = self._path.read_text().splitlines()[:epochs]
+            lines = self._path.read_text(encoding="utf-8").splitlines()[:epochs]
         write_text(self._path, "".join(line + "\n" for line in lines))
         write_config(out, settings)
 
@@ -342,7 +342,7 @@ class Log:
             "alpha": alpha,
             "clips_per_second": round(clips_per_second, 1),
         }
-        write_text(self._path, self._path.read_text() + json_text(line) + "\n")
+        write_text(self._path, self._path.read_text(encoding="utf-8") + json_text(line) + "\n")
         if self._writer:
             numbers = {"loss": loss, "learning_rate": learning_rate}
             numbers |= {f"validation/{name}": value for name, value in scores.items()}

@@ -126,12 +126,10 @@ def run(
         refuse_without_negatives(training)
         mixed = with_mixtures(training, settings.augment.mixtures)
         with fabric.rank_zero_first():
-            store_of = partial(
-                feature_store, settings=settings, cache=cache, device=fabric.device, on_progress=on_progress
-            )
-            stores = [store_of(mixed, to_learn=True)]
+            store_of = partial(feature_store, settings=settings, cache=cache, device=fabric.device)
+            stores = [store_of(mixed, to_learn=True, on_progress=_counting(len(mixed) - len(training), on_progress))]
             if validation is not training:
-                stores.append(store_of(validation, to_learn=False))
+                stores.append(store_of(validation, to_learn=False, on_progress=on_progress))
         for store in stores:
             notes += [*_repaired(store), *_skipped(store, data)]
         bags = Bags(stores[0], mixed.labels, device=fabric.device)
@@ -364,6 +362,13 @@ def feature_store(
         device=device if isinstance(settings.features, EncoderFeatures) else None,
         on_progress=on_progress,
     )
+
+
+def _counting(mixtures: int, on_progress: OnProgress) -> OnProgress:
+    """The callback, with the number of mixtures among the clips, if there are any."""
+    if not mixtures:
+        return on_progress
+    return lambda progress: on_progress(replace(progress, detail=f"{counted(mixtures, 'mixture')} among them"))
 
 
 def data_fingerprint(data: Collection) -> str:

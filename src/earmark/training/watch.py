@@ -56,7 +56,8 @@ class Watch:
     def _report(self) -> None:
         self._reported = time.monotonic()
         loss = "" if math.isnan(self._loss) else f"loss {self._loss:.4f}"
-        score = "" if math.isnan(self._score) else f"score {self._score:.3f}"
+        name = "f1" if self._options.monitor == "last" else self._options.monitor
+        score = "" if math.isnan(self._score) else f"validation {name} {self._score:.3f}"
         speed = f"{self.clips_per_second:.0f} clips/s" if self.clips_per_second else ""
         self._on_progress(
             TrainingProgress(
