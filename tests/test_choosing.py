@@ -71,7 +71,8 @@ def test_on_a_gpu_the_recipe_best_with_fewer_steps_for_few_clips(folder, no_enco
     assert strong.settings.training.rounds == 0
 
 
-def test_with_the_encoder_a_head(folder, encoder, gpu):
+def test_with_the_encoder_a_head(folder, encoder, gpu, monkeypatch):
+    monkeypatch.setattr(choosing, "FEW", 1)
     for device in (GPU, CPU):
         choice = choose(open_data(folder), {}, device)
         assert choice.recipe == "head"
@@ -87,13 +88,21 @@ def test_settings_that_an_encoder_does_not_have_mean_another_recipe(folder, enco
     assert choice.reasons[0] == "recipe best: the only recipe with the given settings"
 
 
-def test_a_head_takes_as_many_steps_on_few_clips_as_on_many(folder, encoder, monkeypatch):
+def test_steps_of_a_head(folder, encoder, monkeypatch):
     data = open_data(folder)
-    for clips, epochs, prior in ((10, 200, 0.1), (30, 150, 0.1), (60, 75, 0.5), (200, 23, 0.5), (6000, 5, 0.5)):
+    for clips, steps in ((10, 6), (39, 6), (40, 15), (200, 15), (6000, 94)):
         monkeypatch.setattr(Collection, "__len__", lambda _, n=clips: n)
         options = choose(data, {}, CPU).settings.training
-        assert (options.epochs, options.prior) == (epochs, prior)
-    assert choose(data, {"epochs": 7}, CPU).settings.training.epochs == 7
+        assert (options.steps, options.epochs) == (steps, 20)
+
+
+def test_a_head_on_few_clips_is_sharper_unless_a_pool_is_given(folder, encoder):
+    settings = choose(open_data(folder), {}, CPU).settings
+    assert settings.pool == {"name": "linear-cap", "min_active": 0.05, "alpha": 2.0}
+    assert settings.training.prior == 0.1
+    settings = choose(open_data(folder), {"pool": "max"}, CPU).settings
+    assert settings.pool == {"name": "max"}
+    assert settings.training.prior == 0.1
 
 
 def test_excerpts_are_as_long_as_recordings_up_to_a_limit(folder, encoder, monkeypatch):

@@ -30,8 +30,12 @@ ENCODER = "mn04"
 
 _PROBES = 1000  # recordings whose length is looked up
 _LONGEST = {"head": 300.0, "best": 60.0, "small": 60.0}  # the recipes, and seconds of their longest patches
-_HEAD_STEPS, _FEWEST_EPOCHS, _MOST_EPOCHS = 300, 5, 200  # of a head
-_FEW_PRIOR = 0.1  # of a head on few clips
+_HEAD_STEPS, _HEAD_PASSES = 300, 5  # of a head, at least: steps in all, and passes over the clips
+_FEW_STEPS = 120  # of a head on few clips
+# With few clips, linear soft-max spreads events out; so does a start at 0.5, where the background of clips with a sound
+# is pushed up with it.
+_FEW_CLIPS = {"prior": 0.1, "learning_rate": 1e-3}
+_FEW_POOL = {"pool": "linear-cap", "pool.min_active": 0.05, "pool.alpha": 2.0}
 _OVERHEAD = 1.6  # of a run over its steps and features: optimiser, batches, validation
 _FOLDS = 3  # twice as long as training on all clips, and with two thirds of them
 _TRIES = 4  # of a step, of which the first is slow
@@ -80,6 +84,8 @@ def choose(data: Collection, changes: Mapping[str, Any], device: torch.device) -
         suited["folds"] = _FOLDS
     if isinstance(settings.features, FeatureConfig):
         suited["scaling"] = "fixed"  # the same sound has the same features in a recording of any length
+    if any(name.split(".")[0] == "pool" for name in changes):  # its options need not fit another pool
+        suited = {name: value for name, value in suited.items() if name not in _FEW_POOL}
     settings = load_recipe(recipe).changed({**suited, **changes})
     patch, longest = settings.training.patch, max(seconds, default=0.0)
     whole = "as long as the longest recording" if patch >= longest else "parts of longer recordings"
@@ -113,11 +119,11 @@ def _suited(recipe: str, clips: int, seconds: Sequence[float], rounds: int) -> d
     patch = max(1.0, min(_LONGEST[recipe], math.ceil(10 * longest) / 10))
     suited: dict[str, Any] = {"patch": patch, "rounds": rounds}
     if recipe == "head":
-        epochs = round(_HEAD_STEPS / math.ceil(clips / load_recipe(recipe).training.batch_size))
-        suited["epochs"] = max(_FEWEST_EPOCHS, min(_MOST_EPOCHS, epochs))
-        if clips < FEW:  # at 0.5, the background of clips with a sound would be pushed up with it
-            suited["prior"] = _FEW_PRIOR
-        return suited
+        options = load_recipe(recipe).training
+        total = max(_HEAD_STEPS, _HEAD_PASSES * math.ceil(clips / options.batch_size))
+        if clips < FEW:
+            total, suited = _FEW_STEPS, {**suited, **_FEW_CLIPS, **_FEW_POOL}
+        return {**suited, "steps": math.ceil(total / options.epochs)}
     if recipe == "best" and clips < _FEW:
         steps = max(_FEWEST_STEPS, math.ceil(load_recipe(recipe).training.steps * clips / _FEW))
         return {**suited, "steps": steps, "rounds": min(1, rounds)}
