@@ -4,8 +4,8 @@
     python benchmarks/few_labels.py run urban-sed:URBAN-SED --out few [--systems head] [--sizes 50 200]
     python benchmarks/few_labels.py show few/results.csv [--figure docs/images/few_labels]
 
-`run` draws some of the training clips, three times for each number; these and their tags are all that a system sees,
-validation included: heads choose their thresholds by cross-validation. A draw also has a seed of its own, so that all
+`run` draws some of the training clips, three times for each number; these and their tags are all that a system sees
+(but for `strong`, which also has times), validation included: heads choose their thresholds by cross-validation. A draw also has a seed of its own, so that all
 clips can be drawn three times too. Scores are those of `earmark evaluate` with the model's own thresholds, on the test
 clips or those of --split: segment F1, micro and macro, and clip F1. Each result is a line of results.csv. A line that
 is there is not computed again, and a training that was cut, by --minutes or otherwise, continues where it was: give the
@@ -45,8 +45,9 @@ TUNED = {  # mixtures of log-mel frames, new ones in every batch, instead of tho
 SYSTEMS: dict[str, tuple[str, dict[str, Any]]] = {
     "paper": ("the paper's network, CAP", {"recipe": "paper", "pool": "cap"}),
     "best": ("recipe best", {"recipe": "best"}),
-    "head": ("head on mn04", {"encoder": "mn04", "settings": {"rounds": 0, "folds": 3}}),
-    "taught": ("head on mn04, self-training", {"encoder": "mn04", "settings": {"folds": 3}}),
+    "head": ("head on mn04", {"encoder": "mn04", "settings": {"folds": 3}}),
+    "taught": ("head on mn04, self-training", {"encoder": "mn04", "settings": {"folds": 3, "rounds": 1}}),
+    "strong": ("head on mn04, strong labels", {"encoder": "mn04", "pool": "strong", "settings": {"folds": 3}}),
     "tuned": ("mn04 fine-tuned, self-training", {"encoder": "mn04", "settings": TUNED}),
 }
 SIZES = (20, 50, 200, 1000, 6000)
