@@ -108,7 +108,8 @@ class State(Tensors):
         sum(p.sum() for p in detector.parameters()).backward()
         optimizer.step()
         schedule = Schedule(1e-3, 2, 0.1, 3, best=0.5, plateau_best=0.5)
-        memory = Memory(schedule, epoch=2, step=3, loss=1.5, best_epoch=1, best_scores={"f1": 0.5})
+        scores = {"loss": 0.5, "accuracy": 0.5, "f1": 0.5}
+        memory = Memory(schedule, epoch=2, step=3, loss=1.5, best_epoch=1, best_scores=scores)
         save(folder, memory, SETTINGS, detector, optimizer, Average(detector, SETTINGS.training), "data")
         self.good = self.read()
 

@@ -93,6 +93,8 @@ def one_cycle(position: float) -> float:
         return _FIRST + (1 - _FIRST) * (1 - math.cos(math.pi * position / _WARM_UP)) / 2
     return (1 + math.cos(math.pi * (position - _WARM_UP) / (1 - _WARM_UP))) / 2
 
+_SCORES = ("loss", "accuracy", "f1")  # of an epoch on the validation clips
+
 
 @dataclass
 class Memory:
@@ -267,6 +269,8 @@ def _memory(path: Path, about: dict[str, Any]) -> Memory:
             raise DataError(f"memory.step: expected at most {steps}, the steps of an epoch, got {saved.step}")
         if saved.best_epoch > saved.epoch:
             raise DataError(f"memory.best_epoch: expected at most {saved.epoch}, got {saved.best_epoch}")
+        if missing := [name for name in _SCORES if saved.best_epoch >= 0 and name not in saved.best_scores]:
+            raise DataError(f"memory.best_scores.{missing[0]}: expected a number, got nothing")
     except EarmarkError as error:
         raise ModelFileError(f"{path}: {error}") from None
     scores = {name: math.nan if value is None else value for name, value in saved.best_scores.items()}
