@@ -93,6 +93,7 @@ def one_cycle(position: float) -> float:
         return _FIRST + (1 - _FIRST) * (1 - math.cos(math.pi * position / _WARM_UP)) / 2
     return (1 + math.cos(math.pi * (position - _WARM_UP) / (1 - _WARM_UP))) / 2
 
+
 _SCORES = ("loss", "accuracy", "f1")  # of an epoch on the validation clips
 
 
