@@ -5,12 +5,12 @@
     python benchmarks/few_labels.py show few/results.csv [--figure docs/images/few_labels]
 
 `run` draws some of the training clips, three times for each number; these and their tags are all that a system sees
-(but for `strong`, which also has times), validation included: heads choose their thresholds by cross-validation. A draw also
-has a seed of its own, so that all clips can be drawn three times too. Scores are those of `earmark evaluate` with the
-model's own thresholds, on the test clips or those of --split: segment F1, micro and macro, and clip F1. Each result is
-a line of results.csv. A line that is there is not computed again, and a training that was cut, by --minutes or
-otherwise, continues where it was: give the same command again, or one with other systems, sizes and draws. On a GPU,
-several trainings at the same time (--jobs) use it better than one.
+(but for `strong`, which also has times), validation included: heads choose their thresholds by cross-validation. A
+draw also has a seed of its own, so that all clips can be drawn three times too. Scores are those of `earmark evaluate`
+with the model's own thresholds, on the test clips or those of --split: segment F1, micro and macro, and clip F1. Each
+result is a line of results.csv. A line that is there is not computed again, and a training that was cut, by --minutes
+or otherwise, continues where it was: give the same command again, or one with other systems, sizes and draws. On a
+GPU, several trainings at the same time (--jobs) use it better than one.
 
 `show` prints means and standard deviations over draws, and draws them. It needs nothing but the file, or several.
 """
