@@ -90,7 +90,7 @@ def test_settings_that_an_encoder_does_not_have_mean_another_recipe(folder, enco
 
 def test_steps_of_a_head(folder, encoder, monkeypatch):
     data = open_data(folder)
-    for clips, steps in ((10, 6), (39, 6), (40, 15), (200, 15), (6000, 94)):
+    for clips, steps in ((10, 6), (39, 6), (40, 25), (200, 25), (6000, 94)):
         monkeypatch.setattr(Collection, "__len__", lambda _, n=clips: n)
         options = choose(data, {}, CPU).settings.training
         assert (options.steps, options.epochs) == (steps, 20)

@@ -210,7 +210,7 @@ def test_an_interrupted_run_ends_with_the_same_bits(recordings, tmp_path):
 def test_the_learning_rate_rises_once_and_falls_to_nothing(run):
     """The log has the rate of the last step of each epoch."""
     steps, rates = 4, [line.learning_rate for line in read_log(run.path / "log.jsonl")]
-    due = [0.001 * one_cycle((epoch * steps - 1) / (2 * steps)) for epoch in (1, 2)]
+    due = [3e-4 * one_cycle((epoch * steps - 1) / (2 * steps)) for epoch in (1, 2)]
     assert rates == pytest.approx(due)
 
 

@@ -30,7 +30,7 @@ ENCODER = "mn04"
 
 _PROBES = 1000  # recordings whose length is looked up
 _LONGEST = {"head": 300.0, "best": 60.0, "small": 60.0}  # the recipes, and seconds of their longest patches
-_HEAD_STEPS, _HEAD_PASSES = 300, 5  # of a head, at least: steps in all, and passes over the clips
+_HEAD_STEPS, _HEAD_PASSES = 500, 5  # of a head, at least: steps in all, and passes over the clips
 _FEW_STEPS = 120  # of a head on few clips
 # With few clips, linear soft-max spreads events out; so does a start at 0.5, where the background of clips with a sound
 # is pushed up with it.
