@@ -30,11 +30,10 @@ ENCODER = "mn04"
 
 _PROBES = 1000  # recordings whose length is looked up
 _LONGEST = {"head": 300.0, "best": 60.0, "small": 60.0}  # the recipes, and seconds of their longest patches
-_HEAD_STEPS, _HEAD_PASSES = 500, 5  # of a head, at least: steps in all, and passes over the clips
-_FEW_STEPS = 120  # of a head on few clips
+_HEAD_PASSES = 5  # of a head over the clips, at least
 # With few clips, linear soft-max spreads events out; so does a start at 0.5, where the background of clips with a sound
 # is pushed up with it.
-_FEW_CLIPS = {"prior": 0.1, "learning_rate": 1e-3}
+_FEW_CLIPS = {"prior": 0.1, "learning_rate": 1e-3, "steps": 6}
 _FEW_POOL = {"pool": "linear-cap", "pool.min_active": 0.05, "pool.alpha": 2.0}
 _OVERHEAD = 1.6  # of a run over its steps and features: optimiser, batches, validation
 _FOLDS = 3  # twice as long as training on all clips, and with two thirds of them
@@ -120,10 +119,10 @@ def _suited(recipe: str, clips: int, seconds: Sequence[float], rounds: int) -> d
     suited: dict[str, Any] = {"patch": patch, "rounds": rounds}
     if recipe == "head":
         options = load_recipe(recipe).training
-        total = max(_HEAD_STEPS, _HEAD_PASSES * math.ceil(clips / options.batch_size))
         if clips < FEW:
-            total, suited = _FEW_STEPS, {**suited, **_FEW_CLIPS, **_FEW_POOL}
-        return {**suited, "steps": math.ceil(total / options.epochs)}
+            return {**suited, **_FEW_CLIPS, **_FEW_POOL}
+        passes = math.ceil(_HEAD_PASSES * math.ceil(clips / options.batch_size) / options.epochs)
+        return {**suited, "steps": max(options.steps, passes)}
     if recipe == "best" and clips < _FEW:
         steps = max(_FEWEST_STEPS, math.ceil(load_recipe(recipe).training.steps * clips / _FEW))
         return {**suited, "steps": steps, "rounds": min(1, rounds)}
