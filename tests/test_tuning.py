@@ -125,7 +125,7 @@ def test_the_threshold_is_the_best_of_each_trial(whole):
 
 def test_a_killed_search_goes_on_in_the_trial_it_was_in_and_ends_alike(folder, whole, tmp_path):
     script = (
-        "import os, signal, sys, pathlib, torch; torch.set_num_threads(1)\n"
+        f"import os, signal, sys, pathlib, torch; torch.set_num_threads({torch.get_num_threads()})\n"
         "from earmark.datasets import open_data\n"
         "from earmark.settings import load_recipe\n"
         "from earmark.tuning import tune\n"
