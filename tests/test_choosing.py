@@ -1,5 +1,7 @@
 """The recipe `auto`: what it chooses for which data and machine, what it says, and that explicit wishes win."""
 
+import time
+
 import numpy as np
 import pytest
 import torch
@@ -81,6 +83,29 @@ def test_with_the_encoder_a_head(folder, encoder, gpu, monkeypatch):
         assert (choice.settings.training.rounds, choice.settings.augment.mixtures) == (0, 0)
 
 
+def test_a_named_encoder_has_the_choices_of_one_that_is_found(folder, encoder):
+    found, named = (choose(open_data(folder), changes, CPU) for changes in ({}, {"encoder": "mn04"}))
+    assert (named.recipe, named.settings) == (found.recipe, found.settings)
+    assert named.reasons[0] == "recipe head: a small network on the encoder mn04"
+    assert choose(open_data(folder), {"features.encoder": "tiny"}, CPU).settings.features.encoder == "tiny"
+
+
+def test_train_with_an_encoder_and_no_recipe_suits_the_recordings(folder, no_encoder, tmp_path):
+    notes = []
+    compute = earmark.api.Compute(cache=tmp_path / "cache")
+    earmark.train(folder, tmp_path / "run", encoder="tiny", compute=compute, on_note=notes.append)
+    assert notes[0] == "recipe head: a small network on the encoder tiny"
+    options = load_recipe(str(tmp_path / "run" / "config.toml")).training
+    assert 1.0 < options.patch <= 2.0
+    assert options.folds == 3
+
+
+def test_excerpts_are_shorter_where_the_encoder_is_trained(folder, encoder, monkeypatch):
+    monkeypatch.setattr(choosing, "_durations", lambda data: [4000.0] * len(data))
+    choice = choose(open_data(folder), {"encoder": "tiny", "train_encoder": True}, CPU)
+    assert choice.settings.training.patch == 60
+
+
 def test_settings_that_an_encoder_does_not_have_mean_another_recipe(folder, encoder):
     assert choose(open_data(folder), {"n_bands": 32}, CPU).recipe == "small"
     choice = choose(open_data(folder), {"n_bands": 32, "hidden": 8}, CPU)
@@ -136,6 +161,35 @@ def test_a_folder_may_be_called_like_a_recipe(folder, no_encoder, tmp_path, monk
             folder, tmp_path / f"run-{name}", recipe=name, settings={**TINY, "steps": 1}, compute=compute
         )
         assert run.is_finished
+
+
+def test_a_named_encoder_rejects_settings_that_it_does_not_have(folder, tmp_path):
+    with pytest.raises(earmark.errors.ArgumentError, match="n_bands"):
+        earmark.train(folder, tmp_path / "run", encoder="tiny", settings={"n_bands": 32})
+
+
+def test_an_estimate_for_an_encoder(no_encoder):
+    head = load_recipe("head").changed({"encoder": "tiny", "patch": 2.0, "mixtures": 0})
+    assert 0 < estimate(head, 64, 640.0, CPU) < 3600
+    assert 0 < estimate(head.changed({"train_encoder": True}), 64, 640.0, CPU) < 3600
+
+
+def test_an_estimate_for_embeddings_in_files_is_that_of_training(no_encoder, tmp_path):
+    np.savez(tmp_path / "clip.npz", times=0.5 * np.arange(10), embeddings=np.zeros((10, 8), np.float32))
+    files = load_recipe("head").changed({"encoder": f"files:{tmp_path}"})
+    assert choosing._seconds_of_features(files.features) == 0
+    assert 0 < estimate(files, 64, 640.0, CPU) < 3600
+
+
+def test_an_estimate_leaves_out_waiting(no_encoder, monkeypatch):
+    def wait(*of):
+        time.sleep(0.5)
+        return compute(*of)
+
+    settings = load_recipe("small").changed({**TINY, "patch": 1.0, "steps": 1})
+    compute = choosing.bag_loss
+    monkeypatch.setattr(choosing, "bag_loss", wait)
+    assert choosing._seconds_of_step(settings, CPU) < 0.4
 
 
 def test_an_estimate_grows_with_the_work(no_encoder):

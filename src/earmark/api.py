@@ -84,8 +84,8 @@ def train(
         verdicts.csv of a review; their times are also used (`supervision` is then "mixed").
     recipe
         Name of a recipe (`earmark list recipes`) or a TOML file. The default is "auto", which chooses one to suit the
-        data and the machine; "head" with an encoder; or the recipe of a resumed run. The folder of another run means
-        its recipe, starting from its weights.
+        data and the machine ("head" if an encoder is named), or the recipe of a resumed run. The folder of another run
+        means its recipe, starting from its weights.
     encoder
         Pretrained encoder (`earmark encoders`) whose embeddings are used instead of log-mel features. A name that runs
         Python code, such as "hear:PACKAGE", is trusted.
@@ -108,7 +108,7 @@ def train(
     if recipe is None and is_resumed:
         recipe = folder / "config.toml"
     elif recipe is None:
-        recipe = "head" if encoder else "auto"
+        recipe = "auto"
     has_tables = isinstance(data, Sequence) and not isinstance(data, str) and len(data) > 1
     mixed = {"training.supervision": "mixed"} if has_tables else {}
     recipe, start = _recipe_and_start(recipe)

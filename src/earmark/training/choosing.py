@@ -15,11 +15,12 @@ from earmark.datasets import Collection
 from earmark.datasets.splitting import FEW
 from earmark.encoders import provide
 from earmark.encoders.base import card_of
-from earmark.encoders.features import front_end
+from earmark.encoders.features import EncoderFeatures, Features, front_end, stored_encoder
 from earmark.encoders.weights import find
 from earmark.errors import ArgumentError, DataError
 from earmark.features import FeatureConfig
 from earmark.loss import bag_loss
+from earmark.parallel import cores
 from earmark.settings import Settings, load_recipe
 from earmark.text import counted
 from earmark.training.loop import create_detector
@@ -44,7 +45,7 @@ _FEW, _FEWEST_STEPS = 1000, 16  # of fewer clips, the recipe best takes fewer st
 def fitting_recipes(changes: Mapping[str, Any]) -> list[str]:
     """Recipes that can have these changes, so that impossible ones are rejected before data are read."""
     fitting, refusal = [], ArgumentError("")
-    for recipe in _LONGEST:
+    for recipe in _LONGEST if _named_encoder(changes) is None else ("head",):
         try:
             load_recipe(recipe).changed({"rounds": 0, **changes})
             fitting.append(recipe)
@@ -71,14 +72,21 @@ def encoder_changes(encoder: str | None) -> dict[str, Any]:
     return {"encoder": encoder} if provide(encoder).reads_sound else {"encoder": encoder, "mixtures": 0}
 
 
+def _named_encoder(changes: Mapping[str, Any]) -> str | None:
+    """The encoder that the user asks for."""
+    name: str | None = changes.get("encoder", changes.get("features.encoder"))
+    return name
+
+
 def choose(data: Collection, changes: Mapping[str, Any], device: torch.device) -> Choice:
     """The recipe and settings for the training clips on this machine, with changes by the user."""
     training = data.split("train") if "train" in data.splits else data
     seconds = _durations(training)
-    recipe, why = _recipe(fitting_recipes(changes), on_gpu=device.type == "cuda")
+    recipe, why = _recipe(fitting_recipes(changes), _named_encoder(changes), on_gpu=device.type == "cuda")
     settings = load_recipe(recipe).changed({"rounds": 0, **changes})
     rounds = 0 if settings.training.supervision in ("strong", "propagated") else load_recipe(recipe).training.rounds
-    suited = _suited(recipe, len(training), seconds, rounds)
+    longest = _LONGEST["best" if _trains_encoder(settings) else recipe]
+    suited = _suited(recipe, len(training), seconds, rounds, longest)
     if "validate" not in data.splits and len(training) < FEW:
         suited["folds"] = _FOLDS
     if isinstance(settings.features, FeatureConfig):
@@ -86,8 +94,8 @@ def choose(data: Collection, changes: Mapping[str, Any], device: torch.device) -
     if any(name.split(".")[0] == "pool" for name in changes):  # its options need not fit another pool
         suited = {name: value for name, value in suited.items() if name not in _FEW_POOL}
     settings = load_recipe(recipe).changed({**suited, **changes})
-    patch, longest = settings.training.patch, max(seconds, default=0.0)
-    whole = "as long as the longest recording" if patch >= longest else "parts of longer recordings"
+    patch = settings.training.patch
+    whole = "as long as the longest recording" if patch >= max(seconds, default=0.0) else "parts of longer recordings"
     total = sum(seconds) / max(len(seconds), 1) * len(training)
     where = torch.cuda.get_device_name(device) if device.type == "cuda" else _threads()
     minutes = estimate(settings, len(training), total, device) / 60
@@ -100,8 +108,14 @@ def choose(data: Collection, changes: Mapping[str, Any], device: torch.device) -
     return Choice(recipe, settings, lines)
 
 
-def _recipe(fitting: Sequence[str], *, on_gpu: bool) -> tuple[str, str]:
+def _trains_encoder(settings: Settings) -> bool:
+    return isinstance(settings.features, EncoderFeatures) and settings.features.train_encoder
+
+
+def _recipe(fitting: Sequence[str], encoder: str | None, *, on_gpu: bool) -> tuple[str, str]:
     """The best recipe for this machine that can have the user's settings, and why."""
+    if encoder is not None:
+        return "head", f"a small network on the encoder {encoder}"
     card = card_of(ENCODER)
     if "head" in fitting and card is not None and find(card[0]) is not None:
         return "head", f"a small network on the encoder {ENCODER}, which is installed"
@@ -112,10 +126,9 @@ def _recipe(fitting: Sequence[str], *, on_gpu: bool) -> tuple[str, str]:
     return fitting[0], "the only recipe with the given settings"
 
 
-def _suited(recipe: str, clips: int, seconds: Sequence[float], rounds: int) -> dict[str, Any]:
-    """Settings of a recipe that suit the number of clips and their lengths."""
-    longest = max(seconds, default=10.0)
-    patch = max(1.0, min(_LONGEST[recipe], math.ceil(10 * longest) / 10))
+def _suited(recipe: str, clips: int, seconds: Sequence[float], rounds: int, longest: float) -> dict[str, Any]:
+    """Settings of a recipe that suit the number of clips and their lengths; patches are at most `longest`."""
+    patch = max(1.0, min(longest, math.ceil(10 * max(seconds, default=10.0)) / 10))
     suited: dict[str, Any] = {"patch": patch, "rounds": rounds}
     if recipe == "head":
         options = load_recipe(recipe).training
@@ -132,7 +145,8 @@ def _suited(recipe: str, clips: int, seconds: Sequence[float], rounds: int) -> d
 def estimate(settings: Settings, clips: int, seconds: float, device: torch.device) -> float:
     """Seconds that features and training will take, from the times of a few steps on noise, without anything saved.
 
-    Of several tries the fastest counts, since others may have waited for a processor. Cross-validation with k folds and
+    On a CPU they are processor time, since other processes may be using the processor now: that of this thread, which
+    takes part in all that several threads do. Of several tries the fastest counts. Cross-validation with k folds and
     training on all clips take as long as k runs on all.
     """
     options = settings.training
@@ -143,33 +157,46 @@ def estimate(settings: Settings, clips: int, seconds: float, device: torch.devic
         * (options.rounds + 1)
         * max(1, options.folds)
     )
-    config = settings.features
-    frames = config.frames(round(options.patch * config.rate))
+    with few_threads(settings):
+        per_step = _seconds_of_step(settings, device)
+    everything = seconds * count / max(clips, 1)
+    return _OVERHEAD * (steps * per_step + everything * _seconds_of_features(settings.features))
+
+
+def _seconds_of_step(settings: Settings, device: torch.device) -> float:
+    """Seconds of one training step."""
+    config, size = settings.features, settings.training.batch_size
+    on_gpu = device.type == "cuda"
+    bags = 1 if _trains_encoder(settings) and not on_gpu else size  # a step may take a minute
     detector = create_detector(settings, ("a", "b")).to(device)
-    x = torch.randn(options.batch_size, config.n_bands, max(frames, detector.reduction), device=device)
-    targets = torch.ones(options.batch_size, 2, device=device)
+    frames = max(config.frames(round(settings.training.patch * config.rate)), detector.reduction)
+    x, targets = torch.randn(bags, config.n_bands, frames, device=device), torch.ones(bags, 2, device=device)
+    clock = time.perf_counter if on_gpu else time.thread_time
 
     def step() -> float:
-        begin = time.perf_counter()
+        begin = clock()
         bag_loss(detector(x).static, targets).backward()  # type: ignore[no-untyped-call]
-        if device.type == "cuda":
+        if on_gpu:
             torch.cuda.synchronize()
-        return time.perf_counter() - begin
+        return clock() - begin
 
+    return min(step() for _ in range(_TRIES)) * size / bags
+
+
+def _seconds_of_features(config: Features) -> float:
+    """Seconds in which all cores compute the features of one second of sound; 0 if they are read from files."""
+    if stored_encoder(config) is not None:
+        return 0.0
     transform = front_end(config)
     sound = torch.randn(1, round(10 * config.rate)) / 10
 
     def ten_seconds() -> float:
-        begin = time.perf_counter()
+        begin = time.process_time()  # of all threads
         transform(sound)
-        return time.perf_counter() - begin
+        return time.process_time() - begin
 
-    with few_threads(settings):
-        per_step = min(step() for _ in range(_TRIES))
     with torch.inference_mode():
-        per_second = min(ten_seconds() for _ in range(_TRIES)) / 10
-    everything = seconds * count / max(clips, 1)
-    return _OVERHEAD * (steps * per_step + everything * per_second)
+        return min(ten_seconds() for _ in range(_TRIES)) / 10 / cores()
 
 
 def _threads() -> str:
