@@ -17,12 +17,13 @@ from earmark.encoders.mobilenet import embed_frames
 from earmark.encoders.tiny import TinyEncoder
 from earmark.errors import ArgumentError, ModelFileError
 from earmark.export import export_model
-from earmark.fine_tuning import TunedEncoder, network_for
+from earmark.fine_tuning import FusedEncoder, TunedEncoder, network_for
 from earmark.settings import load_recipe
 from earmark.training import create_detector
 from earmark.training.steps import make_optimizer
 
 MLP = {"name": "mlp", "hidden": 8}
+FUSED = {"name": "vgg-gru", "width": 0.125, "hidden": 8}
 SHORT = {"epochs": 2, "steps": 3, "batch_size": 4, "mixtures": 0, "rounds": 0, "train_encoder": True, "mixup": 0.5}
 
 
@@ -157,7 +158,7 @@ def test_a_head_teaches_an_encoder(recordings, compute, tmp_path):
         ("quick", {"train_encoder": True}, "train_encoder: expected features of an encoder, such as --encoder mn04"),
         ("head", {"encoder": "yamnet", "train_encoder": True}, "expected an encoder that is a network of PyTorch"),
         ("head", {"encoder": "tiny", "train_encoder": 3}, "train_encoder: .* got 3"),
-        ("head", {"encoder_rate": 0}, "encoder_rate"),
+        ("head", {"encoder_rate": -1}, "encoder_rate"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(recipe, changes, message):
@@ -165,9 +166,70 @@ def test_settings_that_mean_nothing_are_refused(recipe, changes, message):
         load_recipe(recipe).changed(changes)
 
 
-def test_only_a_head_fits_an_encoder():
-    with pytest.raises(ArgumentError, match=r"expected a head for an encoder .*, got 'cnn'"):
+def test_some_networks_fit_an_encoder():
+    with pytest.raises(ArgumentError, match="expected linear, mlp, gru or vgg-gru with an encoder, got 'cnn'"):
         network_for(features(), {"name": "cnn"})
+    with pytest.raises(ArgumentError, match="reduction: expected 1, 2, 4 or 8 with an encoder, got 16"):
+        network_for(features(), {"name": "vgg-gru", "reduction": 16})
+
+
+def fused(**options):
+    torch.manual_seed(0)
+    return network_for(features(), {**FUSED, **options}, pretrained=True).eval()
+
+
+@pytest.mark.parametrize("frames", [8, 16, 23, 100, 64 * 16, 1500])
+@torch.inference_mode()
+def test_convolutions_and_the_encoder_have_the_same_time(frames):
+    """The recurrent layer gets for each output frame the encoder's column around it, in windows if necessary."""
+    network, seen = fused(), []
+    network.head.register_forward_hook(lambda module, args, output: seen.append(args))
+    x = 20 * torch.rand(1, 32, frames) - 30
+    assert network(x).shape == (1, frames // 8, network.embedding)
+    halved, mask, beside = seen[0]
+    assert mask is None
+    torch.testing.assert_close(halved[0], x[0, :, : frames // 8 * 8].unflatten(1, (-1, 2)).mean(-1))
+    columns = -(-frames // 16)
+    filled = torch.cat([x, x[:, :, -1:].expand(-1, -1, 16 * columns - frames)], 2)
+    due = network.beside(network._embed(filled).transpose(1, 2))
+    torch.testing.assert_close(beside[0], due[0, torch.arange(frames // 8) // 2])
+
+
+@torch.inference_mode()
+def test_padding_is_invisible_beside_an_encoder():
+    network = fused()
+    x = 20 * torch.rand(4, 32, 320) - 30
+    lengths = torch.tensor([320, 104, 24, 8])
+    mask = torch.arange(320) < lengths[:, None]
+    y = network(torch.where(mask[:, None], x, torch.nan), mask)
+    assert y.shape == (4, 40, network.embedding)
+    for bag, n in enumerate(lengths.tolist()):
+        torch.testing.assert_close(y[bag, : n // 8], network(x[bag : bag + 1, :, :n])[0], atol=1e-3, rtol=1e-3)
+
+
+def test_convolutions_are_trained_beside_an_encoder_that_stays(recordings, compute, tmp_path):
+    settings = {**SHORT, "network": "vgg-gru", "width": 0.125, "hidden": 8, "encoder_rate": 0, "semitones": [1]}
+    run = product.train(recordings, tmp_path / "run", encoder="tiny", settings=settings, compute=compute)
+    network = load_detector(run.path / "model.safetensors").network
+    assert isinstance(network, FusedEncoder)
+    before = load("tiny").module().network.state_dict()
+    assert all(torch.equal(value, before[name]) for name, value in network.encoder.state_dict().items())
+    found = [list(product.load(run.path).detect([recordings / "20.wav"]))]
+    export_model(run.path, tmp_path / "m.onnx")
+    found.append(list(product.load(tmp_path / "m.onnx").detect([recordings / "20.wav"])))
+    assert [row[:4] for row in found[0]] == [row[:4] for row in found[1]]
+
+
+@torch.inference_mode()
+def test_a_shift_of_pitch_moves_the_bands():
+    """A tone shifted by an octave looks like the tone an octave above."""
+    time = torch.arange(16000) / 8000
+    low, high = (0.3 * torch.sin(2 * torch.pi * f * time)[None] for f in (500.0, 1000.0))
+    transform = front_end(features())
+    plain, shifted = transform(low, semitones=[0.0, 12.0])[0]
+    torch.testing.assert_close(plain, transform(low)[0])
+    assert (shifted.argmax(0) == transform(high)[0].argmax(0))[4:-4].all()
+    assert not (shifted.argmax(0) == plain.argmax(0)).any()
 
 
 def test_settings_keep_the_encoder():

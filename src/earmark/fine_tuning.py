@@ -1,13 +1,14 @@
-"""Fine-tuning: an encoder and a head as one network, whose weights are trained together.
+"""Fine-tuning: an encoder and another network as one, whose weights are trained together.
 
 Features are then the log-mel frames of the encoder's front end (`EncoderFeatures.train_encoder`), and the model file
 has the encoder's weights. Statistics of batch normalisation stay those of pretraining.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from earmark.encoders import EncoderFeatures, MobileNetEncoder
@@ -16,9 +17,11 @@ from earmark.encoders.features import Features, encoder_of, trainable_encoder
 from earmark.encoders.frontend import from_decibels
 from earmark.encoders.mobilenet import REDUCTION, MobileNet, embed_frames
 from earmark.errors import ArgumentError
-from earmark.networks import Head, Network, check_features, create_network, reduce_mask
+from earmark.networks import MLP, NETWORKS, VGGGRU, Head, Network, check_features, create_network, reduce_mask
 
-__all__ = ["TunedEncoder", "network_for"]
+__all__ = ["FusedEncoder", "TunedEncoder", "network_for"]
+
+_BESIDE = 128  # numbers per frame that the recurrent layer gets from the encoder
 
 
 class TunedEncoder(Network):
@@ -28,13 +31,11 @@ class TunedEncoder(Network):
     without its padding, so that it does not depend on it.
     """
 
-    def __init__(self, features: EncoderFeatures, head: Network) -> None:
-        super().__init__(features.n_bands, REDUCTION)
-        if not isinstance(head, Head):
-            raise ArgumentError(f"network: expected a head for an encoder (linear, mlp or gru), got {head.name!r}")
+    def __init__(self, features: EncoderFeatures, head: Network, *, reduction: int = REDUCTION) -> None:
+        super().__init__(features.n_bands, reduction)
         self.encoder = MobileNet(trainable_encoder(features.encoder).layout)
         del self.encoder.classifier  # of AudioSet's classes
-        self.window = features.window_samples // (features.hop_samples * REDUCTION)  # in output frames
+        self.window = features.window_samples // (features.hop_samples * REDUCTION)  # in columns
         self.head = head
         self.embedding = head.embedding
 
@@ -43,7 +44,7 @@ class TunedEncoder(Network):
         weights = encoder.module().network.state_dict()
         self.encoder.load_state_dict({name: weights[name] for name in self.encoder.state_dict()})
 
-    def train(self, mode: bool = True) -> "TunedEncoder":
+    def train(self, mode: bool = True) -> Self:
         """As `nn.Module.train`, but batch normalisation in the encoder keeps its statistics."""
         super().train(mode)
         self.encoder.eval()
@@ -52,22 +53,26 @@ class TunedEncoder(Network):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """(bags, bands, frames) -> (bags, frames // reduction, embedding)"""
         check_features(x, mask, self.n_bands, self.reduction)
+        return self.head(*self._embedded(x, mask))  # type: ignore[no-any-return]
+
+    def _embedded(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Embeddings (bags, dimension, columns) of log-mel frames, one for every 16, and their mask."""
         if mask is None:
-            return self.head(self._embed(x).transpose(1, 2))  # type: ignore[no-any-return]
-        reduced = reduce_mask(mask, self.reduction)
+            return self._embed(x).transpose(1, 2), None
+        reduced = reduce_mask(mask, REDUCTION)
         lengths = reduced.sum(1)
         parts = torch.zeros(())
         for length in sorted(set(lengths.tolist())):
             bags = lengths == length
-            embedded = self._embed(x[bags, :, : max(1, length) * self.reduction])
+            embedded = self._embed(x[bags, :, : max(1, length) * REDUCTION])
             if not parts.ndim:
                 parts = embedded.new_zeros(len(x), reduced.shape[1], embedded.shape[2])
             parts[bags, : embedded.shape[1]] = embedded
-        return self.head(parts.transpose(1, 2), reduced)  # type: ignore[no-any-return]
+        return parts.transpose(1, 2), reduced
 
     def _embed(self, x: Tensor) -> Tensor:
-        """(bags, bands, frames) -> (bags, frames // reduction, dimension)"""
-        n = self.reduction
+        """(bags, bands, frames) -> (bags, frames // 16, dimension)"""
+        n = REDUCTION
         x = from_decibels(x[:, :, : x.shape[2] // n * n])
         if torch.compiler.is_compiling():  # an exported model takes a window at most
             return embed_frames(self.encoder, x)
@@ -76,6 +81,45 @@ class TunedEncoder(Network):
             for start, first, stop in windows(x.shape[2] // n, self.window)
         ]
         return torch.cat(parts, 1)
+
+
+class FusedEncoder(TunedEncoder):
+    """An encoder's network beside convolutions on the same frames, and a recurrent layer over both.
+
+    Convolutions are those of `VGGGRU`, on the means of two adjacent frames; they tell when a sound begins, and the
+    encoder what it is. Its embeddings pass a layer of hidden units first, and are repeated to the finer output frames.
+    """
+
+    def __init__(self, features: EncoderFeatures, options: Mapping[str, Any]) -> None:
+        dimension = trainable_encoder(features.encoder).layout.dimension
+        network = VGGGRU(features.n_bands, _BESIDE, **options)
+        if 2 * network.reduction > REDUCTION:
+            raise ArgumentError(f"reduction: expected 1, 2, 4 or 8 with an encoder, got {network.reduction}")
+        super().__init__(features, network, reduction=2 * network.reduction)
+        self.beside = MLP(dimension, hidden=_BESIDE, dropout=network.dropout.p)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """(bags, bands, frames) -> (bags, frames // reduction, embedding)"""
+        check_features(x, mask, self.n_bands, self.reduction)
+        filled, whole = _filled_up(x, mask)
+        beside = self.beside(*self._embedded(filled, whole))
+        repeated = beside[:, :, None].expand(-1, -1, REDUCTION // self.reduction, -1).flatten(1, 2)
+        frames = x.shape[2] // self.reduction
+        halved = F.avg_pool1d(filled[:, :, : frames * self.reduction], 2)
+        halved_mask = None if mask is None else reduce_mask(mask[:, : frames * self.reduction], 2)
+        return self.head(halved, halved_mask, repeated[:, :frames])  # type: ignore[no-any-return]
+
+
+def _filled_up(x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Frames (bags, bands, frames) up to a multiple of 16, the last one of each bag repeated, and their mask."""
+    frames = x.shape[2]
+    after = torch.arange((frames + REDUCTION - 1) // REDUCTION * REDUCTION, device=x.device)
+    if mask is None:
+        return x[:, :, after.clamp_max(frames - 1)], None
+    lengths = (mask != 0).sum(1, keepdim=True)
+    index = torch.minimum(after, (lengths - 1).clamp_min(0))
+    whole = after < (lengths + REDUCTION - 1) // REDUCTION * REDUCTION
+    return x.gather(2, index[:, None].expand(-1, x.shape[1], -1)), whole
 
 
 def network_for(features: Features, settings: Mapping[str, Any], *, pretrained: bool = False) -> Network:
@@ -87,8 +131,14 @@ def network_for(features: Features, settings: Mapping[str, Any], *, pretrained: 
     name = options.pop("name")
     if not (isinstance(features, EncoderFeatures) and features.train_encoder):
         return create_network(name, features.n_bands, **options)
-    layout = trainable_encoder(features.encoder).layout
-    tuned = TunedEncoder(features, create_network(name, layout.dimension, **options))
+    kind = NETWORKS[name].cls
+    if kind is VGGGRU:
+        tuned = FusedEncoder(features, options)
+    elif issubclass(kind, Head):
+        layout = trainable_encoder(features.encoder).layout
+        tuned = TunedEncoder(features, create_network(name, layout.dimension, **options))
+    else:
+        raise ArgumentError(f"network: expected linear, mlp, gru or vgg-gru with an encoder, got {name!r}")
     if pretrained:
         encoder = encoder_of(features)
         assert isinstance(encoder, MobileNetEncoder)

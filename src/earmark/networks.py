@@ -203,11 +203,14 @@ class VGGGRU(Network):
     Four blocks of two 3x3 convolutions with 32, 64, 128, 128 filters; 256 filters over all remaining bands; one GRU
     layer of `hidden` units in each direction; `dropout` before the output layer, a third of it after each block.
     `width` and `norm_momentum` are as in `CNN`.
+
+    The recurrent layer can take `beside` more numbers per output frame, of another network on the same sound.
     """
 
     def __init__(
         self,
         n_bands: int = 128,
+        beside: int = 0,
         *,
         reduction: int = 4,
         width: float = 1.0,
@@ -227,16 +230,18 @@ class VGGGRU(Network):
         )
         self.squeeze = nn.Conv2d(channels[3], channels[4], (n_bands // 16, 1), bias=False)
         self.norm_out = _norm(channels[4], norm_momentum)
-        self.forth, self.back = (_recurrent_layers(channels[4], hidden, 1) for _ in range(2))
+        self.forth, self.back = (_recurrent_layers(channels[4] + beside, hidden, 1) for _ in range(2))
         self.dropout = nn.Dropout(dropout)
         self.embedding = 2 * hidden
         self.apply(_he_normal)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None = None, beside: Tensor | None = None) -> Tensor:
         """(bags, bands, frames) -> (bags, frames // reduction, embedding)"""
         check_features(x, mask, self.n_bands, self.reduction)
         x, mask = _convolved(_hide(self.norm0(x[:, None]), mask), mask, self.blocks)
         x = self.norm_out(self.squeeze(x)).relu()[:, :, 0].transpose(1, 2)
+        if beside is not None:
+            x = torch.cat([x, beside.to(x.dtype)], -1)
         return self.dropout(_both_directions(x, mask, self.forth, self.back))  # type: ignore[no-any-return]
 
 

@@ -96,7 +96,9 @@ class Training:
     start: str | None = Field(default=None, description="Model file whose weights training starts from.")
     alpha_rate: float = Field(default=1.0, gt=0, description="Learning rate of the pool, relative to the network's.")
     encoder_rate: float = Field(
-        default=0.1, gt=0, description="Learning rate of an encoder that is trained too, relative to the network's."
+        default=0.1,
+        ge=0,
+        description="Learning rate of an encoder that is trained too, relative to the network's; 0: it stays as it is.",
     )
     plateau_epochs: int = Field(default=10, ge=1, description="Epochs without improvement before the rate is reduced.")
     plateau_factor: float = Field(default=0.1, gt=0, le=1, description="Factor by which the rate is reduced.")

@@ -250,12 +250,10 @@ class EncoderLogMel(nn.Module):
         self.front = FrontEnd(trainable_encoder(features.encoder).front_end)
 
     def forward(self, samples: Tensor, *, semitones: Sequence[float] | None = None) -> Tensor:
-        """Frames of mono samples of any length, at the encoder's rate."""
-        if semitones is not None and any(semitones):
-            raise ArgumentError("semitones: an encoder does not support pitch shifts; expected none")
+        """Frames of mono samples of any length, at the encoder's rate; with shifts: (bags, shifts, bands, frames)."""
         whole = self.config.frames(samples.shape[1]) * self.config.hop_samples
-        x = to_decibels(self.front(F.pad(samples, (0, whole - samples.shape[1]))))
-        return x if semitones is None else x[:, None]
+        samples = F.pad(samples, (0, whole - samples.shape[1]))
+        return to_decibels(self.front(samples) if semitones is None else self.front.shifted(samples, semitones))
 
 
 def front_end(features: Features) -> LogMel | EncoderFrontEnd | EncoderLogMel:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+_Tables = list[tuple[int, int, Tensor]]  # of filters: first and last row, and weights
 _GROUP = 128  # frames that are computed at a time: they stay in a core's cache
 _BLOCK_BANDS = 32  # per product: most of the matrix of filters is zeros, and those of other bands' bins are skipped
 
@@ -40,30 +42,40 @@ class FrontEnd(nn.Module):
         self.config = config
         window = np.hanning(config.win_samples)  # symmetric
         self.register_buffer("window", torch.tensor(window, dtype=torch.float32), persistent=False)
-        matrix = mel_filters(config).T.repeat(2, axis=0)  # a row for the square of each real and imaginary part
         self._rows = []
-        for i, band in enumerate(range(0, config.n_bands, _BLOCK_BANDS)):
-            part = matrix[:, band : band + _BLOCK_BANDS]
-            rows = np.flatnonzero(part.any(axis=1))
-            self._rows.append((int(rows[0]), int(rows[-1]) + 1))
-            table = torch.tensor(part[rows[0] : rows[-1] + 1], dtype=torch.float32)
-            self.register_buffer(f"mel_{i}", table, persistent=False)
+        for i, (first, last, table) in enumerate(_blocks(mel_filters(config))):
+            self._rows.append((first, last))
+            self.register_buffer(f"mel_{i}", torch.from_numpy(table), persistent=False)
 
     def forward(self, samples: Tensor) -> Tensor:
+        tables = [(a, b, getattr(self, f"mel_{i}")) for i, (a, b) in enumerate(self._rows)]
+        return self._frames(samples, [tables])[:, 0]
+
+    def shifted(self, samples: Tensor, semitones: Sequence[float]) -> Tensor:
+        """Frames with the pitch shifted by each of `semitones`, from one Fourier transform: (bags, shifts, bands, n).
+
+        Filters are moved instead of the sound, as by `earmark.features.mel_matrix`.
+        """
+        banks = [_blocks(mel_filters(self.config, shift)) for shift in semitones]
+        return self._frames(
+            samples, [[(a, b, torch.from_numpy(t).to(self.window)) for a, b, t in bank] for bank in banks]
+        )
+
+    def _frames(self, samples: Tensor, banks: Sequence[_Tables]) -> Tensor:
         c = self.config
         reach = c.win_samples // 2
         x = F.pad(emphasised(samples), (reach, reach), mode="reflect")
         frames = x.unfold(1, c.win_samples, c.hop_samples)
         group = frames.shape[1] if frames.is_cuda else _GROUP
-        levels = [self._levels(some) for some in torch.split(frames, group, dim=1)]
-        return torch.cat(levels, dim=1).transpose(1, 2)
+        levels = [self._levels(some, banks) for some in torch.split(frames, group, dim=1)]
+        return torch.cat(levels, dim=2).transpose(2, 3)
 
-    def _levels(self, frames: Tensor) -> Tensor:
+    def _levels(self, frames: Tensor, banks: Sequence[_Tables]) -> Tensor:
+        """(bags, frames, samples) -> (bags, banks, frames, bands)"""
         spectrum = torch.fft.rfft(frames * self.window, n=self.config.n_fft)
         parts = torch.view_as_real(spectrum).flatten(-2)
         s = parts * parts
-        energy = [s[..., a:b] @ getattr(self, f"mel_{i}") for i, (a, b) in enumerate(self._rows)]
-        return scaled(torch.cat(energy, dim=-1))
+        return torch.stack([scaled(torch.cat([s[..., a:b] @ t for a, b, t in bank], -1)) for bank in banks], 1)
 
 
 def emphasised(samples: Tensor) -> Tensor:
@@ -86,16 +98,30 @@ def from_decibels(x: Tensor) -> Tensor:
     return (x * (math.log(10) / 10) + 4.5) / 5
 
 
-def mel_filters(config: FrontEndConfig) -> npt.NDArray[np.float64]:
+def mel_filters(config: FrontEndConfig, semitones: float = 0.0) -> npt.NDArray[np.float64]:
     """Triangles in Kaldi's mel scale from 0 to fmax, all of height 1: (bands, n_fft // 2 + 1).
 
-    Without a bin at half the rate. The lowest bands are narrower than a bin, and some of them are empty.
+    Without a bin at half the rate. The lowest bands are narrower than a bin, and some of them are empty. With
+    `semitones`, energy at a frequency is counted in the band of that frequency shifted upwards.
     """
-    bins = _mel(np.arange(config.n_fft // 2, dtype=np.float64) * (config.rate / config.n_fft))
+    ratio = 2.0 ** (semitones / 12)
+    bins = _mel(np.arange(config.n_fft // 2, dtype=np.float64) * (ratio * config.rate / config.n_fft))
     corners = np.linspace(0, _mel(np.float64(config.fmax)), config.n_bands + 2)
     low, middle, high = corners[:-2, None], corners[1:-1, None], corners[2:, None]
     filters = np.maximum(0, np.minimum((bins - low) / (middle - low), (high - bins) / (high - middle)))
     return np.pad(filters, ((0, 0), (0, 1)))
+
+
+def _blocks(filters: npt.NDArray[np.float64]) -> list[tuple[int, int, npt.NDArray[np.float32]]]:
+    """Filters as tables of some bands each, with the first and last row that they multiply."""
+    matrix = filters.T.repeat(2, axis=0)  # a row for the square of each real and imaginary part
+    blocks = []
+    for band in range(0, matrix.shape[1], _BLOCK_BANDS):
+        part = matrix[:, band : band + _BLOCK_BANDS]
+        rows = np.flatnonzero(part.any(axis=1))
+        first, last = int(rows[0]), int(rows[-1]) + 1
+        blocks.append((first, last, part[first:last].astype(np.float32)))
+    return blocks
 
 
 def _mel(frequency: npt.NDArray[np.float64] | np.float64) -> npt.NDArray[np.float64]:

@@ -21,7 +21,7 @@ def frozen(network: nn.Module) -> nn.Module:
         return FrozenCNN(network)
     if type(network) is CRNN:
         return _FrozenCRNN(network)
-    if type(network) is TunedEncoder:
+    if isinstance(network, TunedEncoder):
         return folded(network)
     return network
 

@@ -56,6 +56,8 @@ def make_optimizer(detector: Detector, options: Training, device: torch.device) 
     on_gpu = device.type == "cuda"
     pooling, network = list(detector.pool.parameters()), detector.network
     encoder = list(network.encoder.parameters()) if isinstance(network, TunedEncoder) else []
+    for p in encoder:
+        p.requires_grad_(options.encoder_rate > 0)
     rest = [p for p in detector.parameters() if all(p is not other for other in (*pooling, *encoder))]
     groups: list[dict[str, Any]] = []
     for params, share, decay in (
@@ -100,13 +102,12 @@ class Step:
         self.optimizer = optimizer
         self.settings = settings.training
         self.is_taught = is_taught
-        # an encoder embeds bags of different lengths one after the other
-        is_fixed = not isinstance(detector.network, TunedEncoder)
-        is_compiled = is_fixed and _pays_to_compile(fabric, settings.training)
+        is_encoder = isinstance(detector.network, TunedEncoder)  # of many small kernels, which take long to compile
+        is_compiled = not is_encoder and _pays_to_compile(fabric, settings.training)
         self._loss: Callable[..., Tensor] = torch.compile(self.loss, dynamic=False) if is_compiled else self.loss
         self.has_dropout = any(isinstance(module, nn.Dropout) for module in detector.modules())
         self._graph: torch.cuda.CUDAGraph | None = None
-        self.is_recorded = is_fixed and fabric.device.type == "cuda" and fabric.world_size == 1
+        self._can_record = fabric.device.type == "cuda" and fabric.world_size == 1
 
     def loss(self, x: Tensor, mask: Tensor | None, targets: Tensor, frame_targets: Tensor | None) -> Tensor:
         """Loss of a batch: Eq. (4) or its strong form, the operator's penalty, the penalty on output biases."""
@@ -124,7 +125,9 @@ class Step:
     def __call__(self, batch: Batch) -> Tensor:
         """Take one step; returns the loss before it."""
         parts = batch.features, batch.mask, batch.targets, batch.frame_targets
-        if not self.is_recorded:
+        # an encoder embeds bags of different lengths one after the other
+        is_varied = isinstance(self.detector.network, TunedEncoder) and batch.mask is not None
+        if is_varied or not self._can_record:
             return self._plain(*parts)
         if self._graph is None:
             self._record(parts)
