@@ -320,7 +320,7 @@ def test_a_newer_file_and_a_file_of_another_kind(tmp_path):
         ModelFileError, match=rf"written by a newer earmark \(7\.0\); this one is {earmark.__version__}"
     ):
         load_detector(path)
-    write_tensors(path, "training state", {}, {})
+    write_tensors(path, "training state", {"step": torch.zeros(1)}, {})
     for read in (load_detector, read_model_info):
         with pytest.raises(ModelFileError, match="contains a training state, not a model"):
             read(path)

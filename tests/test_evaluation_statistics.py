@@ -160,7 +160,9 @@ def test_on_ordinary_sets_the_interval_is_as_good_as_a_bca_interval(rng):
     counts = clips(rng, 200)
     interval = interval_of(counts)
     score = lambda index, axis=-1: F1(counts, np.apply_along_axis(np.bincount, axis, index, minlength=200))  # noqa: E731
-    theirs = stats.bootstrap((np.arange(200),), score, n_resamples=2000, method="BCa", rng=rng).confidence_interval
+    theirs = stats.bootstrap(
+        (np.arange(200),), score, n_resamples=2000, method="BCa", random_state=rng
+    ).confidence_interval
     width = interval.high - interval.low
     assert interval.low == pytest.approx(theirs.low, abs=0.1 * width)
     assert interval.high == pytest.approx(theirs.high, abs=0.1 * width)

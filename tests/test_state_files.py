@@ -66,7 +66,8 @@ class Tensors:
 
     def read(self):
         with safetensors.safe_open(self.path, "pt") as file:
-            self.tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            # copies, because safetensors maps the file, which `write` overwrites
+            self.tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
             return json.loads(file.metadata()["earmark"])
 
     def write(self, about, text=None, tensors=None):
@@ -457,10 +458,11 @@ def test_weights_that_are_not_finite_or_do_not_fit_are_refused(kind, files):
         "infinite bias": lambda t: t.update({f"{prefix}head.bias": torch.tensor([1.0, -torch.inf])}),
         "another shape": lambda t: t.update({f"{prefix}head.bias": torch.zeros(3)}),
         "whole numbers": lambda t: t.update({f"{prefix}head.bias": torch.zeros(2, dtype=torch.int64)}),
-        "complex numbers": lambda t: t.update({f"{prefix}head.bias": torch.zeros(2, dtype=torch.complex64)}),
         "one missing": lambda t: t.pop(f"{prefix}head.bias"),
         "one more": lambda t: t.update(more=torch.zeros(2)),
     }
+    if torch.complex64 in safetensors.torch._TYPES.values():  # safetensors 0.4 cannot write them
+        changes["complex numbers"] = lambda t: t.update({f"{prefix}head.bias": torch.zeros(2, dtype=torch.complex64)})
     if kind is State:
         changes["moments of another shape"] = lambda t: t.update({"adam.0.exp_avg": torch.zeros(7)})
         changes["moments missing"] = lambda t: t.pop("adam.0.exp_avg_sq")

@@ -122,7 +122,8 @@ def read_tensors(
             about = _read_about(path, kind, file.metadata() or {}, schema)
             if only_about:
                 return {}, about
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            # Copies: safetensors maps the file, which may be overwritten or replaced while the tensors are in use.
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, LookupError, TypeError) as error:
         raise ModelFileError(f"{path}: damaged, truncated, or not a model file: {error}") from error
     if _fingerprint(tensors) != about["tensors"]:
