@@ -49,8 +49,9 @@ def shown(tmp_path_factory):
         return earmark("demo", "--out", out, "--clips", 20, *short), out
 
 
-def test_version():
-    words = [sys.executable, "-m", "earmark.cli", "--version"]
+@pytest.mark.parametrize("module", ["earmark", "earmark.cli"])
+def test_version(module):
+    words = [sys.executable, "-m", module, "--version"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"earmark {__version__}\n", "")
 

@@ -37,7 +37,7 @@ def run(recordings, tmp_path_factory):
     """A run on the encoder `tiny`."""
     out = tmp_path_factory.mktemp("runs") / "run"
     compute = product.api.Compute(cache=out.parent / "cache")
-    return product.train(recordings, out, encoder="tiny", settings=SHORT, compute=compute)
+    return product.train(recordings, out, recipe="head", encoder="tiny", settings=SHORT, compute=compute)
 
 
 def noise(seconds, seed=0):
@@ -224,7 +224,7 @@ def test_a_pass_over_all_clips_is_an_epoch(recordings, tmp_path):
 def test_nothing_is_held_out_where_nothing_is_decided_by_it(recordings, tmp_path):
     data = open_data(str(recordings)).split("train")
     compute = product.api.Compute(cache=tmp_path / "cache")
-    run = product.train(data, tmp_path / "r", encoder="tiny", settings=SHORT, compute=compute)
+    run = product.train(data, tmp_path / "r", recipe="head", encoder="tiny", settings=SHORT, compute=compute)
     assert run.notes[0].startswith("12 clips, 2 classes: 12 to train on; labels from ")
     assert "validation scores are those of the training clips" in run.notes[1]
 

@@ -84,7 +84,7 @@ class TunedEncoder(Network):
 
 
 class FusedEncoder(TunedEncoder):
-    """An encoder's network beside convolutions on the same frames, and a recurrent layer over both.
+    """An encoder's network and convolutions on the same frames, and a recurrent layer over both.
 
     Convolutions are those of `VGGGRU`, on the means of two adjacent frames; they tell when a sound begins, and the
     encoder what it is. Its embeddings pass a layer of hidden units first, and are repeated to the finer output frames.
@@ -133,7 +133,7 @@ def network_for(features: Features, settings: Mapping[str, Any], *, pretrained: 
         return create_network(name, features.n_bands, **options)
     kind = NETWORKS[name].cls
     if kind is VGGGRU:
-        tuned = FusedEncoder(features, options)
+        tuned: TunedEncoder = FusedEncoder(features, options)
     elif issubclass(kind, Head):
         layout = trainable_encoder(features.encoder).layout
         tuned = TunedEncoder(features, create_network(name, layout.dimension, **options))

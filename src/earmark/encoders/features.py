@@ -23,7 +23,6 @@ from earmark.encoders.base import ENCODERS, Card, Encoder, card_of, imports_code
 from earmark.encoders.devices import without_tf32
 from earmark.encoders.frontend import FrontEnd, to_decibels
 from earmark.encoders.mn04 import MobileNetEncoder
-from earmark.encoders.mobilenet import REDUCTION
 from earmark.encoders.stored import FileEncoder
 from earmark.errors import ArgumentError, DataError, ModelFileError
 from earmark.features import FeatureConfig, LogMel
@@ -111,10 +110,10 @@ class EncoderFeatures:
         return _SILENCE if self.train_encoder else 0.0
 
     def frames(self, n_samples: int) -> int:
-        """Number of frames for a number of samples; a shorter sound is padded to one, or to one of the encoder's."""
+        """Number of frames for a number of samples; a shorter sound is padded to one, or two of the front end."""
         if n_samples < 1:
             raise DataError("expected at least one sample, got a sound without samples")
-        return max(REDUCTION if self.train_encoder else 1, n_samples // self.hop_samples)
+        return max(2 if self.train_encoder else 1, n_samples // self.hop_samples)
 
     def to_dict(self) -> dict[str, Any]:
         """Every setting, as plain values."""
