@@ -59,6 +59,13 @@ def test_without_encoder_and_gpu_a_small_network(folder, no_encoder):
     assert "earmark encoders get mn04" in choice.reasons[0]
     assert 1.0 < choice.settings.training.patch <= 2.0
     assert choice.settings.features.scaling == "fixed"
+    assert choice.settings.training.epochs == 100
+    assert choose(open_data(folder), {"epochs": 7}, CPU).settings.training.epochs == 7
+
+
+@pytest.mark.parametrize(("clips", "epochs"), [(1, 100), (200, 100), (400, 50), (1000, 30), (6000, 30)])
+def test_a_small_network_passes_more_often_over_few_clips(clips, epochs):
+    assert choosing._suited("small", clips, [10.0], 0, 60.0)["epochs"] == epochs
 
 
 def test_on_a_gpu_the_recipe_best_with_fewer_steps_for_few_clips(folder, no_encoder, gpu):

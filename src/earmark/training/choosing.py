@@ -36,6 +36,7 @@ _HEAD_PASSES = 5  # of a head over the clips, at least
 # is pushed up with it.
 _FEW_CLIPS = {"prior": 0.1, "learning_rate": 1e-3, "steps": 6}
 _FEW_POOL = {"pool": "linear-cap", "pool.min_active": 0.05, "pool.alpha": 2.0}
+_SMALL_PASSES, _SMALL_CLIPS = 100, 20_000  # of the recipe small: most passes over few clips, and clips in all of them
 _OVERHEAD = 1.6  # of a run over its steps and features: optimiser, batches, validation
 _FOLDS = 3  # twice as long as training on all clips, and with two thirds of them
 _TRIES = 4  # of a step, of which the first is slow
@@ -139,6 +140,9 @@ def _suited(recipe: str, clips: int, seconds: Sequence[float], rounds: int, long
     if recipe == "best" and clips < _FEW:
         steps = max(_FEWEST_STEPS, math.ceil(load_recipe(recipe).training.steps * clips / _FEW))
         return {**suited, "steps": steps, "rounds": min(1, rounds)}
+    if recipe == "small":
+        passes = min(_SMALL_PASSES, _SMALL_CLIPS // max(clips, 1))
+        return {**suited, "epochs": max(passes, load_recipe(recipe).training.epochs)}
     return suited
 
 
