@@ -50,7 +50,11 @@ def make(rng: Random) -> Case:
 
 def _embeddings(rng: Random) -> Case:
     suffix = rng.choice([".npz", ".parquet"] if find_spec("pyarrow") else [".npz"])
-    content, note = damaged(rng, _stored(suffix))
+    return embeddings_case(suffix, *damaged(rng, stored(suffix)))
+
+
+def embeddings_case(suffix: str, content: bytes, note: str) -> Case:
+    """Embeddings in a file that is read as those of a recording."""
     write(f"a{suffix}", content)
 
     def call() -> None:
@@ -64,7 +68,8 @@ def _embeddings(rng: Random) -> Case:
 
 
 @cache
-def _stored(suffix: str) -> bytes:
+def stored(suffix: str) -> bytes:
+    """A valid file of embeddings."""
     x, times, buffer = np.ones((20, 3), np.float32), np.arange(20) / 10, io.BytesIO()
     if suffix == ".npz":
         np.savez_compressed(buffer, times=times, embeddings=x, encoder="fuzz")

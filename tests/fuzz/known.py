@@ -5,13 +5,14 @@ import json
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from importlib.util import find_spec
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import numpy as np
 
-from fuzz import audio, evaluations, jobs, kit, labels, models, runs
+from fuzz import audio, encoders, evaluations, jobs, kit, labels, models, runs
 from fuzz.cases import Case, reader, write
 
 INPUTS: list[Callable[[], Case]] = []
@@ -198,3 +199,12 @@ def mp3_that_chats() -> Case:
     content = kit.audio_bytes("mp3", 3.0)
     write("sound.mp3", content[:1000] + bytes(300) + content[1300:])
     return Case("mp3 with zeros in the middle", lambda: audio.check("sound.mp3", None, 0.0))
+
+
+@_known
+def parquet_with_other_levels() -> Case:
+    """A Parquet file whose times are optional in its statistics, required in its schema: pyarrow ended the process."""
+    if not find_spec("pyarrow"):
+        return _table("labels.csv", b"", "empty, as pyarrow is not installed")
+    content = encoders.stored(".parquet").replace(b"\x25\x02\x18\x04time", b"\x25\x00\x18\x04time")
+    return encoders.embeddings_case(".parquet", content, "time is required")
