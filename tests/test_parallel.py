@@ -17,7 +17,8 @@ import torch
 from earmark import interrupt
 from earmark.errors import EarmarkError, WorkerError
 from earmark.interrupt import exit_code, interruptible, raising_signals
-from earmark.parallel import IsolatedProcess, WeightedSemaphore, _ThreadPool, call_limited, cores, parallel_map
+from earmark.isolation import IsolatedProcess
+from earmark.parallel import WeightedSemaphore, _ThreadPool, call_limited, cores, parallel_map
 
 LIMIT = 300  # seconds; only so that nothing waits for ever
 
@@ -221,7 +222,7 @@ def test_the_memory_of_an_isolated_process_is_limited(isolated):
 
 def test_an_isolated_process_ends_with_its_owner_even_in_the_middle_of_a_call():
     code = (
-        "import os, threading; from earmark.parallel import IsolatedProcess; "
+        "import os, threading; from earmark.isolation import IsolatedProcess; "
         "process = IsolatedProcess(memory=1 << 28); "
         "print(process.call(eval, \"__import__('os').getpid()\", seconds=60), flush=True); "
         "call = lambda: process.call(eval, \"__import__('time').sleep(3600)\", seconds=3600); "

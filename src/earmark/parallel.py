@@ -6,8 +6,7 @@ as soon as it is available. Close the iterator (`contextlib.closing`) to cancel 
 Ctrl-C and the other signals of `earmark.interrupt` raise KeyboardInterrupt between results. Worker processes ignore
 them, since a worker that is interrupted while it starts may block the pool; the parent kills its workers instead, so
 they must write files atomically. Workers exit when the parent does. If one dies, for example because memory ran out,
-the others are killed and one WorkerError is raised. `call_isolated` limits the memory and the time of a single call;
-an `IsolatedProcess` does so for many calls of functions that are quick but may crash.
+the others are killed and one WorkerError is raised. `call_isolated` limits the memory and the time of a single call.
 
 A thread cannot be killed. One whose call takes longer than it may is given up: another takes its place, and the program
 does not wait for it when it ends.
@@ -16,10 +15,8 @@ does not wait for it when it ends.
 import atexit
 import math
 import os
-import pickle
 import queue
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -28,7 +25,7 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExe
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager, suppress
 from itertools import islice
-from multiprocessing import parent_process, spawn
+from multiprocessing import parent_process
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any, TypeVar
@@ -36,16 +33,7 @@ from typing import Any, TypeVar
 from earmark.errors import ArgumentError, WorkerError
 from earmark.interrupt import SIGNALS, Interruption, interruptible
 
-__all__ = [
-    "IsolatedProcess",
-    "WeightedSemaphore",
-    "call_isolated",
-    "call_limited",
-    "cores",
-    "in_flight",
-    "parallel_map",
-    "worker_count",
-]
+__all__ = ["WeightedSemaphore", "call_isolated", "call_limited", "cores", "in_flight", "parallel_map", "worker_count"]
 
 _POLL_INTERVAL = 0.1  # seconds between checks for an interruption
 _LONGEST_STEP = 1.0  # seconds that count between two checks: the process may have been suspended
@@ -174,7 +162,7 @@ def call_isolated(function: Callable[[Item], Result], argument: Item, *, seconds
             result = receiver.recv()
         except EOFError:
             process.join()
-            raise WorkerError(f"the process that read it died ({_cause(process.exitcode)})") from None
+            raise WorkerError(f"the process that read it died ({cause(process.exitcode)})") from None
         finally:
             if process.pid is not None:
                 process.kill()
@@ -185,108 +173,8 @@ def call_isolated(function: Callable[[Item], Result], argument: Item, *, seconds
     return result  # type: ignore[no-any-return]
 
 
-class IsolatedProcess:
-    """A separate process that calls functions, one at a time; it starts with the first call, and again after a crash.
-
-    Unlike `call_isolated` it does not import the main module, so scripts need no `if __name__ == "__main__":`, and it
-    can be used in any process; functions and arguments must be those of other modules. What functions print is lost.
-    """
-
-    def __init__(self, *, memory: int) -> None:
-        self._memory = memory
-        self._process: subprocess.Popen[bytes] | None = None
-        self._lock = threading.Lock()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._forget)
-
-    def call(self, function: Callable[[Item], Result], argument: Item, *, seconds: float) -> Result:
-        """Call a function, which may take that long and allocate `memory` bytes; raises as `call_isolated` does."""
-        with self._lock:
-            try:
-                process = self._running()
-                is_error, result = call_limited(_exchange, (process, function, argument), seconds=seconds)
-            except (EOFError, OSError):
-                code = None if self._process is None else self._process.wait()
-                self._stop()
-                raise WorkerError(f"the process that read it died ({_cause(code)})") from None
-            except BaseException:  # a late result would be taken for that of the next call
-                self._stop()
-                raise
-        if is_error:
-            raise result
-        return result  # type: ignore[no-any-return]
-
-    def close(self) -> None:
-        """End the process; the next call starts another."""
-        with self._lock:
-            self._stop()
-
-    def _running(self) -> subprocess.Popen[bytes]:
-        if self._process is not None and self._process.poll() is None:
-            return self._process
-        self._stop()
-        command = [spawn.get_executable(), "-P", "-c", _SERVE]
-        with _blocked_signals():
-            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        atexit.register(self._stop)
-        _send(self._process.stdin, (sys.path, self._memory))
-        return self._process
-
-    def _stop(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            with suppress(OSError):  # what the process has not read is not written
-                self._process.communicate()
-            self._process = None
-        atexit.unregister(self._stop)
-
-    def _forget(self) -> None:
-        """In a fork of this process, which must not use the pipes of its parent."""
-        self._process, self._lock = None, threading.Lock()
-
-
-_SERVE = "import pickle, sys; sys.path[:], memory = pickle.load(sys.stdin.buffer); "
-_SERVE += "from earmark.parallel import _serve; _serve(memory)"
-
-
-def _exchange(call: tuple[subprocess.Popen[bytes], Callable[[Any], Any], Any]) -> Any:
-    process, *request = call
-    _send(process.stdin, pickle.dumps(request))
-    return pickle.load(process.stdout)  # type: ignore[arg-type]
-
-
-def _send(pipe: Any, message: object) -> None:
-    pickle.dump(message, pipe, pickle.HIGHEST_PROTOCOL)
-    pipe.flush()
-
-
-def _serve(memory: int) -> None:
-    """In an isolated process: call what standard input names, send results to standard output; exit at its end."""
-    replies, requests = os.fdopen(os.dup(1), "wb"), queue.SimpleQueue[bytes]()
-    nothing = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nothing, 1)
-    os.dup2(nothing, 2)  # a library that ends the process may say why, in lines of its own
-    _ignore_signals()
-
-    def read() -> None:
-        with suppress(EOFError):
-            while True:
-                requests.put(pickle.load(sys.stdin.buffer))
-        os._exit(1)
-
-    threading.Thread(target=read, daemon=True).start()
-    while True:
-        try:
-            function, argument = pickle.loads(requests.get())
-            _limit_memory(memory)
-            reply = False, function(argument)
-        except Exception as error:
-            reply = True, error
-        _send(replies, reply)
-        del reply
-
-
-def _cause(code: int | None) -> str:
+def cause(code: int | None) -> str:
+    """Why a process ended: the name of a signal, or its exit code."""
     if code is not None and code < 0:
         with suppress(ValueError):
             return signal.Signals(-code).name
@@ -446,7 +334,7 @@ def _process_pool(workers: int, function: Callable[..., Any], interruption: Inte
 
 
 @contextmanager
-def _blocked_signals() -> Iterator[None]:
+def blocked_signals() -> Iterator[None]:
     """For the start of a process: children inherit the mask of their parent."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
@@ -462,7 +350,7 @@ class _Process(SpawnProcess):
     """A process that starts with the signals blocked."""
 
     def start(self) -> None:
-        with _blocked_signals():
+        with blocked_signals():
             super().start()
 
 
@@ -483,11 +371,11 @@ _function: Callable[[Any], Any] | None = None  # in a worker process
 def _start_worker(function: Callable[[Any], Any]) -> None:
     global _function
     _function = function
-    _ignore_signals()
+    ignore_signals()
     threading.Thread(target=_exit_with_parent, daemon=True).start()
 
 
-def _ignore_signals() -> None:
+def ignore_signals() -> None:
     """Where signals cannot be blocked, and for processes that a worker starts."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
@@ -496,7 +384,7 @@ def _ignore_signals() -> None:
 def _answer(function: Callable[[Any], Any], argument: Any, sender: Connection, memory: int) -> None:
     """In a process of its own: send the result of a call, or its exception."""
     _start_worker(function)
-    _limit_memory(memory)
+    limit_memory(memory)
     _use_one_torch_thread()  # as in other workers, for identical results
     try:
         result = function(argument)
@@ -505,7 +393,7 @@ def _answer(function: Callable[[Any], Any], argument: Any, sender: Connection, m
     sender.send(result)
 
 
-def _limit_memory(memory: int) -> None:
+def limit_memory(memory: int) -> None:
     """Allow this process to allocate that many bytes more than it has now, where the system can limit it."""
     with suppress(ImportError, OSError, ValueError, StopIteration):
         import resource

@@ -1,6 +1,6 @@
 """Two columns of a Parquet file, a number and a list of numbers in each row, as arrays.
 
-`read_lists` is to be called in an isolated process (`earmark.parallel.IsolatedProcess`): pyarrow ends the process for
+`read_lists` is to be called in an isolated process (`earmark.isolation.IsolatedProcess`): pyarrow ends the process for
 some damaged files, and a few bytes can stand for any amount of memory. It imports nothing else of earmark but errors,
 so that such a process starts quickly.
 """

@@ -28,7 +28,7 @@ from earmark.arrays import read_arrays
 from earmark.audio import Samples
 from earmark.encoders.base import ENCODERS, Card, Embeddings, Encoder, digest, reason
 from earmark.errors import ArgumentError, DataError, MissingExtraError
-from earmark.parallel import IsolatedProcess
+from earmark.isolation import IsolatedProcess
 from earmark.parquet import read_lists
 from earmark.schema import parse
 
