@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -199,6 +200,21 @@ def mp3_that_chats() -> Case:
     content = kit.audio_bytes("mp3", 3.0)
     write("sound.mp3", content[:1000] + bytes(300) + content[1300:])
     return Case("mp3 with zeros in the middle", lambda: audio.check("sound.mp3", None, 0.0))
+
+
+@_known
+def mp3_that_chats_when_it_is_opened() -> Case:
+    """An mp3 with other bytes between its header and its frames: its decoder printed how many it skipped."""
+    from earmark.audio.containers import mp3_frame
+
+    content, frames = kit.audio_bytes("mp3", 3.0), [0]
+    while frame := mp3_frame(content[frames[-1] :][:4]):
+        frames.append(frames[-1] + frame[0])
+    counted_at = re.search(b"(Xing|Info)....", content, re.DOTALL).end()  # type: ignore[union-attr]
+    head, rest = content[: frames[2]], content[frames[-21] :]
+    head = head[:counted_at] + (20).to_bytes(4, "big") + head[counted_at + 4 :]
+    write("sound.mp3", head + bytes(range(1, 200)) * 12 + rest)
+    return Case("mp3 with late frames", lambda: audio.check("sound.mp3", None, 0.0))
 
 
 @_known
