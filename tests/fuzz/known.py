@@ -218,6 +218,14 @@ def mp3_that_chats_when_it_is_opened() -> Case:
 
 
 @_known
+def onnx_without_outputs() -> Case:
+    """An encoder in ONNX whose graph has no outputs: IndexError."""
+    if not find_spec("onnxruntime"):
+        return _table("labels.csv", b"", "empty, as onnxruntime is not installed")
+    return encoders.onnx_case(encoders.CARD.encode(), encoders.onnx_model(outputs=False), "no outputs")
+
+
+@_known
 def parquet_with_other_levels() -> Case:
     """A Parquet file whose times are optional in its statistics, required in its schema: pyarrow ended the process."""
     if not find_spec("pyarrow"):
