@@ -306,7 +306,8 @@ def _expected(node: Mapping[str, Any], root: Mapping[str, Any]) -> str:
     length = node.get("minItems", 0) or node.get("minLength", 0) or node.get("minProperties", 0)
     if items.get("type") in _NAMES:
         is_fixed = length and length == node.get("maxItems")
-        text += f" of {length} {_NAMES[items['type']][1]}" if is_fixed else f" of {_NAMES[items['type']][1]}"
+        count = f"{length} " if is_fixed else "one or more " if length == 1 else ""
+        text += f" of {count}{_NAMES[items['type']][1]}"
     elif "maxLength" in node:
         text += f" of {length} to {node['maxLength']} characters"
     elif length:

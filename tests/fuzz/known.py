@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fuzz import audio, encoders, evaluations, jobs, kit, labels, models, runs
+from fuzz import audio, encoders, evaluations, jobs, kit, labels, models, runs, settings
 from fuzz.cases import Case, reader, write
 
 INPUTS: list[Callable[[], Case]] = []
@@ -223,6 +223,18 @@ def onnx_without_outputs() -> Case:
     if not find_spec("onnxruntime"):
         return _table("labels.csv", b"", "empty, as onnxruntime is not installed")
     return encoders.onnx_case(encoders.CARD.encode(), encoders.onnx_model(outputs=False), "no outputs")
+
+
+@_known
+def grid_without_data() -> Case:
+    """A grid without data sets: accepted, without anything to train."""
+    return settings.grid_case(settings.GRID.replace('data = "recordings"', "data = {}"), "data = {}")
+
+
+@_known
+def grid_without_networks() -> Case:
+    """A grid without networks: accepted, without anything to train."""
+    return settings.grid_case(settings.GRID.replace('networks = ["cnn"]', "networks = []"), "networks = []")
 
 
 @_known
