@@ -184,6 +184,19 @@ def ledger_with_other_types() -> Case:
 
 
 @_known
+def kept_scores_with_a_long_number() -> Case:
+    """Kept scores with 10**400 frames: OverflowError."""
+    kit.copy("job", "kit")
+    path = Path("kit/out/scores/00.wav.npz")
+    with np.load(path) as file:
+        arrays = dict(file)
+    arrays["about"] = np.array(json.dumps({**json.loads(str(arrays["about"])), "frames": 10**400}))
+    np.savez(path, **arrays)
+    files = [str(kit.part("recordings") / f"{i:02}.wav") for i in range(4)]
+    return Case("00.wav.npz: frames = 10**400", lambda: jobs.run(files, 0.3), writes=["kit/out"])
+
+
+@_known
 def deep_index() -> Case:
     """An index.jsonl nested 100,000 deep: RecursionError."""
     from fuzz import stores
