@@ -4,7 +4,10 @@ import csv
 import io
 import json
 import math
+import multiprocessing
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 import numpy as np
@@ -14,7 +17,7 @@ from fake_scorer import EnergyScorer
 from typer.testing import CliRunner
 
 from earmark import audio
-from earmark.audio import intact, ogg
+from earmark.audio import intact, ogg, quiet
 from earmark.cli.app import app
 from earmark.detection.detector import SoundDetector
 from earmark.detection.job import JobOptions, run_job
@@ -231,6 +234,65 @@ def test_an_mp3_whose_header_states_another_size_prints_nothing(make, capfd, sta
     path.write_bytes(data)
     np.testing.assert_array_equal(audio.read(path), whole)
     assert capfd.readouterr().err == ""
+
+
+needs_glibc = pytest.mark.skipif(not quiet._redirection._null, reason="the decoder cannot be silenced without glibc")
+
+
+def read_with(file_class, data):
+    """Read an mp3 that has zeros between its frames, as libsndfile does by itself."""
+    with file_class(io.BytesIO(data)) as file:
+        file.seek(3000)
+        return file.read(dtype="float32")
+
+
+@pytest.fixture
+def noisy_mp3():
+    """An mp3 about which its decoder prints notes."""
+    data = bytearray(encoded(".mp3", 22050, 1, seconds=3))
+    data[3000:3900] = bytes(900)
+    return bytes(data)
+
+
+@needs_glibc
+def test_the_mp3_decoder_is_silent_and_other_messages_are_not(noisy_mp3, capfd):
+    samples = read_with(soundfile.SoundFile, noisy_mp3)
+    assert "Illegal Audio-MPEG-Header" in capfd.readouterr().err  # or the rest of this test means nothing
+    np.testing.assert_array_equal(read_with(quiet.QuietFile, noisy_mp3), samples)
+    assert capfd.readouterr().err == ""
+    read_with(soundfile.SoundFile, noisy_mp3)
+    assert "Illegal Audio-MPEG-Header" in capfd.readouterr().err
+
+
+@needs_glibc
+def test_the_mp3_decoder_is_silent_in_several_threads(noisy_mp3, capfd):
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda _: read_with(quiet.QuietFile, noisy_mp3), range(40)))
+    assert capfd.readouterr().err == ""
+    read_with(soundfile.SoundFile, noisy_mp3)
+    assert "Illegal Audio-MPEG-Header" in capfd.readouterr().err
+
+
+@needs_glibc
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_fork_during_decoding_has_the_usual_standard_error(noisy_mp3, capfd):
+    is_silent, done = threading.Event(), threading.Event()
+
+    def decode():
+        with quiet._redirection.silent():
+            is_silent.set()
+            done.wait(60)
+
+    thread = threading.Thread(target=decode)
+    thread.start()
+    is_silent.wait(60)
+    child = multiprocessing.get_context("fork").Process(target=read_with, args=(soundfile.SoundFile, noisy_mp3))
+    child.start()
+    child.join(60)
+    done.set()
+    thread.join()
+    assert child.exitcode == 0
+    assert "Illegal Audio-MPEG-Header" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("channels", [1, 2])

@@ -1,6 +1,8 @@
 """Embeddings that were computed elsewhere, one file for each recording."""
 
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -221,6 +223,38 @@ def test_a_small_parquet_file_cannot_stand_for_any_amount_of_memory(tmp_path, mo
     assert path.stat().st_size < 1 << 15
     with pytest.raises(DataError, match=r"a\.parquet: expected at most 1 MiB of numbers, got 1 MiB"):
         read_embeddings(path)
+
+
+def as_required(content):
+    """A Parquet file whose schema calls the column of times required, while its statistics count missing ones."""
+    optional = b"\x25\x02\x18\x04time"  # field 3 of the schema element is 1 (optional), field 4 the name
+    assert content.count(optional) == 1
+    return content.replace(optional, b"\x25\x00\x18\x04time")
+
+
+def test_a_parquet_file_that_ends_the_process_is_one_line_and_costs_only_itself(tmp_path, capfd):
+    """pyarrow 26 throws an exception in C++ that it does not catch; other versions refuse the file, or misread it."""
+    for name in ("a", "b", "c"):
+        save(tmp_path / f"{name}.parquet", np.ones((20, 3)), np.arange(20) * 0.1)
+    path = tmp_path / "b.parquet"
+    path.write_bytes(as_required(path.read_bytes()))
+    assert read_embeddings(tmp_path / "a.parquet").hop == pytest.approx(0.1)
+    with pytest.raises(DataError, match=r"b\.parquet: ") as caught:
+        read_embeddings(path)
+    assert "\n" not in str(caught.value)
+    assert read_embeddings(tmp_path / "c.parquet").hop == pytest.approx(0.1)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_script_without_a_guard_reads_parquet_files(tmp_path):
+    """The process that reads them does not import the script, which would run again."""
+    save(tmp_path / "a.parquet", np.ones((20, 3)), np.arange(20) * 0.1)
+    (tmp_path / "script.py").write_text(
+        "from pathlib import Path; from earmark.encoders.stored import read_embeddings; "
+        "print(read_embeddings(Path('a.parquet')).embeddings.shape)"
+    )
+    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("(20, 3)\n", "")
 
 
 @pytest.mark.parametrize(

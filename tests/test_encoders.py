@@ -489,6 +489,8 @@ def test_onnx_files_that_are_not_what_their_card_says(tmp_path):
     samples = np.zeros(2 * HOP, np.float32)
     with pytest.raises(DataError, match=r"expected embeddings of shape \(2, 4\), got \(2, 5\)"):
         OnnxEncoder(write_onnx(tmp_path, dimension=5)).embed(samples)
+    with pytest.raises(ModelFileError, match=r"mean.onnx: expected an output of embeddings, got none"):
+        OnnxEncoder(write_onnx(tmp_path, outputs=0))
     with pytest.raises(ModelFileError, match="has several outputs; state one of them in the card: out0, out1"):
         OnnxEncoder(write_onnx(tmp_path, outputs=2))
     assert OnnxEncoder(write_onnx(tmp_path, outputs=2, card=CARD + 'output = "out1"')).embed(samples).shape == (2, 4)

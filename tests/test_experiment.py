@@ -148,6 +148,11 @@ def test_published_numbers_are_the_tables(shared):
             ("[evaluations.clean]", PUBLISHED.replace("{}", "{ max = [1.0] }") + 'evaluation = "other"'),
             r"published.scores.max: expected a list of 7 numbers, got \[1.0\]",
         ),
+        (('data = "', 'data = {} # "'), "data: expected a table that is not empty, got {}"),
+        (
+            ('title = "Hums', 'networks = []\ntitle = "Hums'),
+            r"networks: expected a list of one or more texts, got \[\]",
+        ),
         (("strong = {", '"RAP/1e-3" = {'), "two systems would share a folder"),
         (('max = { pool = "max" }', "max = 1"), "systems.max: expected a table, got 1"),
         (('title = "Hums and clicks"', "title = 3"), "title: expected text that is not empty, got 3"),

@@ -17,6 +17,7 @@ import torch
 from earmark import interrupt
 from earmark.errors import EarmarkError, WorkerError
 from earmark.interrupt import exit_code, interruptible, raising_signals
+from earmark.isolation import IsolatedProcess
 from earmark.parallel import WeightedSemaphore, _ThreadPool, call_limited, cores, parallel_map
 
 LIMIT = 300  # seconds; only so that nothing waits for ever
@@ -181,6 +182,68 @@ def test_a_single_call_can_be_limited():
             call_limited(lambda _: released.wait(), None, seconds=0.1)
     finally:
         released.set()
+
+
+@pytest.fixture(scope="module")
+def isolated():
+    with closing(IsolatedProcess(memory=1 << 28)) as process:
+        yield process
+
+
+def test_an_isolated_process_is_used_again_and_raises_the_errors_of_its_calls(isolated):
+    first = isolated.call(eval, "__import__('os').getpid()", seconds=LIMIT)
+    assert first != os.getpid()
+    with pytest.raises(ValueError, match="invalid literal"):
+        isolated.call(int, "x", seconds=LIMIT)
+    assert isolated.call(eval, "__import__('os').getpid()", seconds=LIMIT) == first
+
+
+@pytest.mark.parametrize(
+    ("code", "seconds", "reason"),
+    [
+        ("__import__('os').abort()", LIMIT, r"the process that read it died \(\w+"),
+        ("__import__('os')._exit(3)", LIMIT, r"the process that read it died \(exit code 3\)"),
+        ("__import__('time').sleep(3600)", 1, "no result after 1 s"),
+    ],
+)
+def test_an_isolated_process_that_dies_or_hangs_is_replaced(isolated, capfd, code, seconds, reason):
+    with pytest.raises(WorkerError, match=reason):
+        isolated.call(eval, code, seconds=seconds)
+    assert isolated.call(eval, "print('lost') or 1 + 1", seconds=LIMIT) == 2
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is limited on Linux only")
+def test_the_memory_of_an_isolated_process_is_limited(isolated):
+    with pytest.raises(MemoryError):
+        isolated.call(bytearray, 1 << 30, seconds=LIMIT)
+    assert len(isolated.call(bytes, 1 << 20, seconds=LIMIT)) == 1 << 20
+
+
+def test_an_isolated_process_ends_with_its_owner_even_in_the_middle_of_a_call():
+    code = (
+        "import os, threading; from earmark.isolation import IsolatedProcess; "
+        "process = IsolatedProcess(memory=1 << 28); "
+        "print(process.call(eval, \"__import__('os').getpid()\", seconds=60), flush=True); "
+        "call = lambda: process.call(eval, \"__import__('time').sleep(3600)\", seconds=3600); "
+        "threading.Thread(target=call, daemon=True).start(); input(); os.kill(os.getpid(), 9)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as owner:
+        pid = int(owner.stdout.readline())
+        time.sleep(0.5)
+        owner.communicate(b"\n")
+    end = time.monotonic() + LIMIT
+    while is_running(pid):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def is_running(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def test_time_during_which_the_process_was_suspended_does_not_count(monkeypatch):

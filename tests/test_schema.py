@@ -8,7 +8,7 @@ import pytest
 from pydantic import Field
 
 from earmark.errors import ArgumentError, DataError, ModelFileError
-from earmark.schema import Many, load_toml, parse, record
+from earmark.schema import Many, load_toml, parse, parse_json, record
 
 
 @record
@@ -27,6 +27,16 @@ class Outer:
     def __post_init__(self):
         if self.name == "taken":
             raise ArgumentError("expected another name, got 'taken'")
+
+
+@pytest.mark.parametrize("encode", [str, str.encode])
+def test_whole_numbers_in_json_have_20_digits_at_most(encode):
+    text = '{{"name": "{0}", "inner": {{"size": {1}, "shares": [0.{0}]}}, "others": {{"x": {{"size": {2}}}}}}}'
+    allowed = encode(text.format("7" * 30, 2**64, 1))
+    assert parse_json(Outer, allowed).inner.size == 2**64
+    for number in (10**20, 10**400):
+        with pytest.raises(DataError, match=r"^a.json: not valid JSON: expected whole numbers of at most 20 digits$"):
+            parse_json(Outer, encode(text.format("7" * 30, 1, number)), where="a.json")
 
 
 def test_plain_data_become_records():

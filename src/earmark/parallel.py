@@ -162,7 +162,7 @@ def call_isolated(function: Callable[[Item], Result], argument: Item, *, seconds
             result = receiver.recv()
         except EOFError:
             process.join()
-            raise WorkerError(f"the process that read it died ({_cause(process.exitcode)})") from None
+            raise WorkerError(f"the process that read it died ({cause(process.exitcode)})") from None
         finally:
             if process.pid is not None:
                 process.kill()
@@ -173,7 +173,8 @@ def call_isolated(function: Callable[[Item], Result], argument: Item, *, seconds
     return result  # type: ignore[no-any-return]
 
 
-def _cause(code: int | None) -> str:
+def cause(code: int | None) -> str:
+    """Why a process ended: the name of a signal, or its exit code."""
     if code is not None and code < 0:
         with suppress(ValueError):
             return signal.Signals(-code).name
@@ -332,18 +333,25 @@ def _process_pool(workers: int, function: Callable[..., Any], interruption: Inte
             pool.shutdown(cancel_futures=True)
 
 
+@contextmanager
+def blocked_signals() -> Iterator[None]:
+    """For the start of a process: children inherit the mask of their parent."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
 class _Process(SpawnProcess):
-    """A process that starts with the signals blocked: children inherit the mask of their parent."""
+    """A process that starts with the signals blocked."""
 
     def start(self) -> None:
-        if not hasattr(signal, "pthread_sigmask"):
+        with blocked_signals():
             super().start()
-            return
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-        try:
-            super().start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 class _Context(SpawnContext):
@@ -363,15 +371,20 @@ _function: Callable[[Any], Any] | None = None  # in a worker process
 def _start_worker(function: Callable[[Any], Any]) -> None:
     global _function
     _function = function
-    for number in SIGNALS:  # where signals cannot be blocked, and for processes that the worker starts
-        signal.signal(number, signal.SIG_IGN)
+    ignore_signals()
     threading.Thread(target=_exit_with_parent, daemon=True).start()
+
+
+def ignore_signals() -> None:
+    """Where signals cannot be blocked, and for processes that a worker starts."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _answer(function: Callable[[Any], Any], argument: Any, sender: Connection, memory: int) -> None:
     """In a process of its own: send the result of a call, or its exception."""
     _start_worker(function)
-    _limit_memory(memory)
+    limit_memory(memory)
     _use_one_torch_thread()  # as in other workers, for identical results
     try:
         result = function(argument)
@@ -380,7 +393,7 @@ def _answer(function: Callable[[Any], Any], argument: Any, sender: Connection, m
     sender.send(result)
 
 
-def _limit_memory(memory: int) -> None:
+def limit_memory(memory: int) -> None:
     """Allow this process to allocate that many bytes more than it has now, where the system can limit it."""
     with suppress(ImportError, OSError, ValueError, StopIteration):
         import resource

@@ -16,6 +16,7 @@ line, never pydantic's `ValidationError`.
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
@@ -51,6 +52,7 @@ __all__ = [
 ]
 
 _LARGEST = 1 << 28  # bytes of a JSON document; far above what earmark writes
+_MOST_DIGITS = 20  # of a whole number in JSON, as 64 bits have; far larger ones cannot be converted to a float
 
 T = TypeVar("T")
 
@@ -153,9 +155,13 @@ def parse_json(kind: type[T], text: str | bytes, *, where: str | Path = "", erro
     >>> parse_json(dict[str, int], "[" * 100_000, where="state.json")
     Traceback (most recent call last):
     earmark.errors.DataError: state.json: not valid JSON: recursion limit exceeded at line 1 column 202
+    >>> parse_json(dict[str, int], f'{{"clips": {10**20}}}', where="state.json")
+    Traceback (most recent call last):
+    earmark.errors.DataError: state.json: not valid JSON: expected whole numbers of at most 20 digits
     """
     try:
         value = _from_json(text)
+        _check_numbers(text, value)
     except (ValueError, RecursionError) as invalid:
         raise error(f"{where}: not valid JSON: {invalid}" if where else f"not valid JSON: {invalid}") from None
     return parse(kind, value, where=where, error=error)
@@ -179,6 +185,20 @@ def _from_json(text: str | bytes) -> Any:
         if "surrogate" not in str(invalid):
             raise
     return json.loads(text, parse_constant=_no_constant)  # such a character stands for a byte of a file name
+
+
+def _check_numbers(text: str | bytes, value: Any) -> None:
+    """Reject a document with a whole number of too many digits; the text says quickly that it has none."""
+    digits = rf"[0-9]{{{_MOST_DIGITS + 1}}}"
+    if not (re.search(digits, text) if isinstance(text, str) else re.search(digits.encode(), text)):
+        return
+    left = [value]
+    while left:
+        item = left.pop()
+        if isinstance(item, dict | list):
+            left += item.values() if isinstance(item, dict) else item
+        elif isinstance(item, int) and abs(item) >= 10**_MOST_DIGITS:
+            raise ValueError(f"expected whole numbers of at most {_MOST_DIGITS} digits")
 
 
 def _no_constant(name: str) -> float:
@@ -306,7 +326,8 @@ def _expected(node: Mapping[str, Any], root: Mapping[str, Any]) -> str:
     length = node.get("minItems", 0) or node.get("minLength", 0) or node.get("minProperties", 0)
     if items.get("type") in _NAMES:
         is_fixed = length and length == node.get("maxItems")
-        text += f" of {length} {_NAMES[items['type']][1]}" if is_fixed else f" of {_NAMES[items['type']][1]}"
+        count = f"{length} " if is_fixed else "one or more " if length == 1 else ""
+        text += f" of {count}{_NAMES[items['type']][1]}"
     elif "maxLength" in node:
         text += f" of {length} to {node['maxLength']} characters"
     elif length:

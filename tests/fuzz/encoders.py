@@ -11,7 +11,7 @@ import numpy as np
 from fuzz.cases import Case, reader, write
 from fuzz.mutations import damaged, damaged_toml
 
-_CARD = """name = "scale"
+CARD = """name = "scale"
 file = "scale.onnx"
 rate = 8000
 window_samples = 8000
@@ -29,11 +29,16 @@ def make(rng: Random) -> Case:
         return _embeddings(rng)
     if not find_spec("onnxruntime") or rng.random() < 0.5:
         return _weights(rng)
-    card, model, note = _CARD.encode(), _onnx(), ""
+    card, model, note = CARD.encode(), onnx_model(), ""
     if rng.random() < 0.7:
-        card, note = damaged_toml(rng, _CARD)
+        card, note = damaged_toml(rng, CARD)
     else:
         model, note = damaged(rng, model)
+    return onnx_case(card, model, note)
+
+
+def onnx_case(card: bytes, model: bytes, note: str) -> Case:
+    """An encoder in ONNX and its card."""
     write("card.toml", card)
     write("scale.onnx", model)
 
@@ -50,7 +55,11 @@ def make(rng: Random) -> Case:
 
 def _embeddings(rng: Random) -> Case:
     suffix = rng.choice([".npz", ".parquet"] if find_spec("pyarrow") else [".npz"])
-    content, note = damaged(rng, _stored(suffix))
+    return embeddings_case(suffix, *damaged(rng, stored(suffix)))
+
+
+def embeddings_case(suffix: str, content: bytes, note: str) -> Case:
+    """Embeddings in a file that is read as those of a recording."""
     write(f"a{suffix}", content)
 
     def call() -> None:
@@ -64,7 +73,8 @@ def _embeddings(rng: Random) -> Case:
 
 
 @cache
-def _stored(suffix: str) -> bytes:
+def stored(suffix: str) -> bytes:
+    """A valid file of embeddings."""
     x, times, buffer = np.ones((20, 3), np.float32), np.arange(20) / 10, io.BytesIO()
     if suffix == ".npz":
         np.savez_compressed(buffer, times=times, embeddings=x, encoder="fuzz")
@@ -100,7 +110,8 @@ def _state() -> bytes:
 
 
 @cache
-def _onnx() -> bytes:
+def onnx_model(*, outputs: bool = True) -> bytes:
+    """An encoder whose frames are its samples; without outputs, it is not one."""
     from onnx import TensorProto, helper
 
     shape = helper.make_tensor("shape", TensorProto.INT64, [2], [-1, 800])
@@ -108,7 +119,7 @@ def _onnx() -> bytes:
         [helper.make_node("Reshape", ["samples", "shape"], ["frames"])],
         "scale",
         [helper.make_tensor_value_info("samples", TensorProto.FLOAT, ["n"])],
-        [helper.make_tensor_value_info("frames", TensorProto.FLOAT, ["frames", 800])],
+        [helper.make_tensor_value_info("frames", TensorProto.FLOAT, ["frames", 800])] if outputs else [],
         [shape],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)

@@ -38,9 +38,6 @@ _ONE_LINE = re.compile(r"(earmark: [^\n]*\n)?")
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _CHANGING = ("os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.truncate", "os.chmod", "os.symlink", "os.link")
 
-# What the mp3 decoder inside libsndfile prints of damaged files; it cannot be told not to.
-_DECODER = re.compile(r"(?m)^(\[src/libmpg123/|Note: (Illegal Audio-MPEG|Trying to resync|Hit end)|Warning: Xing).*\n?")
-
 
 @dataclass
 class Outcome:
@@ -116,7 +113,7 @@ def _run_call(name: str, case: Case, watch: _Watch) -> Outcome:
             outcome.outcome, outcome.reason = "failed", f"{type(error).__name__}: {text[:300]}"
             outcome.place = _place_of(error)
     noise = [f"{w.category.__name__}: {w.message}" for w in warned if not _is_about_labels(w)]
-    noise += [f"printed {text[:200]!r}" for text in [_DECODER.sub("", printed[0])] if text]
+    noise += [f"printed {text[:200]!r}" for text in printed if text]
     noise += [f"wrote {path}" for path in writes]
     if noise:
         earlier = [outcome.reason] if outcome.outcome == "failed" else []

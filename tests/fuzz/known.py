@@ -2,16 +2,18 @@
 
 import gzip
 import json
+import re
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from importlib.util import find_spec
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import numpy as np
 
-from fuzz import audio, evaluations, jobs, kit, labels, models, runs
+from fuzz import audio, encoders, evaluations, jobs, kit, labels, models, runs, settings
 from fuzz.cases import Case, reader, write
 
 INPUTS: list[Callable[[], Case]] = []
@@ -182,6 +184,19 @@ def ledger_with_other_types() -> Case:
 
 
 @_known
+def kept_scores_with_a_long_number() -> Case:
+    """Kept scores with 10**400 frames: OverflowError."""
+    kit.copy("job", "kit")
+    path = Path("kit/out/scores/00.wav.npz")
+    with np.load(path) as file:
+        arrays = dict(file)
+    arrays["about"] = np.array(json.dumps({**json.loads(str(arrays["about"])), "frames": 10**400}))
+    np.savez(path, **arrays)
+    files = [str(kit.part("recordings") / f"{i:02}.wav") for i in range(4)]
+    return Case("00.wav.npz: frames = 10**400", lambda: jobs.run(files, 0.3), writes=["kit/out"])
+
+
+@_known
 def deep_index() -> Case:
     """An index.jsonl nested 100,000 deep: RecursionError."""
     from fuzz import stores
@@ -198,3 +213,47 @@ def mp3_that_chats() -> Case:
     content = kit.audio_bytes("mp3", 3.0)
     write("sound.mp3", content[:1000] + bytes(300) + content[1300:])
     return Case("mp3 with zeros in the middle", lambda: audio.check("sound.mp3", None, 0.0))
+
+
+@_known
+def mp3_that_chats_when_it_is_opened() -> Case:
+    """An mp3 with other bytes between its header and its frames: its decoder printed how many it skipped."""
+    from earmark.audio.containers import mp3_frame
+
+    content, frames = kit.audio_bytes("mp3", 3.0), [0]
+    while frame := mp3_frame(content[frames[-1] :][:4]):
+        frames.append(frames[-1] + frame[0])
+    counted_at = re.search(b"(Xing|Info)....", content, re.DOTALL).end()  # type: ignore[union-attr]
+    head, rest = content[: frames[2]], content[frames[-21] :]
+    head = head[:counted_at] + (20).to_bytes(4, "big") + head[counted_at + 4 :]
+    write("sound.mp3", head + bytes(range(1, 200)) * 12 + rest)
+    return Case("mp3 with late frames", lambda: audio.check("sound.mp3", None, 0.0))
+
+
+@_known
+def onnx_without_outputs() -> Case:
+    """An encoder in ONNX whose graph has no outputs: IndexError."""
+    if not find_spec("onnxruntime"):
+        return _table("labels.csv", b"", "empty, as onnxruntime is not installed")
+    return encoders.onnx_case(encoders.CARD.encode(), encoders.onnx_model(outputs=False), "no outputs")
+
+
+@_known
+def grid_without_data() -> Case:
+    """A grid without data sets: accepted, without anything to train."""
+    return settings.grid_case(settings.GRID.replace('data = "recordings"', "data = {}"), "data = {}")
+
+
+@_known
+def grid_without_networks() -> Case:
+    """A grid without networks: accepted, without anything to train."""
+    return settings.grid_case(settings.GRID.replace('networks = ["cnn"]', "networks = []"), "networks = []")
+
+
+@_known
+def parquet_with_other_levels() -> Case:
+    """A Parquet file whose times are optional in its statistics, required in its schema: pyarrow ended the process."""
+    if not find_spec("pyarrow"):
+        return _table("labels.csv", b"", "empty, as pyarrow is not installed")
+    content = encoders.stored(".parquet").replace(b"\x25\x02\x18\x04time", b"\x25\x00\x18\x04time")
+    return encoders.embeddings_case(".parquet", content, "time is required")

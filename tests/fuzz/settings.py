@@ -7,7 +7,7 @@ from random import Random
 from fuzz.cases import Case, reader, write
 from fuzz.mutations import damaged, damaged_json, damaged_toml
 
-_GRID = """title = "Mine"
+GRID = """title = "Mine"
 data = "recordings"
 recipe = "quick"
 seeds = 2
@@ -65,7 +65,11 @@ def _recipe(rng: Random) -> Case:
 
 
 def _grid(rng: Random) -> Case:
-    content, note = damaged_toml(rng, _GRID)
+    return grid_case(*damaged_toml(rng, GRID))
+
+
+def grid_case(content: bytes | str, note: str) -> Case:
+    """A grid that is read; it must have cells."""
     write("mine.toml", content)
 
     def call() -> None:

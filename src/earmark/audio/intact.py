@@ -18,6 +18,7 @@ import soundfile
 from earmark.audio import flac, mp3, ogg
 from earmark.audio.containers import bad_file, checked_kind, folder_trouble, riff_chunks, skip_id3
 from earmark.audio.pieces import Contents, EntryPoint, Gap, Piece, PieceFile
+from earmark.audio.quiet import QuietFile
 from earmark.errors import DataError
 
 _WALKS = {"flac": flac.walk, "mp3": mp3.walk, "ogg": ogg.walk}
@@ -104,7 +105,7 @@ def _examine_aiff(path: Path, file: IO[bytes], start: int, size: int) -> Content
 
 def _cut(path: Path, size: int, stated: int) -> Contents:
     """A file of `size` bytes that ends before its stated number of samples does."""
-    with PieceFile(path, b"", 0, size) as raw, soundfile.SoundFile(raw) as file:
+    with PieceFile(path, b"", 0, size) as raw, QuietFile(raw) as file:
         rate, samples = file.samplerate, file.frames
     if not samples:
         raise bad_file(path, "truncated: contains no samples")

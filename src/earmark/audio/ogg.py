@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import soundfile
-
 from earmark.audio.containers import Bytes, bad_file
 from earmark.audio.pieces import Contents, EntryPoint, Gap, Piece, PieceFile, gaps_between
+from earmark.audio.quiet import QuietFile
 
 _REVERSED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 _LAST = 4  # flag of the final page
@@ -89,7 +88,7 @@ def _place(path: Path, runs: list[_Run], stream: _Stream, end: int | None) -> Co
     pieces: list[Piece] = []
     origin = rate = at = 0
     for run in runs:
-        with PieceFile(path, stream.head, run.begin, run.end) as raw, soundfile.SoundFile(raw) as file:
+        with PieceFile(path, stream.head, run.begin, run.end) as raw, QuietFile(raw) as file:
             rate, samples = file.samplerate, file.frames
         stop = stream.sample(run.granule, rate)
         if not pieces and stream.is_whole_start:  # its first sample is not 0 if it was cut out of a longer one

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, NamedTuple
 
-import soundfile
+from earmark.audio.quiet import QuietFile
 
 
 class Gap(NamedTuple):
@@ -71,10 +71,10 @@ def gaps_between(pieces: Sequence[Piece], rate: int, reason: str, *, start: int 
     ]
 
 
-class ForwardFile(soundfile.SoundFile):  # type: ignore[misc]
+class ForwardFile(QuietFile):
     """A sound file without the seek with which soundfile confirms its position after each read.
 
-    It would fail in a piece of a flac file, and libmpg123 prints complaints.
+    It would fail in a piece of a flac file.
     """
 
     def seekable(self) -> bool:

@@ -82,15 +82,17 @@ class OnnxEncoder(Encoder):
     def _find_input(self, file: Path) -> tuple[str, bool]:
         inputs = self._session.get_inputs()
         if len(inputs) != 1 or inputs[0].type != "tensor(float)" or len(inputs[0].shape) not in (1, 2):
-            found = ", ".join(f"{i.name} {i.type} {i.shape}" for i in inputs)
+            found = ", ".join(f"{i.name} {i.type} {i.shape}" for i in inputs) or "none"
             raise ModelFileError(f"{file}: expected one input of samples, (n,) or (bags, n) float32, got {found}")
         return inputs[0].name, len(inputs[0].shape) == 2
 
     def _find_output(self, file: Path, name: str | None) -> str:
         outputs = [output.name for output in self._session.get_outputs()]
-        names = ", ".join(outputs)
+        names = ", ".join(outputs) or "none"
         if name is None and len(outputs) > 1:
             raise ModelFileError(f"{file}: has several outputs; state one of them in the card: {names}")
+        if name is None and not outputs:
+            raise ModelFileError(f"{file}: expected an output of embeddings, got none")
         name = outputs[0] if name is None else name
         if name not in outputs:
             raise ModelFileError(f"{file}: expected an output {name!r}, got {names}")

@@ -6,6 +6,8 @@ the folders that it is in. A file has a time and an embedding for each frame:
     night.npz       times (frames,) in seconds, embeddings (frames, dimension); encoder and licence, text, optional
     night.parquet   columns time and embedding, a list of numbers; encoder and licence in the metadata (extra parquet)
 
+Parquet files are read in another process, since pyarrow ends the process for some damaged ones.
+
 Times are those at which frames begin, or their centres, with a constant hop. Geometry and name of the encoder are those
 of the first file in FOLDER; other files are compared with it.
 """
@@ -15,6 +17,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,12 +27,16 @@ import numpy.typing as npt
 from earmark.arrays import read_arrays
 from earmark.audio import Samples
 from earmark.encoders.base import ENCODERS, Card, Embeddings, Encoder, digest, reason
-from earmark.errors import ArgumentError, DataError, EarmarkError, MissingExtraError
+from earmark.errors import ArgumentError, DataError, MissingExtraError
+from earmark.isolation import IsolatedProcess
+from earmark.parquet import read_lists
 from earmark.schema import parse
 
 _SUFFIXES = (".npz", ".parquet")
 _LEAST_RATE = 1000  # samples per second, which bounds the rounding of durations
-_LARGEST = 1 << 30  # bytes of a Parquet file's columns in memory, with 8 bytes for each number
+_LARGEST = 1 << 30  # bytes of a Parquet file's columns, with 8 for each number
+_SECONDS = 120.0  # that reading a Parquet file may take
+_parquet = IsolatedProcess(memory=2 << 30)  # the largest file takes 1.4 GB
 _ABOUT = ("encoder", "licence")
 _WINDOW = 60.0  # seconds that a network sees at once, if it sees more than a frame
 
@@ -178,52 +185,16 @@ def _read_npz(path: Path) -> Stored:
 
 
 def _read_parquet(path: Path) -> Stored:
+    read = partial(read_lists, number="time", numbers="embedding", largest=_LARGEST)
     try:
-        import pyarrow.compute
-        import pyarrow.parquet
+        times, embeddings, about = _parquet.call(read, os.path.abspath(path), seconds=_SECONDS)
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from error
     except ImportError as error:
         raise MissingExtraError("embeddings in Parquet", "parquet") from error
-    try:
-        with pyarrow.parquet.ParquetFile(path) as file:
-            _check_columns(path, file)
-            table = file.read(columns=["time", "embedding"])
-        lists = table["embedding"].combine_chunks()
-        lengths = set(pyarrow.compute.list_value_length(lists).unique().drop_null().to_pylist())
-        if lists.null_count or len(lengths) > 1:
-            raise DataError(f"{path}: embedding: expected lists of one length, got {sorted(lengths)[:3]}")
-        numbers = lists.flatten().to_numpy(zero_copy_only=False).reshape(len(lists), -1 if len(lists) else 0)
-        about = table.schema.metadata or {}
-        names = (about.get(name.encode(), b"").decode("utf-8", "replace")[:200] for name in _ABOUT)
-        return _stored(table["time"].to_numpy(), numbers, *names)
-    except EarmarkError:
-        raise
-    except Exception as error:  # those of pyarrow have no common base
+    except Exception as error:  # those of pyarrow have no common base; or its process has died
         raise DataError(f"{path}: not a Parquet file of embeddings: {reason(error)}") from error
-
-
-def _check_columns(path: Path, file: Any) -> None:
-    """Refuse columns of anything but numbers, and of too many: in the file, many equal ones take a few bytes."""
-    from pyarrow import types
-
-    schema, about = file.schema_arrow, file.metadata
-    kinds = {}
-    for name in ("time", "embedding"):
-        if name not in schema.names:
-            raise DataError(f"{path}: column {name!r} is missing")
-        kinds[name] = schema.field(name).type
-    inner = getattr(kinds["embedding"], "value_type", None)
-    if not _is_number(kinds["time"]) or not types.is_nested(kinds["embedding"]) or not _is_number(inner):
-        raise DataError(f"{path}: expected numbers as time and lists of numbers as embedding, got {kinds}")
-    columns = [about.row_group(i).column(j) for i in range(about.num_row_groups) for j in range(about.num_columns)]
-    size = 8 * sum(c.num_values for c in columns if c.path_in_schema.partition(".")[0] in kinds)
-    if size > _LARGEST:
-        raise DataError(f"{path}: expected at most {_LARGEST >> 20} MiB of numbers, got {size >> 20} MiB")
-
-
-def _is_number(kind: Any) -> bool:
-    from pyarrow import types
-
-    return kind is not None and (types.is_floating(kind) or types.is_integer(kind))
+    return _stored(times, embeddings, *(about.get(name, "")[:200] for name in _ABOUT))
 
 
 def _stored(times: npt.NDArray[Any], embeddings: npt.NDArray[Any], encoder: str, licence: str) -> Stored:

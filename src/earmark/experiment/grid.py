@@ -125,7 +125,7 @@ def _seed_list(seeds: object) -> object:
     raise ArgumentError(f"expected a number of seeds up to {_MOST}, or a list of different ones, got {seeds!r:.80}")
 
 
-Data = Annotated[dict[str, Annotated[str, Field(min_length=1)]], BeforeValidator(_by_name)]
+Data = Annotated[dict[str, Annotated[str, Field(min_length=1)]], Field(min_length=1), BeforeValidator(_by_name)]
 Seeds = Annotated[Many[Annotated[int, Field(ge=0)]], BeforeValidator(_seed_list)]
 Systems = Annotated[dict[str, dict[str, Any]], Field(min_length=1)]
 
@@ -149,7 +149,7 @@ class Grid:
     recipe: str = Field(default="paper", description="The recipe that all systems start from.")
     seeds: Seeds = Field(default=(0,), description="Every system is trained once with each.")
     folds: int = Field(default=0, ge=0, le=_MOST, description="Splits of the data set to use; 0 if it has only one.")
-    networks: Many[str] = Field(default=("cnn",), description="Every system is trained with each.")
+    networks: Many[str] = Field(default=("cnn",), min_length=1, description="Every system is trained with each.")
     settings: dict[str, Any] = Field(default_factory=dict, description="Changes to the recipe for all systems.")
     evaluations: dict[str, EvaluationSpec] = Field(
         default_factory=lambda: {"clean": EvaluationSpec()}, description="Ways to evaluate every run."
