@@ -38,6 +38,7 @@ PAGES = {
     for name in ("README.md", *(str(p.relative_to(ROOT)) for p in ROOT.glob("docs/**/*.md")))
 }
 FIRST = "docs/tutorials/operators.md"
+DATA = ("docs/data.md", "docs/soundscapes.md", "docs/training.md")
 BLOCK = re.compile(r"(?:^`([^`\n]+)`\n)?^```(\w+)\n(.*?)^```$", re.S | re.M)  # and the name of a file above it
 
 OWN = dict(POOLS._entries)
@@ -269,7 +270,7 @@ def test_the_scores_of_the_first_page_agree_with_each_other():
 
 def test_the_page_about_judging_works_from_top_to_bottom(place):
     (place / "URBAN-SED").symlink_to(place / "recordings")  # of the same layout, classes and kind of names
-    walk("docs/judging.md", place)
+    walk("docs/evaluation.md", place)
 
 
 def test_the_page_about_operators_works_from_top_to_bottom(place):
@@ -299,12 +300,12 @@ def test_benchmarks_that_are_named_exist():
 
 
 @pytest.mark.filterwarnings("always")  # printed, as users see them, rather than raised
-def test_the_page_about_data_works_from_top_to_bottom(tmp_path, monkeypatch):
-    """Its files are written, its examples and commands run, in the order of the page and in one folder."""
+def test_the_pages_about_data_and_training_work_from_top_to_bottom(tmp_path, monkeypatch):
+    """Their files are written, their examples and commands run, in the order of the pages and in one folder."""
     monkeypatch.chdir(tmp_path)
     names = {}
     kinds = []
-    for name, kind, block in BLOCK.findall(PAGES["docs/data.md"]):
+    for name, kind, block in (found for page in DATA for found in BLOCK.findall(PAGES[page])):
         kinds.append(kind)
         if kind == "console":
             for words, shown in commands(block):
@@ -319,10 +320,10 @@ def test_the_page_about_data_works_from_top_to_bottom(tmp_path, monkeypatch):
     assert kinds.count("python") > 5
 
 
-def test_the_page_about_data_shows_the_layouts_that_are_read():
+def test_the_pages_about_data_show_the_layouts_that_are_read():
     from earmark.datasets import DATASETS
 
-    shown = [block for _, kind, block in BLOCK.findall(PAGES["docs/data.md"]) if kind == "text"]
+    shown = [block for page in DATA for _, kind, block in BLOCK.findall(PAGES[page]) if kind == "text"]
     for entry in DATASETS:
         assert entry.name == "folder" or entry.cls.layout in shown, entry.name
 

@@ -93,7 +93,7 @@ def test_three_runs_of_nine_systems_are_kept(kept):
 
 
 def test_the_wrong_reference_favours_systems_that_report_too_much(mean, f1):
-    """Also a sentence of docs/judging.md."""
+    """Also a sentence of docs/evaluation.md."""
     gain = {system: mean["table-1"][system]["dynamic_f1"] - f1[system] for system in SYSTEMS}
     assert {system for system, value in gain.items() if value > 0.005} == {"mean", "RAP 1e-2"}
     assert {system for system, value in gain.items() if abs(value) < 0.005} == {"soft-max"}
