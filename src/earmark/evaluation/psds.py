@@ -37,14 +37,22 @@ import numpy.typing as npt
 from pydantic import Field
 
 from earmark.errors import ArgumentError, DataError
-from earmark.evaluation.base import DECIMALS, FrameTimes, Labels, Pair, as_table, frame_scores, pair_labels
+from earmark.evaluation.base import (
+    DECIMALS,
+    Bools,
+    Floats,
+    FrameTimes,
+    Integers,
+    Labels,
+    Pair,
+    as_table,
+    frame_scores,
+    joined_spans,
+    pair_labels,
+)
 from earmark.schema import record
 
 __all__ = ["PSDS", "Roc", "Scenario", "evaluate"]
-
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 _HOUR = 3600.0
 
@@ -149,20 +157,14 @@ def evaluate(
 
 def _joined(pair: Pair) -> list[list[Floats]]:
     """Reference events by clip and class, (events, 2), in order; those that overlap or touch are joined."""
-    joined: list[list[list[list[float]]]] = [[[] for _ in pair.classes] for _ in pair.filenames]
-    true = pair.reference
-    order = np.argsort(true.onset, kind="stable")
-    for clip, label, onset, offset in zip(*(part[order].tolist() for part in true), strict=True):
+    spans: list[list[list[tuple[float, float]]]] = [[[] for _ in pair.classes] for _ in pair.filenames]
+    for clip, label, onset, offset in zip(*(column.tolist() for column in pair.reference), strict=True):
         if onset == offset:
             raise DataError(
                 f"{pair.filenames[clip]}: {pair.classes[label]!r} at {onset} s has length 0 and cannot be covered"
             )
-        events = joined[clip][label]
-        if events and onset <= events[-1][1]:
-            events[-1][1] = max(events[-1][1], offset)
-        else:
-            events.append([onset, offset])
-    return [[np.array(events, np.float64).reshape(-1, 2) for events in clip] for clip in joined]
+        spans[clip][label].append((onset, offset))
+    return [[np.array(joined_spans(events), np.float64).reshape(-1, 2) for events in clip] for clip in spans]
 
 
 def _covered(events: Floats, times: Floats) -> Floats:
@@ -224,9 +226,9 @@ def _changes(
     change = np.concatenate((np.zeros_like(fp), fp, ct), axis=1)
     level, rows = [spans.inside, spans.outside], [change, -change]
     for event in events:
-        where, found = _detected(event, spans, times, relevant, scenario.gtc)
-        level.append(where)
-        rows.append(np.pad(found[:, None], ((0, 0), (0, change.shape[1] - 1))))
+        at, tp = _detected(event, spans, times, relevant, scenario.gtc)
+        level.append(at)
+        rows.append(np.pad(tp[:, None], ((0, 0), (0, change.shape[1] - 1))))
     levels, total = _summed(np.concatenate(level), np.concatenate(rows))
     keep = total.any(1) & (levels > -math.inf)
     return levels[keep], total[keep]
