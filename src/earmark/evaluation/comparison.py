@@ -327,7 +327,7 @@ def _notes(entries: Sequence[System]) -> tuple[str, ...]:
 def _decoder(scores: Mapping[str, Any]) -> str:
     decoder = scores.get("decoder")
     if not decoder:
-        return "events made elsewhere"
+        return "events from another program"
     parts = [f"threshold {'tuned' if decoder.get('tuned_on') else decoder.get('threshold')}"]
     parts += [f"{key} {value}" for key, value in decoder.items() if key not in ("threshold", "tuned_on") and value]
     if scores.get("align"):
