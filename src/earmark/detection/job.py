@@ -180,7 +180,7 @@ class _Job:
         named = choose_names(found, {entry.path: entry.name for entry in known})
         named = [(path, name) for path, name in named if path not in missing]
         is_new_decoder = self._check_earlier_runs({path for path, _ in named} | missing)
-        # nothing was written so far: a rejected call leaves the folder as it is
+        # nothing has been written so far: a rejected call leaves the folder unchanged
         self.report.files = len(named)
         self.report.missing = sum(entry.path in missing and not entry.missing for entry in known)
         self.ledger.add(named)
@@ -263,11 +263,11 @@ class _Job:
         )
 
     def _isolated(self) -> Executor:
-        """What scores a recording that may have crashed a process: another process, if the model can be sent there."""
+        """An executor for a recording that may have crashed a process: isolated, if the model can be sent there."""
         source = self.detector if self.detector.path else self.scorer
         try:
             pickle.dumps(source)
-        except Exception:
+        except Exception:  # pickling fails with errors of many types
             return self.executor
         return IsolatedExecutor(self.scorer, source, self.options.span)
 
@@ -281,7 +281,7 @@ class _Job:
         return True
 
     def _bring_up_to_date(self, entry: Entry, status: os.stat_result) -> bool:
-        """Update the results of a recording from what is kept; False if it must be scored for that."""
+        """Update the results of a recording from what is stored; False if that requires scoring it again."""
         if self.options.damaged == "refuse" and self.ledger.has_gaps(entry):
             return False
         has_scores = entry.scores and self.folder.scores(entry.name).exists()
@@ -386,8 +386,7 @@ class _Job:
         if files:
             events = self.ledger.events(entry)
             with self.files.writing(files, recording=entry.path) as drafts:
-                table = self._table(entry.name, events, entry.began)
-                self._write_labels(table, entry.duration or 0.0, files, drafts)
+                self._write_labels(self._table(entry.name, events, entry.began), entry.duration or 0.0, files, drafts)
         return bool(files)
 
     def _kept_scores(self, entry: Entry) -> RecordingScores | None:
@@ -408,8 +407,8 @@ class _Job:
     def _write_labels(
         self, table: LabelTable, duration: float, files: dict[Path, str], drafts: dict[Path, Path]
     ) -> None:
+        known = {"duration": duration, "safe": self.options.safe_csv}
         for path, format in files.items():
-            known = {"duration": duration, "safe": self.options.safe_csv}
             options = {name: value for name, value in known.items() if name in FORMATS[format].options()}
             FORMATS[format].cls(**options).write(table, drafts[path])
 

@@ -1,4 +1,4 @@
-"""Detection in several files without a job folder: files that cannot be read cost nothing else."""
+"""Detection in several files without a job folder; files that cannot be read do not affect the others."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ from earmark.inference.scores import RecordingScores
 
 @dataclass
 class Detections:
-    """Events of several recordings, and what is wrong with the others."""
+    """Events of several recordings, and the reasons why others could not be read."""
 
     names: dict[Path, str]  # of all recordings, unique
     began: dict[str, datetime]  # start times, by name, where known

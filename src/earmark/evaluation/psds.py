@@ -269,7 +269,8 @@ def _roc(
     tpr = total[:, 0] / n_ref
     order = np.lexsort((tpr, efpr))
     efpr, tpr = efpr[order], np.maximum.accumulate(tpr[order])
-    keep = np.append(efpr[1:] != efpr[:-1], True) & (efpr <= scenario.max_efpr)
+    is_last = np.append(efpr[1:] != efpr[:-1], True)  # of equal rates, the one with the largest share
+    keep = is_last & (efpr <= scenario.max_efpr)
     efpr, tpr = efpr[keep], tpr[keep]
     rises = np.diff(tpr, prepend=-1.0) > 0
     return Roc(efpr[rises], tpr[rises])
