@@ -7,8 +7,7 @@ from pathlib import Path
 
 from earmark.annotations import Label
 from earmark.audio import AnyPath, Gap, check_damaged
-from earmark.audio.clock import recording_start
-from earmark.detection.detector import SoundDetector
+from earmark.detection.detector import SoundDetector, recording_starts
 from earmark.detection.inputs import choose_names, find_recordings, reason_of
 from earmark.detection.spans import LocalExecutor, score_files
 from earmark.errors import DataError
@@ -51,7 +50,7 @@ def detect_several(
     names = dict(choose_names(find_recordings(inputs), {}))
     if not names:
         raise DataError("no audio files found in the given paths")
-    result = Detections(names, {name: began for path, name in names.items() if (began := recording_start(path))})
+    result = Detections(names, recording_starts(names))
 
     def handle(path: Path, scores: RecordingScores | Exception) -> None:
         if isinstance(scores, Exception):

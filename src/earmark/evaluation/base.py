@@ -50,9 +50,9 @@ class Partial(NamedTuple):
 class Pair(NamedTuple):
     """Reference and estimate over the same clips and classes.
 
-    `known`, (clips, classes), is False where the reference does not say whether, or when, a class is active. Counts
-    leave these cells out, and neither `reference` nor `estimate` has events of them. `partial` has those that are
-    known in some intervals, as in a recording that was reviewed in part.
+    `known`, (clips, classes), is False where the reference does not state whether, or when, a class is active. Counts
+    leave these cells out, and neither `reference` nor `estimate` has events of them. `partial` has the events of cells
+    that are known in some intervals, as in a recording that was reviewed in part.
     """
 
     filenames: tuple[str, ...]
@@ -121,7 +121,7 @@ def pair_labels(
 ) -> Pair:
     """Both sides as columns, over the clips of the reference in its order.
 
-    A clip of the reference that the estimate does not have is one without estimated events.
+    A clip of the reference that is not in the estimate has no estimated events.
 
     Parameters
     ----------
@@ -167,7 +167,7 @@ def _partial(
     clips: Mapping[str, int],
     columns: Mapping[str, int],
 ) -> Partial | None:
-    """Cells that are not known as a whole, but have rows with times."""
+    """Cells that are known only in the intervals of their rows."""
     if all(row.present for row in true):
         return None
     intervals: dict[tuple[int, int], list[tuple[float, float]]] = {}
@@ -256,7 +256,7 @@ class FrameScores(NamedTuple):
 def frame_scores(reference: LabelTable, estimate: Mapping[str, npt.ArrayLike], times: FrameTimes) -> FrameScores:
     """Check frame scores, (frames, classes) by file name, against a reference.
 
-    Every file of the reference must have scores; a file with scores that it does not have is one without events.
+    Every file of the reference must have scores; a file that has scores but is not in the reference has no events.
     """
     hop, edges, durations = times.get("hop"), times.get("edges"), times.get("durations")
     if (hop is None) == (edges is None):

@@ -64,10 +64,10 @@ def choose_clips(data: str, split: str | None, trained_on: TrainingData) -> tupl
     notes: tuple[str, ...] = ()
     if split is None and not whole.has_own_splits:
         is_same = trained_on.matches(whole)
-        is_changed = not is_same and trained_on.is_source(data)
-        if "test" not in whole.splits or not (is_same or is_changed):
+        is_known = is_same or trained_on.is_source(data)
+        if not is_known or "test" not in whole.splits:
             return whole, "all", ()
-        if is_changed:
+        if not is_same:
             what = "recordings or labels have changed since training, so the random splits have changed too"
             notes = (f"{what}: some of these clips may have been trained on",)
     split = split or "test"

@@ -71,7 +71,7 @@ class Comparison:
     best, tied
         The system with the highest score, and those that are not distinguishable from it.
     lines, notes
-        The verdicts as sentences, with a summary, and what to know before relying on them.
+        The verdicts as sentences, with a summary, and cautions.
     """
 
     entries: tuple[System, ...]

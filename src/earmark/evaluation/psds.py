@@ -15,10 +15,10 @@ Differences from `sed_scores_eval.intersection_based.psds`, which the tests comp
 
 1. A class without a reference event, or unknown in every clip, has no rate of detected events: it is left out of mean,
    deviation and cross triggers, and its score is NaN. There it is an error.
-2. Reference events of one class that overlap or touch are joined: no detection could tell them apart. There they are an
-   error.
-3. A class that the reference does not know, or knows without times, is left out of that clip, whose duration then does
-   not count for it either. There is no such thing there.
+2. Reference events of one class that overlap or touch are joined: no detection could distinguish them. There they are
+   an error.
+3. A class that is unknown in a clip, or present without times, is left out of that clip, whose duration then does not
+   count for it either. There, labels are always known.
 4. A single class has no cross triggers. There its score is NaN if `alpha_ct` is not 0.
 
 The package psds_eval gives the same if every distinct score is one of its operating points, except that it compares
