@@ -1,12 +1,13 @@
-"""The paper's closing advice: choose lambda on strongly labelled validation data.
+"""Choosing lambda, threshold and resolution on strongly labelled validation data, as the paper advises.
 
     result = tune(open_data("recordings"), load_recipe("quick"), Path("tuned"), cache=Path("cache"), trials=12)
     result.best.values, result.tied
 
 Each trial is a run: trained on the clips of split `train`, evaluated on segments of those of split `validate`, whose
-labels need times. Clips of split `test` are never opened. The first trials are fixed, the paper's three lambdas first;
-then Optuna chooses, from the results so far and the seed alone. Each choice is saved before it is tried, so a search
-may be killed at any moment: called again, it resumes the run that it was in, with the same result.
+labels need times. Clips of split `test` are never opened. The first trials are fixed, beginning with the paper's three
+lambdas; then Optuna proposes values, which depend only on the results so far and the seed. Each proposal is saved
+before it is trained, so a search may be killed at any moment: called again, it resumes the unfinished run, with the
+same result.
 
     search.json         what is searched for, and the trials
     trials/NAME/        the run of each trial, with its scores
@@ -181,44 +182,58 @@ def tune(
     usable = data.select(clip.filename for clip in data.clips if clip.split != "test")
     _, validation, _ = split_for_training(usable)
     _check_times(validation.labels)
+    provenance = provenance or {}
+    source = str(provenance.get("data_source", "data"))
     with locked(make_folder(out)), owned(out):
-        record = _Record(out, settings, search, data_fingerprint(usable))
+        log = _Record(out, settings, search, data_fingerprint(usable))
         if names == ["reduction"]:
             trials = min(trials, len(_reductions(settings)))
-        on_failure = on_note
-        provenance = provenance or {}
-        while record.n_done < trials:
-            values = record.begin(lambda: _propose(record.finished, record.n_done, settings, names))
-            folder, changed = record.folder(values), _changed(settings, values)
-            is_finished = False
+        on_run_note = on_note
+        while log.n_done < trials:
+            values = log.begin(lambda: _propose(log.finished, log.n_done, settings, names))
+            folder, changed = log.folder(values), _changed(settings, values)
+            about = {**provenance, "tuning": values}
             try:
-                is_finished = run(
-                    usable,
-                    changed,
-                    folder,
-                    cache=cache,
-                    fabric=make_fabric(changed),
-                    resume=True,
-                    provenance={**provenance, "tuning": values},
-                    on_progress=on_progress,
-                    on_note=on_note,
-                ).is_finished
+                is_finished = _train(usable, changed, folder, cache, about, on_progress, on_run_note)
             except TrainingError as error:  # it would fail again, so continue with the others
-                record.end({"failed": str(error)})
-                on_failure(f"{_describe(values)}: {error}")
-                continue
-            except KeyboardInterrupt:  # while features were computed
-                pass
-            finally:
-                on_note = ignore_note  # notes on the data are the same for all trials
-            if not is_finished:
-                return Tuned(record.finished, record.failed)
-            source = str(provenance.get("data_source", "data"))
-            record.end(_evaluate(folder, validation, source, "threshold" in search))
-            on_trial(record.finished[-1], trials)
-        if not record.finished:
-            raise TrainingError(f"no trial could be trained; the first: {next(iter(record.failed.values()))}")
-        return _conclude(record, settings)
+                log.end({"failed": str(error)})
+                on_note(f"{_describe(values)}: {error}")
+            else:
+                if not is_finished:
+                    return Tuned(log.finished, log.failed)
+                log.end(_evaluate(folder, validation, source, "threshold" in search))
+                on_trial(log.finished[-1], trials)
+            on_run_note = ignore_note  # notes on the data are the same for all trials
+        if not log.finished:
+            raise TrainingError(f"no trial could be trained; the first: {next(iter(log.failed.values()))}")
+        return _conclude(log, settings)
+
+
+def _train(
+    data: Collection,
+    settings: Settings,
+    folder: Path,
+    cache: Path,
+    provenance: dict[str, Any],
+    on_progress: OnProgress,
+    on_note: OnNote,
+) -> bool:
+    """Train a trial, or resume it; returns whether it was finished."""
+    try:
+        result = run(
+            data,
+            settings,
+            folder,
+            cache=cache,
+            fabric=make_fabric(settings),
+            resume=True,
+            provenance=provenance,
+            on_progress=on_progress,
+            on_note=on_note,
+        )
+    except KeyboardInterrupt:  # while features were computed
+        return False
+    return result.is_finished
 
 
 def _describe(values: Mapping[str, float]) -> str:
@@ -230,7 +245,7 @@ def _setting_name(name: str) -> str:
 
 
 def _check(settings: Settings, trials: int, search: Sequence[str]) -> list[str]:
-    """The settings that need training; an error for what cannot be searched for."""
+    """The searched settings that need training; raises an error for what cannot be searched for."""
     if trials < 1:
         raise ArgumentError(f"trials: expected at least 1, got {trials}")
     for name in search:
@@ -298,7 +313,7 @@ class _Record:
                 about[section].pop(name, None)
         about = {"search": [name for name in SEARCHES if name in search], "data": data, **about}
         self.out, self._path = out, out / "search.json"
-        self._about: dict[str, Any] = json.loads(json_text(about))  # as it will be read
+        self._about: dict[str, Any] = json.loads(json_text(about))  # as it is read back
         self._trials: list[dict[str, Any]] = []
         if self._path.exists():
             self._load()
@@ -371,7 +386,7 @@ def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 
 
 def _reductions(settings: Settings) -> list[int]:
-    """Those to try, that of the settings first."""
+    """Reductions to try, that of the settings first."""
     return list(dict.fromkeys([settings.network.get("reduction", 16), *reversed(_REDUCTIONS)]))
 
 
@@ -428,7 +443,7 @@ def _evaluate(folder: Path, validation: Collection, source: str, with_threshold:
     if with_threshold:
         curve = segment_curve(evaluation, reference)
         f1 = {threshold: curve.f1[curve.at(threshold)] for threshold in THRESHOLDS}
-        chosen["threshold"] = max(f1, key=lambda t: (round(f1[t], 12), -abs(t - 0.5)))  # of equals, the most usual
+        chosen["threshold"] = max(f1, key=lambda t: (round(f1[t], 12), -abs(t - 0.5)))  # of equals, the closest to 0.5
         digest = evaluation.scores["reference_fingerprint"]
         tuned_on = f"{source}, validate: {counted(len(clips), 'clip')} (labels {digest}), by F1 of 1-s segments"
         options = EvaluationOptions(decoder=Decoder(threshold=chosen["threshold"], tuned_on=tuned_on))
@@ -439,9 +454,9 @@ def _evaluate(folder: Path, validation: Collection, source: str, with_threshold:
     return {"f1": f1_of_all, "interval": evaluation.scores["intervals"]["dynamic.f1"], "chosen": chosen}
 
 
-def _conclude(record: _Record, settings: Settings) -> Tuned:
-    """The best trial, those tied with it, and the files about it."""
-    trials, out = record.finished, record.out
+def _conclude(log: _Record, settings: Settings) -> Tuned:
+    """Compare the trials, and write the files of a finished search."""
+    trials, out = log.finished, log.out
     best = max(trials, key=lambda trial: trial.f1)
     counts: dict[str, list[Counts]] = {}
     for trial in trials:
@@ -453,7 +468,7 @@ def _conclude(record: _Record, settings: Settings) -> Tuned:
     names = {verdict.names[1] for verdict in verdicts if not verdict.is_different}
     tied = tuple(trial for trial in trials if str(trial.number) in names)
     n_clips = len(counts[str(best.number)][0].filenames)
-    tuned = Tuned(trials, record.failed, best, tied, n_clips, is_finished=True)
+    tuned = Tuned(trials, log.failed, best, tied, n_clips, is_finished=True)
     _write_table(tuned, out / "trials.csv")
     write_text(out / "config.toml", _changed(settings, best.values).to_toml())
     with written_whole(out / "model.safetensors") as draft:

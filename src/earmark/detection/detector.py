@@ -175,7 +175,8 @@ class SoundDetector:
             scores = self.score_files(_files(given), damaged=damaged, workers=workers, on_progress=on_progress)
         events = [event for one in scores for event in decode_scores(one, decoder, one.filename)]
         names = [one.filename for one in scores]
-        return LabelTable(events, filenames=names, classes=self.classes, began=_starts(names))
+        began = recording_starts({Path(name): name for name in names})
+        return LabelTable(events, filenames=names, classes=self.classes, began=began)
 
     def score_files(
         self,
@@ -241,9 +242,9 @@ class SoundDetector:
         return make_scores("samples", values, self.scorer, frames, len(sound) / self.scorer.rate)
 
 
-def _starts(names: Iterable[str]) -> dict[str, datetime]:
+def recording_starts(names: Mapping[Path, str]) -> dict[str, datetime]:
     """Start times of recordings, by name, where known."""
-    starts = {name: recording_start(Path(name)) for name in names}
+    starts = {name: recording_start(path) for path, name in names.items()}
     return {name: began for name, began in starts.items() if began is not None}
 
 

@@ -26,11 +26,11 @@ def find_recordings(inputs: Iterable[str | os.PathLike[str]], out: Path | None =
     So are files in folders that need conversion, and folders that cannot be read. `out` is not searched.
     """
     real_out = None if out is None else Path(os.path.realpath(out))
-    found: dict[Path, Path] = {}
+    roots: dict[Path, Path] = {}  # by path of the recording
     for given in inputs:
         root = Path(os.path.abspath(given))
         if not root.is_dir():
-            found.setdefault(root, root.parent)
+            roots.setdefault(root, root.parent)
             continue
         if Path(os.path.realpath(root)) == real_out:
             raise ArgumentError(f"{root} contains the recordings; choose another folder for the results")
@@ -41,11 +41,11 @@ def find_recordings(inputs: Iterable[str | os.PathLike[str]], out: Path | None =
         skipped = {place for place in folders if real_out and Path(os.path.realpath(place)).is_relative_to(real_out)}
         for path in paths:
             if path.parent not in skipped:
-                found.setdefault(path, root if path != root else root.parent)
-    return [(root, path) for path, root in found.items()]
+                roots.setdefault(path, root if path != root else root.parent)
+    return [(root, path) for path, root in roots.items()]
 
 
-def choose_names(found: Iterable[tuple[Path, Path]], taken: Mapping[Path, str]) -> list[tuple[Path, str]]:
+def choose_names(recordings: Iterable[tuple[Path, Path]], taken: Mapping[Path, str]) -> list[tuple[Path, str]]:
     """Unique names for recordings (root, path); known paths keep theirs.
 
     >>> choose_names([(Path("/a"), Path("/a/x.wav")), (Path("/b"), Path("/b/x.wav"))], {})
@@ -53,7 +53,7 @@ def choose_names(found: Iterable[tuple[Path, Path]], taken: Mapping[Path, str]) 
     """
     used = set(taken.values())
     named = []
-    for root, path in found:
+    for root, path in recordings:
         name = taken.get(path) or next(name for name in _candidates(root, path) if name not in used)
         used.add(name)
         named.append((path, name))
@@ -80,19 +80,19 @@ def check_exists(given: Sequence[Path]) -> None:
         raise DataError(f"{plain_name(given[0])}: there is no such file or folder{others}")
 
 
-def find_missing(entries: Iterable[Entry], given: Iterable[Path], found: Sequence[tuple[Path, Path]]) -> set[Path]:
+def find_missing(entries: Iterable[Entry], given: Iterable[Path], recordings: Sequence[tuple[Path, Path]]) -> set[Path]:
     """Recordings of earlier runs that have been removed since.
 
     A recording is missing if its file does not exist, although it was given itself, or although its folder was given
-    and contains other recordings. A folder without any recordings is assumed to be an unmounted disk. `found` is the
-    result of `find_recordings(given)`.
+    and contains other recordings. A folder without any recordings is assumed to be an unmounted disk. `recordings` is
+    the result of `find_recordings(given)`.
     """
     named = {Path(os.path.abspath(path)) for path in given}
-    searched = {root for root, path in found if path not in named}
-    found_paths = {path for _, path in found}
+    searched = {root for root, path in recordings if path not in named}
+    paths = {path for _, path in recordings}
     missing: set[Path] = set()
     for entry in entries:
-        if entry.path in found_paths:
+        if entry.path in paths:
             is_candidate = entry.decoder is not None  # without results, it is read, which reports what is wrong
         else:
             is_candidate = entry.state == "failed" or not searched.isdisjoint(entry.path.parents)

@@ -1,16 +1,16 @@
 """Detection in any number of recordings, with a ledger: `run_job`.
 
 A job that was killed continues when it is started again. A recording is done once its files are written and the ledger
-says so; it is not scored again while its size, its modification time and the model stay the same:
+records it. It is not scored again while its size, its modification time and the model stay the same:
 
-- other formats are written from the events in the ledger;
-- with another decoder, kept scores are decoded again (`keep_scores`); without, the recording is scored again;
-- a recording that cannot be read is listed with the reason, and retried by the next run;
-- a recording that was being read when the process died comes last, in a separate process with limited memory and
-  time, so that it costs nothing else.
+- Other formats are written from the events in the ledger.
+- With another decoder, stored scores (`keep_scores`) are decoded again. Without them, the recording is scored again.
+- A recording that cannot be read is listed with the reason, and retried by the next run.
+- A recording that was being read when the process died is read last, in a separate process with limited memory and
+  time, so that it does not affect the others.
 
-events.csv only has events of one decoder. Until a recording is done with the current one, it is left out. Events do not
-depend on workers or interruptions. `earmark.detection.outputs` describes the files.
+events.csv only has events of one decoder. It leaves a recording out until it is done with the current one. Events do
+not depend on workers or interruptions. `earmark.detection.outputs` describes the files.
 """
 
 import hashlib
@@ -137,12 +137,12 @@ def run_job(
     given = [Path(path) for path in files]
     _check_options(detector, options)
     check_exists(given)
-    found = find_recordings(given, folder.root)
-    if not found:
+    recordings = find_recordings(given, folder.root)
+    if not recordings:
         raise DataError("no audio files found in the given paths")
     executor = executor or LocalExecutor(detector.scorer, workers)
     with _disk_errors(folder), folder.opened(), Ledger(folder.ledger) as ledger:
-        return _Job(folder, ledger, detector, options, executor, on_progress).run(given, found)
+        return _Job(folder, ledger, detector, options, executor, on_progress).run(given, recordings)
 
 
 class _Job:
@@ -172,15 +172,15 @@ class _Job:
         self._bytes_unopened = self._bytes_known = 0  # of recordings not opened yet; of those whose duration is known
         self._seconds_known = self._seconds_scored = 0.0
 
-    def run(self, given: list[Path], found: list[tuple[Path, Path]]) -> JobReport:
-        """Process the recordings (root, path) found in what was given."""
+    def run(self, given: list[Path], recordings: list[tuple[Path, Path]]) -> JobReport:
+        """Process recordings (root, path), which `find_recordings(given)` returned."""
         started = time.monotonic()
         known = list(self.ledger.entries(with_missing=True))
-        missing = find_missing(known, given, found)
-        named = choose_names(found, {entry.path: entry.name for entry in known})
+        missing = find_missing(known, given, recordings)
+        named = choose_names(recordings, {entry.path: entry.name for entry in known})
         named = [(path, name) for path, name in named if path not in missing]
         is_new_decoder = self._check_earlier_runs({path for path, _ in named} | missing)
-        # nothing was written so far: a rejected call leaves the folder as it is
+        # nothing has been written so far: a rejected call leaves the folder unchanged
         self.report.files = len(named)
         self.report.missing = sum(entry.path in missing and not entry.missing for entry in known)
         self.ledger.add(named)
@@ -263,11 +263,11 @@ class _Job:
         )
 
     def _isolated(self) -> Executor:
-        """What scores a recording that may have crashed a process: another process, if the model can be sent there."""
+        """An executor for a recording that may have crashed a process: isolated, if the model can be sent there."""
         source = self.detector if self.detector.path else self.scorer
         try:
             pickle.dumps(source)
-        except Exception:
+        except Exception:  # pickling fails with errors of many types
             return self.executor
         return IsolatedExecutor(self.scorer, source, self.options.span)
 
@@ -281,7 +281,7 @@ class _Job:
         return True
 
     def _bring_up_to_date(self, entry: Entry, status: os.stat_result) -> bool:
-        """Update the results of a recording from what is kept; False if it must be scored for that."""
+        """Update the results of a recording from what is stored; False if that requires scoring it again."""
         if self.options.damaged == "refuse" and self.ledger.has_gaps(entry):
             return False
         has_scores = entry.scores and self.folder.scores(entry.name).exists()
@@ -386,8 +386,7 @@ class _Job:
         if files:
             events = self.ledger.events(entry)
             with self.files.writing(files, recording=entry.path) as drafts:
-                table = self._table(entry.name, events, entry.began)
-                self._write_labels(table, entry.duration or 0.0, files, drafts)
+                self._write_labels(self._table(entry.name, events, entry.began), entry.duration or 0.0, files, drafts)
         return bool(files)
 
     def _kept_scores(self, entry: Entry) -> RecordingScores | None:
@@ -408,8 +407,8 @@ class _Job:
     def _write_labels(
         self, table: LabelTable, duration: float, files: dict[Path, str], drafts: dict[Path, Path]
     ) -> None:
+        known = {"duration": duration, "safe": self.options.safe_csv}
         for path, format in files.items():
-            known = {"duration": duration, "safe": self.options.safe_csv}
             options = {name: value for name, value in known.items() if name in FORMATS[format].options()}
             FORMATS[format].cls(**options).write(table, drafts[path])
 

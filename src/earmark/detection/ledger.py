@@ -2,8 +2,8 @@
 
 A recording is identified by its absolute path, size and modification time. It is `failed` if there is a reason why it
 could not be read, `done` if its events were decoded with the job's current decoder, and otherwise `pending`. A
-`missing` recording was removed from a folder that was given: its results are kept for when it comes back, but it is in
-no table and in no count.
+`missing` recording was removed from a folder that was given: its results are kept in case it returns, but tables and
+counts leave it out.
 
 `attempts` is increased before a recording is read and reset afterwards, so a file that crashes the process is noticed.
 Of every file that the job writes, the ledger holds the SHA-256: a file with another hash was edited by the user.
@@ -89,7 +89,7 @@ class Entry:
     size: int | None  # bytes, when it was last read; None if there was no file
     mtime: int | None  # modification time in nanoseconds, when it was last read
     attempts: Count  # processes that died while they worked on it
-    missing: bool  # removed from a folder that was given
+    missing: bool  # whether it was removed from a folder that was given
     reason: str | None  # why it failed
     decoder: str | None  # identifies the decoder of its events; None if there are no valid events
     duration: Seconds | None

@@ -1,4 +1,4 @@
-"""Detection in several files without a job folder: files that cannot be read cost nothing else."""
+"""Detection in several files without a job folder; files that cannot be read do not affect the others."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -7,8 +7,7 @@ from pathlib import Path
 
 from earmark.annotations import Label
 from earmark.audio import AnyPath, Gap, check_damaged
-from earmark.audio.clock import recording_start
-from earmark.detection.detector import SoundDetector
+from earmark.detection.detector import SoundDetector, recording_starts
 from earmark.detection.inputs import choose_names, find_recordings, reason_of
 from earmark.detection.spans import LocalExecutor, score_files
 from earmark.errors import DataError
@@ -18,7 +17,7 @@ from earmark.inference.scores import RecordingScores
 
 @dataclass
 class Detections:
-    """Events of several recordings, and what is wrong with the others."""
+    """Events of several recordings, and the reasons why others could not be read."""
 
     names: dict[Path, str]  # of all recordings, unique
     began: dict[str, datetime]  # start times, by name, where known
@@ -51,7 +50,7 @@ def detect_several(
     names = dict(choose_names(find_recordings(inputs), {}))
     if not names:
         raise DataError("no audio files found in the given paths")
-    result = Detections(names, {name: began for path, name in names.items() if (began := recording_start(path))})
+    result = Detections(names, recording_starts(names))
 
     def handle(path: Path, scores: RecordingScores | Exception) -> None:
         if isinstance(scores, Exception):

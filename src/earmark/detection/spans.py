@@ -28,8 +28,8 @@ SPAN = 600.0
 """Default length in seconds: short enough to keep all cores busy with one recording."""
 
 LONGEST = 600.0
-"""Seconds after which a recording counts as hanging, besides the duration of its sound: even slow machines work faster
-than real time."""
+"""Seconds that a recording may take in addition to the duration of its sound: even slow machines are faster than real
+time. After that it fails."""
 
 
 class Span(NamedTuple):
@@ -123,7 +123,7 @@ class IsolatedExecutor:
     """
 
     MEMORY = 4 << 30  # bytes
-    SECONDS = LONGEST  # besides the duration of the sound
+    SECONDS = LONGEST  # in addition to the duration of the sound
 
     def __init__(self, scorer: Scorer, source: object, span: float = SPAN) -> None:
         self.scorer, self.source, self.span = scorer, source, span
@@ -147,7 +147,7 @@ class IsolatedExecutor:
 
 
 def _duration(span: Span, scorer: Scorer) -> float:
-    """Of its sound, in seconds."""
+    """Duration of its sound, in seconds."""
     return (span.last - span.first) * scorer.hop * scorer.reduction
 
 
@@ -178,9 +178,9 @@ def score_files(
     """Score files. `span` is the approximate length in seconds of what the executor gets at once.
 
     Files whose sound is not intact are errors, or with `damaged="keep"` are scored with silence in their gaps.
-    `on_result` is called once per file, in any order, with its scores or what is wrong with it; `on_start` before it is
-    opened; `on_duration` with its duration; `on_gaps` with its gaps, also if there are none; `on_scored` with the
-    seconds of audio in each span that was scored.
+    `on_result` is called once per file, in any order, with its scores or the reason why there are none; `on_start`
+    before it is opened; `on_duration` with its duration; `on_gaps` with its gaps, also if there are none; `on_scored`
+    with the seconds of audio in each span that was scored.
     """
     waiting: dict[Path, tuple[Plan, dict[Span, Probabilities]]] = {}  # files that are neither complete nor failed
 

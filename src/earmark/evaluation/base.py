@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from operator import itemgetter
 from typing import NamedTuple, TypeAlias, TypedDict, TypeVar
 
 import numpy as np
@@ -41,7 +40,7 @@ class Events(NamedTuple):
 
 
 class Partial(NamedTuple):
-    """Cells that are known in some intervals only: their events, and these intervals, which are apart."""
+    """Cells that are known in some intervals only: their events, and these intervals, which do not overlap."""
 
     reference: Events
     estimate: Events
@@ -51,9 +50,9 @@ class Partial(NamedTuple):
 class Pair(NamedTuple):
     """Reference and estimate over the same clips and classes.
 
-    `known`, (clips, classes), is False where the reference does not say whether, or when, a class is active. Counts
-    leave these cells out, and neither `reference` nor `estimate` has events of them. `partial` has those that are
-    known in some intervals, as in a recording that was reviewed in part.
+    `known`, (clips, classes), is False where the reference does not state whether, or when, a class is active. Counts
+    leave these cells out, and neither `reference` nor `estimate` has events of them. `partial` has the events of cells
+    that are known in some intervals, as in a recording that was reviewed in part.
     """
 
     filenames: tuple[str, ...]
@@ -122,7 +121,7 @@ def pair_labels(
 ) -> Pair:
     """Both sides as columns, over the clips of the reference in its order.
 
-    A clip of the reference that the estimate does not have is one without estimated events.
+    A clip of the reference that is not in the estimate has no estimated events.
 
     Parameters
     ----------
@@ -143,13 +142,17 @@ def pair_labels(
     for row in untimed_estimate:
         if row.present is not False:
             raise DataError(f"the estimate says that {row.label!r} is in {row.filename!r}, but not when")
-    known = np.full((len(names), len(labels)), true.complete)
-    for row in sorted(untimed, key=lambda row: row.present is not False):  # unknown takes precedence over absent
-        known[clips[row.filename], columns[row.label]] = row.present is False
-    known[true_events.clip, true_events.label] = True  # and times over both
-    for row in untimed:
-        if row.present is None:  # with times, it is known only in part
-            known[clips[row.filename], columns[row.label]] = False
+
+    def cells(present: bool | None) -> tuple[list[int], list[int]]:
+        """Cells with rows without times that say that a class is present, absent (False) or unknown (None)."""
+        rows = [row for row in untimed if row.present is present]
+        return [clips[row.filename] for row in rows], [columns[row.label] for row in rows]
+
+    known = np.full((len(names), len(labels)), true.complete)  # later rules override earlier ones
+    known[cells(False)] = True
+    known[cells(True)] = False
+    known[true_events.clip, true_events.label] = True
+    known[cells(None)] = False  # a class that also has times is known in part
     partial = _partial(true, true_events, detected_events, known, clips, columns)
     true_events = true_events.select(known[true_events.clip, true_events.label])
     detected_events = detected_events.select(known[detected_events.clip, detected_events.label])
@@ -164,44 +167,56 @@ def _partial(
     clips: Mapping[str, int],
     columns: Mapping[str, int],
 ) -> Partial | None:
-    """Cells that are not known as a whole, but have rows with times."""
+    """Cells that are known only in the intervals of their rows."""
+    if all(row.present for row in true):
+        return None
     intervals: dict[tuple[int, int], list[tuple[float, float]]] = {}
-    for row in true if any(row.present is not True for row in true) else ():
+    for row in true:
         cell = clips[row.filename], columns[row.label]
         if row.onset is not None and row.offset is not None and not known[cell]:
-            spans = intervals.setdefault(cell, [])
-            spans.append((row.onset, row.offset))
+            intervals.setdefault(cell, []).append((row.onset, row.offset))
     if not intervals:
         return None
     is_partial = np.zeros_like(known)
-    merged = []
+    cells, times = [], []
     for cell, spans in intervals.items():
         is_partial[cell] = True
-        reach = -math.inf
-        for onset, offset in sorted(spans):
-            if onset > reach + 10**-DECIMALS:
-                merged.append((*cell, onset, offset))
-            elif offset > reach:
-                merged[-1] = (*cell, merged[-1][2], offset)
-            reach = max(reach, offset)
-    cells = np.array([row[:2] for row in merged], np.int64)
-    times = np.array([row[2:] for row in merged], np.float64)
-    parts = [each.select(is_partial[each.clip, each.label]) for each in (reference, estimate)]
-    return Partial(parts[0], parts[1], Events(cells[:, 0], cells[:, 1], times[:, 0], times[:, 1]))
+        for span in joined_spans(spans, slack=10**-DECIMALS):
+            cells.append(cell)
+            times.append(span)
+    return Partial(
+        reference.select(is_partial[reference.clip, reference.label]),
+        estimate.select(is_partial[estimate.clip, estimate.label]),
+        Events(*np.array(cells, np.int64).T, *np.array(times, np.float64).T),
+    )
+
+
+def joined_spans(spans: Iterable[tuple[float, float]], *, slack: float = 0.0) -> list[tuple[float, float]]:
+    """Spans of time in order, with those joined that overlap, or that are at most `slack` seconds apart.
+
+    >>> joined_spans([(2.0, 3.0), (0.0, 1.0), (1.0, 1.5)])
+    [(0.0, 1.5), (2.0, 3.0)]
+    """
+    joined: list[tuple[float, float]] = []
+    for onset, offset in sorted(spans):
+        if joined and onset <= joined[-1][1] + slack:
+            first, last = joined.pop()
+            joined.append((first, max(last, offset)))
+        else:
+            joined.append((onset, offset))
+    return joined
 
 
 def _as_columns(table: LabelTable, clips: Mapping[str, int], columns: Mapping[str, int]) -> tuple[Events, list[Label]]:
     """Events, as columns, and rows without times."""
     rows = [row for row in table if row.is_event]
-    untimed = [] if len(rows) == len(table) else [row for row in table if row.onset is None]
-    names, onsets, offsets, labels = (map(itemgetter(k), rows) for k in range(4))
     events = Events(
-        np.fromiter(map(clips.__getitem__, names), np.int64, len(rows)),
-        np.fromiter(map(columns.__getitem__, labels), np.int64, len(rows)),
-        np.fromiter(onsets, np.float64, len(rows)),
-        np.fromiter(offsets, np.float64, len(rows)),
+        np.array([clips[row.filename] for row in rows], np.int64),
+        np.array([columns[row.label] for row in rows], np.int64),
+        np.array([row.onset for row in rows], np.float64),
+        np.array([row.offset for row in rows], np.float64),
     )
-    return events, untimed
+    return events, [row for row in table if row.onset is None]
 
 
 class FrameTimes(TypedDict, total=False):
@@ -241,7 +256,7 @@ class FrameScores(NamedTuple):
 def frame_scores(reference: LabelTable, estimate: Mapping[str, npt.ArrayLike], times: FrameTimes) -> FrameScores:
     """Check frame scores, (frames, classes) by file name, against a reference.
 
-    Every file of the reference must have scores; a file with scores that it does not have is one without events.
+    Every file of the reference must have scores; a file that has scores but is not in the reference has no events.
     """
     hop, edges, durations = times.get("hop"), times.get("edges"), times.get("durations")
     if (hop is None) == (edges is None):

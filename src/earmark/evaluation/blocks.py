@@ -1,7 +1,7 @@
-"""Blocks of time: the unit of intervals where a few long recordings are evaluated.
+"""Blocks of time: what the bootstrap resamples where a few long recordings are evaluated.
 
-With one recording, or a handful, resampling recordings says nothing about how far scores would vary. Blocks of time
-are resampled instead. They are much longer than events, so that neighbouring blocks vary nearly independently.
+With one recording, or a handful, resampling recordings says little about how much scores would vary. Blocks of time
+are resampled instead. They are much longer than events, so that neighbouring blocks are nearly independent.
 """
 
 import math
@@ -13,14 +13,14 @@ from earmark.counts import Counts
 from earmark.evaluation import segment
 
 FEW_CLIPS = 10
-"""With fewer clips, intervals are those of blocks."""
+"""With fewer clips, blocks are resampled."""
 
-_BLOCKS = 40  # in all, if none is shorter than
+_BLOCKS = 40  # in all, unless they would be shorter than `_SHORTEST`
 _SHORTEST = 10.0  # seconds
 
 
 def block_length(durations: Mapping[str, float], segment: float) -> float | None:
-    """Seconds of a block, whole segments; None if clips are many, or too short for blocks."""
+    """Length of a block in seconds, a multiple of the segment; None if there are many clips, or too few blocks."""
     total = sum(durations.values())
     length = segment * math.ceil(max(total / _BLOCKS, _SHORTEST) / segment)
     return length if len(durations) < FEW_CLIPS and total / length >= FEW_CLIPS else None

@@ -1,4 +1,4 @@
-"""Which clips of a data set to evaluate a model on, and notes on those that are left out or that it has seen."""
+"""Choosing the clips of a data set to evaluate a model on, with notes on clips left out or used in training."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -14,15 +14,17 @@ from earmark.text import counted, listed, plural
 
 @dataclass(frozen=True)
 class TrainingData:
-    """The training data that a model file names: where it was, and the fingerprint of names and labels."""
+    """The training data that a model file names: its source, and the fingerprint of its names and labels."""
 
     source: str = ""
     fingerprint: str = ""
 
     def is_source(self, data: str) -> bool:
         """Whether the path is the one that was trained on."""
-        if not self.source or is_published(data) or is_published(self.source):
-            return bool(self.source) and self.source == data
+        if not self.source:
+            return False
+        if is_published(data) or is_published(self.source):
+            return self.source == data
         return path_of(self.source).resolve() == path_of(data).resolve()
 
     def matches(self, data: Collection) -> bool:
@@ -43,7 +45,7 @@ class TrainingData:
 
 
 def training_data(model: Path | None) -> TrainingData:
-    """The training data that a model file names; nothing for other models."""
+    """The training data that a model file names; empty for ONNX files and models without a file."""
     if model is None or model.suffix == ".onnx":
         return TrainingData()
     about = read_model_info(model)["provenance"]
@@ -53,8 +55,7 @@ def training_data(model: Path | None) -> TrainingData:
 def choose_clips(data: str, split: str | None, trained_on: TrainingData) -> tuple[Collection, str, tuple[str, ...]]:
     """The clips to evaluate, the name of their split, and notes on those that are left out.
 
-    By default these are the test clips; but all clips where the data have no splits of their own, unless the model was
-    trained on them.
+    By default these are the test clips; or all clips, if the data have no splits and the model was not trained on them.
     """
     if split == "all" or is_published(data):
         split = split or "test"
@@ -63,10 +64,10 @@ def choose_clips(data: str, split: str | None, trained_on: TrainingData) -> tupl
     notes: tuple[str, ...] = ()
     if split is None and not whole.has_own_splits:
         is_same = trained_on.matches(whole)
-        is_changed = not is_same and trained_on.is_source(data)
-        if "test" not in whole.splits or not (is_same or is_changed):
+        is_known = is_same or trained_on.is_source(data)
+        if not is_known or "test" not in whole.splits:
             return whole, "all", ()
-        if is_changed:
+        if not is_same:
             what = "recordings or labels have changed since training, so the random splits have changed too"
             notes = (f"{what}: some of these clips may have been trained on",)
     split = split or "test"

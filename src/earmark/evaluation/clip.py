@@ -1,15 +1,15 @@
-"""Clip-based metrics: is a class somewhere in the clip or not. The static scores of the paper.
+"""Clip-based metrics: whether a class occurs anywhere in a clip. These are the paper's static scores.
 
 Probabilities and targets are (clips, classes); a target is 1, 0, or NaN for unknown, which is left out. A class is
 predicted to be in a clip if its probability is at least the threshold, Eq. (3). The paper uses two probabilities, so
 results carry the name of the rule:
 
 "maximum"
-    That of the most probable frame, Eq. (2): the rule in the text (IV.C).
+    That of the most probable frame, Eq. (2): the rule in the paper's text (IV.C).
 "pooled"
-    The output of the pooling operator: the rule by which the static columns of Table I were in fact computed.
+    The output of the pooling operator: the rule by which the static columns of Table I were actually computed.
 
-For an operator like the mean, they are far apart.
+The two differ widely for an operator such as the mean.
 
     evaluate(targets, P, rule="pooled")          decisions, average precision and ROC AUC
     counts(targets, P), scores(counts)           decisions alone, clip by clip
@@ -78,13 +78,22 @@ def evaluate(
     counted = counts(targets, P, threshold=threshold, classes=classes)
     decisions = scores(counted, convention=convention)
     true, probability = _checked(targets, P)
-    precision, auc = {}, {}
+    precision: dict[str, float] = {}
+    auc: dict[str, float] = {}
     for c, label in enumerate(counted.classes):
         known = ~np.isnan(true[:, c])
-        column = true[known, c] == 1, probability[known, c]
-        precision[label], auc[label] = _average_precision(*column), _roc_auc(*column)
-    means = (float(nan_mean(list(values.values()))) for values in (precision, auc))
-    return ClipScores(decisions.overall, decisions.macro, decisions.per_class, rule, precision, auc, *means)
+        precision[label] = _average_precision(true[known, c] == 1, probability[known, c])
+        auc[label] = _roc_auc(true[known, c] == 1, probability[known, c])
+    return ClipScores(
+        overall=decisions.overall,
+        macro=decisions.macro,
+        per_class=decisions.per_class,
+        rule=rule,
+        average_precision=precision,
+        roc_auc=auc,
+        macro_average_precision=float(nan_mean(list(precision.values()))),
+        macro_roc_auc=float(nan_mean(list(auc.values()))),
+    )
 
 
 def counts(
@@ -118,8 +127,9 @@ def label_counts(reference: Labels, estimate: Labels) -> Counts:
     """
     true, detected = as_table(reference), as_table(estimate)
     names, labels = common_names(true, detected)
-    targets, decisions = (table.replace(filenames=names, classes=labels).bag_targets() for table in (true, detected))
-    return _compare(names, labels, targets.astype(np.float64), decisions == 1)
+    targets = true.replace(filenames=names, classes=labels).bag_targets().astype(np.float64)
+    decisions = detected.replace(filenames=names, classes=labels).bag_targets() == 1
+    return _compare(names, labels, targets, decisions)
 
 
 def _checked(targets: npt.ArrayLike, P: npt.ArrayLike) -> tuple[Floats, Floats]:
@@ -138,8 +148,10 @@ def _checked(targets: npt.ArrayLike, P: npt.ArrayLike) -> tuple[Floats, Floats]:
 
 def _compare(filenames: tuple[str, ...], classes: tuple[str, ...], true: Floats, positive: Bools) -> Counts:
     is_true, is_false = true == 1, true == 0  # neither where unknown
-    parts = (is_true & positive, is_false & positive, is_true & ~positive, is_false & ~positive)
-    tp, fp, fn, tn = (part.astype(np.int64) for part in parts)
+    tp = (is_true & positive).astype(np.int64)
+    fp = (is_false & positive).astype(np.int64)
+    fn = (is_true & ~positive).astype(np.int64)
+    tn = (is_false & ~positive).astype(np.int64)
     alarms, misses = fp.sum(1), fn.sum(1)
     substitutions = np.minimum(alarms, misses)
     return Counts(filenames, classes, tp, fp, fn, tn, substitutions, misses - substitutions, alarms - substitutions)

@@ -4,9 +4,9 @@
     print(comparison); comparison.best, comparison.tied
 
 Systems (`earmark.evaluation.systems`) are compared on the same clips, by F1 of segments, or of clips if the reference
-has no times: the best one with each other one, with p-values adjusted for their number (Holm). With several seeds, the
-test includes the variance of training; if one side was trained once, it is taken to vary as much as the other. Two
-systems that were both trained once are compared as two fixed models, with a note.
+has no times. The best system is compared with each other one, with p-values adjusted for their number (Holm). With
+several seeds, the test includes the variance of training; if one of the two was trained once, it is assumed to vary as
+much as the other. Two systems that were both trained once are compared as two fixed models, with a note.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ class Comparison:
     statistic
         The score that is tested: `dynamic.f1`, or `static.maximum.f1` without times.
     best, tied
-        The system with the highest one, and those that are not distinguishable from it.
+        The system with the highest score, and those that are not distinguishable from it.
     lines, notes
-        The verdicts as sentences, with a summary, and what to know before relying on them.
+        The verdicts as sentences, with a summary, and cautions.
     """
 
     entries: tuple[System, ...]
@@ -139,34 +139,40 @@ class Comparison:
         times, static scores pool all classes too, as in the test. The best value of each column is bold; underlines are
         in the tested column. A single system has no marks.
         """
-        names, is_dynamic = [entry.name for entry in self.entries], self.statistic == "dynamic.f1"
-        columns, rows = [Column("model", is_text=True)], [[Cell(name)] for name in names]
+        is_dynamic = self.statistic == "dynamic.f1"
+        columns, rows = [Column("model", is_text=True)], [[Cell(name)] for name in self.values]
         for group, heading, key in PAPER_COLUMNS:
             key = key if is_dynamic else key.replace(".macro", "")
-            scores = {name: values[key] for name, values in self.values.items() if key in values}
-            known = [score.value for score in scores.values() if math.isfinite(score.value)]
-            if not known:
-                continue
-            is_rate, is_tested = key.endswith("_rate"), key == self.statistic
-            columns.append(Column(heading, group, lower_is_better=is_rate))
-            highest = short_number(min(known) if is_rate else max(known))
-            for name, row in zip(names, rows, strict=True):
-                value, low, high = scores.get(name, Interval(math.nan, math.nan, math.nan))
-                is_best = name == self.best if is_tested else short_number(value) == highest
-                is_tied = is_tested and name in self.tied
-                interval = clipped_interval(low, high, is_rate=is_rate)
-                row.append(number_cell(value, interval, best=is_best and len(names) > 1, tied=is_tied))
-        static = (
+            if any(key in values and math.isfinite(values[key].value) for values in self.values.values()):
+                columns.append(Column(heading, group, lower_is_better=key.endswith("_rate")))
+                for row, cell in zip(rows, self._cells(key), strict=True):
+                    row.append(cell)
+        note = [
             "Static: whether a class occurs in the clip, by its most likely frame (maximum) or by the pooled output."
-        )
-        note, caption, tested = [static], "All classes pooled", "static F1"
+        ]
+        caption, tested = "All classes pooled", "static F1"
         if is_dynamic:
             caption, tested = "Static scores averaged over classes, dynamic scores over segments", "dynamic F1"
             note.append(f"Dynamic: whether it occurs in each segment of {self.segment:g} s.")
         note.append("P is precision, R recall.")
-        if len(names) > 1:
+        if len(self.values) > 1:
             note.append(f"Bold: best of the column. Underlined ({tested}): not distinguishable from the best.")
         return Table(columns, rows, caption, " ".join(note))
+
+    def _cells(self, key: str) -> list[Cell]:
+        """One score of each system, with marks."""
+        unknown = Interval(math.nan, math.nan, math.nan)
+        scores = {name: values.get(key, unknown) for name, values in self.values.items()}
+        is_rate, is_tested = key.endswith("_rate"), key == self.statistic
+        known = [score.value for score in scores.values() if math.isfinite(score.value)]
+        best_value = short_number(min(known) if is_rate else max(known))
+        cells = []
+        for name, (value, low, high) in scores.items():
+            is_best = name == self.best if is_tested else short_number(value) == best_value
+            interval = clipped_interval(low, high, is_rate=is_rate)
+            tied = is_tested and name in self.tied
+            cells.append(number_cell(value, interval, best=is_best and len(scores) > 1, tied=tied))
+        return cells
 
     def sentences(self) -> list[str]:
         """Intervals of the tested score, verdicts and notes."""
@@ -224,15 +230,15 @@ def _check_same(evaluations: Sequence[Evaluation]) -> None:
     first = evaluations[0]
     for other in evaluations[1:]:
         pair = f"{first.name} and {other.name} cannot be compared"
-        ours, theirs = first.static_counts, other.static_counts
-        if alone := sorted(set(ours.filenames) ^ set(theirs.filenames)):
+        counts, others = first.static_counts, other.static_counts
+        if different := sorted(set(counts.filenames) ^ set(others.filenames)):
             raise ArgumentError(
-                f"{pair}: evaluated on different clips, {len(ours.filenames)} and {len(theirs.filenames)}, "
-                f"of which only one has {first_few(alone)}; evaluate both on the same"
+                f"{pair}: evaluated on different clips, {len(counts.filenames)} and {len(others.filenames)}, "
+                f"of which only one has {first_few(different)}; evaluate both on the same"
             )
-        if alone := sorted(set(ours.classes) ^ set(theirs.classes)):
-            raise ArgumentError(f"{pair}: evaluated on different classes; only one has {first_few(alone)}")
-        if ours.classes != theirs.classes:
+        if different := sorted(set(counts.classes) ^ set(others.classes)):
+            raise ArgumentError(f"{pair}: evaluated on different classes; only one has {first_few(different)}")
+        if counts.classes != others.classes:
             raise ArgumentError(f"{pair}: their classes are in different order; train both on the same data")
         a, b = first.scores["segment"], other.scores["segment"]
         if a != b:
@@ -321,7 +327,7 @@ def _notes(entries: Sequence[System]) -> tuple[str, ...]:
 def _decoder(scores: Mapping[str, Any]) -> str:
     decoder = scores.get("decoder")
     if not decoder:
-        return "events made elsewhere"
+        return "events from another program"
     parts = [f"threshold {'tuned' if decoder.get('tuned_on') else decoder.get('threshold')}"]
     parts += [f"{key} {value}" for key, value in decoder.items() if key not in ("threshold", "tuned_on") and value]
     if scores.get("align"):

@@ -73,13 +73,13 @@ def curve(
 ) -> Curve:
     """One class, or all pooled under one threshold, at all thresholds.
 
-    What the reference does not know (a class without times, or marked unknown) is left out.
+    A class that is unknown in a clip, or present without times, is left out of that clip.
 
     Parameters
     ----------
     estimate
         By file name: (frames, classes), higher for more certain. On any scale; -inf is never active. Every file of the
-        reference must have scores; a clip that the reference does not have is one without events.
+        reference must have scores; a clip that is not in the reference has no events.
     times
         `hop` or `edges`, and `durations` and `classes`: see `earmark.evaluation.base.FrameTimes`.
 

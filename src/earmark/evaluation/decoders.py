@@ -33,8 +33,8 @@ def store_decoder(run: Path, data: Collection, settings: Settings, on_progress: 
     Returns what was chosen, or why the thresholds stay at 0.5, in one line. Only clips that the model was not trained
     on are used, and only classes for which another threshold is clearly better get one. The decoder also joins events
     that are less than `SHORTEST_PAUSE`, or two output frames, apart: probabilities dip within a sound. Without enough
-    clips, a model that was trained from the weights of another has the decoder of that one. How many detections in the
-    clips are right is kept in the run folder, for reports.
+    clips, a model that was trained from the weights of another one inherits its decoder. The numbers of right and wrong
+    detections in the clips are saved in the run folder, for reports.
     """
     path = run / "model.safetensors"
     classes = read_model_info(path)["classes"]
@@ -53,7 +53,7 @@ def store_decoder(run: Path, data: Collection, settings: Settings, on_progress: 
         try:
             recordings = _unseen_scores(run, validation, folds > 0, on_progress)
             decoder, text = _chosen(run, recordings, validation, plain, is_folded=folds > 0)
-        except EarmarkError as error:  # the model is good without
+        except EarmarkError as error:  # the model can be used without
             decoder, text = plain, f"0.5, since others could not be chosen: {error}"
     with locked(run):
         save_decoder(path, decoder.to_dict())
@@ -63,7 +63,7 @@ def store_decoder(run: Path, data: Collection, settings: Settings, on_progress: 
 def _chosen(
     run: Path, recordings: Sequence[RecordingScores], clips: Collection, plain: Decoder, *, is_folded: bool
 ) -> tuple[Decoder, str]:
-    """The decoder with the thresholds that are best on the clips, and what was chosen; outcomes are kept in the run."""
+    """The decoder with the best thresholds on the clips, and its description; outcomes are saved in the run folder."""
     classes = read_model_info(run / "model.safetensors")["classes"]
     labels = clips.labels.select(r.filename for r in recordings).replace(classes=tuple(classes))
     options = EvaluationOptions(decoder=plain)
@@ -86,8 +86,8 @@ def _inherited(start: str | None, classes: Sequence[str], plain: Decoder, proble
     for name, value in values.items():
         if isinstance(value, list | tuple):
             default = Decoder().threshold if name == "low" else getattr(Decoder(), name)
-            own = dict(zip(about["classes"], value, strict=True))
-            values[name] = [own.get(label, default) for label in classes]
+            by_class = dict(zip(about["classes"], value, strict=True))
+            values[name] = [by_class.get(label, default) for label in classes]
     decoder = Decoder.from_dict(values)
     text = f"{describe(decoder.threshold, classes)}; those of the model that training started from, since {problem}"
     return decoder, text

@@ -1,7 +1,6 @@
 """Evaluation on a data set: of a model, or of events from another program.
 
-Both functions return the evaluation and the labels that it is based on, for figures. `earmark.evaluate` documents the
-parameters.
+Both functions return the evaluation and its reference labels, for figures. `earmark.evaluate` documents the parameters.
 """
 
 from collections.abc import Sequence
@@ -37,7 +36,7 @@ def evaluate_model(
     options: EvaluationOptions,
     on_progress: OnProgress,
 ) -> tuple[Evaluation, LabelTable]:
-    """The evaluation of a model, and the labels it is based on."""
+    """The evaluation of a model, and its reference labels."""
     path = detector.path
     config = None if path is None else _read_config(path.with_name("config.toml"))
     trained_on = training_data(path)
@@ -104,7 +103,7 @@ def evaluate_event_file(
     durations: AnyPath | None,
     options: EvaluationOptions,
 ) -> tuple[Evaluation, LabelTable]:
-    """The evaluation of events found elsewhere, and the labels it is based on."""
+    """The evaluation of events from another program, and its reference labels."""
     labels, split, notes = _read_split(data, split)
     table = labels
     if reference is not None:

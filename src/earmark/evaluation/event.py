@@ -4,17 +4,17 @@
     scores.overall.f1, scores.overall.error_rate, scores.macro.f1, scores.per_class["dog"].recall
 
 Times may differ by `t_collar` seconds; offsets also by a share of the reference event's length, if that is more. Each
-event belongs to at most one hit. The number of hits is the largest possible (`matching="optimal"`), or the number found
-in one pass over both lists (`"greedy"`). Of the remaining events, a miss and a false alarm with near times are a
+event belongs to at most one hit. The number of hits is the largest possible (`matching="optimal"`), or what one pass
+over both lists gives (`"greedy"`). Of the remaining events, a miss and a false alarm with matching times are a
 substitution; other misses are deletions, other false alarms insertions.
 
 Counts equal those of `sed_eval.sound_event.EventBasedMetrics`, and so do scores with `convention="sed_eval"`, to the
 last digit. Rules of sed_eval that may surprise:
 
 - Times are compared without a tolerance. 2.2 s is not within 0.2 s of 2.0 s, because 2.2 - 2.0 is 0.20000000000000018.
-- There can be several largest sets of hits. All give the same F1, but they leave different events over, on which the
-  number of substitutions depends. The set chosen here is sed_eval's, so the order of rows can change the error rate,
-  but nothing else. (SciPy's `maximum_bipartite_matching` leaves others over.)
+- There can be several largest sets of hits. All give the same F1, but they leave different events unmatched, on which
+  the number of substitutions depends. The set chosen here is sed_eval's, so the order of rows can change the error
+  rate, but nothing else. (SciPy's `maximum_bipartite_matching` may choose another set.)
 - Substitutions are matched greedily, whatever the matching of hits.
 - There are no true negatives: accuracy, specificity and balanced accuracy are NaN.
 - Division by zero: see `earmark.counts`.
@@ -104,16 +104,16 @@ def counts(
     tp = np.zeros(shape, np.int64)
     substitutions = np.zeros(shape[0], np.int64)
     both = zip(_clips(pair.reference, shape[0]), _clips(pair.estimate, shape[0]), strict=True)
-    for clip, (true, found) in enumerate(both):
-        if not (len(true.onset) and len(found.onset)):
+    for clip, (true, detected) in enumerate(both):
+        if not (len(true.onset) and len(detected.onset)):
             continue
-        near = np.ones((len(true.onset), len(found.onset)), np.bool_)
+        near = np.ones((len(true.onset), len(detected.onset)), np.bool_)
         if onset:
-            near &= np.abs(true.onset[:, None] - found.onset) <= t_collar
+            near &= np.abs(true.onset[:, None] - detected.onset) <= t_collar
         if offset:
             collar = np.maximum(t_collar, percentage_of_length * (true.offset - true.onset))
-            near &= np.abs(true.offset[:, None] - found.offset) <= collar[:, None]
-        hits = match(near & (true.label[:, None] == found.label))
+            near &= np.abs(true.offset[:, None] - detected.offset) <= collar[:, None]
+        hits = match(near & (true.label[:, None] == detected.label))
         rows = np.array(list(hits), np.int64)
         columns = np.array(list(hits.values()), np.int64)
         np.add.at(tp[clip], true.label[rows], 1)
@@ -142,18 +142,19 @@ def _greedy(near: Bools) -> dict[int, int]:
     taken: dict[int, int] = {}
     free = np.ones(near.shape[1], np.bool_)
     for row in np.flatnonzero(near.any(1)):
-        for column in np.flatnonzero(near[row] & free)[:1]:
-            taken[int(row)] = int(column)
-            free[column] = False
+        candidates = np.flatnonzero(near[row] & free)
+        if len(candidates):
+            taken[int(row)] = int(candidates[0])
+            free[candidates[0]] = False
     return taken
 
 
 def _optimal(near: Bools) -> dict[int, int]:
     """A largest set of pairs: {row: column}.
 
-    All largest sets have the same number of pairs, but substitutions depend on the events that are left over. To leave
-    over the same ones as sed_eval, columns are processed in the order in which they first occur, row by row; each takes
-    the first free row; then augmenting paths, shortest first (Hopcroft and Karp 1973), add one column each.
+    All largest sets have the same number of pairs, but substitutions depend on the events that remain unmatched. To
+    leave the same ones as sed_eval, columns are processed in the order in which they first occur, row by row; each
+    takes the first free row; then augmenting paths, shortest first (Hopcroft and Karp 1973), add one column each.
     """
     columns = np.flatnonzero(near.any(0))
     columns = columns[np.argsort(near[:, columns].argmax(0), kind="stable")]
@@ -189,7 +190,7 @@ def _path_back(
     while rows:
         depth = len(layers) - len(rows)
         column = next((c for c in layers[depth] if near[rows[-1], c] and c not in used), None)
-        if column is None:  # a dead end: one step back
+        if column is None:  # a dead end: backtrack
             rows.pop()
             del path[-1:]
             continue

@@ -15,10 +15,10 @@ Differences from `sed_scores_eval.intersection_based.psds`, which the tests comp
 
 1. A class without a reference event, or unknown in every clip, has no rate of detected events: it is left out of mean,
    deviation and cross triggers, and its score is NaN. There it is an error.
-2. Reference events of one class that overlap or touch are joined: no detection could tell them apart. There they are an
-   error.
-3. A class that the reference does not know, or knows without times, is left out of that clip, whose duration then does
-   not count for it either. There is no such thing there.
+2. Reference events of one class that overlap or touch are joined: no detection could distinguish them. There they are
+   an error.
+3. A class that is unknown in a clip, or present without times, is left out of that clip, whose duration then does not
+   count for it either. There, labels are always known.
 4. A single class has no cross triggers. There its score is NaN if `alpha_ct` is not 0.
 
 The package psds_eval gives the same if every distinct score is one of its operating points, except that it compares
@@ -37,14 +37,22 @@ import numpy.typing as npt
 from pydantic import Field
 
 from earmark.errors import ArgumentError, DataError
-from earmark.evaluation.base import DECIMALS, FrameTimes, Labels, Pair, as_table, frame_scores, pair_labels
+from earmark.evaluation.base import (
+    DECIMALS,
+    Bools,
+    Floats,
+    FrameTimes,
+    Integers,
+    Labels,
+    Pair,
+    as_table,
+    frame_scores,
+    joined_spans,
+    pair_labels,
+)
 from earmark.schema import record
 
 __all__ = ["PSDS", "Roc", "Scenario", "evaluate"]
-
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 _HOUR = 3600.0
 
@@ -149,20 +157,14 @@ def evaluate(
 
 def _joined(pair: Pair) -> list[list[Floats]]:
     """Reference events by clip and class, (events, 2), in order; those that overlap or touch are joined."""
-    joined: list[list[list[list[float]]]] = [[[] for _ in pair.classes] for _ in pair.filenames]
-    true = pair.reference
-    order = np.argsort(true.onset, kind="stable")
-    for clip, label, onset, offset in zip(*(part[order].tolist() for part in true), strict=True):
+    spans: list[list[list[tuple[float, float]]]] = [[[] for _ in pair.classes] for _ in pair.filenames]
+    for clip, label, onset, offset in zip(*(column.tolist() for column in pair.reference), strict=True):
         if onset == offset:
             raise DataError(
                 f"{pair.filenames[clip]}: {pair.classes[label]!r} at {onset} s has length 0 and cannot be covered"
             )
-        events = joined[clip][label]
-        if events and onset <= events[-1][1]:
-            events[-1][1] = max(events[-1][1], offset)
-        else:
-            events.append([onset, offset])
-    return [[np.array(events, np.float64).reshape(-1, 2) for events in clip] for clip in joined]
+        spans[clip][label].append((onset, offset))
+    return [[np.array(joined_spans(events), np.float64).reshape(-1, 2) for events in clip] for clip in spans]
 
 
 def _covered(events: Floats, times: Floats) -> Floats:
@@ -224,9 +226,9 @@ def _changes(
     change = np.concatenate((np.zeros_like(fp), fp, ct), axis=1)
     level, rows = [spans.inside, spans.outside], [change, -change]
     for event in events:
-        where, found = _detected(event, spans, times, relevant, scenario.gtc)
-        level.append(where)
-        rows.append(np.pad(found[:, None], ((0, 0), (0, change.shape[1] - 1))))
+        at, tp = _detected(event, spans, times, relevant, scenario.gtc)
+        level.append(at)
+        rows.append(np.pad(tp[:, None], ((0, 0), (0, change.shape[1] - 1))))
     levels, total = _summed(np.concatenate(level), np.concatenate(rows))
     keep = total.any(1) & (levels > -math.inf)
     return levels[keep], total[keep]
@@ -267,7 +269,8 @@ def _roc(
     tpr = total[:, 0] / n_ref
     order = np.lexsort((tpr, efpr))
     efpr, tpr = efpr[order], np.maximum.accumulate(tpr[order])
-    keep = np.append(efpr[1:] != efpr[:-1], True) & (efpr <= scenario.max_efpr)
+    is_last = np.append(efpr[1:] != efpr[:-1], True)  # of equal rates, the one with the largest share
+    keep = is_last & (efpr <= scenario.max_efpr)
     efpr, tpr = efpr[keep], tpr[keep]
     rises = np.diff(tpr, prepend=-1.0) > 0
     return Roc(efpr[rises], tpr[rises])

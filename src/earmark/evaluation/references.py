@@ -1,11 +1,12 @@
-"""References from any file: names matched with the clips, and notes on what is left out and what scores are worth.
+"""References from any file: names matched with clips, and notes on what is left out and how reliable scores are.
 
     table, notes = fit_reference(read_labels("truth.jams"), clips, classes)     labels of the clips
-    table, (events, notes) = fit_estimate(read_labels("events.csv"), table)     events found elsewhere
+    table, (events, notes) = fit_estimate(read_labels("events.csv"), table)     events from another program
     seconds = read_durations("durations.tsv")
 
-File names are matched as data sets match labels with recordings: exactly, else by the end of the path, else without
-suffix; a name that could mean two clips is an error. Each note is one sentence; nothing is left out without one.
+File names are matched in the same way as labels with the recordings of a data set: exactly, else by the end of the
+path, else without suffix; a name that matches two clips is an error. Each note is one sentence. Nothing is left out
+without a note.
 """
 
 import csv
@@ -43,7 +44,7 @@ class Fitted(NamedTuple):
 
 
 def fit_reference(reference: LabelTable, clips: Sequence[str], classes: Sequence[str] | None = None) -> Fitted:
-    """The reference of some clips and classes. Clips without reference are not in it, so not evaluated.
+    """The reference of some clips and classes. It does not contain clips without reference, so they are not evaluated.
 
     `classes` are those of the model, in its order; by default those of the reference. Others are left out.
 
@@ -82,10 +83,10 @@ def fit_reference(reference: LabelTable, clips: Sequence[str], classes: Sequence
 
 
 def fit_estimate(estimate: LabelTable, reference: LabelTable) -> tuple[LabelTable, Fitted]:
-    """Events found elsewhere over the clips of the reference, and the reference with all classes that they have.
+    """The reference with the classes of both, and events from another program over its clips.
 
-    A clip that the estimate does not have is one without detections. Events of a class that the reference does not have
-    are false alarms.
+    A clip that is not in the estimate has no detections. Events of a class that is not in the reference are false
+    alarms.
 
     >>> reference = LabelTable([("a.wav", 0, 1, "dog"), ("b.wav", 0, 1, "dog")])
     >>> reference, (table, notes) = fit_estimate(LabelTable([("a.wav", 0, 1, "owl")]), reference)
@@ -115,7 +116,7 @@ def fit_estimate(estimate: LabelTable, reference: LabelTable) -> tuple[LabelTabl
 
 
 def match_clips(names: Iterable[str], clips: Iterable[str]) -> dict[str, str]:
-    """The clip that each name means; names that match no clip are left out.
+    """The clip that each name refers to; names that match no clip are left out.
 
     >>> match_clips(["b", "c"], ["x/a.wav", "x/b.wav"])
     {'b': 'x/b.wav'}
@@ -160,9 +161,9 @@ def read_durations(path: Path) -> dict[str, float]:
 
 
 def fit_durations(durations: Mapping[str, float], reference: LabelTable) -> tuple[dict[str, float], Fitted]:
-    """Durations by the reference's names, and the reference with the clips that only durations have.
+    """Durations by the reference's names, and the reference with the clips that are only in the durations.
 
-    Those are clips without events, which DCASE leaves out of its references.
+    These are clips without events, which references of DCASE do not list.
     """
     clips = match_clips(durations, reference.filenames)
     silent = [name for name in durations if name not in clips]
@@ -173,7 +174,7 @@ def fit_durations(durations: Mapping[str, float], reference: LabelTable) -> tupl
 
 
 def fingerprint(reference: LabelTable) -> str:
-    """A digest that references share if they have the same labels of the same clips, in any order.
+    """A digest of the labels and names of a reference, whatever their order.
 
     >>> a, b = ("a.wav", 0, 1, "dog"), ("b.wav", 0, 1, "dog")
     >>> fingerprint(LabelTable([a, b])) == fingerprint(LabelTable([b, a])) != fingerprint(LabelTable([a]))

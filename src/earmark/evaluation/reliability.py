@@ -1,8 +1,8 @@
 """How many detections were right, by class and band of confidence.
 
-A detection is right if it overlaps an event of its class in the reference; where the reference has no times, if the
-class is in the clip. What the reference leaves unknown is not counted. Training keeps these numbers for the clips that
-validated a model, in `validation.json`.
+A detection is right if it overlaps an event of its class in the reference or, where the reference has no times, if the
+class is in the clip. Detections of unknown classes are not counted. Training saves these numbers for the validation
+clips, in `validation.json`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -24,7 +24,6 @@ EDGES = (0.0, 0.7, 0.9, 1.0)
 """Bands of confidence: below 0.7, 0.7 to 0.9, 0.9 and above."""
 
 NAMES = ("below 0.7", "0.7 to 0.9", "0.9 and above")
-
 
 _Numbers = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=len(NAMES), max_length=len(NAMES))]
 
@@ -76,10 +75,12 @@ def judge(estimate: Iterable[Label], reference: LabelTable) -> Iterator[tuple[La
     for event in estimate:
         if event.filename not in reference.filenames or event.onset is None or event.offset is None:
             continue
-        rows = [row for row in reference.of(event.filename) if row.label == event.label and row.present]
-        timed = [row for row in rows if row.onset is not None and row.offset is not None]
-        if timed:
-            onset, offset = event.onset, event.offset
-            yield event, any(onset < (row.offset or 0) and (row.onset or 0) < offset for row in timed)
+        spans = [
+            (row.onset, row.offset)
+            for row in reference.of(event.filename)
+            if row.label == event.label and row.present and row.onset is not None and row.offset is not None
+        ]
+        if spans:
+            yield event, any(event.onset < offset and onset < event.offset for onset, offset in spans)
         elif (present := reference.presence(event.filename, event.label)) is not None:
             yield event, present

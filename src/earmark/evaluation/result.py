@@ -6,18 +6,17 @@
 A folder holds
 
     scores.json         every score, what was evaluated and how, notes
-    events.tsv          the events found
+    events.tsv          the detected events
     counts.npz          counts clip by clip: `static`, `pooled`, `dynamic`, `event`, each with `.tp`, `.fp`, ...
     probabilities.npz   frame probabilities of all clips, one after the other, in single precision: half precision
-                        would round everything nearly certain to 1
+                        would round probabilities close to 1 to 1
 
-Each file is written atomically, `scores.json` last, after that of an earlier evaluation was removed: if it exists, the
-other files belong to it. Undefined ratios are null in the file and NaN here.
+Each file is written atomically. `scores.json` is removed first and written last: if it exists, the other files belong
+to it. Undefined ratios are null in the file and NaN in memory.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -52,12 +51,12 @@ _AVERAGES = {"macro": "average (macro)", "micro": "all together (micro)"}
 
 @dataclass(eq=False)
 class Evaluation:
-    """How good a detector is, or events found elsewhere are.
+    """The quality of a detector, or of events from another program.
 
     Attributes
     ----------
     scores
-        Everything that `scores.json` holds, with NaN for undefined numbers.
+        The contents of `scores.json`, with NaN for undefined numbers.
     static_counts, pooled_counts, dynamic_counts, event_counts
         The counts of `maximum`, `pooled`, `dynamic` and `event`, clip by clip.
     """
@@ -78,7 +77,7 @@ class Evaluation:
 
     @property
     def folder(self) -> Path:
-        """Where it is saved; an error if it is not."""
+        """Where it is saved; raises an error if it is not."""
         if self._folder is None:
             raise ArgumentError(f"{self.name}: this evaluation is not saved; save it to a folder first")
         return self._folder
@@ -87,7 +86,7 @@ class Evaluation:
     def maximum(self) -> Scores:
         """Clip-based scores by the maximum over frames, Eq. (3), at the decoder's threshold.
 
-        Of events found elsewhere, a class is in a clip if an event of it is.
+        For events from another program, a class is in a clip if one of its events is.
         """
         return _scores(self.scores["static"]["maximum"])
 
@@ -141,7 +140,7 @@ class Evaluation:
     @property
     def pool(self) -> str | None:
         """Name of the pooling operator of its run; None if its settings are unknown."""
-        with suppress(EarmarkError):  # an unreadable file of settings
+        with suppress(EarmarkError):  # unreadable settings
             pool = self.run_settings().get("pool", {})
             return str(pool["name"]) if isinstance(pool, Mapping) and "name" in pool else None
         return None
@@ -151,14 +150,14 @@ class Evaluation:
         return (load_toml("settings", self.config, "recipes") if self.config else self.scores.get("config")) or {}
 
     def estimate(self) -> LabelTable:
-        """The events found."""
+        """The detected events."""
         if self._estimate is not None:
             return self._estimate
         events = read_labels(self.folder / "events.tsv", "tsv")
         return LabelTable(events, filenames=self.static_counts.filenames, classes=self.static_counts.classes)
 
     def probabilities(self) -> dict[str, RecordingScores]:
-        """Frame probabilities by file name; empty if events found elsewhere were evaluated."""
+        """Frame probabilities by file name; empty if events from another program were evaluated."""
         if self._recordings or self._folder is None:
             return {recording.filename: recording for recording in self._recordings}
         path = self.folder / "probabilities.npz"
@@ -228,17 +227,17 @@ class Evaluation:
 
     def _rows(self) -> dict[str, dict[str, float]]:
         """Numbers of tables: a row per class and average, and in each `static_f1`, `dynamic_recall`, ..."""
-        is_single = len(self.static_counts.filenames) == 1  # whose clip-based scores would be 0 or 1
         labels = (*self.static_counts.classes, "macro", "micro")
         rows: dict[str, dict[str, float]] = {label: {} for label in labels}
-        scores = self.scores
-        kinds = {"static": scores["static"]["maximum"], "dynamic": scores["dynamic"], "event": scores["event"]}
+        # a single clip has no clip-based scores: they would be 0 or 1
+        static = self.scores["static"]["maximum"] if len(self.static_counts.filenames) > 1 else None
+        kinds = {"static": static, "dynamic": self.scores["dynamic"], "event": self.scores["event"]}
         for kind, part in kinds.items():
+            names = [name for name in HEADINGS if (kind, name) != ("static", "error_rate")]
             ratios = {} if part is None else {"macro": part["macro"], "micro": part["overall"], **part["per_class"]}
-            for label, name in itertools.product(labels, HEADINGS):
-                if (kind, name) != ("static", "error_rate"):
-                    has_value = ratios and not (kind == "static" and is_single)
-                    rows[label][f"{kind}_{name}"] = ratios[label][name] if has_value else math.nan
+            for label in labels:
+                values = ratios.get(label, {})
+                rows[label] |= {f"{kind}_{name}": values.get(name, math.nan) for name in names}
         return rows
 
     def _heading(self) -> str:
@@ -268,7 +267,7 @@ class Evaluation:
 
 
 def _scores(values: Mapping[str, Any]) -> Scores:
-    """What `Scores.to_dict` made a dictionary of."""
+    """The inverse of `Scores.to_dict`."""
     per_class = {label: Ratios(**row) for label, row in values["per_class"].items()}
     return Scores(Ratios(**values["overall"]), Ratios(**values["macro"]), per_class)
 
@@ -291,7 +290,7 @@ def _counts_to_arrays(evaluation: Evaluation) -> dict[str, npt.NDArray[Any]]:
         if counts.filenames != first.filenames or counts.classes != first.classes:
             raise DataError(f"{kind} and static counts are not of the same clips; list all clips in the reference")
         for name, value in counts.arrays().items():
-            arrays[f"{kind}.{name}"] = value.astype(np.min_scalar_type(value.max(initial=0)))  # they are small
+            arrays[f"{kind}.{name}"] = value.astype(np.min_scalar_type(value.max(initial=0)))  # the smallest type
     return arrays
 
 

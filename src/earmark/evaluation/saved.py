@@ -21,7 +21,7 @@ from earmark.schema import Names, Number, open_record, parse, read_json, record
 KINDS = ("static", "pooled", "dynamic", "event")
 _TABLES, _TOTALS = ("tp", "fp", "fn", "tn"), ("substitutions", "deletions", "insertions")
 _COUNT = "u1 u2 u4"
-_NUMBERS = ("dynamic", "event", "psds", "intervals")  # and what is in "static"
+_NUMBERS = ("dynamic", "event", "psds", "intervals")  # entries in which null is NaN, besides those of "static"
 
 _Align = Literal["middle", "authors"]
 _Interval = Annotated[tuple[Number, Number], Strict(False)]
@@ -53,7 +53,7 @@ class _Scores:
 
 @record
 class _ClipScores(_Scores):
-    """Of probabilities; events found elsewhere have only the first three."""
+    """Scores of probabilities; events from another program have only the first three."""
 
     rule: str = ""
     average_precision: dict[str, Number] = Field(default_factory=dict)
@@ -138,7 +138,7 @@ def check_scores_file(scores: dict[str, Any], path: str | Path) -> dict[str, Any
 
 
 def _with_nan(value: Any) -> Any:
-    """The same with NaN for null."""
+    """The value with NaN for null, at any depth."""
     if isinstance(value, dict):
         return {name: _with_nan(part) for name, part in value.items()}
     if isinstance(value, list):
@@ -155,16 +155,17 @@ def read_counts(path: Path, scores: Mapping[str, Any]) -> dict[str, Counts]:
     filenames, classes = distinct_texts(path, arrays["filenames"]), distinct_texts(path, arrays["classes"])
     if list(classes) != scores["classes"] or len(filenames) != scores["clips"]:
         raise DataError(f"{path}: expected the clips and classes of scores.json, got others")
-    expected = {"static": True, "pooled": scores["static"]["pooled"], **{k: scores[k] for k in ("dynamic", "event")}}
+    scored = {**scores, **scores["static"], "static": scores["static"]["maximum"]}  # scores by kind
     counts = {}
-    for kind, part in expected.items():
-        stored = {name: arrays.get(f"{kind}.{name}") for name in (*_TABLES, *_TOTALS)}
-        if not part:
+    for kind in KINDS:
+        if not scored[kind]:
             continue
-        for name, array in stored.items():
-            if array is None and name != "tn":  # events have no true negatives
+        values: dict[str, Any] = {"tn": None}  # events have no true negatives
+        for name in (*_TABLES, *_TOTALS):
+            if f"{kind}.{name}" in arrays:
+                values[name] = arrays[f"{kind}.{name}"].astype(np.int64)
+            elif name != "tn":
                 raise DataError(f"{path}: {kind}.{name} is missing")
-        values: dict[str, Any] = {name: None if a is None else a.astype(np.int64) for name, a in stored.items()}
         counts[kind] = Counts(filenames, classes, **values)
     return counts
 

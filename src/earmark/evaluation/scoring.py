@@ -1,4 +1,4 @@
-"""Evaluation of a detector's frame probabilities, or of events found elsewhere, on labelled clips.
+"""Evaluation of a detector's frame probabilities, or of events from another program, on labelled clips.
 
     evaluation = evaluate_scores(scores, reference, EvaluationOptions(segment=1.0))
     evaluation = evaluate_events(events, reference, durations=durations)
@@ -126,15 +126,15 @@ def evaluate_events(
     durations: Mapping[str, float] | None = None,
     about: Mapping[str, Any] | None = None,
 ) -> Evaluation:
-    """Evaluate events found elsewhere, over the clips and classes of the reference.
+    """Evaluate events from another program, over the clips and classes of the reference.
 
     Parameters
     ----------
     options
-        `align` and `decoder` do not apply. PSDS requires durations; it is that of the events' confidences (1 for events
-        without), not of the probabilities behind them.
+        `align` and `decoder` do not apply. PSDS requires durations; it is computed from the events' confidences (1 for
+        events without), not from the probabilities behind them.
     durations
-        Seconds by file name, if known. Then clips are evaluated up to their end.
+        Seconds by file name, if known. Clips are then evaluated up to their end.
     about
         As for `evaluate_scores`.
     """
@@ -258,23 +258,29 @@ class _Result:
     def _intervals(self, block: float | None) -> dict[str, list[float]]:
         """Bootstrap intervals, {"dynamic.f1": [low, high]}: over clips, or over blocks of this many seconds.
 
-        Blocks have no intervals of clips and events, which may lie across them.
+        With blocks, only segment-based scores have intervals, since clips and events may extend over several blocks.
         """
-        counted = {part: self.counts.get(part.removeprefix("static.")) for part in _INTERVALS}
-        if block is not None:
-            times = {"segment_length": self.options.segment, "block": block, "durations": self.durations}
-            counted = {"dynamic": block_counts(self.reference, self.estimate, **times)}  # type: ignore[arg-type]
+        if block is None:
+            parts = {part: self.counts.get(part.removeprefix("static.")) for part in _INTERVALS}
+        else:
+            by_block = block_counts(
+                self.reference,
+                self.estimate,
+                segment_length=self.options.segment,
+                block=block,
+                durations=self.durations,
+            )
+            parts = {"dynamic": by_block}
         intervals: dict[str, list[float]] = {}
-        for part, names in _INTERVALS.items():
-            counts = counted.get(part)
+        for part, counts in parts.items():
             if counts is not None:
-                values = bootstrap_ratios(counts, names, convention=self.options.convention)
+                values = bootstrap_ratios(counts, _INTERVALS[part], convention=self.options.convention)
                 intervals |= {f"{part}.{name}": [low, high] for name, (_, low, high) in values.items()}
         return intervals
 
 
 def _as_frame_scores(estimate: LabelTable, filename: str, duration: float) -> tuple[Floats, Floats]:
-    """Events as scores that are constant between their ends: (frames, classes), and edges (frames + 1,)."""
+    """Events as scores that are constant between onsets and offsets: (frames, classes), and edges (frames + 1,)."""
     rows = [row for row in estimate.of(filename) if row.present and row.onset is not None and row.offset is not None]
     times = np.unique([0.0, duration, *(min(t, duration) for row in rows for t in (row.onset, row.offset) if t)])
     column = {label: c for c, label in enumerate(estimate.classes)}

@@ -51,8 +51,8 @@ _SLACK = 1e-6  # of a segment, or seconds: ends of known intervals are rounded
 class _Spans(NamedTuple):
     """Active spans that do not overlap, as first segment and one past the last.
 
-    They lie on one axis, with the segments of all clips for the first class, then for the second, and so on. The cost
-    is that of sorting the events, however short the segments and long the clips.
+    They lie on one axis: the segments of all clips for the first class, then for the second, and so on. The cost is
+    that of sorting the events, whatever the lengths of segments and clips.
     """
 
     first: Integers
@@ -103,19 +103,21 @@ def counts(
     lengths = np.ceil(seconds / segment).astype(np.int64)  # without tolerance, as sed_eval
     starts = np.concatenate([[0], np.cumsum(lengths)])  # clips one after another, on one axis of segments
     shape = pair.known.shape
-    ours = _spans(pair.reference, segment, starts)
-    theirs = _spans(pair.estimate, segment, starts)
+    true = _spans(pair.reference, segment, starts)
+    detected = _spans(pair.estimate, segment, starts)
     n_known = np.where(pair.known, lengths[:, None], 0)
     if pair.partial is not None:
         active = _spans(pair.partial.reference, segment, starts)
-        seen = _merged(_joined(active, _inner_spans(pair.partial.known, segment, starts, seconds)))
-        ours = _joined(ours, active)
-        theirs = _joined(theirs, _common(_spans(pair.partial.estimate, segment, starts), seen))
-        n_known += _total(seen, starts, shape)
-    both = _common(ours, theirs)
-    tp, n_ref, n_est = (_total(part, starts, shape) for part in (both, ours, theirs))
+        known = _merged(_concatenated(active, _inner_spans(pair.partial.known, segment, starts, seconds)))
+        true = _concatenated(true, active)
+        detected = _concatenated(detected, _common(_spans(pair.partial.estimate, segment, starts), known))
+        n_known += _total(known, starts, shape)
+    both = _common(true, detected)
+    tp = _total(both, starts, shape)
+    n_ref = _total(true, starts, shape)
+    n_est = _total(detected, starts, shape)
     tn = n_known - (n_ref + n_est - tp)
-    errors = _errors((ours, theirs, both), starts)
+    errors = _errors((true, detected, both), starts)
     return Counts(pair.filenames, pair.classes, tp, n_est - tp, n_ref - tp, tn, *errors)
 
 
@@ -155,7 +157,7 @@ def _inner_spans(events: Events, segment: float, starts: Integers, seconds: Floa
     return _merged(_Spans(begin + first.astype(np.int64), begin + last.astype(np.int64)))
 
 
-def _joined(a: _Spans, b: _Spans) -> _Spans:
+def _concatenated(a: _Spans, b: _Spans) -> _Spans:
     return _Spans(np.concatenate([a.first, b.first]), np.concatenate([a.last, b.last]))
 
 

@@ -11,8 +11,8 @@ thousands of resamples take milliseconds. A statistic is a `ratio`: ratio("f1"),
 - `friedman`: methods ranked over splits, seeds or data sets. Ranks ignore how large a difference is, and splits of the
   same clips are not independent: for two models on the same clips, `compare` has more power.
 
-Intervals are percentile intervals: they stay within the range of the score, need nothing but the resamples, and work
-for scores and differences alike. On sets of ordinary size they agree with the more elaborate BCa intervals to a tenth
+Intervals are percentile intervals: they stay within the range of the score, need only the resamples, and work for
+scores and differences alike. On sets of ordinary size they agree with the more elaborate BCa intervals to a tenth
 of their width and have their nominal coverage; the tests simulate both. With very few clips they are too narrow.
 """
 
@@ -150,7 +150,10 @@ def bootstrap_ratios(
 
     def stacked(weights: Floats) -> Floats:
         values = ratios(counts, weights, convention=convention)
-        columns = [values[average or "overall"][name] for average, _, name in (key.rpartition(".") for key in names)]
+        columns = []
+        for key in names:
+            average, _, name = key.rpartition(".")
+            columns.append(values[average or "overall"][name])
         return np.stack(columns, axis=-1)
 
     interval = bootstrap(stacked, len(counts.filenames), level=level)
@@ -179,12 +182,11 @@ def compare(
     resampled = np.concatenate([statistic(a, w) - statistic(b, w) for w in _resamples(rng, n)])
     low, high = _quantiles(resampled, level).tolist()
     both = a.joined(b)
-    swapped = np.concatenate(
-        [
-            statistic(both, np.hstack([keep, 1 - keep])) - statistic(both, np.hstack([1 - keep, keep]))
-            for keep in _exchanges(rng, exchanges, n)
-        ]
-    )
+    differences = []
+    for keep in _exchanges(rng, exchanges, n):
+        first, second = np.hstack([keep, 1 - keep]), np.hstack([1 - keep, keep])
+        differences.append(statistic(both, first) - statistic(both, second))
+    swapped = np.concatenate(differences)
     as_large = int(np.count_nonzero(~(np.abs(swapped) < abs(scores[0] - scores[1]) - 1e-12)))  # NaN counts as large
     p_value = as_large / len(swapped) if len(swapped) == 2**n else (as_large + 1) / (len(swapped) + 1)
     return _verdict(names, statistic, scores, (low, high), p_value, level, f"{n} clips")
@@ -209,7 +211,7 @@ def compare_systems(
         test = compare_seeds if min(len(a), len(b)) > 1 else _compare_one_with_seeds
         try:
             verdicts.append(test(a, b, statistic, names=names, level=level))
-        except DataError:  # as with events in a single clip: without it there is no score, and no estimate of variance
+        except DataError:  # no estimate of variance, as where a single clip has events: without it there is no score
             means = (_mean(a, statistic), _mean(b, statistic))
             basis = f"{_basis(a, b)}: too few to decide"
             verdicts.append(_verdict(names, statistic, means, (-math.inf, math.inf), 1.0, level, basis))
@@ -254,17 +256,17 @@ def compare_seeds(
     Clips are paired, seeds are not. The variance of the difference is the sum of that over clips, between the means of
     the training runs, and that of training either model again; the test is Student's.
     """
-    ours, our_values = _pseudo_values(statistic, a)
-    theirs, their_values = _pseudo_values(statistic, [other.in_order_of(a[0]) for other in b])
-    n_clips = our_values.shape[1]
-    over_clips = float(np.var(our_values.mean(axis=0) - their_values.mean(axis=0), ddof=1)) / n_clips
+    scores_a, pseudo_a = _pseudo_values(statistic, a)
+    scores_b, pseudo_b = _pseudo_values(statistic, [other.in_order_of(a[0]) for other in b])
+    n_clips = pseudo_a.shape[1]
+    over_clips = float(np.var(pseudo_a.mean(axis=0) - pseudo_b.mean(axis=0), ddof=1)) / n_clips
     total, terms, freedom = over_clips, [over_clips], [n_clips - 1]
-    for scores, pseudo in ((ours, our_values), (theirs, their_values)):
+    for scores, pseudo in ((scores_a, pseudo_a), (scores_b, pseudo_b)):
         of_seeds, _, of_both = _mean_squares(scores, pseudo)
         total += max(0.0, of_seeds - of_both) / pseudo.size
         terms.append(of_seeds / pseudo.size)
         freedom.append(len(scores) - 1)
-    means = (float(ours.mean()), float(theirs.mean()))
+    means = (float(scores_a.mean()), float(scores_b.mean()))
     test = _student_test(means, total, _satterthwaite(total, terms, freedom), level)
     return _verdict(names, statistic, means, *test, level, _basis(a, b))
 
@@ -296,15 +298,22 @@ def friedman(
     rest = n * (k - 1) - chi2
     f = (n - 1) * chi2 / rest if rest > 1e-9 else math.inf  # the same ranks in every block
     p_value = float(scipy.stats.f.sf(f, k - 1, (k - 1) * (n - 1)))
-    centre = int(np.argmin(better.mean(axis=0)))
-    others = [i for i in range(k) if i != centre]
-    z = np.abs(ranks[others] - ranks[centre]) / math.sqrt(k * (k + 1) / (6 * n))
+    control = int(np.argmin(better.mean(axis=0)))
+    others = [i for i in range(k) if i != control]
+    z = np.abs(ranks[others] - ranks[control]) / math.sqrt(k * (k + 1) / (6 * n))
     adjusted = dict(zip(others, holm(2 * scipy.stats.norm.sf(z)).tolist(), strict=True))
     is_any = p_value <= 1 - level
-    same = tuple(names[i] for i in range(k) if i == centre or not is_any or adjusted[i] > 1 - level)
-    averages = (tuple(values.mean(axis=0).tolist()), tuple(ranks.tolist()))
-    p_values = {names[i]: p for i, p in adjusted.items()}
-    return Friedman(tuple(names), *averages, chi2, f, p_value, names[centre], p_values, same)
+    return Friedman(
+        names=tuple(names),
+        average_scores=tuple(values.mean(axis=0).tolist()),
+        average_ranks=tuple(ranks.tolist()),
+        chi2=chi2,
+        f=f,
+        p_value=p_value,
+        control=names[control],
+        p_values={names[i]: p for i, p in adjusted.items()},
+        indistinguishable=tuple(names[i] for i in range(k) if i == control or not is_any or adjusted[i] > 1 - level),
+    )
 
 
 def holm(p_values: npt.ArrayLike) -> Floats:
@@ -324,7 +333,7 @@ def holm(p_values: npt.ArrayLike) -> Floats:
 def _compare_one_with_seeds(
     a: Sequence[Counts], b: Sequence[Counts], statistic: ratio, *, names: tuple[str, str], level: float
 ) -> Verdict:
-    """A system trained once against one with several seeds, whose variance is taken to be that of both.
+    """A system trained once against one with several seeds, whose variance is assumed for both.
 
     Two or three seeds may agree by chance, so the test has their degrees of freedom, however many clips there are.
     """

@@ -11,7 +11,7 @@ from earmark.evaluation.result import Evaluation
 from earmark.schema import parse
 from earmark.settings import Settings, load_recipe, recipes
 
-_IGNORED = ("training.seed", "training.tensorboard", "training.save_minutes")  # runs with others are the same system
+_IGNORED = ("training.seed", "training.tensorboard", "training.save_minutes")  # settings that do not define a system
 _MOST_SETTINGS = 3  # that a name lists
 
 
@@ -28,9 +28,9 @@ class System(NamedTuple):
 
 
 def group_runs(folders: Iterable[Path]) -> list[System]:
-    """Runs as entries: those whose settings differ only in the seed are one, named by pool and changed settings.
+    """Runs as systems: those whose settings differ only in the seed are one, named by pool and changed settings.
 
-    A folder of `evaluate --out` is accepted too; it is known by the settings of its run, or else by its name.
+    A folder of `evaluate --out` is accepted too; it is identified by the settings of its run, or else by its name.
     """
     groups: dict[str, list[tuple[Evaluation, dict[str, Any]]]] = {}
     for folder in dict.fromkeys(folders):
@@ -52,7 +52,7 @@ def _settings(evaluation: Evaluation) -> dict[str, Any]:
     if not config:
         return {}
     config = parse(dict[str, dict[str, Any]], config, where=evaluation.config or evaluation.name)
-    with suppress(ArgumentError):  # of another version; else fill in defaults, so that they do not count as differences
+    with suppress(ArgumentError):  # settings of another version; others get defaults, which are then not differences
         config = Settings.from_dict(config).to_dict()
     flat = _flat(config)
     for key in _IGNORED:
@@ -71,17 +71,21 @@ def _names(systems: Sequence[Mapping[str, Any]], folders: Sequence[Path]) -> lis
     """
     known = [settings for settings in systems if settings]
     is_mixed = len({settings.get("training.supervision") for settings in known}) > 1
-    differing = [
-        {key: _describe(key, settings[key]) for key in _distinguishing(settings, known)} for settings in systems
+    differing = [list(_distinguishing(settings, known)) for settings in systems]
+    described = [
+        [text for key in keys if (text := _describe(key, settings[key]))]
+        for settings, keys in zip(systems, differing, strict=True)
     ]
-    is_short = all(len([*filter(None, parts.values())]) <= _MOST_SETTINGS for parts in differing)
+    is_short = all(len(texts) <= _MOST_SETTINGS for texts in described)
     names = []
-    for settings, folder, parts in zip(systems, folders, differing, strict=True):
+    for settings, folder, keys, texts in zip(systems, folders, differing, described, strict=True):
         supervision = str(settings.get("training.supervision", "weak"))
         pool = str(settings.get("pool.name", folder.name))
-        base = pool if not is_mixed or supervision == "weak" else supervision
-        name = " ".join([base, *filter(None, parts.values())])
-        names.append(name if is_short or not settings else f"{base} ({_by_recipe(settings, [*parts])})")
+        base = supervision if is_mixed and supervision != "weak" else pool
+        if is_short or not settings:
+            names.append(" ".join([base, *texts]))
+        else:
+            names.append(f"{base} ({_by_recipe(settings, keys)})")
     return [
         name if names.count(name) == 1 else f"{name} ({folder})" for name, folder in zip(names, folders, strict=True)
     ]
@@ -95,8 +99,11 @@ def _by_recipe(settings: Mapping[str, Any], keys: Sequence[str]) -> str:
         recipe = _flat(load_recipe(name).to_dict())
         changed[name] = [key for key in settings if not key.startswith(ignored) and recipe.get(key) != settings[key]]
     closest = min(changed, key=lambda name: len(changed[name]))
-    shown = [key for key in keys if key in (*changed[closest], "features.encoder") or key.startswith("pool.")]
-    parts = [_describe(key, settings[key]) or f"{key.rpartition('.')[2].replace('_', ' ')} off" for key in shown]
+    parts = []
+    for key in keys:
+        if key in changed[closest] or key == "features.encoder" or key.startswith("pool."):
+            name = key.rpartition(".")[2].replace("_", " ")
+            parts.append(_describe(key, settings[key]) or f"{name} off")
     more = [f"{len(parts) - _MOST_SETTINGS} more"] if len(parts) > _MOST_SETTINGS else []
     return ", ".join([closest, *parts[:_MOST_SETTINGS], *more])
 

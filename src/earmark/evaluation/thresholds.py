@@ -1,8 +1,8 @@
 """Thresholds chosen on validation data, class by class.
 
-With labels that have times, the F1 of segments decides. Labels of clips do not give it; the mean of two numbers stands
-in for it: the F1 of clips, which they do give, and an estimate of the F1 of segments (`_estimated_f1`).
-`benchmarks/thresholds.py` measures how well that works.
+With strong labels, the threshold with the best F1 of segments is chosen. Weak labels do not determine that score; the
+mean of the F1 of clips and an estimate of the F1 of segments (`_estimated_f1`) replaces it. `benchmarks/thresholds.py`
+measures how well that works.
 """
 
 import hashlib
@@ -38,9 +38,9 @@ DECODERS: dict[str, dict[str, float]] = {
 """Settings that are compared when decoders are tuned; `low` is a share of the threshold."""
 
 
-_FEWEST = 0.2  # share of segments below a threshold, without which it says nothing about the share with the sound
-_DRAWS = 200  # of clips with replacement, to see whether a choice depends on a few of them
-_FEWEST_WITH = 2  # clips with a class for a cautious choice: of one, every draw that has it says the same
+_FEWEST = 0.2  # share of silent segments that a threshold must have to be used in `_estimated_f1`
+_DRAWS = 200  # of clips with replacement, to test whether a choice depends on a few of them
+_FEWEST_WITH = 2  # clips with a class for a cautious choice: with one, all draws that contain it agree
 _DOUBT, _LEAST = 0.1, 0.01  # share of draws in which a cautious choice may be worse, and the mean gain it must have
 
 
@@ -54,10 +54,10 @@ def tune_thresholds(
 ) -> Decoder:
     """The decoder with the threshold per class that gives the best segment-based F1 on validation data.
 
-    Without times in the reference, this F1 is estimated. Thresholds chosen on the clips that are then evaluated flatter
-    the model, so clips of the split "test" are rejected, and the decoder records what it was tuned on. Of equally good
-    thresholds, the nearest to the decoder's is chosen; a class that none detects keeps the decoder's. Its `low` is
-    kept, or lowered to the threshold.
+    Without times in the reference, this F1 is estimated. Scores on the clips that thresholds were chosen on are too
+    optimistic, so clips of the split "test" are rejected, and the decoder records what it was tuned on. Of equally good
+    thresholds, the nearest to the decoder's is chosen; a class that no threshold detects keeps the decoder's. Its `low`
+    is kept, or lowered to the threshold.
 
     Parameters
     ----------
@@ -115,8 +115,8 @@ def tune_decoder(
             if f1[best[c], c] > best_f1[c] + 1e-9:
                 best_f1[c], chosen[c] = f1[best[c], c], decoders[best[c]]
     names = ("threshold", "median", "min_duration", "min_gap", "boxes")
-    values: dict[str, Any] = {name: tuple(getattr(own, name) for own in chosen) for name in names}
-    values["low"] = tuple(own.threshold if own.low is None else own.low for own in chosen)
+    values: dict[str, Any] = {name: tuple(getattr(decoder, name) for decoder in chosen) for name in names}
+    values["low"] = tuple(decoder.threshold if decoder.low is None else decoder.low for decoder in chosen)
     how = f"by F1 of {options.segment:g}-s segments and of events"
     return Decoder(**values, tuned_on=_record(tuned_on, table, how))
 
@@ -185,25 +185,25 @@ def _counts(
     *,
     by_event: bool = False,
 ) -> Floats:
-    """Segments that are hits, false alarms, misses and rightly silent: (4, decoders, clips, classes).
+    """Hits, false alarms, misses and true negatives of segments: (4, decoders, clips, classes).
 
-    Or events, `by_event`, of which none are silent.
+    With `by_event` they are those of events, which have no true negatives: 0.
     """
     durations = {r.filename: r.duration for r in recordings}
-    found = []
+    parts = []
     for decoder in decoders:
         estimate = decode_all(recordings, decoder, options.align)
         if by_event:
             counts = event.counts(table, estimate)
         else:
             counts = segment.counts(table, estimate, segment=options.segment, durations=durations)
-        silent = np.zeros_like(counts.tp) if counts.tn is None else counts.tn
-        found.append(np.stack([counts.tp, counts.fp, counts.fn, silent]))
-    return np.stack(found, axis=1).astype(np.float64)
+        tn = np.zeros_like(counts.tp) if counts.tn is None else counts.tn
+        parts.append(np.stack([counts.tp, counts.fp, counts.fn, tn]))
+    return np.stack(parts, axis=1).astype(np.float64)
 
 
 def _f1(sums: Floats) -> Floats:
-    """F1 of segments from sums of counts over clips, (4, candidates, ...) to (candidates, ...); 0 without any."""
+    """F1 of segments from sums of counts over clips, (4, candidates, ...) to (candidates, ...); 0 where undefined."""
     return np.nan_to_num(f1_score(*sums[:3]))
 
 
@@ -214,26 +214,27 @@ def _with_clips(counts: Floats) -> Floats:
 
 
 def _weak_f1(sums: Floats) -> Floats:
-    """What labels of clips can tell: the mean of the F1 of clips and the estimated F1 of segments.
+    """The score for weak labels: the mean of the F1 of clips and the estimated F1 of segments.
 
-    It is 0 for a class that is in all clips or in none, where nothing tells right from wrong.
+    It is 0 for a class that is in all clips or in none, for which clip labels do not distinguish right from wrong.
     """
-    tells = (sums[0] + sums[2] > 0) & (sums[1] + sums[3] > 0)
-    return np.where(tells, 0.5 * (np.nan_to_num(f1_score(*sums[4:])) + _estimated_f1(sums[:4])), 0.0)
+    is_in_some = (sums[0] + sums[2] > 0) & (sums[1] + sums[3] > 0)
+    return np.where(is_in_some, 0.5 * (np.nan_to_num(f1_score(*sums[4:])) + _estimated_f1(sums[:4])), 0.0)
 
 
 def _estimated_f1(sums: Floats) -> Floats:
-    """What the F1 of segments may be, from active and silent segments of clips with the class, and of clips without it.
+    """An estimate of the F1 of segments, from active and silent segments of clips with the class and without it.
 
-    Let the sound be in a share s of the segments of clips with the class. The other segments are taken to be like those
-    of clips without it: at any threshold the same share of them is silent. As all silent segments are at least these,
-    the lowest ratio between the two shares of silent segments, over thresholds, is at least 1 - s, and is taken for it.
+    Let the class be active in an unknown share s of the segments of clips with it. The other segments are assumed to
+    behave like those of clips without the class: at each threshold, the same share of them is silent. Then the share of
+    silent segments in clips with the class is at least 1 - s times that in clips without it. The lowest ratio of the
+    two shares over all thresholds is the estimate of 1 - s.
     """
-    active, wrong, silent, right = sums
-    tagged, others = active + silent, wrong + right
+    active, false_active, silent, true_silent = sums  # in clips with the class; without; with; without
+    tagged, others = active + silent, false_active + true_silent
     with np.errstate(divide="ignore", invalid="ignore"):
-        false_rate = wrong / others
-        ratio = np.where(right >= _FEWEST * others, (silent / tagged) / (1 - false_rate), 1.0)
+        false_rate = false_active / others
+        ratio = np.where(true_silent >= _FEWEST * others, (silent / tagged) / (1 - false_rate), 1.0)
         true = (1 - np.minimum(ratio.min(axis=0), 1.0)) * tagged
         hits = np.clip(active - false_rate * (tagged - true), 0, np.minimum(active, true))
-        return np.nan_to_num(np.asarray(2 * hits / (active + wrong + true), np.float64))
+        return np.nan_to_num(np.asarray(2 * hits / (active + false_active + true), np.float64))

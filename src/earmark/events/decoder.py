@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,13 +23,25 @@ from earmark.timing import frames_covering, frames_within
 
 Flags = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
-Runs = tuple[Ints, Ints, Ints, Floats]  # class, first frame, one past the last, largest probability
 
 _BLOCK = 1 << 13  # frames decoded at once: bounds memory, and fits into the cache
 _LONGEST = 1e12  # seconds: longer durations mean the same, and would overflow as frames
 _LONGEST_MEDIAN = 3600.0  # seconds: the filter keeps its window in memory
 _LONGEST_WINDOW = 60.0  # seconds: boxes are up to twenty times as long, and kept in memory
 _SETTINGS = ("threshold", "low", "median", "min_duration", "min_gap", "boxes")
+
+
+class _Runs(NamedTuple):
+    """Runs of active frames as columns: class, first frame, one past the last, largest probability."""
+
+    label: Ints
+    first: Ints
+    last: Ints
+    peak: Floats
+
+    def select(self, index: npt.NDArray[np.generic]) -> _Runs:
+        """Some of the runs, by index or mask."""
+        return _Runs(self.label[index], self.first[index], self.last[index], self.peak[index])
 
 
 @dataclass(frozen=True)
@@ -194,7 +206,7 @@ class DecoderStream:
         events += self._labels(self._decided(self._boxes.finish()))
         return events + list(self._labels(self._open))
 
-    def _runs(self, values: Floats) -> Runs:
+    def _runs(self, values: Floats) -> _Runs:
         """Runs of active frames that are complete with these frames."""
         reach = self._reach
         before = np.repeat(values[:1], reach, axis=0) if self._kept is None else self._kept
@@ -205,7 +217,7 @@ class DecoderStream:
             return _no_runs()
         return self._decided(self._boxes.update(self._smoothed(np.ascontiguousarray(values.T), n_frames)))
 
-    def _decided(self, smooth: Floats) -> Runs:
+    def _decided(self, smooth: Floats) -> _Runs:
         """Runs that are complete with these smooth probabilities, (classes, frames)."""
         if not smooth.shape[1]:
             return _no_runs()
@@ -239,24 +251,22 @@ class DecoderStream:
         self._active = active[:, -1].copy()
         return active
 
-    def _merged(self, new: Runs) -> Runs:
+    def _merged(self, new: _Runs) -> _Runs:
         """Runs joined across short gaps that no later frame can extend; the others are kept, at most one per class."""
-        runs = tuple(np.concatenate(pair) for pair in zip(self._open, new, strict=True))
-        order = np.argsort(runs[0], kind="stable")  # the open run comes first in its class
-        label, first, last, peak = (column[order] for column in runs)
+        both = _Runs(*(np.concatenate(columns) for columns in zip(self._open, new, strict=True)))
+        label, first, last, peak = both.select(np.argsort(both.label, kind="stable"))  # the open run of a class first
         if not len(label):
             return _no_runs()
         is_new = np.ones(len(label), np.bool_)
         is_new[1:] = (label[1:] != label[:-1]) | (first[1:] - last[:-1] >= self._gap[label[1:]])
         starts = np.flatnonzero(is_new)
         ends = np.append(starts[1:], len(label)) - 1
-        label, first, last = label[starts], first[starts], last[ends]
-        peak = np.maximum.reduceat(peak, starts)
-        is_open = self._position - last < self._gap[label]
-        self._open = (label[is_open], first[is_open], last[is_open], peak[is_open])
-        return label[~is_open], first[~is_open], last[~is_open], peak[~is_open]
+        runs = _Runs(label[starts], first[starts], last[ends], np.maximum.reduceat(peak, starts))
+        is_open = self._position - runs.last < self._gap[runs.label]
+        self._open = runs.select(is_open)
+        return runs.select(~is_open)
 
-    def _labels(self, runs: Runs) -> Iterator[Label]:
+    def _labels(self, runs: _Runs) -> Iterator[Label]:
         end = math.inf if self.duration is None else self.duration
         for c, first, last, peak in zip(*(column.tolist() for column in runs), strict=True):
             onset, offset = first * self.hop, min(last * self.hop, end)
@@ -295,15 +305,9 @@ class _BoxStreams:
 
 def _setting(name: str, value: object) -> float | tuple[float, ...]:
     """A setting as plain numbers, checked."""
-    try:
-        numbers = np.asarray(value)
-    except ValueError:
-        numbers = np.empty(0)
-    has_flags = isinstance(value, list | tuple) and any(isinstance(each, bool) for each in value)
-    if numbers.dtype.kind not in "iuf" or numbers.ndim > 1 or not numbers.size or has_flags:
-        numbers = np.full(1, np.nan)
     top = 1.0 if name in ("threshold", "low") else np.inf
-    if not np.all((numbers >= 0) & (numbers <= top) & np.isfinite(numbers)):
+    numbers = _numbers(value)
+    if numbers is None or not np.all((numbers >= 0) & (numbers <= top) & np.isfinite(numbers)):
         wanted = "a value in [0, 1]" if top == 1 else "a number of seconds"
         raise ArgumentError(f"{name}: expected {wanted}, or one per class, got {value!r}")
     longest = {"median": _LONGEST_MEDIAN, "boxes": _LONGEST_WINDOW}.get(name, np.inf)
@@ -312,12 +316,23 @@ def _setting(name: str, value: object) -> float | tuple[float, ...]:
     return float(numbers) if numbers.ndim == 0 else tuple(map(float, numbers.tolist()))
 
 
-def _no_runs() -> Runs:
+def _numbers(value: object) -> npt.NDArray[Any] | None:
+    """A number, or a sequence of numbers, as an array; None for anything else, such as booleans and empty lists."""
+    if isinstance(value, list | tuple) and any(isinstance(each, bool) for each in value):
+        return None  # NumPy would convert booleans next to numbers
+    try:
+        numbers = np.asarray(value)
+    except ValueError:  # lists of different lengths
+        return None
+    return numbers if numbers.dtype.kind in "iuf" and numbers.ndim <= 1 and numbers.size else None
+
+
+def _no_runs() -> _Runs:
     none = np.zeros(0, np.int64)
-    return none, none, none, np.zeros(0)
+    return _Runs(none, none, none, np.zeros(0))
 
 
-def _runs_of(active: Flags, p: Floats, position: int) -> Runs:
+def _runs_of(active: Flags, p: Floats, position: int) -> _Runs:
     """Runs of active frames by class: active and p (classes, frames), of which the first frame is `position`."""
     n_classes, n_frames = active.shape
     padded = np.zeros((n_classes, n_frames + 2), np.int8)
@@ -331,7 +346,7 @@ def _runs_of(active: Flags, p: Floats, position: int) -> Runs:
     if bounds[-1] == p.size:  # a run to the very end needs no upper bound
         bounds = bounds[:-1]
     peak = np.maximum.reduceat(p.ravel(), bounds)[::2].astype(np.float64)
-    return label, first + position, last + position, peak
+    return _Runs(label, first + position, last + position, peak)
 
 
 def decode_scores(scores: RecordingScores, decoder: Decoder, filename: str, *, align: str = "middle") -> list[Label]:
@@ -361,7 +376,7 @@ def _sorted(events: Iterable[Label], classes: Sequence[str]) -> list[Label]:
 
 
 def describe(values: float | Sequence[float], classes: Sequence[str]) -> str:
-    """A setting of a decoder: its values with the classes that have them, the lowest first.
+    """A setting of a decoder as text: its values with the classes that have them, the lowest first.
 
     >>> describe((0.3, 0.5, 0.3), ("bird", "cat", "dog"))
     '0.3 for bird and dog, 0.5 for cat'
@@ -407,7 +422,6 @@ def _match(decoder: Decoder, names: Sequence[str], classes: Sequence[str], path:
         raise ArgumentError(
             f"{path}: no thresholds for {first_few(missing)}; tune them with this model: earmark evaluate --tune-on"
         )
-    ordered: dict[str, Any] = {
-        name: tuple(values[names.index(c)] for c in classes) for name, values in per_class.items()
-    }
+    places = [names.index(label) for label in classes] if per_class else []
+    ordered: dict[str, Any] = {name: tuple(values[i] for i in places) for name, values in per_class.items()}
     return replace(decoder, **ordered)

@@ -15,10 +15,9 @@ side by side, which compresses well:
     G.KIND.tp, G.KIND.fp                 (clips, classes, rows of the group)
     G.KIND.substitutions                 (clips, rows of the group)
 
-A kind is `static`, `pooled`, `dynamic` or `event`. The other counts follow: every positive that is not found is a
-substitution or a deletion, every false alarm a substitution or an insertion. Static and pooled decisions are one per
-clip and class, so that their `estimate` is enough. Counts of events are added up over all clips: they have scores, but
-no intervals.
+A kind is `static`, `pooled`, `dynamic` or `event`. The other counts follow: every miss is a substitution or a deletion,
+every false alarm a substitution or an insertion. There is one static and one pooled decision per clip and class, so
+that their `estimate` suffices. Counts of events are added up over all clips: they have scores, but no intervals.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 @open_record
 class _About:
-    """What is known of a run, and of how to divide its counts."""
+    """The entries of `about` that are read here: the run behind an evaluation, and the convention of its scores."""
 
     config: dict[str, dict[str, Any]]
     epochs: Annotated[int, Field(ge=0)]

@@ -9,6 +9,7 @@ import matplotlib as mpl
 import numpy as np
 import numpy.typing as npt
 import torch
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
@@ -191,9 +192,13 @@ def _draw_boxes(axes: Axes, truth: list[Label], detected: list[Label], shown: li
 
 def _explain(axes: Axes, boxes: bool, lines: bool) -> None:
     """A legend for boxes and lines, next to the title."""
-    handles = [Patch(label="reference", **_BOX)] * boxes + [Line2D([], [], label="events", **_LINE)] * lines
-    place: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1, 1), "borderpad": 0, "borderaxespad": 0.4}
+    handles: list[Artist] = []
+    if boxes:
+        handles.append(Patch(label="reference", **_BOX))
+    if lines:
+        handles.append(Line2D([], [], label="events", **_LINE))
     if handles:
+        place: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1, 1), "borderpad": 0, "borderaxespad": 0.4}
         axes.legend(handles=handles, ncols=2, handlelength=1.5, columnspacing=1.2, **place)
 
 

@@ -19,7 +19,7 @@ from matplotlib.ticker import LogLocator, NullLocator
 from earmark.annotations import LabelTable
 from earmark.counts import ratio
 from earmark.errors import ArgumentError, DataError
-from earmark.evaluation.base import Floats
+from earmark.evaluation.base import Floats, joined_spans
 from earmark.evaluation.curves import Curve
 from earmark.evaluation.result import Evaluation
 from earmark.evaluation.scoring import segment_curve
@@ -291,9 +291,5 @@ def _active_times(table: LabelTable) -> dict[str, Floats]:
             spans[row.label, row.filename].append((row.onset, row.offset))
     times: dict[str, list[float]] = {label: [] for label in table.classes}
     for (label, _), events in spans.items():
-        total, reached = 0.0, 0.0
-        for onset, offset in sorted(events):
-            total += max(0.0, offset - max(onset, reached))
-            reached = max(reached, offset)
-        times[label].append(total)
+        times[label].append(sum(offset - onset for onset, offset in joined_spans(events)))
     return {label: np.array(values, np.float64) for label, values in times.items()}

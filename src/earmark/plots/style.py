@@ -67,7 +67,7 @@ STYLE: dict[Any, Any] = {
     "ytick.labelsize": 8,
 }
 
-_FIXED = {  # the paper's systems look the same in every figure
+_PAPER = {  # colours and markers of the paper's systems, the same in every figure
     "max": ("vermilion", "^"),
     "mean": ("sky", "s"),
     "softmax": ("purple", "D"),
@@ -100,25 +100,28 @@ def looks(names: Iterable[str]) -> dict[str, Look]:
     RAP 1e-3 #009E73 <
     other #E69F00 o
     """
+    names = list(names)
+    of_paper = {name: pair for name in names if (pair := _paper_pair(name)) is not None}
     chosen: dict[str, Look] = {}
     taken: set[tuple[str, str]] = set()
-    names = list(names)
-    reserved = {colour for name in names for colour, _ in _fixed(name)}  # also those of systems further down
     for name in names:
-        fixed = _fixed(name)
-        unused = [c for c in COLOURS if c not in reserved | {colour for colour, _ in taken}] or list(COLOURS)
-        colours = [fixed[0][0]] if fixed else unused
-        choices = fixed + [(colour, marker) for marker in _MARKERS for colour in colours]
-        look = next((choice for choice in choices if choice not in taken), choices[0])
-        taken.add(look)
-        chosen[name] = Look(COLOURS[look[0]], look[1], _SIZES.get(look[1], 5.4))
+        if name in of_paper:
+            colour, marker = of_paper[name]
+            pairs = [(colour, marker), *((colour, other) for other in _MARKERS)]
+        else:
+            used = {colour for colour, _ in (*of_paper.values(), *taken)}
+            colours = [colour for colour in COLOURS if colour not in used] or list(COLOURS)
+            pairs = [(colour, marker) for marker in _MARKERS for colour in colours]
+        colour, marker = next((pair for pair in pairs if pair not in taken), pairs[0])
+        taken.add((colour, marker))
+        chosen[name] = Look(COLOURS[colour], marker, _SIZES.get(marker, 5.4))
     return chosen
 
 
-def _fixed(name: str) -> list[tuple[str, str]]:
-    """Colour and marker of a system of the paper; empty for others."""
+def _paper_pair(name: str) -> tuple[str, str] | None:
+    """Colour and marker of a system of the paper, or of its variant; None for others."""
     plain = name.lower().replace("-", "").replace("_", "")
-    return [look for system, look in _FIXED.items() if plain.startswith(system)][:1]
+    return next((pair for system, pair in _PAPER.items() if plain.startswith(system)), None)
 
 
 def readable(label: str, width: int = 20) -> str:

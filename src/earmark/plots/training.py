@@ -106,21 +106,22 @@ def tuning_figure(trials: Sequence[Trial], best: Trial, tied: Sequence[Trial]) -
     """
     setting = "penalty" if "penalty" in best.values else "reduction"
     both = {"penalty", "reduction"} <= best.values.keys()
-    groups = sorted({trial.values["reduction"] for trial in trials}) if both else [None]
-    panels = ["f1", *(["threshold"] if "threshold" in best.values else [])]
+    groups: dict[str, list[Trial]] = {}
+    for trial in sorted(trials, key=lambda trial: trial.values["reduction"]) if both else trials:
+        groups.setdefault(f"reduction {trial.values['reduction']:g}" if both else "", []).append(trial)
+    panels = ["f1", "threshold"] if "threshold" in best.values else ["f1"]
     figure = Figure(figsize=(1.4 * COLUMN, 2.9 + 1.2 * (len(panels) - 1)))
     heights = [2.4, 1.2][: len(panels)]
     rows = [*figure.subplots(len(panels), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]]
     for panel, axes in zip(panels, rows, strict=True):
-        for group, (colour, marker) in zip(groups, _LOOKS, strict=False):
-            for trial in trials:
-                if group is None or trial.values["reduction"] == group:
-                    is_filled = trial is best or trial in tied
-                    x, y = _dot(axes, trial, panel, setting, COLOURS[colour], marker, is_filled)
-                    if trial is best:
-                        axes.plot(x, y, "o", ms=11, clip_on=False, zorder=4, **_RING)
-            if both and panel == "f1":
-                axes.plot([], [], marker, color=COLOURS[colour], ms=5, label=f"reduction {group:g}")
+        for (label, group), (colour, marker) in zip(groups.items(), _LOOKS, strict=False):
+            for trial in group:
+                is_filled = trial is best or trial in tied
+                x, y = _dot(axes, trial, panel, setting, COLOURS[colour], marker, is_filled)
+                if trial is best:
+                    axes.plot(x, y, "o", ms=11, clip_on=False, zorder=4, **_RING)
+            if label and panel == "f1":
+                axes.plot([], [], marker, color=COLOURS[colour], ms=5, label=label)
     _label(rows, panels, setting, trials)
     grey = COLOURS["grey"]
     rows[0].plot([], [], "o", ms=8, label="best", **_RING)

@@ -41,8 +41,8 @@ class Pool(nn.Module, ABC):
 
     check_values: bool = True
     """Check the values of p and mask, to reject NaN, values outside [0, 1] and empty bags; False saves one pass over p.
-    On a GPU this means waiting for it, so there only the first ten calls and every hundredth are checked. Compiled,
-    exported, vmapped and graph-captured calls never are."""
+    On a GPU this requires synchronisation, so there only the first ten calls and every hundredth are checked. Compiled,
+    exported, vmapped and graph-captured calls are not checked."""
 
     def __init__(self, n_classes: int) -> None:
         super().__init__()
@@ -130,19 +130,19 @@ class Pool(nn.Module, ABC):
         self._check_shapes(p, mask, embedding)
         if mask is not None and mask.dtype != torch.bool:
             mask = mask != 0
-        harmless = self.check_values and self._look_is_due(p) and _check_values(p, mask, part)
+        is_clean = self.check_values and self._is_check_due(p) and _check_values(p, mask, part)
         if p.dtype in (torch.float16, torch.bfloat16):
             p = p.float()
         if mask is None:
             return p, None, embedding
-        return self._hide(p, mask, harmless), mask, None if embedding is None else hide_padding(embedding, mask)
+        return self._hide(p, mask, is_clean), mask, None if embedding is None else hide_padding(embedding, mask)
 
-    def _hide(self, p: Tensor, mask: Tensor, harmless: bool) -> Tensor:
-        """p with its padding replaced, by 0 by default; `harmless` padding is known to hold probabilities."""
+    def _hide(self, p: Tensor, mask: Tensor, is_clean: bool) -> Tensor:
+        """p with its padding replaced, by 0 by default; `is_clean` if the padding is known to hold probabilities."""
         return hide_padding(p, mask)
 
-    def _look_is_due(self, p: Tensor) -> bool:
-        """Whether to read the values of p now: on a GPU, reading them means waiting for it."""
+    def _is_check_due(self, p: Tensor) -> bool:
+        """Whether to check the values of p in this call: reading them from a GPU requires synchronisation."""
         if is_transformed(p):
             return False
         if not p.is_cuda:
@@ -150,7 +150,7 @@ class Pool(nn.Module, ABC):
         if torch.cuda.is_current_stream_capturing():
             return False
         self._calls += 1
-        return self._calls <= LOOKS_AT_FIRST or self._calls % LOOK_AGAIN_AFTER == 0
+        return self._calls <= FIRST_CHECKS or self._calls % CHECK_INTERVAL == 0
 
     def _check_shapes(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> None:
         if not isinstance(p, Tensor) or not (mask is None or isinstance(mask, Tensor)):
@@ -203,7 +203,7 @@ class ScoredPool(WeightedPool):
 
 POOLS: Registry[Pool] = Registry("pool")
 FLOOR = 1e-7
-LOOKS_AT_FIRST, LOOK_AGAIN_AFTER = 10, 100
+FIRST_CHECKS, CHECK_INTERVAL = 10, 100  # calls on a GPU in which values are checked
 
 
 def create_pool(name: str, n_classes: int, **options: object) -> Pool:

@@ -138,8 +138,8 @@ class _AlphaPool(ScoredPool):
     def _scores(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
         return self._alpha(p, mask).unsqueeze(-2) * hide_padding(p, mask)
 
-    def _hide(self, p: Tensor, mask: Tensor, harmless: bool) -> Tensor:
-        return p if harmless or has_kernels(p) else hide_padding(p, mask)
+    def _hide(self, p: Tensor, mask: Tensor, is_clean: bool) -> Tensor:
+        return p if is_clean or has_kernels(p) else hide_padding(p, mask)
 
 
 @POOLS.register("softmax", "weighted by exp(p): close to the mean on long bags")
@@ -353,8 +353,9 @@ class ConstrainedAutoPool(AutoPool):
         return torch.clamp(self.alpha, low, high).to(p.dtype)
 
     def _summary(self) -> Summary:
-        # The bound of a recording follows its length, which a stream learns last. But from some length on the bound no
-        # longer bites; up to there, all frames are kept, and pooled in the end with the alpha of the true length.
+        # The bound of a recording follows from its length, which is known only at the end of a stream. But from some
+        # length on, the bound has no effect; up to there, all frames are kept, and `_conclude` pools them with the
+        # alpha of the true length.
         return Summary(scores=self._free_scores, k=self._unbound_length())
 
     def _free_alpha(self) -> Tensor:

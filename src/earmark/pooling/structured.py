@@ -29,8 +29,8 @@ class _EmbeddingPool(ScoredPool):
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, embedding_dim={self.embedding_dim}"
 
-    def _look(self, p: Tensor, embedding: Tensor | None, like: Tensor) -> Tensor:
-        """The embedding, in the dtype of the layer that reads it."""
+    def _input(self, p: Tensor, embedding: Tensor | None, like: Tensor) -> Tensor:
+        """The embedding, or p if the pool has no embedding, in the dtype of the layer that receives it."""
         if self.embedding_dim is None:
             return p.to(like.dtype)
         if embedding is None or embedding.shape[-1] != self.embedding_dim:
@@ -59,7 +59,7 @@ class AttentionPool(_EmbeddingPool):
         self.look = nn.Linear(embedding_dim or n_classes, n_classes)
 
     def _scores(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
-        scores: Tensor = self.look(self._look(p, embedding, self.look.weight))
+        scores: Tensor = self.look(self._input(p, embedding, self.look.weight))
         return scores.to(p.dtype)
 
 
@@ -83,7 +83,7 @@ class GatedAttentionPool(_EmbeddingPool):
         self.look = nn.Linear(hidden, n_classes, bias=False)
 
     def _scores(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
-        h = self._look(p, embedding, self.look.weight)
+        h = self._input(p, embedding, self.look.weight)
         scores: Tensor = self.look(torch.tanh(self.value(h)) * torch.sigmoid(self.gate(h)))
         return scores.to(p.dtype)
 
