@@ -396,7 +396,7 @@ function useBand(/** @type {boolean} */ isOn) {
   view.band = band;
   player.setBand(band);
   $("band").setAttribute("aria-pressed", String(isOn && band !== null));
-  if (isOn && !band) say("Select an event to play its band");
+  if (isOn && !band) say(current ? "The spectrogram is still loading" : "Select an event to play its band");
   view.redraw();
 }
 
