@@ -17,6 +17,7 @@ import os
 import statistics
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -59,9 +60,9 @@ def make_clips(root: Path, count: int) -> list[Clip]:
 def files_to_store(root: Path, clips: list[Clip], rounds: int, cores: int) -> None:
     ours, theirs = [], []
     for i in range(rounds):
-        ours.append(timed(lambda i=i: build_store(root / f"store{i}", clips, FeatureConfig())))
+        ours.append(timed(partial(build_store, root / f"store{i}", clips, FeatureConfig())))
         with contextlib.suppress(ImportError):
-            theirs.append(timed(lambda i=i: joblib_loop(root / f"npy{i}", clips, cores)))
+            theirs.append(timed(partial(joblib_loop, root / f"npy{i}", clips, cores)))
     print("files to stored features, clips per second (median of rounds)")
     print(f"  earmark           {len(clips) / statistics.median(ours):8.1f}")
     if theirs:

@@ -50,15 +50,12 @@ def main() -> None:
     for length in (1.0, 0.1):
         lists, conversion = timed(lambda: (event_lists(reference), event_lists(estimate)))
         theirs, sed_eval = timed(partial(by_sed_eval, *lists, durations, length))
-        scores = segment.evaluate(*tables, segment=length, durations=durations).overall
+        evaluate = partial(segment.evaluate, segment=length, durations=durations)
+        scores = evaluate(*tables).overall
         np.testing.assert_allclose(scores.f1, theirs["f_measure"]["f_measure"], rtol=1e-12)
         np.testing.assert_allclose(scores.error_rate, theirs["error_rate"]["error_rate"], rtol=1e-12)
-
-        def median(*pair: object, length: float = length) -> float:
-            evaluate = partial(segment.evaluate, *pair, segment=length, durations=durations)
-            return statistics.median(timed(evaluate)[1] for _ in range(arguments.rounds))
-
-        ours, from_rows = median(*tables), median(reference, estimate)
+        ours = median(partial(evaluate, *tables), arguments.rounds)
+        from_rows = median(partial(evaluate, reference, estimate), arguments.rounds)
         print(
             f"{length:>6} s {sed_eval:>8.2f} s {conversion:>8.2f} s {1000 * ours:>7.1f} ms {1000 * from_rows:>7.1f} ms "
             f"{sed_eval / ours:>6.0f}x {(sed_eval + conversion) / ours:>10.0f}x"
@@ -98,6 +95,10 @@ def by_sed_eval(
         metrics.evaluate(reference[name], estimate.get(name, []), evaluated_length_seconds=seconds)
     overall: dict[str, dict[str, float]] = metrics.results()["overall"]
     return overall
+
+
+def median(call: Callable[[], object], rounds: int) -> float:
+    return statistics.median(timed(call)[1] for _ in range(rounds))
 
 
 def timed(call: Callable[[], T]) -> tuple[T, float]:
