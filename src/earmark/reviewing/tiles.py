@@ -205,7 +205,7 @@ class TileCache:
         return data if len(data) == ROWS * COLUMNS else None
 
     def _write(self, path: Path, data: bytes) -> None:
-        with suppress(OSError):  # on a full disk, tiles are computed again
+        with suppress(OSError):  # on a full disk, tiles are recomputed
             path.parent.mkdir(exist_ok=True)
             with written_whole(path, admit=lambda path, draft: None) as draft:
                 draft.write_bytes(data)
