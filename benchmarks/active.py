@@ -1,20 +1,20 @@
-"""Verdicts against F1: does the informative queue of `earmark review` learn more from a verdict than a random order?
+"""F1 by number of verdicts: does the informative queue of `earmark review` need fewer of them than a random order?
 
     python benchmarks/active.py urban-sed:URBAN-SED --out active [--tagged 50] [--pool 500] [--verdicts 50 100 200 400]
                                 [--orders informative random] [--draws 3] [--recipe small | --encoder mn04]
                                 [--split test]
 
-A model is trained on a few clips with tags alone. It detects events in other training clips, without their labels, and
-a simulated reviewer judges them one by one in the order of a queue: right if a true event of that class covers at least
-half of it, otherwise wrong. After so many verdicts, `earmark train --labels verdicts.csv --from` continues from the
-first model, which is evaluated on the test clips: segment F1 at the thresholds of the model. Both orders share the
-first model and its events; draws differ in the clips.
+A model is trained on a few clips with tags alone. It detects events in other training clips, whose labels it does not
+use, and a simulated reviewer judges these one by one in the order of a queue: right if true events of the class cover
+at least half of it, otherwise wrong. After each number of verdicts, training continues from the first model, as with
+`earmark train --labels verdicts.csv --from`, and the result is evaluated on the test clips: segment F1 at the
+thresholds of the model. Both orders share the first model and its events; draws differ in the clips.
 
-Embeddings of an encoder are computed once, for all clips, and read from files after that.
+Embeddings of an encoder are computed once for all clips, and then read from files.
 
-Each result is a line of results.jsonl; a line that is there is not computed again, so that the script can be killed and
-started again. At the end it prints, for each number of verdicts, means over draws, the gain over the first model and
-the difference between the orders, with 95 % intervals (t, paired by draw): with three draws they are wide.
+Each result is a line of results.jsonl and is not computed again, so that the script can be interrupted and repeated. At
+the end it prints, for each number of verdicts, means over draws, the gain over the first model and the difference
+between the orders, with 95% intervals (t, paired by draw), which are wide for three draws.
 """
 
 from __future__ import annotations
@@ -83,13 +83,13 @@ def measure(arguments: argparse.Namespace, draw: int) -> None:
     truth = {clip.sources[0].path: training.labels.of(clip.filename) for clip in training.clips}
     run_job(first.path, paths, folder / "found", JobOptions())
     for order in arguments.orders:
-        found = folder / f"found-{order}"
-        if not found.exists():
-            shutil.copytree(folder / "found", found)
+        job = folder / f"found-{order}"
+        if not job.exists():
+            shutil.copytree(folder / "found", job)
         for count in sorted(arguments.verdicts):
             if is_known(arguments.out, draw, order, count):
                 continue
-            table = judge(found, truth, order, count)
+            table = judge(job, truth, order, count)
             joined, _ = with_labels(start, table)
             settings = {**changes, "supervision": "mixed"}
             run = earmark.train(
@@ -121,13 +121,13 @@ def weak(clips: Collection) -> Collection:
     return replace(clips, labels=labels)
 
 
-def judge(found: Path, truth: dict[Path, Any], order: str, count: int) -> Path:
-    """Let the simulated reviewer continue up to so many verdicts; the table they give."""
-    review = Review(open_source(found))
+def judge(job: Path, truth: dict[Path, Any], order: str, count: int) -> Path:
+    """Let the simulated reviewer continue up to so many verdicts; returns their label table."""
+    review = Review(open_source(job))
     if sum(bool(event.decisions) for event in review.events.values()) > count:
-        raise SystemExit(f"{found}: has more than {count} verdicts already; remove it to start again with fewer")
+        raise SystemExit(f"{job}: has more than {count} verdicts already; remove it to start again with fewer")
     while (done := sum(bool(event.decisions) for event in review.events.values())) < count:
-        queue = select(review, Query(order, seed=done))[: min(25, count - done)]  # a queue that is made again at times
+        queue = select(review, Query(order, seed=done))[: min(25, count - done)]  # created anew every 25 verdicts
         if not queue:
             break
         for id in queue:
@@ -148,7 +148,7 @@ def is_right(event: Event, truth: Any) -> bool:
 
 
 def record(arguments: argparse.Namespace, draw: int, order: str, count: int, run: Any) -> None:
-    """Evaluate a run on the test clips, unless its line is there."""
+    """Evaluate a run on the test clips, unless its result exists."""
     if is_known(arguments.out, draw, order, count):
         return
     clips, detector = open_data(arguments.data).split(arguments.split), earmark.load(run)
@@ -177,9 +177,7 @@ def show(results: list[dict[str, Any]]) -> None:
     orders = list(dict.fromkeys(order for order, *_ in f1 if order != "none"))
     draws = sorted(draw for order, _, draw in f1 if order == "none")
     base = np.array([f1["none", 0, draw] for draw in draws])
-    print(
-        f"\nwithout verdicts: F1 {base.mean():.3f} over {len(draws)} draws; gains and differences with 95 % intervals"
-    )
+    print(f"\nwithout verdicts: F1 {base.mean():.3f} over {len(draws)} draws; gains and differences with 95% intervals")
     heads = [f"{order:>12}  {'gain':<25}" for order in orders]
     print(f"{'verdicts':>8}  {'  '.join(heads)}  difference")
     for count in sorted({r["verdicts"] for r in results if r["verdicts"]}):
@@ -189,7 +187,7 @@ def show(results: list[dict[str, Any]]) -> None:
 
 
 def interval(values: Any) -> str:
-    """The mean of some draws, with its 95 % interval (t)."""
+    """The mean of some draws with its 95% interval (t)."""
     known = values[np.isfinite(values)]
     if len(known) < 2:
         return f"{known.mean():+.3f}" if len(known) else ""

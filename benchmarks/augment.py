@@ -1,19 +1,19 @@
-"""Pitch: how near warped mel filters come to shifted sound, how exact and how costly both are.
+"""Pitch shifts: the accuracy and cost of shifted mel filters, compared with shifted sound.
 
     python benchmarks/augment.py [--soundbank FOLDER] [--files 100] [--json FILE]
 
 Three tables. The first compares, in decibels, log-mel features of shifted sound (`effects.change_pitch_and_time`) with
 
-- warped: features of the unshifted sound, read by shifted filters (`LogMel.forward(semitones=...)`);
-- another: sound shifted by another honest method, the vocoder's own transposition. Two methods make different noise
-  out of noise, and nothing can be expected to come nearer than this;
-- nothing: the features left as they are.
+- warped: features of the unshifted sound with shifted filters (`LogMel.forward(semitones=...)`);
+- another: sound shifted by another method, the vocoder's transposition. Two methods turn noise into different noise, so
+  this is the smallest difference to expect;
+- nothing: the features of the unshifted sound.
 
-It counts cells (a band in a frame) that are less than 40 dB below the clip's maximum in the real shift, and gives the
-mean absolute difference of cells, and of bands (the mean over the frames of the clip first, so that noise evens out).
-Sounds are the files in a folder, or a hundred from earmark's own sound bank.
+It considers cells (a band in a frame) that are less than 40 dB below the clip's maximum in the shifted sound, and gives
+the mean absolute difference of cells, and of bands (averaged over the frames of the clip first, which reduces noise).
+Sounds are the files in a folder, or a hundred from earmark's sound bank.
 
-The second is the error of pitch for pure tones. The third is time, as ratios, by medians of rounds taken in turn.
+The second table is the error of pitch for pure tones. The third is processor time: medians of rounds taken in turn.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from pathlib import Path
 import numpy as np
 import python_stretch
 import torch
+from measuring import in_turns
 
 from earmark import audio
 from earmark.effects import change_pitch_and_time, compress, loudness
@@ -164,13 +165,8 @@ def cost() -> dict[str, float]:
         "loudness of 10 s": lambda: loudness(clip, RATE),
         "compression of 10 s": lambda: compress(clip, RATE, "speech"),
     }
-    times: dict[str, list[float]] = {name: [] for name in jobs}
-    for _ in range(7):
-        for name, job in jobs.items():
-            start = time.process_time()
-            job()
-            times[name].append(time.process_time() - start)
-    seconds = {name: statistics.median(rounds) for name, rounds in times.items()}
+    rounds = in_turns(jobs, 7, time.process_time)
+    seconds = {name: statistics.median(times) for name, times in rounds.items()}
     unit = seconds["features of one clip of 10 s"]
     print(f"\n{'cost, one core':<36} {'ms':>8} {'ratio':>8}")
     for name, value in seconds.items():

@@ -1,13 +1,12 @@
-"""From files to stored features, and from stored features to batches.
+"""Time from files to stored features, and from stored features to batches.
 
     python benchmarks/bags.py [--clips N]
 
-1. Files to store: ten-second FLAC clips to stored log-mel features, against joblib with librosa on the same cores
-   (where librosa is installed): `librosa.load`, `melspectrogram`, `power_to_db`, one `numpy.save` per clip.
+1. Files to store: ten-second FLAC clips to stored log-mel features, compared with joblib and librosa on the same cores
+   (if librosa is installed): `librosa.load`, `melspectrogram`, `power_to_db`, one `numpy.save` per clip.
 2. Verification of a whole store by its checksums, as at the start of training.
-3. Store to batches: clips per second that can be drawn at batch 16, from a store on disk and, where there is a GPU, to
-   it and from its own memory. Compare with what training takes (benchmarks/training.py): loading is the bottleneck only
-   if it is slower.
+3. Store to batches: clips per second in batches of 16, from a store on disk and, if there is a GPU, to it and from its
+   own memory. Loading is a bottleneck only if it is slower than training (benchmarks/training.py).
 """
 
 from __future__ import annotations
@@ -18,10 +17,12 @@ import os
 import statistics
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
+from measuring import timed
 
 from earmark import audio
 from earmark.annotations import LabelTable
@@ -59,9 +60,9 @@ def make_clips(root: Path, count: int) -> list[Clip]:
 def files_to_store(root: Path, clips: list[Clip], rounds: int, cores: int) -> None:
     ours, theirs = [], []
     for i in range(rounds):
-        ours.append(seconds(lambda i=i: build_store(root / f"store{i}", clips, FeatureConfig())))
+        ours.append(timed(partial(build_store, root / f"store{i}", clips, FeatureConfig())))
         with contextlib.suppress(ImportError):
-            theirs.append(seconds(lambda i=i: joblib_loop(root / f"npy{i}", clips, cores)))
+            theirs.append(timed(partial(joblib_loop, root / f"npy{i}", clips, cores)))
     print("files to stored features, clips per second (median of rounds)")
     print(f"  earmark           {len(clips) / statistics.median(ours):8.1f}")
     if theirs:
@@ -89,7 +90,7 @@ def store_to_batches(store: FeatureStore, clips: list[Clip]) -> None:
     rng = np.random.default_rng(1)
     rows = [(c.filename, 1.0, 4.0, f"class {k}") for c in clips for k in rng.choice(10, 3, replace=False)]
     labels = LabelTable(rows)
-    taken = seconds(lambda: store.damaged(store.filenames, len(os.sched_getaffinity(0))))
+    taken = timed(lambda: store.damaged(store.filenames, len(os.sched_getaffinity(0))))
     print(f"verification: {store.nbytes / 1e6:.0f} MB at {store.nbytes / taken / 1e9:.2f} GB/s\n")
     print(f"store to batches of {BATCH}, clips per second")
     report("disk, to the CPU", Bags(store, labels))
@@ -107,12 +108,6 @@ def report(name: str, bags: Bags, steps: int = 300) -> None:
             torch.cuda.synchronize()
         taken = time.perf_counter() - begin
     print(f"  {name:20} {steps * BATCH / taken:10.0f}")
-
-
-def seconds(work) -> float:  # type: ignore[no-untyped-def]
-    begin = time.perf_counter()
-    work()
-    return time.perf_counter() - begin
 
 
 if __name__ == "__main__":

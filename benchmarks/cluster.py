@@ -1,10 +1,10 @@
-"""A job on a Ray cluster of two nodes on this machine, with a worker killed in the middle, against the same job here.
+"""A job on a Ray cluster of two nodes on this machine, a worker of which is killed, compared with the same job locally.
 
     python benchmarks/cluster.py [--files 12] [--minutes 5] [--lose-node]
 
-Starts a head and another node with one core each, makes recordings of noise, runs an untrained detector of the paper's
-size over them with threads and on the cluster, and prints whether anything was lost, came twice or differs by a bit.
-Needs Linux, and the extra `cluster`.
+Starts a head and another node with one core each, writes recordings of noise, runs an untrained detector of the paper's
+size on them with threads and on the cluster, and prints whether any span was lost or returned twice, and whether all
+probabilities are bit-identical. Needs Linux, and the extra `cluster`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-os.environ["RAY_DEDUP_LOGS_SKIP_REGEX"] = "."  # the news of the killed worker, which Ray would print
+os.environ["RAY_DEDUP_LOGS_SKIP_REGEX"] = "."  # suppresses Ray's message about the killed worker
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # on every system: listen on the loopback interface only
 
@@ -67,7 +67,7 @@ def main() -> None:
                 print(f"cluster: {report.done} done, {report.failed} failed in {time.perf_counter() - began:.1f} s")
         finally:
             nodes.shutdown()
-        tell(folder, watched)
+        report_differences(folder, watched)
 
 
 def make_recordings(folder: Path, files: int, seconds: float) -> Path:
@@ -93,31 +93,31 @@ def make_model(path: Path) -> Path:
 
 
 class Sabotaged:
-    """An executor that loses a worker after a quarter of a dozen spans, and a node, if it may, after a dozen."""
+    """An executor that kills a worker after three spans, and if `other` is given, removes that node after twelve."""
 
     def __init__(self, executor: RayExecutor, nodes: Any, other: Any) -> None:
         self.executor, self.nodes, self.other = executor, nodes, other
-        self.drawn: Counter[Span] = Counter()
-        self.given: Counter[Span] = Counter()
+        self.submitted: Counter[Span] = Counter()
+        self.finished: Counter[Span] = Counter()
 
     def map_spans(self, spans: Iterable[Span]) -> Generator[tuple[Span, Probabilities | Exception], None, None]:
-        for span, result in self.executor.map_spans(self._drawn(spans)):
-            self.given[span] += 1
+        for span, result in self.executor.map_spans(self._counted(spans)):
+            self.finished[span] += 1
             yield span, result
-            if self.given.total() == 3:
+            if self.finished.total() == 3:
                 print(f"killed process {kill_a_running_worker(self.nodes)} while it ran a span, after 3 spans")
-            if self.given.total() == 12 and self.other is not None:
+            if self.finished.total() == 12 and self.other is not None:
                 self.nodes.remove_node(self.other)
                 print("lost a node after 12 spans")
 
-    def _drawn(self, spans: Iterable[Span]) -> Iterator[Span]:
+    def _counted(self, spans: Iterable[Span]) -> Iterator[Span]:
         for span in spans:
-            self.drawn[span] += 1
+            self.submitted[span] += 1
             yield span
 
 
 def kill_a_running_worker(nodes: Any) -> int:
-    """SIGKILL a process of this cluster that is running a span at that very moment."""
+    """SIGKILL a process of this cluster while it is running a span."""
     raylets = {p.process.pid for node in nodes.list_all_nodes() for p in node.all_processes["raylet"]}
     while True:
         for place in Path("/proc").glob("[0-9]*"):
@@ -125,16 +125,16 @@ def kill_a_running_worker(nodes: Any) -> int:
                 parent = int((place / "stat").read_text().rpartition(")")[2].split()[1])
                 if parent not in raylets or not (place / "cmdline").read_bytes().startswith(b"ray::_run_span"):
                     continue
-                os.kill(int(place.name), signal.SIGSTOP)  # so that it cannot end between the look and the blow
+                os.kill(int(place.name), signal.SIGSTOP)  # so that its span cannot end between the check and the kill
                 is_running = (place / "cmdline").read_bytes().startswith(b"ray::_run_span")
                 os.kill(int(place.name), signal.SIGKILL if is_running else signal.SIGCONT)
                 if is_running:
                     return int(place.name)
 
 
-def tell(folder: Path, watched: Sabotaged) -> None:
-    lost, twice = watched.drawn - watched.given, watched.given - watched.drawn
-    print(f"spans: {watched.drawn.total()} given out, {lost.total()} lost, {twice.total()} came back twice")
+def report_differences(folder: Path, watched: Sabotaged) -> None:
+    lost, twice = watched.submitted - watched.finished, watched.finished - watched.submitted
+    print(f"spans: {watched.submitted.total()} submitted, {lost.total()} lost, {twice.total()} returned twice")
     tables = [(folder / job / "events.csv").read_bytes() for job in ("local", "cluster")]
     kept = sorted(path.relative_to(folder / "local") for path in (folder / "local").rglob("*.npz"))
     same = sum(

@@ -1,22 +1,22 @@
-"""A recording of a day whose truth is known, detected end to end; and the same sound cut into clips.
+"""Detection in a recording of a day with known events, and in the clips of which it consists.
 
     python benchmarks/day.py [--hours 24] [--clips 1000] [--model MODEL|none] [--work DIR]
     python benchmarks/day.py --events events.csv.gz --soundbank DIR --model MODEL
 
-Soundscapes of ten seconds are made, as by `earmark synth`, and those of the test split joined, each many times and in
-drawn orders, to one recording of so many hours. `earmark detect` finds events in it, and then in the clips themselves,
-one file each. Without a model, one is trained on the other splits first: recipe quick, scaling fixed.
+Synthesises soundscapes of ten seconds, as `earmark synth` does, and joins those of the test split, repeatedly and in
+random order, to one recording of so many hours. `earmark detect` runs on the recording, and then on the clips. Without
+a model, one is first trained on the other splits: recipe quick, scaling fixed.
 
-Printed for both: wall time of the command, start included; the peak of its resident memory; segment scores against the
-truth, in segments of one second. Events of clips are put where the clips lie in the recording, so that both are judged
-alike. A clip alone sees silence where the recording goes on: near joints both may decide differently, so F1 is also
-given without the segments there, with the share of decisions (segments times classes) that are the same.
+Prints for both: wall time of the command, including its start; the peak of its resident memory; scores of segments of
+one second. Events of clips are moved to where the clips are in the recording, so that both are evaluated alike. At its
+ends, a clip alone is followed by silence, but in the recording by another clip. Decisions near joints may therefore
+differ, so F1 is also given without the segments there, with the share of equal decisions (segments times classes).
 
 Clips last a whole number of output frames (of the paper's network and of recipe quick: 27, which is 31 ms more than ten
-seconds), so that frames of the recording begin where those of clips do. So with a model of bounded sight the frame
-probabilities inside clips must be the same; the largest difference is printed.
+seconds), so that frames of the recording begin where those of clips do. If a frame of the model depends on a limited
+part of the sound, the frame probabilities inside clips must be the same; the largest difference is printed.
 
-Clips, recording, model and finished detections are kept in the folder --work: started again, the script goes on.
+Clips, recording, model and finished detections are stored in the folder --work, and used again by the next call.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from measuring import memory
 
 from earmark import audio
 from earmark.annotations import LabelTable
@@ -52,7 +53,7 @@ Samples = npt.NDArray[np.float32]
 SPLIT = "test"
 FRAMES, STEP, RATE = 27, 16384, 44100  # of a clip: output frames; samples of each, and per second
 EDGE = 2  # segments at either end of a clip that count as near a joint
-LOOKED_AT = 100  # clips whose probabilities are compared
+COMPARED = 100  # clips whose probabilities are compared
 SCORES = ("f1", "precision", "recall", "error_rate")
 
 
@@ -66,7 +67,7 @@ def main() -> None:
     parser.add_argument("--events", type=Path, help="a table of events; the recipe durations if none")
     parser.add_argument("--soundbank", type=Path, help="folder of sounds; the embedded ones if none")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--workers", type=int, help="threads that detect; one per core if not given")
+    parser.add_argument("--workers", type=int, help="threads of the detection; by default one per core")
     parser.add_argument("--work", type=Path, default=Path("day"), help="folder for everything")
     args = parser.parse_args()
     work = make_folder(args.work)
@@ -75,8 +76,8 @@ def main() -> None:
     joined = make_recording(clips, work / f"{args.hours:g}h-seed{args.seed}.flac", args)
     check_end(clips, joined)
     scorer = load(model, device="cpu").scorer
-    found = work / f"found-{scorer.fingerprint[:12]}-{args.workers or 'all'}"
-    whole, parts = found / joined.path.stem, found / "clips"
+    jobs = work / f"found-{scorer.fingerprint[:12]}-{args.workers or 'all'}"
+    whole, parts = jobs / joined.path.stem, jobs / "clips"
     costs = [detect(model, joined.path, whole, args.workers)]
     costs += [detect(model, clips / "audio" / SPLIT, parts, args.workers)]
     report(joined, costs, scorer.classes, [whole, parts])
@@ -93,7 +94,7 @@ def make_clips(args: argparse.Namespace, folder: Path) -> Path:
     plan = plan_from(args.events or "durations", bank=bank, clips=args.clips, seed=args.seed)
     with live_display() as display:
         made = synthesise(map(lengthened, plan), folder, bank=bank, rate=RATE, on_progress=display)
-    say(f"{sum(made.clips.values())} clips, {made.kept} of them there already: {time.monotonic() - start:.0f} s")
+    say(f"{sum(made.clips.values())} clips, {made.kept} of an earlier call: {time.monotonic() - start:.0f} s")
     return folder
 
 
@@ -106,17 +107,17 @@ def lengthened(soundscape: Soundscape) -> Soundscape:
 def train(clips: Path, run: Path, args: argparse.Namespace) -> Path:
     model, log = run / "model.safetensors", run / "trained.json"
     if log.exists():
-        say(f"model: {model}, there already")
+        say(f"model: {model}, of an earlier call")
         return model
     settings = {"scaling": "fixed", "epochs": args.epochs, "steps": args.steps}
     changes = ["--recipe", "quick", "--pool", "auto"]
     changes += [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
     say(f"training: {' '.join(changes)}")
     start = time.monotonic()
-    begun = (run / "last.ckpt").exists()
+    is_started = (run / "last.ckpt").exists()
     subprocess.run(
         [*earmark("train"), str(clips), "--out", str(run), "--cache", str(args.work / "features")]
-        + (["--resume"] if begun else changes),
+        + (["--resume"] if is_started else changes),
         check=True,
     )
     log.write_text(json.dumps(settings) + "\n")
@@ -129,11 +130,11 @@ def earmark(command: str) -> list[str]:
 
 
 def make_recording(clips: Path, path: Path, args: argparse.Namespace) -> Joined:
-    """The recording, with where its clips lie in a file beside it."""
+    """The recording, with the positions of its clips in a JSON file next to it."""
     record = path.with_suffix(".json")
     if record.exists():
         kept = json.loads(record.read_text())
-        say(f"recording: {path}, there already")
+        say(f"recording: {path}, of an earlier call")
         return Joined(path=path, labels=path.with_suffix(".tsv"), **kept)
     start = time.monotonic()
     with live_display() as display:
@@ -150,7 +151,7 @@ def make_recording(clips: Path, path: Path, args: argparse.Namespace) -> Joined:
 
 
 def check_end(clips: Path, joined: Joined) -> None:
-    """The last clip, read at the end of the recording, is that clip."""
+    """Print whether the end of the recording is its last clip."""
     about = audio.info(joined.path)
     last = audio.read(joined.path, onset=joined.starts[-2] / joined.rate)
     is_same = about.samples == joined.starts[-1] and np.array_equal(last, audio.read(clips / joined.clips[-1]))
@@ -161,22 +162,22 @@ def detect(model: Path, sound: Path, out: Path, workers: int | None) -> dict[str
     """Run the command in a separate process: seconds, the peak of resident memory in MiB, seconds of sound."""
     record = out / "measured.json"
     if record.exists():
-        say(f"detection in {sound}: there already")
+        say(f"detection in {sound}: of an earlier call")
         return dict(json.loads(record.read_text()))
-    shutil.rmtree(out, ignore_errors=True)  # a job that goes on where it was says nothing about time
+    shutil.rmtree(out, ignore_errors=True)  # the time of a resumed job would be too short
     command = [*earmark("detect"), str(model), str(sound), "--out", str(out), "--keep-scores"]
     command += [] if workers is None else ["--workers", str(workers)]
     say(f"detection in {sound}")
-    start = said = time.monotonic()
+    start = last_line = time.monotonic()
     process = subprocess.Popen(command)
     peak = 0.0
     try:
         while process.poll() is None:
-            peak = max(peak, memory(process.pid))
+            peak = max(peak, memory("VmHWM", process.pid) / 2**20)
             time.sleep(0.05)
-            if time.monotonic() - said > 60:
-                said = time.monotonic()
-                say(f"  {said - start:.0f} s, {peak:.0f} MiB")
+            if time.monotonic() - last_line > 60:
+                last_line = time.monotonic()
+                say(f"  {last_line - start:.0f} s, {peak:.0f} MiB")
     finally:
         process.kill()
         process.wait()
@@ -184,19 +185,10 @@ def detect(model: Path, sound: Path, out: Path, workers: int | None) -> dict[str
         sys.exit(f"earmark detect ended with {process.returncode}")
     seconds = time.monotonic() - start
     with Ledger(out / "ledger.sqlite", read_only=True) as ledger:
-        heard = sum(entry.duration or 0.0 for entry in ledger.entries())
-    measured = {"seconds": seconds, "peak": peak, "heard": heard}
+        duration = sum(entry.duration or 0.0 for entry in ledger.entries())
+    measured = {"seconds": seconds, "peak": peak, "duration": duration}
     record.write_text(json.dumps(measured) + "\n")
     return measured
-
-
-def memory(pid: int) -> float:
-    """The peak of a process's resident memory so far, in MiB; as the kernel keeps it, so that nothing is missed."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except OSError:
-        return 0.0
-    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM")), 0.0)
 
 
 def report(joined: Joined, costs: list[dict[str, float]], classes: tuple[str, ...], folders: list[Path]) -> None:
@@ -207,9 +199,9 @@ def report(joined: Joined, costs: list[dict[str, float]], classes: tuple[str, ..
         evaluate(truth, estimate, classes=classes, durations=durations, segment=1.0).overall for estimate in estimates
     ]
     rows = [
-        ("sound, hours", ".2f", [cost["heard"] / 3600 for cost in costs]),
+        ("sound, hours", ".2f", [cost["duration"] / 3600 for cost in costs]),
         ("time, s", ".1f", [cost["seconds"] for cost in costs]),
-        ("x real time", ".0f", [cost["heard"] / cost["seconds"] for cost in costs]),
+        ("x real time", ".0f", [cost["duration"] / cost["seconds"] for cost in costs]),
         ("peak of resident memory, MiB", ".0f", [cost["peak"] for cost in costs]),
     ]
     rows += [(score.replace("_", " "), ".4f", [getattr(ratio, score) for ratio in ratios]) for score in SCORES]
@@ -224,7 +216,7 @@ def report(joined: Joined, costs: list[dict[str, float]], classes: tuple[str, ..
 
 
 def placed(events: LabelTable, joined: Joined) -> LabelTable:
-    """Events of clips, as often as the clips were used, where they lie in the recording."""
+    """Events of clips at their times in the recording, once for each use of a clip."""
     rows = []
     for clip, start in zip(joined.clips, joined.starts[:-1], strict=True):
         shift = start / joined.rate
@@ -235,7 +227,7 @@ def placed(events: LabelTable, joined: Joined) -> LabelTable:
 
 
 def away_from_joints(joined: Joined) -> npt.NDArray[np.bool_]:
-    """Segments of a second that lie well inside a clip."""
+    """Whether each segment of a second is well inside a clip."""
     times = np.array(joined.starts) / joined.rate
     inner = np.ones(math.ceil(joined.duration), bool)
     for joint in times:
@@ -245,52 +237,52 @@ def away_from_joints(joined: Joined) -> npt.NDArray[np.bool_]:
 
 def active(table: LabelTable, name: str, duration: float, classes: tuple[str, ...]) -> npt.NDArray[np.bool_]:
     """Which classes are touched by an event in each second: (seconds, classes)."""
-    found = np.zeros((math.ceil(duration), len(classes)), bool)
+    result = np.zeros((math.ceil(duration), len(classes)), bool)
     for row in table.of(name):
         if row.onset is not None and row.offset is not None:
-            found[math.floor(row.onset) : math.ceil(row.offset), classes.index(row.label)] = True
-    return found
+            result[math.floor(row.onset) : math.ceil(row.offset), classes.index(row.label)] = True
+    return result
 
 
 def compare_frames(clips: Path, joined: Joined, scorer: Scorer, whole: Path) -> None:
-    """Probabilities of the stream, and those kept by the command, against those of clips alone."""
+    """Compare probabilities of the recording, and those that the command stored, with those of clips alone."""
     if scorer.context is None:
-        print("frame probabilities: a frame of this model sees everything (scaling clip, or recurrent), so that a clip")
-        print("alone and in the recording differ; train with scaling fixed to compare")
+        print("frame probabilities: a frame of this model depends on all of the sound (scaling clip, or recurrent), so")
+        print("clips alone and in the recording differ; train with scaling fixed to compare")
         return
     kept = read_scores(whole / "scores" / f"{joined.path.name}.npz").p
-    off = rounded = 0.0
-    frames = looked_at = 0
-    for k in np.unique(np.linspace(0, len(joined.clips) - 1, LOOKED_AT).astype(int)):
+    largest = rounded = 0.0
+    frames = compared = 0
+    for k in np.unique(np.linspace(0, len(joined.clips) - 1, COMPARED).astype(int)):
         start, remainder = divmod(joined.starts[k] * scorer.rate, joined.rate)
         if remainder:  # the clip begins between two samples
             continue
         first, alone = inside(scorer, audio.read(clips / joined.clips[k], rate=scorer.rate), start)
         last = first + len(alone)
         streamed = np.concatenate(list(score_recording(scorer, joined.path, first=first, last=last)))
-        off = max(off, float(np.abs(streamed - alone).max()))
+        largest = max(largest, float(np.abs(streamed - alone).max()))
         rounded = max(rounded, float(np.abs(streamed - kept[first:last]).max()))
-        frames, looked_at = frames + len(alone), looked_at + 1
+        frames, compared = frames + len(alone), compared + 1
     reach = (scorer.context * scorer.hop_samples + scorer.n_fft) / scorer.rate
-    print(f"frame probabilities inside {looked_at} clips, {frames} frames, {reach:.1f} s and more from their ends:")
-    print(f"    largest difference, stream against clip alone     {off:.1e}")
-    print(f"    largest difference, stream against what was kept  {rounded:.1e} (kept in half precision)")
+    print(f"frame probabilities inside {compared} clips, {frames} frames, {reach:.1f} s and more from their ends:")
+    print(f"    largest difference, recording from clip alone      {largest:.1e}")
+    print(f"    largest difference, recording from stored scores   {rounded:.1e} (stored in half precision)")
 
 
 def inside(scorer: Scorer, sound: Samples, start: int) -> tuple[int, Samples]:
-    """Frames of a clip that begins at sample `start` of the recording: the first one's number there, and probabilities.
+    """Frames of a clip that begins at sample `start` of the recording: number of the first one there, probabilities.
 
-    Where the clip does not begin with a frame of the recording, as with another network, it is cut where one does.
-    Frames that see its ends are left out, and one more, for the ends are also where resampling differs.
+    If the clip does not begin with a frame of the recording, as with other networks, its first samples are cut off.
+    Frames that depend on its ends are left out, and one more, because resampling differs at the ends too.
     """
     assert scorer.context is not None
     step = scorer.hop_samples * scorer.reduction
     cut = -start % step
     p = np.concatenate(list(score_samples(scorer, sound[cut:])))
-    unheard = -(-scorer.n_fft // scorer.hop_samples)  # feature frames that the end of the sound reaches
-    edge = -(-(scorer.context + unheard) // scorer.reduction) + 1
+    affected = -(-scorer.n_fft // scorer.hop_samples)  # feature frames that depend on the end of the sound
+    edge = -(-(scorer.context + affected) // scorer.reduction) + 1
     if len(p) <= 2 * edge:
-        sys.exit(f"clips of {len(p)} frames are too short to compare: a frame sees {edge} to either side")
+        sys.exit(f"clips of {len(p)} frames are too short to compare: a frame depends on {edge} on either side")
     return (start + cut) // step + edge, p[edge:-edge]
 
 

@@ -1,21 +1,22 @@
-"""Sound in, events out: times real time, against a plain librosa and PyTorch script, and phase by phase.
+"""Speed of detection, compared with a plain script with librosa and PyTorch, and phase by phase.
 
     python benchmarks/detection.py [--device cpu|cuda] [--seconds S] [--rounds N] [--json FILE]
 
-The network is the paper's: 44.1 kHz, 128 bands, ten classes; its weights are random, which costs as much.
+The network is the paper's: 44.1 kHz, 128 bands, ten classes; its weights are random, which does not affect the speed.
+Speeds are multiples of real time.
 
-On the CPU: a FLAC file of noise becomes events, by as many threads as there are cores, each scoring a stretch of the
-file with one thread of PyTorch. The plain script loads the file with librosa, makes its features ten seconds at a time
-with librosa, runs the detector's own module on them with all cores, and thresholds. Both start warm, and take turns,
-round after round; the median round counts, so that the ratio means something on a busy machine too. Events must be the
-same, but for those at the seams of the plain script's pieces: the share of frames that agree is printed. Phases are
-timed alone, on one core: decoding, features, network, events. The floor is the network's convolutions alone.
+On the CPU: from a FLAC file of noise to events, with as many threads as there are cores, each of which scores a part of
+the file with one thread of PyTorch. The plain script loads the file with librosa, computes features of ten seconds at a
+time with librosa, runs the detector's module on them with all cores, and applies the threshold. After a warm-up, both
+take turns for several rounds, of which the median is reported, so that the ratio is meaningful on a busy machine too.
+The share of frames with the same probabilities in the first piece is printed. Phases are timed alone, on one core:
+decoding, features, network. The floor is the network's convolutions alone.
 
-On a GPU: decoded sound in ordinary host memory becomes probabilities in host memory. Phases are timed alone: copying
-into page-locked memory, from there to the GPU, features, network. The floor is the slower of the copy to the GPU from
-page-locked memory and the network's convolutions alone.
+On a GPU: from decoded sound in ordinary host memory to probabilities in host memory. Phases are timed alone: the copy
+into page-locked memory, the copy from there to the GPU, features, network. The floor is the slower one of the copy to
+the GPU and the network's convolutions alone.
 
-With --memory, instead: the peak of resident memory while a recording of so many hours is scored by two threads.
+With --memory, prints instead the peak of resident memory while two threads score a recording of so many hours.
 """
 
 from __future__ import annotations
@@ -24,11 +25,9 @@ import argparse
 import json
 import os
 import platform
-import resource
 import statistics
 import tempfile
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -39,6 +38,8 @@ import numpy.typing as npt
 import soundfile
 import torch
 import torch.nn.functional as F
+from measuring import in_turns, timed
+from measuring import memory as resident
 
 from earmark import audio
 from earmark.detector import Detector
@@ -110,7 +111,7 @@ def detect(scorer: TorchScorer, path: Path, threads: int) -> list[npt.NDArray[np
 
 
 def plainly(detector: Detector, path: Path) -> list[npt.NDArray[np.float32]]:
-    """The same as one would write it with librosa and the module as it is."""
+    """The same with librosa and the unmodified module."""
     import librosa
 
     torch.set_num_threads(CORES)
@@ -142,11 +143,12 @@ def on_cpu(seconds: int, rounds: int, blocks: list[float]) -> dict[str, float | 
             "earmark": lambda file: detect(scorer, file, CORES),
             "librosa and eager PyTorch": lambda file: plainly(detector, file),
         }
-        found = {name: way(short) for name, way in ways.items()}
-        ours, theirs = (np.concatenate(parts) for parts in found.values())
-        n = len(found["librosa and eager PyTorch"][0])
+        parts = {name: way(short) for name, way in ways.items()}
+        ours, theirs = np.concatenate(parts["earmark"]), np.concatenate(parts["librosa and eager PyTorch"])
+        n = len(parts["librosa and eager PyTorch"][0])
         alike = np.isclose(ours[: n - 3], theirs[: n - 3], atol=1e-3).mean()
-        times = in_turns(ways, path, rounds)
+        rounds_of = in_turns({name: partial(way, path) for name, way in ways.items()}, rounds)
+        times = {name: statistics.median(values) for name, values in rounds_of.items()}
         torch.set_num_threads(1)
         numbers: dict[str, float | str] = {
             "machine": f"{platform.processor() or platform.machine()}, {CORES} cores, PyTorch {torch.__version__}",
@@ -232,7 +234,7 @@ def phases_of(detector: Detector, device: str, block: float) -> dict[str, Callab
 
 
 def memory(hours: float) -> dict[str, float | str]:
-    """Peak of resident memory, everything included, and before there was any sound."""
+    """Peak of the process's resident memory, and that before any sound was scored."""
     scorer = TorchScorer(make_detector(), device="cpu")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "long.flac"
@@ -240,27 +242,14 @@ def memory(hours: float) -> dict[str, float | str]:
         with soundfile.SoundFile(path, "w", RATE, 1, "PCM_16", format="FLAC") as file:
             for _ in range(round(60 * hours)):
                 file.write(minute)
-        before, start = peak_memory(), time.perf_counter()
-        detect(scorer, path, 2)
-        taken = time.perf_counter() - start
+        before = resident("VmHWM")
+        seconds = timed(lambda: detect(scorer, path, 2))
     return {
         "hours of sound": hours,
-        "peak before, MiB": before,
-        "peak, MiB": peak_memory(),
-        "x real time": 3600 * hours / taken,
+        "peak before, MiB": before / 2**20,
+        "peak, MiB": resident("VmHWM") / 2**20,
+        "x real time": 3600 * hours / seconds,
     }
-
-
-def peak_memory() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
-def in_turns(ways: Mapping[str, Callable[[Path], object]], path: Path, rounds: int) -> dict[str, float]:
-    times: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(rounds):
-        for name, way in ways.items():
-            times[name].append(timed(partial(way, path)))
-    return {name: statistics.median(own) for name, own in times.items()}
 
 
 def exhaust(generator: Callable[..., Iterable[object]], *arguments: object, **options: object) -> None:
@@ -272,12 +261,6 @@ def exhaust(generator: Callable[..., Iterable[object]], *arguments: object, **op
 def median(work: Callable[[], object], rounds: int) -> float:
     work()
     return statistics.median(timed(work) for _ in range(rounds))
-
-
-def timed(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
 
 
 if __name__ == "__main__":

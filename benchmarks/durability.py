@@ -1,11 +1,12 @@
-"""What it costs that files survive a power cut: writes and detection jobs with and without waiting for the disk.
+"""The cost of surviving a power cut: writes and detection jobs with and without waiting for the disk.
 
     python benchmarks/durability.py [--files 200] [--rounds 3] [--folder DIR]
 
-Files are flushed before they replace others, folders after, and the ledger of a job commits with `synchronous = FULL`.
-Without: the same code, with `fsync` replaced by nothing and `synchronous = OFF`; files then survive the death of a
-process, but not that of the machine. Both take turns; the median round counts. The disk is that of DIR, by default that
-of the folder for temporary files; a RAM disk flushes at no cost, so the kind of file system is printed.
+Files are flushed before they replace others, folders after that, and the ledger of a job commits with `synchronous =
+FULL`. The variant without flushing is the same code with a replaced `fsync` and `synchronous = OFF`; files then survive
+the end of the process, but not that of the machine. Both take turns; the median of several rounds is reported. The disk
+is that of DIR, by default that of the folder for temporary files; a RAM disk flushes at no cost, so the kind of file
+system is printed.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ import os
 import statistics
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
 import numpy as np
+from measuring import timed
 
 from earmark import audio
 from earmark.detection.detector import SoundDetector
@@ -75,9 +76,9 @@ def make_recordings(folder: Path, files: int) -> Path:
 def compare(name: str, work: Callable[[], None], files: int, rounds: int) -> None:
     durable, careless = [], []
     for _ in range(rounds):
-        durable.append(seconds(work))
+        durable.append(timed(work))
         with mock.patch.object(os, "fsync"), mock.patch.object(Ledger, "_set_up", without_flushing(Ledger._set_up)):
-            careless.append(seconds(work))
+            careless.append(timed(work))
     ours, theirs = (1000 * statistics.median(times) / files for times in (durable, careless))
     print(f"{name:28} {ours:8.2f} durable {theirs:8.2f} not   {ours - theirs:+.2f} ms, {ours / theirs:.2f}x")
 
@@ -88,12 +89,6 @@ def without_flushing(set_up: Callable[..., None]) -> Callable[..., None]:
         ledger._database.execute("PRAGMA synchronous = OFF")
 
     return careless
-
-
-def seconds(work: Callable[[], None]) -> float:
-    begun = time.perf_counter()
-    work()
-    return time.perf_counter() - begun
 
 
 if __name__ == "__main__":

@@ -1,18 +1,18 @@
-"""Encoders: times real time, the time that a frame stands for, and AudioSet's classes of real sounds.
+"""Encoders: their speed, the alignment of their frames in time, and AudioSet's classes of real sounds.
 
     python benchmarks/encoders.py [--encoder mn04] [--minutes M] [--rounds N] [--work] [--data FOLDER] [--sounds FOLDER]
 
 Speed: windows in memory are embedded on one thread and on two, each with one thread of PyTorch. Then two FLAC files at
-44.1 kHz are read, resampled and embedded in windows that overlap by a quarter, by one thread and by two. All variants
-take turns, round after round; the median and the best round are printed, and the CPU time of the median one, which
-other work on the machine disturbs less.
+44.1 kHz are read, resampled and embedded in windows that overlap by a quarter, by one thread and by two. The variants
+take turns; the median and the best round are printed, and the median CPU time, which other load on the machine affects
+less.
 
-With --work, what users wait for: events in an hour of sound in one FLAC file at 44.1 kHz, with PyTorch and with the
-exported model in onnxruntime, and whether both and other block sizes find the same; embeddings of 200 clips of 10 s;
-the recipe `head` on 200 clips whose embeddings, and those of their mixtures, are there. Wall-clock and CPU time.
+With --work, wall and CPU time of whole tasks: detection in an hour of sound in one FLAC file at 44.1 kHz, with PyTorch
+and with the exported model in onnxruntime, and whether both, and other block sizes, give the same events; embeddings of
+200 clips of 10 s; the recipe `head` on 200 clips, without and with stored embeddings.
 
 With --data, a folder of clips with labels that have times (`earmark synth urban-sed FOLDER`): how well a linear model
-predicts events from the embeddings if labels are shifted against the frames. The best shift should be about 0.
+predicts events from the embeddings if labels are shifted relative to the frames. The best shift should be about 0.
 
 With --sounds, a folder of UrbanSound8K's classes (foldN/LABEL/*): how often AudioSet's class is among the top five
 and the first of the 527 that mn04 was trained on.
@@ -123,7 +123,7 @@ def speed(encoder: Encoder, minutes: float, rounds: int) -> None:
 
 @contextmanager
 def timed(what: str, seconds: float = 0) -> Iterator[None]:
-    """Print the time that a block of code takes, and how many times real time that is for so many seconds of sound."""
+    """Print the time of a block of code, and its speed if it processes so many seconds of sound."""
     wall, cpu = time.perf_counter(), time.process_time()
     yield
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
@@ -132,7 +132,7 @@ def timed(what: str, seconds: float = 0) -> Iterator[None]:
 
 
 def clip(rng: np.random.Generator, seconds: float) -> npt.NDArray[np.float32]:
-    """Noise that swells and fades, at 44.1 kHz; noise is what FLAC decodes most slowly."""
+    """Noise of changing level at 44.1 kHz; noise is the slowest sound to decode from FLAC."""
     n = round(seconds * 44100)
     swell = 1 + np.sin(np.arange(n) / 44100)
     return np.asarray(0.1 * rng.standard_normal(n, np.float32) * swell / 2, np.float32)
@@ -154,8 +154,8 @@ def events(encoder: Encoder, folder: Path) -> None:
         for _ in range(60):
             file.write(clip(rng, 60))
     export_model(folder / "model.safetensors", folder / "model.onnx")
-    found = [detected(folder, name) for name in ("model.safetensors", "model.onnx")]
-    print(f"{len(found[0])} events with PyTorch, {len(found[1])} with onnxruntime, the same: {found[0] == found[1]}")
+    eager, exported = (detected(folder, name) for name in ("model.safetensors", "model.onnx"))
+    print(f"{len(eager)} events with PyTorch, {len(exported)} with onnxruntime, the same: {eager == exported}")
     scorer = earmark.load(folder / "model.safetensors").scorer
     pieces = [
         np.concatenate(list(score_recording(scorer, folder / "hour.flac", last=2000, block=block)))
@@ -165,7 +165,7 @@ def events(encoder: Encoder, folder: Path) -> None:
 
 
 def detected(folder: Path, model: str) -> list[tuple[object, ...]]:
-    """Events (label, onset, offset) in the hour of sound, found by the command in a separate process."""
+    """Events (label, onset, offset) in the hour of sound, detected by the command in a separate process."""
     command = [sys.executable, "-m", "earmark.cli", "detect", str(folder / model), str(folder / "hour.flac")]
     command += ["--out", str(folder / f"found {model}")]
     begin = time.perf_counter()
@@ -201,7 +201,7 @@ def training(encoder: Encoder, folder: Path) -> None:
     train = partial(earmark.train, folder / "clips", encoder=encoder.card.name, compute=compute)
     with timed("recipe head, 200 clips, with embeddings and mixtures"):
         train(folder / "first")
-    with timed("recipe head, 200 clips, embeddings are there"):
+    with timed("recipe head, 200 clips, embeddings are stored"):
         train(folder / "second")
 
 
@@ -246,9 +246,9 @@ def alignment(encoder: Encoder, data: str) -> None:
     print(f"Share of variance explained in {len(embeddings)} clips, by shift of the labels in hops of {card.hop:g} s")
     for shift in np.arange(-2, 2.1, 0.5):
         parts = []
-        for name, own in embeddings.items():
-            start = np.arange(4, 4 + len(own)) + shift
-            active = np.zeros((len(own), len(labels)))
+        for name, frames in embeddings.items():
+            start = np.arange(4, 4 + len(frames)) + shift
+            active = np.zeros((len(frames), len(labels)))
             for event in collection.labels.of(name):
                 assert event.onset is not None
                 assert event.offset is not None

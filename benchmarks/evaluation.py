@@ -1,12 +1,12 @@
-"""Segment-based evaluation: time against sed_eval's, for the same numbers.
+"""Time of segment-based evaluation, compared with sed_eval.
 
     python benchmarks/evaluation.py [--clips 2000] [--rounds 5]
 
 Draws clips of ten seconds with five events each of ten classes, and estimates of them that are partly wrong. earmark's
-time is from two label tables to scores (with "rows", from lists of tuples, so with their checks). sed_eval's is given
-with and without making its event lists, file by file, which every caller has to do; it runs once, earmark several
-times, of which the median counts. Both give the same numbers, which is checked. Times are processor time, which other
-programs on the machine disturb less than the clock; nothing here runs on more than one thread.
+time is that from two label tables to scores ("rows": from lists of tuples, including their checks). sed_eval's time is
+given with and without the creation of its event lists, file by file, which every caller needs. It runs once, earmark
+several times, of which the median is reported. Both must give the same numbers. Times are processor time, which other
+load on the machine affects less than wall time; everything runs on one thread.
 """
 
 from __future__ import annotations
@@ -40,29 +40,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clips", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=5)
-    given = parser.parse_args()
-    reference, estimate = draw(given.clips)
+    arguments = parser.parse_args()
+    reference, estimate = draw(arguments.clips)
     tables = LabelTable(reference, classes=CLASSES), LabelTable(estimate, classes=CLASSES)
     durations = dict.fromkeys(tables[0].filenames, 10.0)
-    print(f"{given.clips} clips, {len(reference)} events, {len(estimate)} estimated ones, {len(CLASSES)} classes")
+    print(f"{arguments.clips} clips, {len(reference)} events, {len(estimate)} estimated ones, {len(CLASSES)} classes")
     heads = ("segment", 8), ("sed_eval", 10), ("its lists", 10), ("earmark", 10), ("rows", 10), ("ratio", 7)
     print(*(f"{text:>{width}}" for text, width in (*heads, ("with lists", 11))))
     for length in (1.0, 0.1):
-        lists, making = timed(lambda: (event_lists(reference), event_lists(estimate)))
-        theirs, judging = timed(partial(by_sed_eval, *lists, durations, length))
-        ours = segment.evaluate(*tables, segment=length, durations=durations)
-        np.testing.assert_allclose(ours.overall.f1, theirs["f_measure"]["f_measure"], rtol=1e-12)
-        np.testing.assert_allclose(ours.overall.error_rate, theirs["error_rate"]["error_rate"], rtol=1e-12)
-        own, from_rows = (
-            statistics.median(
-                timed(partial(segment.evaluate, *pair, segment=length, durations=durations))[1]
-                for _ in range(given.rounds)
-            )
-            for pair in (tables, (reference, estimate))
-        )
+        lists, conversion = timed(lambda: (event_lists(reference), event_lists(estimate)))
+        theirs, sed_eval = timed(partial(by_sed_eval, *lists, durations, length))
+        evaluate = partial(segment.evaluate, segment=length, durations=durations)
+        scores = evaluate(*tables).overall
+        np.testing.assert_allclose(scores.f1, theirs["f_measure"]["f_measure"], rtol=1e-12)
+        np.testing.assert_allclose(scores.error_rate, theirs["error_rate"]["error_rate"], rtol=1e-12)
+        ours = median(partial(evaluate, *tables), arguments.rounds)
+        from_rows = median(partial(evaluate, reference, estimate), arguments.rounds)
         print(
-            f"{length:>6} s {judging:>8.2f} s {making:>8.2f} s {1000 * own:>7.1f} ms {1000 * from_rows:>7.1f} ms "
-            f"{judging / own:>6.0f}x {(judging + making) / own:>10.0f}x"
+            f"{length:>6} s {sed_eval:>8.2f} s {conversion:>8.2f} s {1000 * ours:>7.1f} ms {1000 * from_rows:>7.1f} ms "
+            f"{sed_eval / ours:>6.0f}x {(sed_eval + conversion) / ours:>10.0f}x"
         )
 
 
@@ -83,7 +79,7 @@ def draw(clips: int) -> tuple[list[Row], list[Row]]:
 
 
 def event_lists(rows: list[Row]) -> dict[str, object]:
-    """Rows as sed_eval wants them: a container per file."""
+    """Rows as sed_eval requires them: a container per file."""
     by_file: dict[str, list[dict[str, object]]] = defaultdict(list)
     for name, onset, offset, label in rows:
         by_file[name].append({"filename": name, "onset": onset, "offset": offset, "event_label": label})
@@ -93,7 +89,7 @@ def event_lists(rows: list[Row]) -> dict[str, object]:
 def by_sed_eval(
     reference: dict[str, object], estimate: dict[str, object], durations: dict[str, float], length: float
 ) -> dict[str, dict[str, float]]:
-    """Its overall results."""
+    """The overall results of sed_eval."""
     metrics = SegmentBasedMetrics(CLASSES, time_resolution=length)
     for name, seconds in durations.items():
         metrics.evaluate(reference[name], estimate.get(name, []), evaluated_length_seconds=seconds)
@@ -101,11 +97,15 @@ def by_sed_eval(
     return overall
 
 
+def median(call: Callable[[], object], rounds: int) -> float:
+    return statistics.median(timed(call)[1] for _ in range(rounds))
+
+
 def timed(call: Callable[[], T]) -> tuple[T, float]:
-    """What a call gives, and its processor time in seconds."""
-    begun = time.process_time()
+    """The result of a call, and its processor time in seconds."""
+    start = time.process_time()
     result = call()
-    return result, time.process_time() - begun
+    return result, time.process_time() - start
 
 
 if __name__ == "__main__":

@@ -2,22 +2,23 @@
 
     python benchmarks/export.py [--json FILE]
 
-The file is also made with `LogMel` itself, whose Fourier transform becomes ONNX's DFT. All variants are timed in turn,
-round after round, and the fastest round counts. Probabilities are compared with PyTorch's.
+A second file is exported with `LogMel`, whose Fourier transform becomes ONNX's DFT. All variants are timed in turn for
+several rounds, of which the fastest is reported. Probabilities are compared with PyTorch's.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnxruntime
 import torch
+from measuring import in_turns
 
 from earmark import export
 from earmark.detector import Detector
@@ -57,13 +58,7 @@ def main() -> None:
         "onnxruntime, products (as exported)": session(export._Exported(detector), torch_scorer.least_samples),
     }
     blocks = np.random.default_rng(0).normal(0, 0.1, (SECONDS // BLOCK, BLOCK * features.rate)).astype(np.float32)
-    seconds: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(ROUNDS):
-        for name, run in runs.items():
-            begin = time.perf_counter()
-            for block in blocks:
-                run(block)
-            seconds[name].append(time.perf_counter() - begin)
+    seconds = in_turns({name: partial(run_all, run, blocks) for name, run in runs.items()}, ROUNDS)
     figures = {
         name: {
             "seconds": round(min(times), 4),
@@ -77,6 +72,11 @@ def main() -> None:
         print(f"{name:36}", "  ".join(f"{key} {value:g}" for key, value in row.items()))
     if args.json:
         args.json.write_text(json.dumps(figures, indent=1))
+
+
+def run_all(run: Callable[[np.ndarray], object], blocks: np.ndarray) -> None:
+    for block in blocks:
+        run(block)
 
 
 def session(whole: export._Exported, least: int) -> Callable[[np.ndarray], Any]:

@@ -2,14 +2,14 @@
 
     python benchmarks/features.py [--json FILE] [--sounds FOLDER]
 
-Runs on the CPU and, where there is one, on the GPU. Features are checked against librosa first; then all variants are
-timed in turn, round after round, and the median round counts, so that ratios mean something on a busy machine too. The
-floor is the time of the FFTs alone: `torch.fft.rfft` of frames that are cut out and windowed already, in groups that
-fit the cache. Each variant runs on one thread; with two workers, two processes do so at the same time. Memory is the
-peak during one batch of 16 clips, above what was there before; 0 means that the heap's free space was enough.
+Runs on the CPU and, if there is one, on the GPU. Features are first compared with librosa's; then the variants are
+timed in turn for several rounds, of which the median is reported, so that ratios are meaningful on a busy machine too.
+The floor is the time of the FFTs alone: `torch.fft.rfft` of frames that are cut out and windowed already, in groups
+that fit into the cache. Each variant runs on one thread; with two workers, two processes run at the same time. Memory
+is the peak during a batch of 16 clips, above that before it; 0 means that the free space of the heap was sufficient.
 
-With --sounds, also the levels that `FeatureConfig.reference_db` was chosen by: the loudest band and frame of each sound
-file below a folder, resampled to 44.1 kHz.
+With --sounds, also prints the levels from which `FeatureConfig.reference_db` was chosen: the loudest band and frame of
+each sound file below a folder, resampled to 44.1 kHz.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from measuring import extra_memory
 from torch import Tensor
 
 from earmark.features import FeatureConfig, LogMel, mel_matrix
@@ -122,7 +123,7 @@ def on_cpu(rounds: int) -> list[dict[str, object]]:
     runs = {name: make() for name, make in VARIANTS.items()}
     check(runs, x)
     one = {name: CLIPS / t for name, t in time_in_turn(runs, x, rounds, "cpu").items()}
-    memory = {name: extra_memory(run) for name, run in runs.items()}
+    memory = {name: batch_memory(run) for name, run in runs.items()}
     two = two_workers(rounds)
     load = f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
     print(f"\ncpu: {platform.machine()}, {load}, torch {torch.__version__}; {SECONDS}-s clips per second")
@@ -146,8 +147,8 @@ def check(runs: dict[str, Callable[[Tensor], Any]], x: Tensor) -> None:
 
 
 def time_in_turn(runs: dict[str, Callable[[Tensor], object]], x: Tensor, rounds: int, device: str) -> dict[str, float]:
-    """Median seconds of each. Every turn begins with a run that does not count: what ran before leaves its cold cache,
-    and memory that went back to the system, to whoever follows."""
+    """Median seconds of each. Every turn begins with a run that is not timed: the previous variant leaves a cold cache
+    and memory that was returned to the system."""
     times: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(rounds):
         for name, run in runs.items():
@@ -179,35 +180,22 @@ def two_workers(rounds: int) -> dict[str, float]:
 
 
 def timed_variant(name: str, rounds: int) -> None:
-    """What a worker does; it keeps its clips and its transform from one call to the next."""
-    if name not in _AT_HAND:
-        _AT_HAND[name] = VARIANTS[name](), clips(CLIPS)
-    run, x = _AT_HAND[name]
+    """Run a variant in a worker, which keeps its clips and its transform from one call to the next."""
+    if name not in _KEPT:
+        _KEPT[name] = VARIANTS[name](), clips(CLIPS)
+    run, x = _KEPT[name]
     for _ in range(rounds):
         run(x)
 
 
-_AT_HAND: dict[str, tuple[Callable[[Tensor], object], Tensor]] = {}
+_KEPT: dict[str, tuple[Callable[[Tensor], object], Tensor]] = {}
 
 
-def extra_memory(run: Callable[[Tensor], object]) -> int:
-    """Peak resident bytes during one batch of 16 above those before it; 0 where that cannot be seen."""
-    reset = Path("/proc/self/clear_refs")
-    if not reset.exists():
-        return 0
+def batch_memory(run: Callable[[Tensor], object]) -> int:
+    """Peak resident bytes during a batch of 16, above those before it."""
     x = clips(16)
     run(x[:1])
-    reset.write_text("5")  # forget the peak so far
-    before = resident("VmRSS")
-    run(x)
-    return resident("VmHWM") - before
-
-
-def resident(key: str) -> int:
-    for entry in Path("/proc/self/status").read_text().splitlines():
-        if entry.startswith(key):
-            return int(entry.split()[1]) * 1024
-    return 0
+    return extra_memory(lambda: run(x))
 
 
 def on_gpu(rounds: int) -> list[dict[str, object]]:

@@ -1,4 +1,4 @@
-"""A detection job over many files, some of them damaged, that is killed halfway: time, and whether nothing is lost.
+"""A detection job over many files, some of them damaged, that is killed halfway: its time, and whether data are lost.
 
     python benchmarks/job.py [--files 500] [--damaged 10] [--seconds 5] [--model run/model.safetensors]
 
@@ -44,20 +44,20 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         model = arguments.model or untrained(folder / "model.safetensors")
-        begun = time.monotonic()
+        start = time.monotonic()
         make_recordings(folder / "recordings", arguments.files, arguments.seconds)
         damage(folder / "recordings", arguments.damaged)
         print(
             f"{arguments.files} recordings of {arguments.seconds:g} s, {arguments.damaged} of them damaged, made in "
-            f"{time.monotonic() - begun:.0f} s"
+            f"{time.monotonic() - start:.0f} s"
         )
         command = [sys.executable, "-m", "earmark.cli", "detect", str(model), str(folder / "recordings")]
         command += ["--format", arguments.format, "--out"]
         killed_and_continued([*command, str(folder / "out")], folder / "out", arguments.files // 2)
         describe(folder / "out")
-        begun = time.monotonic()
+        start = time.monotonic()
         run([*command, str(folder / "uninterrupted")])
-        print(f"without interruption: {time.monotonic() - begun:.1f} s")
+        print(f"without interruption: {time.monotonic() - start:.1f} s")
         one, other = contents(folder / "out"), contents(folder / "uninterrupted")
         print(
             "both jobs wrote the same files with the same bytes"
@@ -67,7 +67,7 @@ def main() -> None:
 
 
 def run(command: list[str]) -> str:
-    """What a job prints; it ends with exit code 1, since recordings are damaged."""
+    """The output of a job, which ends with exit code 1 because some recordings are damaged."""
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     if done.returncode not in (0, 1):
         raise SystemExit(done.returncode)
@@ -96,7 +96,7 @@ def make_recordings(folder: Path, files: int, seconds: float) -> None:
 
 
 def damage(folder: Path, count: int) -> None:
-    """Cut some short, empty some, overwrite the beginning of some."""
+    """Truncate, empty or overwrite the beginning of some files, in turn."""
     paths = audio.find(folder)
     for k, path in enumerate(paths[:: max(1, len(paths) // max(1, count))][:count]):
         data = path.read_bytes()
@@ -104,18 +104,18 @@ def damage(folder: Path, count: int) -> None:
 
 
 def killed_and_continued(command: list[str], out: Path, at: int) -> None:
-    begun = time.monotonic()
+    start = time.monotonic()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     while process.poll() is None and done(out) < at:
         time.sleep(0.05)
     process.send_signal(signal.SIGKILL)
     process.wait()
     with Ledger(out / "ledger.sqlite", read_only=True) as ledger:
-        print(f"killed after {time.monotonic() - begun:.1f} s: {dict(ledger.counts())}")
-    begun = time.monotonic()
+        print(f"killed after {time.monotonic() - start:.1f} s: {dict(ledger.counts())}")
+    start = time.monotonic()
     output = run(command)
     print(
-        f"the same command again: {time.monotonic() - begun:.1f} s\n"
+        f"the same command again: {time.monotonic() - start:.1f} s\n"
         + "".join(f"    {line}\n" for line in output.splitlines()),
         end="",
     )
@@ -136,7 +136,7 @@ def describe(out: Path) -> None:
 
 
 def contents(out: Path) -> dict[str, str]:
-    """Hashes of all files, except the lock and those that hold times or the command."""
+    """Hashes of all files, except the lock and those that contain times or the command."""
     files = (path for path in out.rglob("*") if path.is_file() and path.name != ".lock")
     return {
         path.relative_to(out).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()

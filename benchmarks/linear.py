@@ -1,4 +1,4 @@
-"""Time to read a recording as detection does, against its length: it must grow in proportion.
+"""Time to read a recording as in detection, by its length: it must grow in proportion.
 
     python benchmarks/linear.py [--hours 0.5 1 2 4] [--rate 44100] [--folder DIR]
 
@@ -62,18 +62,18 @@ def main() -> None:
 def measure(folder: Path, name: str, suffix: str, hours: float, rate: int) -> float:
     """Seconds to read all spans of a recording."""
     path = write_noise(folder / f"a{suffix}", int(name) if name.isdigit() else 48000, hours)
-    begun = time.process_time()
+    start = time.process_time()
     scorer = Listener(rate)
     for span in plan(path, scorer).spans:
         for _ in score_recording(scorer, path, first=span.first, last=span.last):
             pass
-    seconds = time.process_time() - begun
+    seconds = time.process_time() - start
     path.unlink()
     return seconds
 
 
 def write_noise(path: Path, rate: int, hours: float) -> Path:
-    """Write ten seconds of noise again and again."""
+    """Write a file of repeated ten seconds of noise."""
     noise = 0.1 * np.random.default_rng(0).standard_normal(10 * rate)
     container, subtype = {".opus": ("OGG", "OPUS"), ".ogg": ("OGG", "VORBIS")}.get(path.suffix, (path.suffix[1:], None))
     with soundfile.SoundFile(path, "w", rate, 1, subtype, format=container.upper()) as file:
@@ -84,13 +84,13 @@ def write_noise(path: Path, rate: int, hours: float) -> Path:
 
 def cost_of_examining(path: Path) -> tuple[float, float]:
     """Seconds to examine a file, and to decode it with libsndfile alone."""
-    begun = time.process_time()
+    start = time.process_time()
     intact.examine(path, with_flac=False)
     examined = time.process_time()
     with soundfile.SoundFile(path) as file:
         while len(file.read(1 << 18, dtype="float32")):
             pass
-    return examined - begun, time.process_time() - examined
+    return examined - start, time.process_time() - examined
 
 
 if __name__ == "__main__":

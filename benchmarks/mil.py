@@ -86,7 +86,7 @@ def read(path: Path) -> tuple[Bags, np.ndarray]:
 
 def tenfold(pool: str, bags: Bags, y: np.ndarray, repetition: int) -> dict[str, list[Any]]:
     """P of each bag after training on the folds without it, with its fold and label."""
-    torch.set_num_threads(1)  # small matrices: two trainings side by side use two cores better
+    torch.set_num_threads(1)  # matrices are small: two training runs at a time use two cores better
     P, fold_of = np.zeros(len(y)), np.zeros(len(y), int)
     for fold, (train, test) in enumerate(StratifiedKFold(FOLDS, shuffle=True, random_state=repetition).split(bags, y)):
         model = BagClassifier(pool=pool, random_state=repetition).fit([bags[i] for i in train], y[train])
@@ -95,7 +95,7 @@ def tenfold(pool: str, bags: Bags, y: np.ndarray, repetition: int) -> dict[str, 
 
 
 class Kept:
-    """Results in a folder, a JSON file per set: by pool and repetition."""
+    """Results in a folder, one JSON file per set: by pool and repetition."""
 
     def __init__(self, folder: Path, data: Path) -> None:
         self.folder, self.data = folder, data
@@ -121,14 +121,15 @@ class Kept:
         """Of one pool, or of the mean P of several: (repetitions, folds)."""
         pools, rows = (pools,) if isinstance(pools, str) else pools, []
         for r in range(repetitions):
-            own = [self.results[name][f"{pool} {r}"] for pool in pools]
-            P, fold, y = np.mean([o["P"] for o in own], axis=0), np.array(own[0]["fold"]), np.array(own[0]["y"])
+            results = [self.results[name][f"{pool} {r}"] for pool in pools]
+            P = np.mean([result["P"] for result in results], axis=0)
+            fold, y = np.array(results[0]["fold"]), np.array(results[0]["y"])
             rows.append([((P >= 0.5) == y)[fold == k].mean() for k in range(FOLDS)])
         return np.array(rows)
 
 
 def measure(kept: Kept, pools: list[str], repetitions: int, jobs: int) -> None:
-    """Train what is missing; progress goes to a terminal only."""
+    """Train the missing models; progress is printed only on a terminal."""
     todo = list(kept.missing(pools, repetitions))
     sets = {name: read(kept.data / SETS[name]) for name in {name for name, _, _ in todo}}
     tasks = (delayed(tenfold)(pool, *sets[name], r) for name, pool, r in todo)
@@ -169,7 +170,7 @@ def main() -> None:
     parser.add_argument("--kept", type=Path, required=True, help="folder for results, from which a run continues")
     parser.add_argument("--pools", nargs="+", default=POOLS, metavar="POOL", help=f"default: {' '.join(POOLS)}")
     parser.add_argument("--repetitions", type=int, default=5, help="default: 5")
-    parser.add_argument("--jobs", type=int, default=2, help="trainings side by side; default: 2")
+    parser.add_argument("--jobs", type=int, default=2, help="training runs at the same time; default: 2")
     args = parser.parse_args()
     missing = [str(args.data / file) for file in SETS.values() if not (args.data / file).exists()]
     if missing:

@@ -1,8 +1,8 @@
-"""What padding does to a pooled prediction, and which packages notice.
+"""The effect of padding on pooled predictions, with and without support for masks.
 
-One batch of bags with 3 real frames each, padded with zeros to 10, as batches of clips of unequal length are. The
-authors' Keras layer declares that it supports masks, and gets one: from a `keras.layers.Masking` layer before it, and
-again as an argument. It pools the padding all the same. The truth is Eq. (8) by numpy on the 3 real frames.
+A batch of bags with 3 real frames each is padded with zeros to 10, like clips of unequal length. The authors' Keras
+layer declares that it supports masks, and receives one: from a `keras.layers.Masking` layer before it, or as an
+argument. It pools the padding nevertheless. The reference is Eq. (8) with NumPy on the 3 real frames.
 
 Run it from the repository's root after `pip install -e '.[dev]'`; KERAS_BACKEND=jax chooses the other backend:
 
@@ -39,7 +39,7 @@ def truth(p: np.ndarray) -> np.ndarray:
 
 
 def authors_layer() -> Any:
-    """Their class, with the two functions that Keras 3 moved put back where it looks for them."""
+    """The authors' class, for which two functions that Keras 3 has moved are restored."""
     import keras
     from autopool.keras import AutoPool1D
 
@@ -48,7 +48,7 @@ def authors_layer() -> Any:
 
 
 def by_keras(kind: Any, p: np.ndarray, mask: np.ndarray | None = None, masking: bool = False) -> np.ndarray:
-    """P of a Keras layer: without a mask, given one, or behind a Masking layer."""
+    """P of a Keras layer: without a mask, with one as an argument, or after a Masking layer."""
     import keras
 
     pool = kind(axis=1)
@@ -71,7 +71,7 @@ def by_torch(p: np.ndarray, mask: np.ndarray) -> np.ndarray:
 
 
 def rows() -> Iterator[tuple[str, str, np.ndarray]]:
-    """Who pools, what they are told about the padding, and P (bags, classes)."""
+    """The layer, how it is informed of the padding, and P (bags, classes)."""
     from earmark.keras import AutoPool1D
 
     padded = np.pad(P_FRAMES, ((0, 0), (0, PADDED - REAL), (0, 0)))
@@ -92,10 +92,10 @@ def main() -> None:
     expected = truth(P_FRAMES)
     print(f"Bags of {REAL} real frames, padded to {PADDED}; P for alpha = {', '.join(f'{a:g}' for a in ALPHA[0])}.\n")
     bags = "".join(f"{f'bag {b + 1}':<24}" for b in range(len(P_FRAMES)))
-    print(f"{'layer':<28}{'padding told by':<18}{bags}largest error")
-    for layer, told, P in rows():
+    print(f"{'layer':<28}{'masked by':<18}{bags}largest error")
+    for layer, masked_by, P in rows():
         values = "".join("".join(f"{value:<7.3f}" for value in bag) + "   " for bag in P)
-        print(f"{layer:<28}{told:<18}{values}{abs(P - expected).max():.1e}")
+        print(f"{layer:<28}{masked_by:<18}{values}{abs(P - expected).max():.1e}")
     backend = os.environ["KERAS_BACKEND"]
     packages = dict.fromkeys(["earmark", "autopool", "keras", backend, "torch", "numpy"])
     print(f"\n{', '.join(f'{name} {version(name)}' for name in packages)}; backend of Keras: {backend}")

@@ -2,11 +2,11 @@
 
     python benchmarks/pooling.py [--json FILE]
 
-Runs on the CPU and, where there is one, on the GPU. Both variants are checked against float64 first, then timed in
-turn, round after round, and the median round counts. Extra memory is the peak during forward and backward, above what
-was there before (p and alpha); on a CPU it is read off the process's resident set, so only where it is large enough to
-see. The floor is the time to move the bytes that must move (p read twice, its gradient written once) at the speed of a
-plain copy measured in the same run.
+Runs on the CPU and, if there is one, on the GPU. Both variants are first compared with float64, then timed in turn for
+several rounds, of which the median is reported. Extra memory is the peak during forward and backward, above that before
+(p and alpha); on a CPU it is the growth of the process's resident memory, which only large shapes show. The floor is
+the time to move the necessary bytes (p read twice, its gradient written once) at the speed of a plain copy measured in
+the same run.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from measuring import extra_memory
 from torch import Tensor, nn
 
 from earmark.pooling import AutoPool
@@ -32,7 +33,7 @@ MEASURABLE_BYTES = 64 << 20
 
 
 class Formula(nn.Module):
-    """Eq. (8) as one would write it."""
+    """A direct implementation of Eq. (8)."""
 
     def __init__(self, n_classes: int) -> None:
         super().__init__()
@@ -105,7 +106,7 @@ def measure(device: str, shape: tuple[int, int, int], masked: bool, bandwidth: f
     steps = {name: step(pool.to(device), p, mask) for name, pool in pools.items()}
     check(pools, p, mask)
     times = time_in_turn(steps, device, rounds)
-    memory = {name: extra_memory(steps[name], device, p) for name in ("formula", "earmark")}
+    memory = {name: step_memory(steps[name], device, p) for name in ("formula", "earmark")}
     floor = 3 * p.numel() * p.element_size() / bandwidth
     return {
         "device": device,
@@ -129,7 +130,7 @@ def step(pool: nn.Module, p: Tensor, mask: Tensor | None) -> Callable[[], None]:
 
 
 def check(pools: dict[str, nn.Module], p: Tensor, mask: Tensor | None) -> None:
-    """Same values and gradients as the formula in float64 on the CPU (a few bags of it, if large)."""
+    """Compare values and gradients of two bags with those of the formula in float64 on the CPU."""
     few = slice(0, 2)
     x = p.detach()[few].double().cpu().requires_grad_()
     truth = Formula(p.shape[2]).double()
@@ -171,8 +172,8 @@ def timed(run: Callable[[], object], n: int, device: str) -> float:
     return (time.perf_counter() - begin) / n
 
 
-def extra_memory(run: Callable[[], None], device: str, p: Tensor) -> int:
-    """Peak bytes during one step above those before it; 0 where it cannot be seen."""
+def step_memory(run: Callable[[], None], device: str, p: Tensor) -> int:
+    """Peak bytes during one step above those before it; 0 where that is too small to measure."""
     p.grad = None
     gc.collect()
     if device == "cuda":
@@ -182,20 +183,7 @@ def extra_memory(run: Callable[[], None], device: str, p: Tensor) -> int:
         run()
         torch.cuda.synchronize()
         return torch.cuda.max_memory_allocated() - before
-    reset = Path("/proc/self/clear_refs")
-    if p.numel() * p.element_size() < MEASURABLE_BYTES or not reset.exists():
-        return 0
-    reset.write_text("5")  # forget the peak so far
-    before = resident("VmRSS")
-    run()
-    return resident("VmHWM") - before
-
-
-def resident(key: str) -> int:
-    for entry in Path("/proc/self/status").read_text().splitlines():
-        if entry.startswith(key):
-            return int(entry.split()[1]) * 1024
-    return 0
+    return 0 if p.numel() * p.element_size() < MEASURABLE_BYTES else extra_memory(run)
 
 
 def copy_bandwidth(device: str) -> float:

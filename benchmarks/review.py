@@ -1,19 +1,19 @@
-"""`earmark review` on a day of sound and 100,000 events: how long a reviewer waits, and what the server needs.
+"""`earmark review` on a day of sound and 100,000 events: waiting times of a reviewer, and memory of the server.
 
     python benchmarks/review.py [--hours 24] [--rate 44100] [--events 100000] [--verdicts 1000] [--work DIR]
 
-A flac file of so many hours is made (quiet noise with tones; kept in DIR), and the ledger of a job with so many events
-in it. The real command serves them, in a separate process. Measured through HTTP, as a browser asks:
+Writes a FLAC file of so many hours (quiet noise with tones; kept in DIR) and the ledger of a job with so many events in
+it. The command serves them in a separate process. Measured through HTTP, with the requests of a browser:
 
-- first view: the page's requests from the session to the last visible tile, with an empty cache, after a warm start
-  (another recording was looked at before);
-- tiles: at random places and zooms, four at a time, as the page does; each with its own time;
-- queue and grid: each order with all events to choose from, and the 48 pictures of a page of the grid;
-- verdicts: a scripted reviewer, one after another, each acknowledged; with what the page loads in between;
-- a kill (SIGKILL) in the middle of as many verdicts: whether each acknowledged one is there afterwards;
+- first view: the page's requests from the session to the last visible tile, with an empty cache, after another
+  recording was shown;
+- tiles: at random times and zooms, four at a time, as on the page; each is timed alone;
+- queue and grid: each order of all events, and the 48 pictures of a page of the grid;
+- verdicts: one after another, each acknowledged; also with the requests of the page in between;
+- a kill (SIGKILL) during as many verdicts: whether each acknowledged one is in the journal afterwards;
 - memory: the highest resident memory of the server.
 
-Times depend on what else the machine does; processor times do not.
+Other load on the machine affects times, but not processor times.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from urllib.parse import urlencode, urlsplit
 
 import numpy as np
 import soundfile
+from measuring import memory, timed
 
 from earmark.annotations import Label
 from earmark.detection.ledger import Ledger
@@ -47,7 +48,7 @@ ACROSS = 1100  # pixels of the view
 
 
 def make_recording(path: Path, hours: float, rate: int) -> None:
-    """Write the day, unless it is there."""
+    """Write a recording, unless it exists."""
     if path.exists() and soundfile.info(path).frames == round(hours * 3600) * rate:
         return
     rng = np.random.default_rng(0)
@@ -75,10 +76,9 @@ def make_job(work: Path, hours: float, rate: int, events: int) -> Path:
     ]
     with Ledger(JobFolder(folder).ledger) as ledger:
         ledger.set_about({"decoder": "benchmark"})
-        for path, found in ((long, rows), (short, [])):
+        for path, detected in ((long, rows), (short, [])):
             ledger.add([(path, path.name)])
-            seconds = soundfile.info(path).duration
-            ledger.finish(path, found, status=path.stat(), duration=seconds)
+            ledger.finish(path, detected, status=path.stat(), duration=soundfile.info(path).duration)
     (folder / "job.json").write_text(json_text({"classes": CLASSES, "decoder": {"threshold": 0.5}}))
     return folder
 
@@ -111,13 +111,8 @@ class Server:
     def get(self, path: str, body: object = None, **values: object) -> Any:
         return json.loads(self.request(path, body, **values))
 
-    def peak_memory(self) -> float:
-        """MB."""
-        text = Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(text.split("VmHWM:")[1].split()[0]) / 1000
-
     def processor_seconds(self) -> float:
-        """Processor time that the server has used, which does not depend on what else the machine does."""
+        """Processor time that the server has used."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -126,14 +121,8 @@ class Server:
         self.process.communicate()
 
 
-def timed(work: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
-
-
 def tiles_of(onset: float, offset: float, duration: float) -> list[tuple[int, int]]:
-    """Level and index of the tiles that the page asks for."""
+    """Level and index of the tiles that the page requests."""
     level = int(np.clip(round(np.log2((offset - onset) / ACROSS / 0.001)), 0, 17))
     span = 0.001 * COLUMNS * 2**level
     return [(level, k) for k in range(int(onset // span), int(min(offset, duration - 1e-6) // span) + 1)]
@@ -243,13 +232,13 @@ def measure(folder: Path, cache: Path, duration: float, verdicts: int) -> dict[s
     seconds, _ = judge(server, all_events(server, 100, order="random"), run="views", with_views=True)
     rows[f"verdict with a new view, median of {len(seconds)}, s"] = float(np.median(seconds))
     rows["verdict with a new view, 95th percentile, s"] = float(np.percentile(seconds, 95))
-    rows["highest memory of the server, MB"] = server.peak_memory()
+    rows["highest memory of the server, MB"] = memory("VmHWM", server.process.pid) / 1e6
     rows["acknowledged verdicts lost by a kill"] = lost_by_kill(server, folder, cache, verdicts)
     return rows
 
 
 def lost_by_kill(server: Server, folder: Path, cache: Path, verdicts: int) -> str:
-    """Kill the server while somebody judges; what was acknowledged and is not there afterwards."""
+    """Kill the server during verdicts; how many of the acknowledged ones are missing afterwards."""
     events = all_events(server, verdicts, order="time")
     with ThreadPoolExecutor(1) as pool:
         judging = pool.submit(judge, server, events, run="killed", with_views=False)

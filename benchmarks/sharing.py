@@ -1,10 +1,9 @@
-"""Several trainings on one GPU at once: clips per second of all together, against one alone.
+"""Several training runs on one GPU at the same time: clips per second in total, compared with a single one.
 
     python benchmarks/sharing.py [--at-once 1 2 3 4] [--seconds 5]
 
-Each training is a process with its own model, graph and features, as `earmark reproduce --at-once N` runs them.
-NVIDIA's multi-process service, where it is running (`nvidia-cuda-mps-control -d`), lets their kernels overlap; without
-it they take turns.
+Each run is a process with its own model, graph and features, as with `earmark reproduce --at-once N`. NVIDIA's
+multi-process service (`nvidia-cuda-mps-control -d`) lets their kernels overlap; without it they take turns.
 """
 
 from __future__ import annotations
@@ -45,10 +44,10 @@ def measured(n: int, seconds: float) -> list[float]:
     workers = [spawn.Process(target=train, args=(barrier, rates, seconds)) for _ in range(n)]
     for worker in workers:
         worker.start()
-    found = [rates.get() for _ in workers]
+    result = [rates.get() for _ in workers]
     for worker in workers:
         worker.join()
-    return found
+    return result
 
 
 def train(barrier: Barrier, rates: Queue[float], seconds: float) -> None:

@@ -1,11 +1,11 @@
-"""How fast soundscapes are made, and where the time goes.
+"""Speed of the synthesis of soundscapes, and the time of its parts.
 
     python benchmarks/synthesis.py EVENTS --soundbank DIR [--clips 100] [--workers N]
 
-Prints the cost of a clip by part on one core, clips per second on one core and on all, the ratio to Scaper's 0.35 s per
-clip and core (pitch and time changed; a figure measured elsewhere, since Scaper needs sox), and the floor: what
-decoding, pitch and time, and encoding alone take, all in other people's compiled code. Times are processor time, which
-other programs on the machine disturb less than the clock; the clips-per-second rows are by the clock.
+Prints the time of a clip by part on one core, clips per second on one core and on all, the ratio to Scaper's 0.35 s per
+clip and core (with changed pitch and time; measured on another machine, since Scaper needs sox), and the floor: the
+time of decoding, pitch and time, and encoding, all of which are compiled code of other packages. Times are processor
+time, which other load on the machine affects less; clips per second refer to wall time.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def main() -> None:
     parser.add_argument("--soundbank", type=Path, required=True)
     parser.add_argument("--clips", type=int, default=100)
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
-    given = parser.parse_args()
+    arguments = parser.parse_args()
 
-    bank = FolderBank(given.soundbank)
-    plan = [bank.resolved(soundscape) for soundscape in plan_from(given.events, clips=given.clips)]
+    bank = FolderBank(arguments.soundbank)
+    plan = [bank.resolved(soundscape) for soundscape in plan_from(arguments.events, clips=arguments.clips)]
     n = len(plan)
     parts: defaultdict[str, float] = defaultdict(float)
     watch(parts, "decoding", audio, "read")
@@ -47,9 +47,9 @@ def main() -> None:
     watch(parts, "encoding", audio, "write")
     watch(parts, "annotation", job, "write_jams")
     with tempfile.TemporaryDirectory() as folder:
-        begun, clock = time.process_time(), time.perf_counter()
+        start, clock = time.process_time(), time.perf_counter()
         synthesise(plan, Path(folder) / "one", bank=bank, workers=1)
-        whole, clock = time.process_time() - begun, time.perf_counter() - clock
+        whole, clock = time.process_time() - start, time.perf_counter() - clock
     parts["the rest"] = whole - sum(parts.values())
     events = sum(len(soundscape.events) for soundscape in plan)
     print(f"{n} clips, {events / n:.1f} events each; processor time per clip on one core")
@@ -64,21 +64,21 @@ def main() -> None:
     print(f"by the clock, one process: {n / clock:.1f} clips per second")
     with tempfile.TemporaryDirectory() as folder:
         clock = time.perf_counter()
-        synthesise(plan, Path(folder) / "all", bank=given.soundbank, workers=given.workers)
+        synthesise(plan, Path(folder) / "all", bank=arguments.soundbank, workers=arguments.workers)
         clock = time.perf_counter() - clock
-    print(f"by the clock, {given.workers} processes, their start included: {n / clock:.1f} clips per second")
+    print(f"by the clock, {arguments.workers} processes, their start included: {n / clock:.1f} clips per second")
 
 
 def watch(parts: defaultdict[str, float], part: str, module: object, name: str) -> None:
-    """Have the time spent in a function added to a part."""
+    """Replace a function by one that adds its time to a part."""
     function = getattr(module, name)
 
     def watched(*args: object, **options: object) -> object:
-        begun = time.process_time()
+        start = time.process_time()
         try:
             return function(*args, **options)
         finally:
-            parts[part] += time.process_time() - begun
+            parts[part] += time.process_time() - start
 
     setattr(module, name, watched)
 

@@ -1,13 +1,13 @@
-"""Thresholds chosen from labels of clips, against those chosen from times, and against 0.5.
+"""Thresholds chosen from labels of clips, compared with those chosen from times, and with 0.5.
 
     python benchmarks/first_detector.py SOUNDBANK --out first
     earmark train first/recordings --out run-rap --recipe head --pool rap
     python benchmarks/thresholds.py first first/run run-rap [--decoders]
 
 FIRST is a folder of `first_detector.py`, the others are runs that were trained on FIRST/recordings, with labels of
-clips. Thresholds are chosen on validation clips of FIRST/recordings: from these labels, and for comparison from the
-times that the training never saw. Scores are those of FIRST/test, whose sounds come from elsewhere. With --decoders,
-decoders other than the plain one are compared too, each with thresholds chosen in both ways.
+clips. Thresholds are chosen on validation clips of FIRST/recordings: from these labels, and for comparison from times,
+which training did not use. Scores are those of FIRST/test, whose sounds have other sources. With --decoders, other
+decoders than the plain one are compared too, each with thresholds chosen in both ways.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ def compare(first: Path, run: Path, decoders: dict[str, Decoder]) -> None:
             ways[way] = tune_thresholds(recordings, labels, options, tuned_on="validate")
             ways[f"{way}, cautious"] = tune_thresholds(recordings, labels, options, tuned_on="validate", cautious=True)
         for way, chosen in ways.items():
-            found = decode_all(tested, chosen, "middle")
-            segments = scores(segment.counts(truth, found, durations=durations)).overall
-            f1 = scores(event.counts(truth, found)).overall.f1
-            row = f"{segments.f1:>10.3f}{segments.precision:>7.3f}{segments.recall:>7.3f}{f1:>10.3f}{len(found):>8}"
+            events = decode_all(tested, chosen, "middle")
+            segments = scores(segment.counts(truth, events, durations=durations)).overall
+            f1 = scores(event.counts(truth, events)).overall.f1
+            row = f"{segments.f1:>10.3f}{segments.precision:>7.3f}{segments.recall:>7.3f}{f1:>10.3f}{len(events):>8}"
             values = chosen.threshold if isinstance(chosen.threshold, tuple) else (chosen.threshold,)
             print(f"{name:<24}{way:<26}{row}  {' '.join(f'{value:g}' for value in values)}", flush=True)
 

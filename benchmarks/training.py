@@ -1,11 +1,11 @@
-"""Training steps: clips per second, against the same network in plain eager PyTorch.
+"""Speed of training steps in clips per second, compared with the same network in plain eager PyTorch.
 
     python benchmarks/training.py [--recipe paper] [--batch 16] [--seconds 10]
 
 Ten-second clips, ten classes, the recipe's network, pool and optimiser: forward, loss, backward and step. The plain
-variants are what one writes first: the same modules, no graph, no compiler, in float32 and with autocast to bf16. Each
-variant is warmed up, then all are timed in turn, round after round; the median round counts. On a GPU, features are
-drawn from a table in its memory, so that loading is part of the measurement.
+variants use the same modules without graph and compiler, in float32 and with autocast to bf16. After a warm-up, all
+variants are timed in turn for several rounds, of which the median is reported. On a GPU, features are drawn from a
+table in its memory, so that loading is part of the measurement.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from earmark.training.steps import Step, make_optimizer
 
 BASELINE = "plain eager float32"
 CLASSES = tuple(f"class {k}" for k in range(10))
-KERNELS = {  # words in the names of kernels, the first that fits
+KERNELS = {  # parts of the names of kernels; the first match counts
     "dgrad": "convolution, gradient of its input",
     "wgrad": "convolution, gradient of its weights",
     "fprop": "convolution, forward",
-    "conv": "convolution, not said which",
-    "cudnn": "convolution, not said which",
+    "conv": "convolution, other",
+    "cudnn": "convolution, other",
     "nchw": "change of layout",
     "nhwc": "change of layout",
     "adam": "Adam",
@@ -55,7 +55,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0, help="per variant")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--recipe", default="paper", help="paper or best, for example")
-    parser.add_argument("--profile", action="store_true", help="also say which kernels take a GPU's time")
+    parser.add_argument("--profile", action="store_true", help="also print the time of kinds of GPU kernels")
     arguments = parser.parse_args()
     on_gpu = torch.cuda.is_available()
     device = torch.cuda.get_device_name() if on_gpu else f"CPU, {torch.get_num_threads()} threads"
@@ -157,7 +157,7 @@ def table(variants: dict[str, Callable[[], None]], batch: int, rounds: int, seco
 
 
 def profile(name: str, step: Callable[[], None], steps: int = 50) -> None:
-    """Where the GPU's time goes, by kind of kernel."""
+    """Print the share of the GPU's time by kind of kernel."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as record:
         begin = time.perf_counter()
         for _ in range(steps):

@@ -1,4 +1,4 @@
-"""What reflecting a clip at its ends changes, instead of padding it with zeros: features of the recipe `paper`.
+"""The difference between features of clips padded by reflection and those of clips padded with zeros: recipe `paper`.
 
     python experiments/clip_ends.py [FOLDER]
 
@@ -40,7 +40,7 @@ def show(name: str, sounds: list[torch.Tensor]) -> None:
     print(f"{name}: {np.median(frames):g} frames differ by more than 0.01 dB (median), at most {max(frames)}")
     for place, values in (("first", np.stack(first)), ("last", np.stack(last))):
         print(
-            f"  {place} frame: {values.mean():.1f} dB on average, {np.percentile(values, 95):.1f} dB at 95 %, "
+            f"  {place} frame: {values.mean():.1f} dB on average, {np.percentile(values, 95):.1f} dB at 95%, "
             f"{values.max():.1f} dB at most"
         )
 

@@ -2,10 +2,10 @@
 
     python experiments/demo_settings.py OUT [--at-once 2]
 
-Every candidate trains the demo's five operators with three seeds on two sets of soundscapes. Of those with which the
-demo takes no more than six minutes on two cores, the one with the highest F1 of validation segments, averaged over all
-trainings, is the one to use: no operator is preferred. OUT keeps the trainings, so that an interrupted call can be
-repeated, and the table is written to OUT/settings.txt.
+Each candidate trains the demo's five operators with three seeds on two sets of soundscapes. The demo uses the one with
+the highest F1 of validation segments, averaged over all runs so that no operator is preferred, among those with which
+it takes at most six minutes on two cores. The runs are stored in OUT, so that an interrupted call can be repeated, and
+the table is written to OUT/settings.txt.
 """
 
 import argparse
@@ -20,8 +20,8 @@ from earmark.experiment.results import by_system
 from earmark.synthesis import synthesise
 
 CLIPS = 400
-SOUNDSCAPES = (1, 3)  # seeds of the soundscapes; the demo has another
-SEEDS = (0, 1, 2)  # of the trainings
+SOUNDSCAPES = (1, 3)  # seeds of the soundscapes; the demo uses another
+SEEDS = (0, 1, 2)  # of the runs
 VALIDATION = {"validation": EvaluationSpec(split="validate")}
 
 COMMON = {"alpha_rate": 10, "monitor": "accuracy", "compile": "no"}
@@ -36,7 +36,7 @@ CANDIDATES: dict[str, dict[str, float]] = {  # changes to the recipe `quick`
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path)
-    parser.add_argument("--at-once", type=int, default=2, help="trainings at the same time")
+    parser.add_argument("--at-once", type=int, default=2, help="runs at the same time")
     arguments = parser.parse_args()
     sounds = {f"soundscapes-{seed}": arguments.out / f"soundscapes-{seed}" for seed in SOUNDSCAPES}
     for seed, folder in zip(SOUNDSCAPES, sounds.values(), strict=True):
@@ -50,7 +50,7 @@ def main() -> None:
         if not run_grid(grid, folder, cache=arguments.out / "features", at_once=arguments.at_once):
             raise SystemExit("interrupted; repeat the command to continue")
         rows = by_system(gather(grid, folder))
-        f1 = [np.mean([row.saved().scores["dynamic"]["overall"]["f1"] for row in own]) for own in rows.values()]
+        f1 = [np.mean([row.saved().scores["dynamic"]["overall"]["f1"] for row in runs]) for runs in rows.values()]
         lines.append(f"{candidate:28}{np.mean(f1):7.3f}" + "".join(f"{value:7.3f}" for value in f1))
         print(lines[-1], flush=True)
     (arguments.out / "settings.txt").write_text("\n".join(lines) + "\n")

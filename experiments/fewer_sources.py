@@ -2,10 +2,10 @@
 
     python experiments/fewer_sources.py EVENTS SOUNDBANK SOUNDSCAPES OUT --share 0.5
 
-Of the recordings that training soundscapes draw from, a share of each class is kept; all slices of a recording go
-together, since they sound alike. The training soundscapes of EVENTS are made again with what is left: same events, same
-times, same labels, other sound. Soundscapes to validate and to test are those of SOUNDSCAPES, by links, so that only
-the training sound differs. `experiments/sources.toml` trains on it.
+Of the recordings from which training soundscapes draw, a share of each class is kept, with all slices of a recording,
+since these sound alike. The training soundscapes of EVENTS are synthesised again from them: events, times and labels
+are the same, the sound differs. Soundscapes for validation and test are links to those of SOUNDSCAPES.
+`experiments/sources.toml` trains on the result.
 """
 
 from __future__ import annotations
@@ -26,22 +26,29 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=0.5)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int)
-    told = parser.parse_args()
-    bank = thinned(told.soundbank.resolve(), told.out.with_name(told.out.name + "-bank"), told.share, told.seed)
-    plan = [soundscape for soundscape in plan_from(told.events) if soundscape.split == "train"]
-    made = synthesise(plan, told.out, bank=bank, workers=told.workers)
+    arguments = parser.parse_args()
+    bank = thinned(
+        arguments.soundbank.resolve(),
+        arguments.out.with_name(arguments.out.name + "-bank"),
+        arguments.share,
+        arguments.seed,
+    )
+    plan = [soundscape for soundscape in plan_from(arguments.events) if soundscape.split == "train"]
+    made = synthesise(plan, arguments.out, bank=bank, workers=arguments.workers)
     for kind in ("audio", "annotations"):
         for split in ("validate", "test"):
-            link = told.out / kind / split
+            link = arguments.out / kind / split
             if link.is_dir() and not link.is_symlink():
                 link.rmdir()  # synthesise leaves it empty
             if not link.exists():
-                link.symlink_to((told.soundscapes / kind / split).resolve())
-    print(f"{told.out}: {made.clips['train']} soundscapes to train on, {made.substituted} events with another source")
+                link.symlink_to((arguments.soundscapes / kind / split).resolve())
+    print(
+        f"{arguments.out}: {made.clips['train']} soundscapes to train on, {made.substituted} events with another source"
+    )
 
 
 def thinned(soundbank: Path, out: Path, share: float, seed: int) -> Path:
-    """A bank of links in which a share of the recordings is left to the split `train`, class by class."""
+    """A bank of links with a share of the recordings of each class in the split `train`."""
     whole = FolderBank(soundbank)
     kept = recordings(whole, share, seed)
     for label in whole.classes:
@@ -52,18 +59,19 @@ def thinned(soundbank: Path, out: Path, share: float, seed: int) -> Path:
             link.parent.mkdir(parents=True, exist_ok=True)
             if not link.exists():
                 link.symlink_to(soundbank / name)
-    counts = [sum(map(len, own.values())) for own in (kept, recordings(whole))]
-    print(f"{out}: {counts[0]} of {counts[1]} recordings to train on")
+    n_kept, n_all = (sum(map(len, by_class.values())) for by_class in (kept, recordings(whole)))
+    print(f"{out}: {n_kept} of {n_all} recordings to train on")
     return out
 
 
 def recordings(bank: FolderBank, share: float = 1.0, seed: int = 0, split: str = "train") -> dict[str, set[str]]:
     """A share of the recordings that soundscapes of a split draw from, by class."""
-    rng, found = np.random.default_rng(seed), {}
+    rng = np.random.default_rng(seed)
+    chosen = {}
     for label in bank.classes:
         order = rng.permutation(sorted({recording(name) for name in bank.sources(label, split)}))
-        found[label] = set(order[: max(1, round(share * len(order)))].tolist())
-    return found
+        chosen[label] = set(order[: max(1, round(share * len(order)))].tolist())
+    return chosen
 
 
 def recording(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Kill every command again and again, and compare what it leaves with an undisturbed run.
+"""Kill each command repeatedly, and compare its results with those of an undisturbed run.
 
     .venv/bin/python experiments/kills.py --out /tmp/kills
 
@@ -9,15 +9,14 @@ folder is compared, and the rest are sent to a run in a new folder. SIGTERM must
 command line is ready), and training prints how to resume. A second process of the same command is refused with exit
 code 2 and one line that names the first.
 
-Folders are compared byte by byte, but for what differs between undisturbed runs too:
+Folders are compared byte by byte, except for what also differs between undisturbed runs:
 
-    .lock, .evaluation.lock        are left out: empty
-    .earmark.jsonl                 the hashes that it ends with, in place of the order of its lines
-    model.safetensors, last.ckpt   their header as a value: the library writes its two entries in any order
-    log.jsonl                      without clips_per_second
-    ledger.sqlite                  its rows, in place of its pages
-    cache                          is left out: threads append clips in the order in which they end; what was
-                                   trained on it is compared
+    .lock, .evaluation.lock        not compared: empty
+    .earmark.jsonl                 compared by its final hashes, not by the order of its lines
+    model.safetensors, last.ckpt   compared with their header as a value: the order of its two entries varies
+    log.jsonl                      compared without clips_per_second
+    ledger.sqlite                  compared by its rows
+    cache                          not compared: the order of clips depends on threads; runs trained on it are compared
 
 About ten minutes on two idle cores; exit code 1 if anything differs.
 """
@@ -54,17 +53,17 @@ auto = {{ pool = "auto" }}
 
 @dataclass
 class Command:
-    """A command, run in a folder of its own, where it writes `out`."""
+    """A command that is run in a separate folder, where it writes `out`."""
 
     name: str
     words: list[str]
     out: str
-    must_say: str = ""  # when SIGTERM ends it
+    must_print: str = ""  # when SIGTERM ends it
 
 
 @dataclass
 class Result:
-    """What the kills of a command showed."""
+    """The results of the kills of a command."""
 
     codes: Counter[int] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
@@ -116,8 +115,8 @@ def commands(options: argparse.Namespace, data: Path) -> list[Command]:
     folds = [str(without_splits(data)) if word == str(data) else word for word in train]
     return [
         Command("model", train, "run"),
-        Command("train", train, "run", must_say="--resume"),
-        Command("rounds", [*folds, "--set=folds=2", "--set=rounds=1"], "run", must_say="--resume"),
+        Command("train", train, "run", must_print="--resume"),
+        Command("rounds", [*folds, "--set=folds=2", "--set=rounds=1"], "run", must_print="--resume"),
         Command("detect", ["detect", model, str(data / "audio"), "--out", "job", "--keep-scores"], "job"),
         Command("synth", ["synth", "durations", "made", "--clips", str(options.clips)], "made"),
         Command("evaluate", ["evaluate", model, str(data), "--out", "evaluated"], "evaluated"),
@@ -146,7 +145,7 @@ def row(command: Command, result: Result, refusal: str) -> str:
 
 
 def start(words: list[str], folder: Path) -> subprocess.Popen[str]:
-    """Start a command in a folder, in a process group of its own; what it prints goes to `printed` there."""
+    """Start a command in a folder, as a new process group; its output goes to the file `printed` there."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "printed").open("w") as printed:
         return subprocess.Popen(
@@ -181,7 +180,7 @@ def disturb(command: Command, place: Path, kills: int, rng: random.Random) -> Re
             pass
         process = start(command.words, folder)
         if process.wait() != 0:
-            result.problems.append(f"cannot continue: exit code {process.returncode}: {said(folder)[-300:]}")
+            result.problems.append(f"cannot continue: exit code {process.returncode}: {output(folder)[-300:]}")
         result.codes[process.returncode] += 1
         result.problems += differences(place / "undisturbed" / command.out, folder / command.out)
         print(f"{command.name}: {result.kills} of {kills} kills in {result.rounds} runs", flush=True)
@@ -199,19 +198,19 @@ def kill_once(command: Command, folder: Path, seconds: float, rng: random.Random
         code = process.wait()
         result.kills += 1
         result.codes[code] += 1
-        result.problems += judge(command, number, code, said(folder))
+        result.problems += judge(command, number, code, output(folder))
         wait_for_group(process.pid, result)
         return True
     if process.returncode != 0:
-        result.problems.append(f"ended by itself with exit code {process.returncode}: {said(folder)[-300:]}")
+        result.problems.append(f"ended by itself with exit code {process.returncode}: {output(folder)[-300:]}")
     return False
 
 
 def judge(command: Command, number: int, code: int, text: str) -> list[str]:
-    """What is wrong with how a killed command ended."""
+    """Problems with the end of a killed command."""
     expected = (-9,) if number == signal.SIGKILL else (143, -15, 0)  # 0: it ended just before
     problems = [] if code in expected else [f"exit code {code} after {signal.Signals(number).name}: {text[-300:]}"]
-    if code == 143 and command.must_say not in text:
+    if code == 143 and command.must_print not in text:
         problems.append(f"does not say how to resume: {text[-300:]}")
     if "Traceback" in text:
         problems.append(f"prints a traceback when killed: {text[-500:]}")
@@ -219,20 +218,20 @@ def judge(command: Command, number: int, code: int, text: str) -> list[str]:
 
 
 def wait_for_group(group: int, result: Result) -> None:
-    """Worker processes end with their parent."""
+    """Wait until the worker processes of a killed command have ended."""
     for _ in range(300):
         try:
             os.killpg(group, 0)
         except ProcessLookupError:
             return
         time.sleep(0.1)
-    result.problems.append("worker processes go on 30 s after their parent was killed")
+    result.problems.append("worker processes still run 30 s after their parent was killed")
     with suppress(ProcessLookupError):
         os.killpg(group, signal.SIGKILL)
 
 
-def said(folder: Path) -> str:
-    """What the last command in a folder printed, without progress."""
+def output(folder: Path) -> str:
+    """The output of the last command in a folder, without progress."""
     text = (folder / "printed").read_text(errors="replace")
     return "\n".join(line for line in text.splitlines() if not re.match(r"[\w ().-]+: \d+/\d+ ", line))
 
@@ -245,7 +244,7 @@ def second_writer(command: Command, folder: Path) -> str:
             time.sleep(0.01)
         if first.poll() is not None:
             return "not refused: the first takes no lock"
-        first.send_signal(signal.SIGSTOP)  # so that it holds the lock until the second has come to it
+        first.send_signal(signal.SIGSTOP)  # so that it holds the lock until the second process requests it
         second = subprocess.run(first.args, cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL)
         is_named = f"process {first.pid} " in second.stderr and second.stderr.count("\n") == 1
         if second.returncode == 2 and is_named:
@@ -269,21 +268,21 @@ def files(folder: Path) -> list[str]:
 
 
 def content(path: Path) -> object:
-    """The content of a file, without what differs between undisturbed runs too."""
+    """The content of a file, without what also differs between undisturbed runs."""
     if not path.exists():
         return "absent"
     return _CONTENTS.get(path.name, Path.read_bytes)(path)
 
 
 def _manifest(path: Path) -> object:
+    """Whether each file that the manifest lists has one of its hashes."""
     entries = {line["file"]: line["sha256"] for line in map(json.loads, path.read_text().splitlines())}
-    present = {}
+    unchanged = {}
     for name, hashes in entries.items():
         file = path.parent / name
-        is_own = file.exists() and hashlib.sha256(file.read_bytes()).hexdigest() in hashes
         if hashes:
-            present[name] = is_own
-    return present
+            unchanged[name] = file.exists() and hashlib.sha256(file.read_bytes()).hexdigest() in hashes
+    return unchanged
 
 
 def _log(path: Path) -> object:

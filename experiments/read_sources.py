@@ -1,9 +1,9 @@
-"""What the experiment on sources says: a table and a figure.
+"""The results of the experiment on the number of sources: a table and a figure.
 
     python experiments/read_sources.py EVENTS SOUNDBANK [--results results]
 
-Reads what `earmark reproduce` left in results/urban-sed-sources and results/urban-sed; EVENTS and SOUNDBANK are for
-counting recordings. Writes results/urban-sed-sources/sources.md and figures/sources.png.
+Reads the results of `earmark reproduce` in results/urban-sed-sources and results/urban-sed; EVENTS and SOUNDBANK are
+needed to count recordings. Writes results/urban-sed-sources/sources.md and figures/sources.png.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ def main() -> None:
     parser.add_argument("events", type=Path)
     parser.add_argument("soundbank", type=Path)
     parser.add_argument("--results", type=Path, default=HERE.parent / "results")
-    told = parser.parse_args()
-    bank = FolderBank(told.soundbank)
+    arguments = parser.parse_args()
+    bank = FolderBank(arguments.soundbank)
     counts = {name: sum(map(len, recordings(bank, share).values())) for name, share in SHARES.items()}
-    asked: dict[str, set[tuple[str, str]]] = {}
-    for soundscape in plan_from(told.events):
-        own = {(event.label, recording(event.source_file)) for event in soundscape.events}
-        asked.setdefault(soundscape.split, set()).update(own)
-    counts["paper"] = len(asked["train"])
+    published: dict[str, set[tuple[str, str]]] = {}  # class and recording, by split
+    for soundscape in plan_from(arguments.events):
+        sources = {(event.label, recording(event.source_file)) for event in soundscape.events}
+        published.setdefault(soundscape.split, set()).update(sources)
+    counts["paper"] = len(published["train"])
     for split in ("validate", "test"):
         counts[split] = sum(map(len, recordings(bank, split=split).values()))
-        counts[f"{split} paper"] = len(asked[split])
-    scores = read_scores(told.results)
-    out = told.results / "urban-sed-sources"
+        counts[f"{split} paper"] = len(published[split])
+    scores = read_scores(arguments.results)
+    out = arguments.results / "urban-sed-sources"
     table = make_table(scores, counts)
     with written_whole(out / "sources.md") as draft:
         draft.write_text("\n\n".join([f"**{table.caption}**", table.to_markdown(), table.note]) + "\n")
@@ -55,15 +55,16 @@ def main() -> None:
 
 def read_scores(results: Path) -> dict[tuple[str, str, str], float]:
     """Dynamic F1 by evaluation, system and data set; the mean over seeds where there are several."""
-    few, all_of_them = load_grid(HERE / "sources.toml"), load_grid("urban-sed")
-    rows = gather(few, results / "urban-sed-sources") + gather(all_of_them, results / "urban-sed")
-    found: dict[tuple[str, str, str], list[float]] = {}
+    fewer, full = load_grid(HERE / "sources.toml"), load_grid("urban-sed")
+    rows = gather(fewer, results / "urban-sed-sources") + gather(full, results / "urban-sed")
+    scores: dict[tuple[str, str, str], list[float]] = {}
     for row in rows:
-        if row.cell.system in few.systems:
-            found.setdefault((row.evaluation, row.cell.system, row.cell.dataset), []).append(row.scores["dynamic_f1"])
-    assert all_of_them.published is not None
-    paper = {("table-1", name, "paper"): all_of_them.published.scores[name][3] for name in few.systems}
-    return {key: float(np.mean(values)) for key, values in found.items()} | paper
+        if row.cell.system in fewer.systems:
+            key = row.evaluation, row.cell.system, row.cell.dataset
+            scores.setdefault(key, []).append(row.scores["dynamic_f1"])
+    assert full.published is not None
+    paper = {("table-1", name, "paper"): full.published.scores[name][3] for name in fewer.systems}
+    return {key: float(np.mean(values)) for key, values in scores.items()} | paper
 
 
 def make_table(scores: dict[tuple[str, str, str], float], counts: dict[str, int]) -> Table:

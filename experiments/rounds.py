@@ -1,11 +1,11 @@
-"""What rounds of self-training give: recipe `best` after each round, and with strong labels, for several seeds.
+"""The gain of rounds of self-training: recipe `best` after each round, and with strong labels, for several seeds.
 
     python experiments/rounds.py SOUNDSCAPES OUT [--seeds 3] [--at-once 2]
 
-SOUNDSCAPES is what `earmark synth events.csv.gz SOUNDSCAPES --soundbank FOLDER` made. Each network learns from the one
-of the round before, with a seed of its own. Run the same command again to continue: finished runs are kept, the others
-go on from their last epoch. Writes OUT/rounds.csv, prints it, and says how much dynamic F1 on test clips each round
-adds: the mean over seeds with a 95 % interval (Student's t, paired by seed).
+SOUNDSCAPES is the output of `earmark synth events.csv.gz SOUNDSCAPES --soundbank FOLDER`. Each network learns from the
+one of the previous round, with another seed. Run the same command again to continue: finished runs are kept, the others
+resume from their last epoch. Writes and prints OUT/rounds.csv, and the difference in dynamic F1 on test clips between
+rounds: the mean over seeds with a 95% interval (Student's t, paired by seed).
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ def main() -> None:
     parser.add_argument("soundscapes", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--at-once", type=int, default=2, help="trainings that share the device")
-    given = parser.parse_args()
-    data = f"urban-sed:{given.soundscapes}"
-    given.out.mkdir(parents=True, exist_ok=True)
-    with ThreadPoolExecutor(given.at_once) as pool:
-        chains = [pool.submit(chain, data, given.out, seed) for seed in range(given.seeds)]
-        chains += [pool.submit(strong, data, given.out, seed) for seed in range(given.seeds)]
+    parser.add_argument("--at-once", type=int, default=2, help="runs that share the device")
+    arguments = parser.parse_args()
+    data = f"urban-sed:{arguments.soundscapes}"
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    with ThreadPoolExecutor(arguments.at_once) as pool:
+        chains = [pool.submit(chain, data, arguments.out, seed) for seed in range(arguments.seeds)]
+        chains += [pool.submit(strong, data, arguments.out, seed) for seed in range(arguments.seeds)]
         for future in chains:
             future.result()
-    show(write_table(given.out))
+    show(write_table(arguments.out))
 
 
 def chain(data: str, out: Path, seed: int) -> None:
-    """The network of each round, taught by that of the round before."""
+    """Train the network of each round, with that of the previous round as the teacher."""
     for number in range(len(FIRST_SEEDS)):
         settings: dict[str, Any] = {"rounds": min(number, 1), "seed": FIRST_SEEDS[number] + seed}
         if number:
@@ -61,12 +61,12 @@ def chain(data: str, out: Path, seed: int) -> None:
 
 
 def strong(data: str, out: Path, seed: int) -> None:
-    """The same network with strong labels."""
+    """Train the same network with strong labels."""
     train(data, out / f"strong-seed-{seed}", {"rounds": 0, "seed": seed, "supervision": "strong", "pool": "max"})
 
 
 def train(data: str, run: Path, settings: dict[str, Any]) -> None:
-    """Train and evaluate, unless that is done."""
+    """Train and evaluate, unless the results exist."""
     if not run.with_suffix(".done").exists():
         changes = [f"--set={key}={value}" for key, value in settings.items()]
         earmark("train", data, "--out", str(run), "--recipe", "best", "--resume", *changes)
@@ -108,7 +108,7 @@ def value_at(evaluation: dict[str, Any], keys: tuple[str, ...]) -> float:
 
 
 def show(rows: list[dict[str, Any]]) -> None:
-    """Means over seeds, and differences to the round before."""
+    """Print means over seeds, and differences between rounds."""
     f1: dict[str, dict[str, float]] = {}
     for row in rows:
         if row["split"] == "test":

@@ -1,15 +1,15 @@
-"""Table I from rendered clips: train and evaluate the nine systems, write tables and figures, and say how long it took.
+"""Table I from rendered clips: trains and evaluates the nine systems, writes tables and figures, and measures the time.
 
     python experiments/table_1.py SOUNDSCAPES OUT [--seeds 1] [--at-once 9] [--minutes 9]
                                   [--restore FILE.tar.gz] [--archive FILE.tar.gz]
 
-SOUNDSCAPES is what `earmark synth events.csv.gz SOUNDSCAPES --soundbank FOLDER` made; nothing is rendered here. Run the
-same command again to continue: finished runs are kept, the others go on from their last epoch. With --minutes it stops
-by itself in time for the archive. The time of all sittings is in OUT/times.json.
+SOUNDSCAPES is the output of `earmark synth events.csv.gz SOUNDSCAPES --soundbank FOLDER`. Run the same command again to
+continue: finished runs are kept, the others resume from their last epoch. With --minutes it stops by itself, and then
+writes the archive. OUT/times.json contains the time of each stage over all calls.
 
---archive writes tables, figures and runs.npz, which has settings, scores and counts of finished runs, but no weights.
---restore puts such an archive back into an OUT without runs, on another machine; finished runs then count, and
-unfinished ones begin again.
+--archive writes tables, figures and runs.npz, which contains settings, scores and counts of finished runs, but no
+weights. --restore extracts such an archive into an OUT without runs, on another machine; finished runs are then not
+repeated, and unfinished ones start again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ KEPT_ENDS = {".md", ".tex", ".html", ".png"}
 
 
 class Clock:
-    """Seconds of each stage over all sittings, saved every few seconds, so that a killed sitting counts, too."""
+    """Seconds of each stage over all calls, saved every few seconds, so that killed calls are included."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -73,38 +73,40 @@ def main() -> None:
     parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="changes to the recipe, for trials")
     parser.add_argument("--restore", type=Path)
     parser.add_argument("--archive", type=Path)
-    given = parser.parse_args()
-    changes = dict(change.split("=", 1) for change in given.set)
-    source = f"urban-sed:{given.soundscapes}"
-    grid = load_grid("urban-sed").selected(data=source, seeds=given.seeds, systems=given.systems, changes=changes)
-    make_folder(given.out)
-    if given.restore and not (given.out / "runs.npz").exists():
-        with tarfile.open(given.restore) as archive:
-            archive.extractall(given.out, filter="data")
-    clock = Clock(given.out / "times.json")
-    if given.minutes:
-        timer = threading.Timer(60 * given.minutes, os.kill, (os.getpid(), signal.SIGINT))
+    arguments = parser.parse_args()
+    changes = dict(change.split("=", 1) for change in arguments.set)
+    source = f"urban-sed:{arguments.soundscapes}"
+    grid = load_grid("urban-sed").selected(
+        data=source, seeds=arguments.seeds, systems=arguments.systems, changes=changes
+    )
+    make_folder(arguments.out)
+    if arguments.restore and not (arguments.out / "runs.npz").exists():
+        with tarfile.open(arguments.restore) as archive:
+            archive.extractall(arguments.out, filter="data")
+    clock = Clock(arguments.out / "times.json")
+    if arguments.minutes:
+        timer = threading.Timer(60 * arguments.minutes, os.kill, (os.getpid(), signal.SIGINT))
         timer.daemon = True
         timer.start()
     with raising_signals():
-        is_done = run(grid, given.out, given.at_once, clock)
+        is_done = run(grid, arguments.out, arguments.at_once, clock)
     show(grid, clock, is_done)
-    if given.archive:
-        write_archive(given.out, given.archive)
+    if arguments.archive:
+        write_archive(arguments.out, arguments.archive)
 
 
 def run(grid: Grid, out: Path, at_once: int, clock: Clock) -> bool:
-    """Train and evaluate what is not done, and if nothing remains, write the report; False if it was interrupted."""
-    begun: dict[str, float] = {}
+    """Finish all runs and write the report; False if interrupted."""
+    started: dict[str, float] = {}
 
-    def tell(cell: Cell, status: str) -> None:
+    def print_status(cell: Cell, status: str) -> None:
         now = time.monotonic()
-        took = f" after {now - begun[cell.name]:.0f} s" if cell.name in begun else ""
-        begun.setdefault(cell.name, now)
+        took = f" after {now - started[cell.name]:.0f} s" if cell.name in started else ""
+        started.setdefault(cell.name, now)
         print(f"{cell.name}: {status}{took}", flush=True)
 
     try:
-        is_done = run_grid(grid, out, cache=out / "features", at_once=at_once, on_cell=tell, on_progress=clock)
+        is_done = run_grid(grid, out, cache=out / "features", at_once=at_once, on_cell=print_status, on_progress=clock)
         if is_done:
             clock.switch("report")
             rows = gather(grid, out)
@@ -118,7 +120,7 @@ def run(grid: Grid, out: Path, at_once: int, clock: Clock) -> bool:
 
 
 def show(grid: Grid, clock: Clock, is_done: bool) -> None:
-    """Print the table so far, and the time of each stage over all sittings."""
+    """Print the table so far, and the time of each stage over all calls."""
     rows = gather(grid, clock.path.parent)
     keep_runs(rows, clock.path.parent)
     tables = published_tables(grid, rows) if rows else None

@@ -4,7 +4,7 @@
 
 The tutorials use it with synthetic recordings, whose labels are exact. An event is right if it overlaps one of its
 class in the labels by at least half of the shorter one. Events are taken in the order of the review's queue
-"stratified": equally many from each tenth of confidence.
+"stratified": the same number from each tenth of the confidence scale.
 """
 
 import argparse
@@ -32,9 +32,9 @@ def judge(found: Path, data: str, events: int) -> Review:
     names = {Path(name).name: name for name in labels.filenames}
     review = Review(open_source(found))
     for k, id in enumerate(select(review, Query(order="stratified"))[:events]):
-        given = review.event(id).given
-        rows = labels.of(names[Path(review.recording(given.recording).name).name])
-        is_right = any(row.label == given.label and overlaps(given.onset, given.offset, row) for row in rows)
+        event = review.event(id).given
+        rows = labels.of(names[Path(review.recording(event.recording).name).name])
+        is_right = any(row.label == event.label and overlaps(event.onset, event.offset, row) for row in rows)
         verdict = "right" if is_right else "wrong"
         review.act({"id": f"judge-{k}", "reviewer": "judge", "action": "verdict", "verdict": verdict, "events": [id]})
     write_table(review)
@@ -46,6 +46,6 @@ if __name__ == "__main__":
     parser.add_argument("found", type=Path, help="folder of a detection job")
     parser.add_argument("data", help="the recordings, with labels")
     parser.add_argument("--events", type=int, default=100, help="how many events to judge")
-    given = parser.parse_args()
-    total = judge(given.found, given.data, given.events).progress()["total"]
+    arguments = parser.parse_args()
+    total = judge(arguments.found, arguments.data, arguments.events).progress()["total"]
     print(f"{total['right']} right, {total['wrong']} wrong, {total['open']} not judged")

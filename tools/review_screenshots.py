@@ -43,7 +43,7 @@ def call(kind: int, t: Any, length: float) -> Any:
 
 
 def make_job(root: Path) -> Path:
-    """A job with calls that are mostly found."""
+    """A job in which most calls are detected."""
     job = JobFolder(root / "marsh-found")
     job.root.mkdir()
     rng = np.random.default_rng(4)

@@ -17,6 +17,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -153,7 +154,7 @@ def _completed(run: Run, out: Path, data: Collection, settings: Settings, on_pro
 
 
 def _training_data(data: AnyPath | Collection | Sequence[AnyPath], on_note: OnNote) -> tuple[Collection, str]:
-    """The clips to train on, with the labels of further tables, and where they are."""
+    """The clips to train on, with the labels of further tables, and the data set that they come from."""
     if isinstance(data, Collection):
         return data, ""
     if isinstance(data, str | os.PathLike):
@@ -172,8 +173,9 @@ def _training_data(data: AnyPath | Collection | Sequence[AnyPath], on_note: OnNo
 def _recipe_and_start(recipe: AnyPath) -> tuple[AnyPath, dict[str, Any]]:
     """The recipe and, if it is a run, settings to continue from it.
 
-    An epoch that was one pass over the clips is one again, over more clips: the file of a run has its number of steps.
-    The learning rate is lower than that of the first training, since the full one undoes some of what was learned.
+    The configuration of a run contains the number of steps of an epoch. If that was one pass over the clips, it is
+    computed anew for the present clips. The learning rate is lower than in the first training, since a higher one
+    undoes some of it.
     """
     from earmark.checkpoint import read_model_info
     from earmark.settings import load_recipe, recipes
@@ -237,35 +239,33 @@ def evaluate(
         Whether to replace files in `out` that earmark did not write, or that were edited since.
     """
     options = options or EvaluationOptions()
+    source = os.fspath(data)
+    folder = None if out is None else Path(out)
+    score: Callable[[], tuple[Evaluation, LabelTable]]
     if isinstance(model, SoundDetector) or is_model(Path(model)) or _is_swapped(Path(model), Path(data)):
         if durations is not None:
             raise ArgumentError("durations apply only to events; a model reads those of its clips")
         if not isinstance(model, SoundDetector):
             model = load(model_file(Path(model), "MODEL DATA"), pooled=True)
         name = model.pool_name
-        home = model.path.parent if model.path and model.path.suffix != ".onnx" else None
+        if folder is None and model.path is not None and model.path.suffix != ".onnx":
+            folder = model.path.parent
+        score = partial(evaluate_model, model, source, split, reference, tune_on, options, on_progress)
     else:
         if tune_on is not None or options.decoder is not None:
             raise ArgumentError("thresholds do not apply to events found elsewhere; evaluate a model to change them")
-        name, home = Path(model).stem, None
-    folder = Path(out) if out is not None else home
-
-    def score() -> tuple[Evaluation, LabelTable]:
-        source = os.fspath(data)
-        if isinstance(model, SoundDetector):
-            return evaluate_model(model, source, split, reference, tune_on, options, on_progress)
-        return evaluate_event_file(Path(model), source, split, reference, durations, options)
-
+        name = Path(model).stem
+        score = partial(evaluate_event_file, Path(model), source, split, reference, durations, options)
     return score()[0] if folder is None else _saved(score, folder, name, force)
 
 
 def _saved(score: Callable[[], tuple[Evaluation, LabelTable]], folder: Path, name: str, force: bool) -> Evaluation:
-    """An evaluation, saved with its figures; a file that must not be replaced is an error beforehand."""
+    """Evaluate and save the result with its figures; files that must not be replaced are an error before that."""
     from earmark import plots
 
     figures = [folder / "figures" / f"{stem}{end}" for stem in plots.EVALUATION_FIGURES for end in (".png", ".svg")]
     files = [*(folder / file for file in FILES), *figures]
-    # not the lock of a run: a model may be evaluated while its training continues
+    # a lock other than the run's, so that a model can be evaluated while its training continues
     with locked(make_folder(folder), name=".evaluation.lock"), owned(folder, files=files, force=force):
         remove_drafts(files)  # of a process that was killed
         evaluation, table = score()

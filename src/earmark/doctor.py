@@ -1,4 +1,4 @@
-"""What earmark finds on this machine, for bug reports: versions, devices, audio back ends, encoders, folders.
+"""Facts about this machine for bug reports: versions, devices, audio libraries, encoders, folders.
 
 Nothing is changed, written or downloaded.
 """
@@ -28,7 +28,7 @@ _SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSWORD", re.IGNORECASE)
 
 def examine() -> dict[str, Any]:
     """Plain values about this installation and machine; `problems` has a line for each thing that is wrong."""
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "python": {
             "version": platform.python_version(),
             "implementation": platform.python_implementation(),
@@ -46,7 +46,7 @@ def examine() -> dict[str, Any]:
             if _VARIABLES.match(name)
         },
     }
-    return found | {"problems": _problems(found)}
+    return facts | {"problems": _problems(facts)}
 
 
 def _packages() -> dict[str, dict[str, str | None]]:
@@ -72,7 +72,7 @@ def _version(package: str) -> str | None:
 
 
 def _devices() -> list[dict[str, Any]]:
-    """What PyTorch can compute with."""
+    """Devices that PyTorch can use."""
     try:
         import torch
     except ImportError:  # detection with an exported model does not need it
@@ -102,7 +102,7 @@ def _audio() -> dict[str, Any]:
 
 
 def _encoders() -> list[dict[str, Any]]:
-    """Encoders with weights of their own, and whether these are there."""
+    """Encoders with weights to download, and whether they are installed."""
     cards = [entry.cls.card for entry in ENCODERS if entry.cls.is_listed and not entry.cls.target]
     return [
         {"name": card.name, "present": weights.find(card) is not None, "path": str(weights.path_of(card))}
@@ -127,15 +127,15 @@ def _places() -> list[dict[str, Any]]:
     return places
 
 
-def _problems(found: dict[str, Any]) -> list[str]:
-    missing = [name for name, version in found["packages"].get("core", {}).items() if version is None]
+def _problems(facts: dict[str, Any]) -> list[str]:
+    missing = [name for name, version in facts["packages"].get("core", {}).items() if version is None]
     problems = []
     if missing:
         problems.append(f"required packages are not installed: {listed(missing)}; run: pip install earmark")
-    if found["audio"]["missing"]:
-        kinds = listed(found["audio"]["missing"])
-        problems.append(f"libsndfile {found['audio']['libsndfile']} cannot read {kinds}; run: pip install -U soundfile")
-    for place in found["places"]:
+    if facts["audio"]["missing"]:
+        kinds = listed(facts["audio"]["missing"])
+        problems.append(f"libsndfile {facts['audio']['libsndfile']} cannot read {kinds}; run: pip install -U soundfile")
+    for place in facts["places"]:
         if not place["writable"]:
             problems.append(f"{place['path']}: earmark cannot write here ({place['name']})")
         elif place["free"] < 1e9:

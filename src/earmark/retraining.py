@@ -1,15 +1,14 @@
-"""Training again with the verdicts of a review, and whether it helped.
+"""Retraining with the verdicts of a review, and a test of whether it helped.
 
     result = retrain("found", "clips", "found/again-1")
     print(result)
 
-The model of a detection job is trained further, with its labelled clips and the job's verdicts. The old and the new
-model are then compared on clips that neither was trained on: the data's test split. Only what a test shows there is
-claimed. What both find of the fifth of the verdicts that is held out is reported too. Finally the new model detects in
-the same recordings, in a new folder that has the verdicts too, so that the review continues there. Nothing of the old
-job changes.
+The training of a job's model continues with its labelled clips and the job's verdicts. The old and the new model are
+then compared by a statistical test on clips that neither was trained on: the data's test split. How many of the
+held-out verdicts each model detects is reported too. Finally, the new model detects events in the same recordings, in a
+new folder with a copy of the verdicts, so that the review can continue there. The old job is not changed.
 
-The server of a review runs this module in a separate process; it prints a line of JSON for each step.
+The server of a review runs this module in a separate process, which prints a line of JSON for each step.
 """
 
 from __future__ import annotations
@@ -48,12 +47,12 @@ __all__ = ["Retraining", "retrain"]
 
 @dataclass
 class Retraining:
-    """What training again gave."""
+    """The result of retraining."""
 
     run: str  # folder of the new run
     found: str  # folder of the new detection job
-    helped: bool | None  # None if the tests do not show a difference
-    lines: list[str] = field(default_factory=list)  # the comparison in words
+    helped: bool | None  # None if no difference is significant
+    lines: list[str] = field(default_factory=list)  # sentences about the comparison
 
     def __str__(self) -> str:
         verdict = {True: "It helped.", False: "It made things worse.", None: "No difference was shown."}[self.helped]
@@ -121,21 +120,23 @@ def _compare_on_data(
 def _compare_on_verdicts(
     old: SoundDetector, new: SoundDetector, clips: Collection, on_progress: OnProgress
 ) -> list[str]:
-    """What both models find of the held-out verdicts, in sentences that claim nothing.
+    """Sentences about how many events of the held-out verdicts each model detects.
 
-    Most verdicts are about events that the old model found. A model that finds nothing agrees with every verdict
-    "wrong", and one that is as good but different looks better wherever the old one is wrong.
+    They do not say which model is better: most verdicts are about events that the old model detected. A model that
+    detects nothing agrees with every verdict "wrong", and one that is as good but different seems better wherever the
+    old one is wrong.
     """
     if HELD_OUT not in clips.splits:
         return ["No verdicts on recordings outside the training data were held out for testing; judge more of them."]
-    before, after = (_found(detector, clips.split(HELD_OUT), on_progress) for detector in (old, new))
-    both = before.keys() & after.keys()
+    by_old = _detections(old, clips.split(HELD_OUT), on_progress)
+    by_new = _detections(new, clips.split(HELD_OUT), on_progress)
+    both = by_old.keys() & by_new.keys()
     parts = []
     for present, name in ((True, "right event"), (False, "wrong event")):
         keys = [key for key in both if key[-1] is present]
         if keys:
-            counts = (sum(found[key] for key in keys) for found in (before, after))
-            parts.append("of {}, the old model finds {} and the new one {}".format(counted(len(keys), name), *counts))
+            n_old, n_new = sum(by_old[key] for key in keys), sum(by_new[key] for key in keys)
+            parts.append(f"of {counted(len(keys), name)}, the old model finds {n_old} and the new one {n_new}")
     if not parts:
         return ["The held-out verdicts are about classes that the old model does not know."]
     return [
@@ -144,10 +145,10 @@ def _compare_on_verdicts(
     ]
 
 
-def _found(
+def _detections(
     detector: SoundDetector, clips: Collection, on_progress: OnProgress
 ) -> dict[tuple[str, float, float, str, bool], bool]:
-    """Whether a model finds a class in an interval that was judged, by the interval and whether the class is there."""
+    """Whether a model detects a class in each judged interval, by file, interval, class and whether it is present."""
     scores, _ = detector.score_clips(clips.clips, on_progress=on_progress)
     thresholds = np.broadcast_to(detector.decoder.threshold, len(detector.classes))
     result = {}
@@ -158,8 +159,8 @@ def _found(
             onset = row.onset or 0.0
             offset = one.duration if row.offset is None else row.offset
             threshold = thresholds[detector.classes.index(row.label)]
-            is_found = _highest(one, row.label, onset, offset) >= threshold
-            result[row.filename, onset, offset, row.label, row.present] = bool(is_found)
+            is_detected = _highest(one, row.label, onset, offset) >= threshold
+            result[row.filename, onset, offset, row.label, row.present] = bool(is_detected)
     return result
 
 
@@ -170,7 +171,7 @@ def _highest(scores: RecordingScores, label: str, onset: float, offset: float) -
 
 
 def _detect(source: Source, model: Path, folder: Path, on_progress: OnProgress) -> Path:
-    """Events of the new model in the same recordings, under the same names, and the verdicts so far."""
+    """Detect events with the new model in the same recordings, under the same names, and copy the verdicts."""
     make_folder(folder)
     with Ledger(JobFolder(folder).ledger) as ledger:
         ledger.add([(recording.path, recording.name) for recording in source.recordings])

@@ -23,7 +23,7 @@ Low = Annotated[float | None, typer.Option(help="Probability below which an even
 Boxes = Annotated[
     float | None,
     typer.Option(
-        metavar="SECONDS", help="Replace probabilities by their mean between change points, found with this window."
+        metavar="SECONDS", help="Replace probabilities by their mean between change points, detected with this window."
     ),
 ]
 Median = Annotated[float | None, typer.Option(help="Length of a median filter, in seconds.")]

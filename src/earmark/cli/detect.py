@@ -71,7 +71,9 @@ def detect(
     ] = True,
     presence: Annotated[
         str | None,
-        typer.Option(help="Also write the probability of each class per minute, hour, recording, or SECONDS."),
+        typer.Option(
+            metavar="minute|hour|recording|SECONDS", help="Also write the probability of each class per such interval."
+        ),
     ] = None,
     workers: Annotated[int | None, typer.Option(help="Number of threads.  [default: one per core]")] = None,
     damaged: Annotated[
@@ -81,8 +83,8 @@ def detect(
     figure: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="INTERVAL",
-            help="Also draw part of a recording, FILE@ONSET-OFFSET, or the busiest minutes: busiest.",
+            metavar="FILE@ONSET-OFFSET|busiest",
+            help="Also draw this part of a recording, or the minutes with the most events; repeatable.",
         ),
     ] = None,
     report: Annotated[bool, typer.Option("--report", help="Also write report.html, a report about the job.")] = False,
@@ -108,9 +110,9 @@ def detect(
 ) -> None:
     """Detect events in recordings of any length. To continue an interrupted job (--out), run the same command again.
 
-    Example: earmark detect run/model.safetensors recordings --out found --format tsv,raven
+    Example: earmark detect run recordings --out found --format tsv,raven
 
-    Example: arecord -t raw -f S16_LE -r 44100 | earmark detect run/model.safetensors - --live --rate 44100
+    Example: arecord -t raw -f S16_LE -r 44100 | earmark detect run - --live --rate 44100
     """
     from earmark.cli.live import check_options, detect_live
 

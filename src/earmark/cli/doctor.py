@@ -20,36 +20,36 @@ def doctor(as_json: Json = False) -> None:
     """
     from earmark.doctor import examine
 
-    found = {"earmark": __version__, **examine()}
+    facts = {"earmark": __version__, **examine()}
     if as_json:
-        print(json_text(found))
+        print(json_text(facts))
     else:
-        _print(found)
-    if found["problems"]:
+        _print(facts)
+    if facts["problems"]:
         raise typer.Exit(1)
 
 
-def _print(found: dict[str, Any]) -> None:
-    python, system, audio = found["python"], found["system"], found["audio"]
-    _row("earmark", found["earmark"])
+def _print(facts: dict[str, Any]) -> None:
+    python, system, audio = facts["python"], facts["system"], facts["audio"]
+    _row("earmark", facts["earmark"])
     _row("Python", f"{python['version']} ({python['implementation']}), {python['executable']}")
     _row("system", f"{system['platform']}, {counted(system['cores'] or 1, 'core')}")
-    for device in found["devices"]:
+    for device in facts["devices"]:
         details = counted(device["threads"], "thread") if "threads" in device else _model(device)
         _row("device", f"{device['name']}, {details}")
     _row("audio", f"libsndfile {audio['libsndfile']}, soxr {audio['soxr']}")
-    for encoder in found["encoders"]:
+    for encoder in facts["encoders"]:
         _row("encoder", f"{encoder['name']}, {'installed' if encoder['present'] else 'not installed'}")
-    for place in found["places"]:
+    for place in facts["places"]:
         access = "" if place["writable"] else "not writable, "
         _row(place["name"], f"{place['path']}, {access}{place['free'] / 1e9:.0f} GB free")
-    for group, packages in found["packages"].items():
+    for group, packages in facts["packages"].items():
         _row(group, ", ".join(f"{name} {version or '-'}" for name, version in packages.items()))
-    for name, value in found["environment"].items():
+    for name, value in facts["environment"].items():
         _row("environment", f"{name}={value}")
-    for problem in found["problems"]:
+    for problem in facts["problems"]:
         _row("PROBLEM", problem)
-    if not found["problems"]:
+    if not facts["problems"]:
         print("No problems found")
 
 

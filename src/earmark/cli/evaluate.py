@@ -61,14 +61,17 @@ def evaluate(
     ] = None,
     tune: Annotated[
         str,
-        typer.Option(metavar="thresholds|decoder", help="What --tune-on chooses: thresholds, or all decoder settings."),
+        typer.Option(metavar="thresholds|decoder", help="Settings that --tune-on chooses: thresholds, or all of them."),
     ] = "thresholds",
     psds: Annotated[bool, typer.Option(help="Also compute PSDS; takes a few seconds per 1,000 clips.")] = False,
     durations: Annotated[
         Path | None, typer.Option(help="For EVENTS: a table of clips with columns filename and duration.")
     ] = None,
     align: Annotated[
-        str, typer.Option(help="Time to which a frame's value is assigned: middle, or authors.")
+        str,
+        typer.Option(
+            metavar="middle|authors", help="Position of a frame in time: the middle of its audio, or as in Table I."
+        ),
     ] = "middle",
     force: Force = False,
     as_json: Json = False,

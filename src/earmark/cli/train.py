@@ -28,12 +28,13 @@ def train(
     ],
     out: Annotated[Path, typer.Option(help="The run folder.")],
     pool: Annotated[
-        str | None, typer.Option(help="Pooling operator (earmark list pools), or strong or propagated.")
+        str | None,
+        typer.Option(help="Pooling operator (earmark list pools), or strong or propagated to train on frames."),
     ] = None,
     recipe: Annotated[
         str | None,
         typer.Option(
-            help="A recipe (earmark list recipes) or a TOML file; chosen to suit data and machine by default."
+            help="A recipe (earmark list recipes) or a TOML file.  [default: auto, which suits the data and machine]"
         ),
     ] = None,
     encoder: Annotated[
@@ -43,7 +44,7 @@ def train(
     separator: Separator = None,
     labels: Annotated[
         list[Path] | None,
-        typer.Option(metavar="TABLE", help="More labels: the verdicts.csv of a review, or a table; repeatable."),
+        typer.Option(metavar="TABLE", help="More labels: a table, such as the verdicts.csv of a review; repeatable."),
     ] = None,
     start: Annotated[
         Path | None,
@@ -55,7 +56,9 @@ def train(
         Path | None,
         typer.Option(help="Folder for features, shared by runs.  [default: in the user's cache folder]"),
     ] = None,
-    devices: Annotated[int | None, typer.Option(min=1, help="Number of GPUs, or of processes on a CPU.")] = None,
+    devices: Annotated[
+        int | None, typer.Option(min=1, help="Number of GPUs, or of processes on a CPU.  [default: one]")
+    ] = None,
     nodes: Annotated[int, typer.Option(min=1, help="Number of machines, with torchrun or SLURM.")] = 1,
     as_json: Json = False,
 ) -> None:

@@ -197,7 +197,7 @@ def _unfinished(grid: Grid, rows: Iterable[Row]) -> dict[str, tuple[int, int]]:
 
 
 def _changed(rows: Iterable[Row]) -> dict[str, list[str]]:
-    """Cells that were trained with settings other than the grid's, by their changes."""
+    """Names of cells that were trained with settings other than the grid's, by the differences."""
     groups: dict[str, list[str]] = {}
     for cell, row in {row.cell.name: row for row in rows}.items():
         changes = changed_settings(row.config, row.cell)
@@ -264,7 +264,7 @@ class _Example:
 def _example(grid: Grid, rows: Sequence[Row], evaluation: _Evaluation) -> _Example | None:
     """The output of the grid's example system, or else of the best, for the clip with the most classes.
 
-    As in Fig. 9 it is a validation clip, if the model is still there; otherwise one with saved probabilities. None
+    As in Fig. 9 it is a validation clip, if the model file still exists; otherwise one with saved probabilities. None
     without either, or if the clip cannot be read.
     """
     rows = [row for row in rows if row.evaluation == evaluation.name]

@@ -79,7 +79,6 @@ class Job:
     """Number of recordings that are neither done nor failed."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     reliability: Reliability = field(default_factory=Reliability)
-    """How many such detections were right on evaluated clips."""
 
 
 @open_record
@@ -100,7 +99,8 @@ class _Settings:
 def write_views(folder: Path, scorer: Scorer, wanted: Iterable[str] = (), *, report: bool = False) -> list[Path]:
     """Draw excerpts of a job's recordings, and write its report with them; returns the PNG files and the report.
 
-    Edited files are set aside, and those of earlier calls replaced. `wanted` are requests of `choose_stretches`.
+    Files of earlier calls are replaced, or kept under another name if the user has edited them. `wanted` are requests
+    for `choose_stretches`.
     """
     stretches = [stretch for request in wanted for stretch in choose_stretches(folder, request)]
     paths = [figure_path(folder, stretch).with_suffix(end) for stretch in stretches for end in (".png", ".svg")]

@@ -1,16 +1,17 @@
-"""The reliability of the detections of a job: how many such detections were right on clips with known labels.
+"""The reliability of the detections of a job: the share of similar detections that was right on labelled clips.
 
 The numbers (`earmark.evaluation.reliability`) come from the evaluation in the run folder of the job's model (`earmark
-evaluate RUN DATA`). Without one, they are those of the clips that validated the model, which training kept.
+evaluate RUN DATA`). Without one, they are those that training stored for its validation clips.
 
-A sample of the job's own detections in each class and band can be played: short, and few enough for a page of bounded
-size.
+For each class and band, the page has a short audio sample of the job's detections. The number of samples is limited,
+and with it the size of the page.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -75,35 +76,32 @@ class Reliability:
     """A row of cells for each class with events in the job or in the evaluation; or why there is none."""
 
     rows: tuple[tuple[str, tuple[Band, ...]], ...] = ()
-    clips: str = ""  # what was evaluated, such as "60 clips of split test"
+    clips: str = ""  # the evaluated clips, such as "60 clips of split test"
     is_timed: bool = True  # whether the reference has times, rather than only clips
-    notes: tuple[str, ...] = ()  # why the shares may flatter
+    notes: tuple[str, ...] = ()  # why the shares may be too high
     problem: str = ""
 
 
 def read_reliability(model: str | None) -> Reliability:
-    """How reliable the detections of a model are, by its evaluation or else its validation; `model` is its file."""
+    """The reliability of the detections of a model, from its evaluation or else its validation; `model` is its file."""
     if not model:
         return Reliability(problem="the job does not name its model")
     folder = Path(model).parent
     command = f"earmark evaluate {folder} DATA"
-    problem = f"the model has not been evaluated, or its test clips are not there; run: {command}"
-    try:
+    problem = f"the model has not been evaluated, or its test clips are not available; run: {command}"
+    with suppress(EarmarkError, OSError, KeyError):
         saved = Evaluation.load(folder)
         if (folder / "scores.json").stat().st_mtime >= Path(model).stat().st_mtime:
-            return _evaluated(saved)
+            return _from_evaluation(saved)
         problem = f"the model was trained again after it was evaluated; run: {command}"
-    except (EarmarkError, OSError, KeyError):
-        pass
-    try:
+    with suppress(EarmarkError, OSError):
         outcomes = Outcomes.load(folder)
-    except (EarmarkError, OSError):
-        return Reliability(problem=problem)
-    note = f"thresholds were chosen on the same clips; for a test on others, run: {command}"
-    return Reliability(_rows(outcomes), outcomes.clips, is_timed=outcomes.is_timed, notes=(note,))
+        note = f"thresholds were chosen on the same clips; for a test on others, run: {command}"
+        return Reliability(_rows(outcomes), outcomes.clips, is_timed=outcomes.is_timed, notes=(note,))
+    return Reliability(problem=problem)
 
 
-def _evaluated(saved: Evaluation) -> Reliability:
+def _from_evaluation(saved: Evaluation) -> Reliability:
     scores, split = saved.scores, saved.scores.get("split")
     labels = open_data(scores["data"], split).labels
     if scores.get("reference", "data") not in ("data", "authors"):
@@ -123,7 +121,7 @@ def _rows(outcomes: Outcomes) -> tuple[tuple[str, tuple[Band, ...]], ...]:
 
 
 def with_events(reliability: Reliability, events: Iterable[tuple[Label, Path]]) -> Reliability:
-    """The same with the numbers of a job's events, and a sample of each class and band to play."""
+    """Add the numbers of a job's events, and a sample to play for each class and band."""
     numbers: Counter[tuple[str, int]] = Counter()
     groups: dict[tuple[str, int], list[tuple[Label, Path]]] = {}
     for event, path in events:
@@ -138,12 +136,13 @@ def with_events(reliability: Reliability, events: Iterable[tuple[Label, Path]]) 
     for label, cells in cells_of.items():
         row = []
         for band, cell in enumerate(cells):
-            events_here = groups.get((label, band), [])
-            sample = _sample(events_here) if events_here and left else None
+            candidates = groups.get((label, band), [])
+            sample = _sample(candidates) if candidates and left else None
             left -= sample is not None
             row.append(replace(cell, events=numbers[label, band], sample=sample))
-        rows.append((label, tuple(row)))
-    return replace(reliability, rows=tuple(row for row in rows if any(c.events or c.right or c.wrong for c in row[1])))
+        if any(cell.events or cell.right or cell.wrong for cell in row):
+            rows.append((label, tuple(row)))
+    return replace(reliability, rows=tuple(rows))
 
 
 def _sample(events: Sequence[tuple[Label, Path]]) -> Sample | None:

@@ -8,7 +8,7 @@ that the reference leaves unknown count as neither.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from markupsafe import Markup
 
 from earmark import plots
-from earmark.annotations import LabelTable
+from earmark.annotations import Label, LabelTable
 from earmark.datasets import Clip, open_data
 from earmark.encoders.features import Features, parse_features
 from earmark.errors import ArgumentError, EarmarkError
@@ -53,7 +53,7 @@ DESCRIPTIONS = {
     "published": "F1 of each system beside the paper's",
     "network": "Block diagram of the network",
 }
-"""What a figure shows, by its name, for screen readers."""
+"""Descriptions of figures for screen readers, by name."""
 
 _STEPS = 4  # of the work, for progress
 _MARGIN = 1.0  # seconds of audio before and after a mistake
@@ -137,7 +137,7 @@ class _Material:
     labels: LabelTable | None = None
     """The true reference, for mistakes."""
     reference: LabelTable | None = None
-    """What the scores refer to: the same, or the authors' reference."""
+    """The reference of the scores: the same, or the authors'."""
     clips: dict[str, Clip] = field(default_factory=dict)
     durations: dict[str, float] = field(default_factory=dict)
     problem: str = ""
@@ -197,7 +197,7 @@ def _alpha_example(
     frames: Mapping[str, FrameSize],
     activity: Mapping[str, tuple[float, float]],
 ) -> dict[str, Any] | None:
-    """The class with the greatest alpha, of the best system whose alpha reads as a duration; None without such."""
+    """The class with the largest alpha, of the best system whose alpha can be read as a duration; None without one."""
     readable = [name for name, by_class in shares.items() if not np.isnan(list(by_class.values())).any()]
     if not readable:
         return None
@@ -239,7 +239,7 @@ def _learning_curves(runs: Sequence[EvaluatedRun]) -> dict[str, Markup]:
 def _show_mistakes(
     comparison: Comparison, runs: Sequence[EvaluatedRun], material: _Material
 ) -> tuple[list[dict[str, Any]], str]:
-    """The worst mistakes of the best system's first run, and a note if there are none or not all."""
+    """The worst mistakes of the best system's first run, and why some or all are missing."""
     run = next(run for run in runs if run.system == comparison.best)
     if material.labels is None:
         return [], f"The clips are not available: {material.problem}. Give their location with --data."
@@ -247,10 +247,8 @@ def _show_mistakes(
         return [], "The reference has no event times, so detected events cannot be checked."
     dense = results.dense_probabilities(run.saved)
     if not dense or "features" not in run.about:
-        return (
-            [],
-            "The model's probabilities are not available: evaluate the run again, in the folder of its model file.",
-        )
+        remedy = "evaluate the run again, in the folder of its model file"
+        return [], f"The model's probabilities are not available: {remedy}."
     features = parse_features(run.about["features"])
     estimate = run.saved.estimate()
     p = {name: dense[name] for name in material.labels.filenames if name in dense and name in material.clips}
@@ -293,28 +291,34 @@ def worst_mistakes(reference: LabelTable, estimate: LabelTable, p: Mapping[str, 
     Mistake(filename='a.wav', label='dog', onset=2.0, offset=2.5, p=0.8, is_miss=False)
     Mistake(filename='a.wav', label='dog', onset=3.0, offset=4.0, p=0.2, is_miss=True)
     """
+
+    def mistake(row: Label, *, is_miss: bool) -> Mistake:
+        onset, offset = row.onset or 0.0, row.offset or 0.0
+        first, last = span_to_frames(onset, offset, hop)
+        values = p[row.filename][:, reference.classes.index(row.label)]
+        highest = values[min(first, len(values) - 1) : last].max()
+        return Mistake(row.filename, row.label, onset, offset, float(highest), is_miss)
+
     alarms, misses = [], []
-    for name, values in p.items():
+    for name in p:
         truth = [row for row in reference.of(name) if row.is_event]
         detected = [row for row in estimate.of(name) if row.is_event]
         timed = {row.label for row in truth}
-        for rows, others in ((detected, truth), (truth, detected)):
-            for row in rows:
-                onset, offset = row.onset or 0.0, row.offset or 0.0
-                if any(
-                    row.label == o.label and onset < (o.offset or 0.0) and (o.onset or 0.0) < offset for o in others
-                ):
-                    continue
-                first, last = span_to_frames(onset, offset, hop)
-                highest = values[min(first, len(values) - 1) : last, reference.classes.index(row.label)].max()
-                mistake = Mistake(name, row.label, onset, offset, float(highest), is_miss=rows is truth)
-                if mistake.is_miss:
-                    misses.append(mistake)
-                elif row.label in timed or reference.presence(name, row.label) is False:
-                    alarms.append(mistake)
+        for row in _without_overlap(detected, truth):
+            if row.label in timed or reference.presence(name, row.label) is False:  # unknown classes do not count
+                alarms.append(mistake(row, is_miss=False))
+        misses += [mistake(row, is_miss=True) for row in _without_overlap(truth, detected)]
     alarms.sort(key=lambda m: (-m.p, m.onset - m.offset))  # of equals, the longer first
     misses.sort(key=lambda m: (m.p, m.onset - m.offset))
     return [*_one_per_class(alarms), *_one_per_class(misses)]
+
+
+def _without_overlap(rows: Sequence[Label], others: Sequence[Label]) -> Iterator[Label]:
+    """Events that overlap no other event of their class."""
+    for row in rows:
+        same_class = [(o.onset or 0.0, o.offset or 0.0) for o in others if o.label == row.label]
+        if not any((row.onset or 0.0) < offset and onset < (row.offset or 0.0) for onset, offset in same_class):
+            yield row
 
 
 def _one_per_class(mistakes: list[Mistake]) -> list[Mistake]:

@@ -1,4 +1,4 @@
-"""Figures of excerpts from a job's recordings: given by the user, or the minutes with the most events."""
+"""Figures of parts of a job's recordings: those that the user names, or the minutes with the most events."""
 
 import math
 import re
@@ -25,7 +25,7 @@ from earmark.text import counted, first_few
 
 _BUSIEST = "busiest"
 _MINUTE = 60.0
-_LONGEST = 3600.0  # seconds; is held in memory
+_LONGEST = 3600.0  # seconds; a stretch is kept in memory
 _MOST = 10  # recordings drawn for "busiest"
 _TIME = r"(?:(?:[0-9]+:)?[0-9]+:)?[0-9]+(?:\.[0-9]+)?"
 _SPAN = re.compile(rf"(?:(?P<name>.+)@)?(?P<onset>{_TIME})-(?P<offset>{_TIME})", re.S)
@@ -65,8 +65,10 @@ def check_stretches(request: Iterable[str], inputs: Sequence[Path], folder: Path
     """Check requests before a job with these inputs runs: reject unknown recordings, and times after their end."""
     named = [(text, parsed) for text in request if (parsed := check_stretch(text)) is not None]
     recordings = job_recordings(inputs, folder) if named else {}
-    for text, (called, onset, _) in named if recordings else []:  # a job without recordings is rejected elsewhere
-        name = _named(called, recordings)
+    if not recordings:
+        return  # the job itself rejects inputs without recordings
+    for text, (wanted, onset, _) in named:
+        name = _find_recording(wanted, recordings)
         _check_onset(text, name, onset, audio.info(recordings[name], damaged="keep").duration)
 
 
@@ -79,12 +81,13 @@ def choose_stretches(folder: Path, request: str) -> list[Stretch]:
     parsed = check_stretch(request)
     with Ledger(JobFolder(folder).ledger, read_only=True) as ledger:
         entries = {entry.name: entry for entry in ledger.entries()}
-        done = {name: entry.path for name, entry in entries.items() if entry.state == "done"}
+        done = {name: entry for name, entry in entries.items() if entry.state == "done"}
         if parsed is None:
-            eventful = sorted((entries[name] for name in done), key=lambda entry: -(entry.events or 0))[:_MOST]
+            eventful = sorted(done.values(), key=lambda entry: -(entry.events or 0))[:_MOST]
             return [Stretch(entry, *busiest(ledger.events(entry), entry.duration or 0.0)) for entry in eventful]
-    name, onset, offset = parsed
-    entry = entries[_named(name, done if name is None else {name: entry.path for name, entry in entries.items()})]
+    wanted, onset, offset = parsed
+    candidates = done if wanted is None else entries
+    entry = entries[_find_recording(wanted, {name: candidate.path for name, candidate in candidates.items()})]
     if entry.name not in done:
         raise ArgumentError(f"figure {request!r} cannot be drawn: {entry.name}: {entry.reason or 'not processed yet'}")
     duration = entry.duration or 0.0
@@ -148,22 +151,22 @@ def _frame_probabilities(job: JobFolder, scorer: Scorer, stretch: Stretch, first
     return np.concatenate(list(blocks))
 
 
-def _named(called: str | None, recordings: Mapping[str, Path]) -> str:
-    """The recording with this name or path, or whose name ends with it."""
-    if called is None:
+def _find_recording(wanted: str | None, recordings: Mapping[str, Path]) -> str:
+    """The name of the recording with this name or path, or whose name ends with it; of the only one for None."""
+    if wanted is None:
         if len(recordings) != 1:
             raise ArgumentError(f"the job has {counted(len(recordings), 'recording')}; name one: FILE@ONSET-OFFSET")
         return next(iter(recordings))
-    exact = [name for name, path in recordings.items() if called in (name, str(path))]
-    ending = exact or [name for name in recordings if name.endswith("/" + called)]
-    if not ending:
-        ends = {(name if "/" in called else name.rpartition("/")[2]).lower(): name for name in recordings}
-        nearest = get_close_matches(called.lower(), ends, n=1, cutoff=0.0)
-        hint = f"; the most similar name is {ends[nearest[0]]}" if nearest else ""
-        raise ArgumentError(f"recording {called!r} is not in the job{hint}")
-    if len(ending) > 1:
-        raise ArgumentError(f"{called} matches {len(ending)} recordings: {first_few(ending, 5)}")
-    return ending[0]
+    matches = [name for name, path in recordings.items() if wanted in (name, str(path))]
+    matches = matches or [name for name in recordings if name.endswith("/" + wanted)]
+    if not matches:
+        similar = {(name if "/" in wanted else name.rpartition("/")[2]).lower(): name for name in recordings}
+        nearest = get_close_matches(wanted.lower(), similar, n=1, cutoff=0.0)
+        hint = f"; the most similar name is {similar[nearest[0]]}" if nearest else ""
+        raise ArgumentError(f"recording {wanted!r} is not in the job{hint}")
+    if len(matches) > 1:
+        raise ArgumentError(f"{wanted} matches {len(matches)} recordings: {first_few(matches, 5)}")
+    return matches[0]
 
 
 def _check_onset(request: str, name: str, onset: float, duration: float) -> None:

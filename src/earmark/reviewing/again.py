@@ -1,4 +1,4 @@
-"""The page's "Train again": `earmark.retraining` in a separate process, and how far it is."""
+"""The page's "Train again": runs `earmark.retraining` in a separate process, and follows its progress."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Trainer:
         return None
 
     def status(self) -> dict[str, Any]:
-        """Whether it runs, how far it is, and its messages."""
+        """Whether the process is running, its progress and its messages."""
         with self._lock:
             running = self._process is not None and self._process.poll() is None
             return {"running": running, "lines": list(self._lines), **self._state}
@@ -65,13 +65,13 @@ class Trainer:
             self._thread.start()
 
     def stop(self) -> None:
-        """Ask the process to stop; what it has trained so far is kept."""
+        """Interrupt the process; what it has trained so far is kept."""
         with self._lock:
             if self._process is not None and self._process.poll() is None:
                 self._process.send_signal(signal.SIGINT)
 
     def close(self) -> None:
-        """Stop, and wait for the end."""
+        """Stop the process and wait for its end."""
         self.stop()
         if self._process is not None:
             try:

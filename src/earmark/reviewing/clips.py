@@ -2,11 +2,11 @@
 
     data, notes = with_labels(open_data("clips"), Path("found/verdicts.csv"))
 
-A recording of up to a minute is a clip. Of a longer one, only excerpts in which something is known are used. One in
-five of these clips, chosen by name, is not trained on but kept to test with: its split is `HELD_OUT`.
+A recording of up to a minute becomes a clip. Of a longer one, only excerpts with known classes are used. One in five of
+these clips, chosen by name, is held out for testing: its split is `HELD_OUT`.
 
-Where a table is about clips of the data set, it says more about classes that it names there. Clips of the data set that
-are not trained on stay as they are.
+If a table contains clips of the data set, its labels replace those of the classes that it names there. Clips of the
+data set that are not in the split train stay as they are.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from earmark.reviewing.source import RECORDINGS, recording_paths
 from earmark.text import counted, first_few
 
 HELD_OUT = "verdicts"
-"""Split of clips of a table that are not trained on."""
+"""Split of the clips that are held out for testing."""
 
 LONGEST = 60.0
 """Seconds of a clip; longer recordings are cut."""
@@ -42,21 +42,21 @@ def with_labels(data: Collection, path: Path) -> tuple[Collection, list[str]]:
     """A data set, extended by a label table: a verdicts.csv, or any table with recordings next to it."""
     table = read_labels(path)
     paths = _paths(table, path, data)
-    own = {clip.sources[0].path.resolve(): clip for clip in data.clips if clip.is_file}
+    known = {clip.sources[0].path.resolve(): clip for clip in data.clips if clip.is_file}
     changed: dict[str, list[Label]] = {}
     clips: list[Clip] = []
     rows: list[Label] = []
     ignored = 0
-    for name, where in paths.items():
-        clip = own.get(where.resolve())
-        if clip is not None and clip.split != "train":
-            ignored += 1
-        elif clip is not None:
+    for name, recording in paths.items():
+        clip = known.get(recording.resolve())
+        if clip is None:
+            for added, labels in _cut(name, recording, table):
+                clips.append(added)
+                rows += labels
+        elif clip.split == "train":
             changed[clip.filename] = [row._replace(filename=clip.filename) for row in table.of(name)]
         else:
-            for made, labels in _cut(name, where, table):
-                clips.append(made)
-                rows += labels
+            ignored += 1
     joined = _joined(data, changed, clips, rows, table)
     held = sum(clip.split == HELD_OUT for clip in clips)
     parts = [f"{counted(len(changed), 'clip')} of the data with more labels"] if changed else []
@@ -71,18 +71,17 @@ def with_labels(data: Collection, path: Path) -> tuple[Collection, list[str]]:
 
 
 def _paths(table: LabelTable, path: Path, data: Collection) -> dict[str, Path]:
-    """Paths of the recordings that a table names."""
+    """Paths of the recordings that a table names: those of its review, next to it, or in the data set."""
     if (path.parent / "ledger.sqlite").is_file() or (path.parent / RECORDINGS).is_file():
         known = recording_paths(path.parent)
         return {name: known[name] for name in table.filenames if name in known and known[name].is_file()}
-    nearby = audio.find(path.parent)
-    found = match_names(table.filenames, nearby, path.parent)
+    paths = match_names(table.filenames, audio.find(path.parent), path.parent)
     for clip in data.clips:
         if clip.filename in table.filenames and clip.is_file:
-            found.setdefault(clip.filename, clip.sources[0].path)
-    if not found:
+            paths.setdefault(clip.filename, clip.sources[0].path)
+    if not paths:
         raise DataError(f"{path}: none of its files is next to it or in the data: {first_few(table.filenames)}")
-    return found
+    return paths
 
 
 def _cut(name: str, path: Path, table: LabelTable) -> Iterator[tuple[Clip, list[Label]]]:
@@ -90,7 +89,7 @@ def _cut(name: str, path: Path, table: LabelTable) -> Iterator[tuple[Clip, list[
     try:
         seconds = audio.info(path).duration
     except EarmarkError:
-        return  # a recording that cannot be read now is left out
+        return  # recordings that cannot be read are left out
     known = {label: _known(table, name, label, seconds) for label in table.classes}
     if seconds <= LONGEST:
         yield _clip(name, Source(path)), [row._replace(filename=name) for row in _rows(name, seconds, known)]
@@ -119,7 +118,7 @@ def _known(table: LabelTable, name: str, label: str, seconds: float) -> tuple[In
 
 
 def _windows(known: Iterable[tuple[Intervals, Intervals]], seconds: float) -> Iterator[tuple[float, float]]:
-    """Excerpts that contain what is known, with margins, of at least ten seconds and at most a minute."""
+    """Excerpts with the known intervals and margins around them, of ten seconds to a minute."""
     marked = union(*(intervals for pair in known for intervals in pair))
     wide = []
     for onset, offset in marked:
@@ -146,22 +145,25 @@ def _rows(name: str, seconds: float, known: dict[str, tuple[Intervals, Intervals
 def _joined(
     data: Collection, changed: dict[str, list[Label]], clips: Sequence[Clip], rows: Sequence[Label], table: LabelTable
 ) -> Collection:
-    """Both sets of clips, with labels that state everything that either of them leaves to `complete`."""
-    mine: list[Label] = []
+    """Both sets of clips; the absent classes that `complete` implied in the data set become rows."""
+    merged: list[Label] = []
     for name in data.labels.filenames:
-        mine += _merged(data.labels, name, changed.get(name, []))
+        merged += _merged(data.labels, name, changed.get(name, []))
     classes = (*data.classes, *(label for label in table.classes if label not in data.classes))
     names = [*data.labels.filenames, *(clip.filename for clip in clips)]
     splits = {**data.labels.splits, **{clip.filename: clip.split for clip in clips}}
-    labels = LabelTable([*mine, *rows], filenames=names, classes=classes, complete=False, splits=splits)
+    labels = LabelTable([*merged, *rows], filenames=names, classes=classes, complete=False, splits=splits)
     return replace(data, clips=(*data.clips, *clips), labels=labels)
 
 
-def _merged(labels: LabelTable, name: str, more: Sequence[Label]) -> Iterator[Label]:
-    """Labels of a clip of the data set: those of the table for the classes that it names, else its own."""
-    named = {row.label for row in more}
+def _merged(labels: LabelTable, name: str, changed: Sequence[Label]) -> Iterator[Label]:
+    """Labels of a clip of the data set, replaced by `changed` for the classes in it."""
+    replaced = {row.label for row in changed}
     for label in labels.classes:
-        own = [row for row in labels.of(name) if row.label == label]
-        if label not in named:
-            yield from own or ([Label(name, None, None, label, False)] if labels.complete else [])
-    yield from more
+        if label in replaced:
+            continue
+        rows = [row for row in labels.of(name) if row.label == label]
+        if not rows and labels.complete:
+            rows = [Label(name, None, None, label, False)]
+        yield from rows
+    yield from changed

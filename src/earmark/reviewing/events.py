@@ -1,4 +1,4 @@
-"""Events with what reviewers say about them, and how many there are of each kind."""
+"""Events with the decisions of reviewers, and counts of events."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STATUSES = ("open", "right", "wrong", "unsure", "disputed")
 
 
 class Decision(NamedTuple):
-    """What one reviewer says about an event, with the label and edges it should have."""
+    """The decision of one reviewer about an event, with the label and edges that it should have."""
 
     verdict: str
     label: str
@@ -24,24 +24,24 @@ class Decision(NamedTuple):
 
 @dataclass
 class Event:
-    """An event with what reviewers say about it."""
+    """An event with the decisions of reviewers."""
 
     given: Given
-    source: str = "given"  # or "added" by a reviewer, or "earlier": judged, and not found by the latest detection
-    decisions: dict[str, Decision] = field(default_factory=dict)
+    source: str = "given"  # or "added" by a reviewer, or "earlier": judged, but not in the latest detection
+    decisions: dict[str, Decision] = field(default_factory=dict)  # by reviewer
     status: str = "open"
-    by_stretch: bool = False  # wrong because nothing else was heard there
-    entries: list[Entry] = field(default_factory=list)  # that judge it
-    tallied: tuple[str, str, bool] | None = None  # as `Tally` counts it
+    by_stretch: bool = False  # wrong because a reviewer marked the interval as having no other events
+    entries: list[Entry] = field(default_factory=list)  # of the journal, about this event
+    tallied: tuple[str, str, bool] | None = None  # label, status and whether it is judged, as `Tally` counted it last
 
     @property
     def id(self) -> str:
-        """Of the event as it was given."""
+        """The id of the event as it was given."""
         return self.given.id
 
     @property
     def extent(self) -> tuple[float, float]:
-        """From the first to the last moment of the event, as it is and as it was given."""
+        """The interval that covers the event, both corrected and as it was given."""
         now, given = self.current, self.given
         return min(now.onset, given.onset), max(now.offset, given.offset)
 
@@ -55,7 +55,7 @@ class Event:
         return right[-1] if right else Decision(self.status, given.label, given.onset, given.offset)
 
     def to_dict(self, recording: Recording, notes: Mapping[str, str]) -> dict[str, Any]:
-        """For the page."""
+        """The event as JSON for the page."""
         now, given = self.current, self.given
         values: dict[str, Any] = {
             "id": given.id,
@@ -94,7 +94,7 @@ class Tally:
         self.groups: dict[tuple[int, str], Group] = defaultdict(Group)
 
     def update(self, event: Event, *, is_gone: bool = False) -> None:
-        """Count an event as it is now."""
+        """Count an event in its present state."""
         if event.tallied is not None:
             self._add(event.given.recording, event.tallied, -1)
         event.tallied = None if is_gone else (event.current.label, event.status, bool(event.decisions))

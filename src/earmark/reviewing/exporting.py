@@ -22,7 +22,7 @@ from earmark.reviewing.state import Review
 WHICH = {
     "verified": "events that are right",
     "all": "events that are right or not judged",
-    "verdicts": "what was established: present, absent and unknown, as earmark train reads it",
+    "verdicts": "labels for earmark train: where classes are present, absent or unknown",
 }
 AUDIO = ("wav", "flac")
 MOST_SNIPPETS = 2000
@@ -40,7 +40,7 @@ class Export(NamedTuple):
 
 
 def export_labels(review: Review, format: str, which: str = "verified") -> Export:
-    """Labels in a format of `earmark.formats`; a zip archive where that has a file per recording."""
+    """Labels in a format of `earmark.formats`; a zip archive if the format has a file per recording."""
     if which not in WHICH:
         raise unknown_name("which", which, WHICH)
     cls = FORMATS[format].cls
@@ -63,7 +63,7 @@ def export_labels(review: Review, format: str, which: str = "verified") -> Expor
 
 
 def export_snippets(review: Review, events: Sequence[Event], kind: str = "wav", margin: float = 0.0) -> Export:
-    """Sound of events, with `margin` seconds before and after, and a table that says what each file is."""
+    """Sound of events, with `margin` seconds before and after, and a table that describes the files."""
     if kind not in AUDIO:
         raise unknown_name("kind", kind, AUDIO)
     if not events or len(events) > MOST_SNIPPETS:

@@ -1,7 +1,7 @@
-"""What every request must pass before the application sees it, and the headers of every answer.
+"""Access control: checks of every request before the application receives it, and headers of every response.
 
-The address of a review contains a random token, which stands for permission to read the recordings and to judge them.
-Names of other hosts are rejected, so that no page from elsewhere can reach the server through a name that it controls
+The address of a review contains a random token, which grants permission to read the recordings and to judge them.
+Requests to other host names are rejected, so that no other site can reach the server through a name that it controls
 (DNS rebinding), and so are requests that other sites make a browser send.
 """
 
@@ -37,9 +37,10 @@ _HEADERS = (
 
 
 class Guard:
-    """Wraps an application: checks the token, host and origin of requests, and adds headers to answers.
+    """Wraps an application: checks the token, host and origin of requests, and adds headers to responses.
 
-    `token` is the first part of every path; None lets anyone in. `host` is the name or address the server listens on.
+    `token` is the first part of every path; with None, no token is required. `host` is the name or address that the
+    server listens on.
     """
 
     def __init__(self, app: Application, *, token: str | None, host: str, port: int) -> None:
@@ -71,7 +72,7 @@ class Guard:
     def _problem(self, scope: Scope, headers: dict[str, str]) -> tuple[int, str] | None:
         """Status and message of a refusal; None if the request is fine."""
         host = headers.get("host", "")
-        if not self._is_own_host(host):
+        if not self._is_this_server(host):
             return 403, f"host {host!r:.80} is not this server; open the address that earmark review printed"
         if self.token is not None:
             first = scope["path"].split("/")[1] if "/" in scope["path"] else ""
@@ -93,7 +94,8 @@ class Guard:
                 return 413, f"expected at most {MOST_BYTES >> 20} MiB with a content-length"
         return None
 
-    def _is_own_host(self, value: str) -> bool:
+    def _is_this_server(self, value: str) -> bool:
+        """Whether a Host header names this server."""
         name, _, port = value.rpartition(":")
         if not port.isdecimal() or value.endswith("]"):
             name, port = value, "80"
@@ -110,7 +112,7 @@ class Guard:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a host."""
+    """Whether only this machine can reach a host."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -118,7 +120,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _limited(receive: Receive) -> Receive:
-    """The same request, which ends with an error if its body is longer than it may be."""
+    """The same request, cut off with an error if its body is longer than `MOST_BYTES`."""
     total = 0
 
     async def limited() -> MutableMapping[str, Any]:

@@ -9,7 +9,7 @@ _LEAST = 1e-6  # seconds; shorter remainders are rounding
 
 
 def union(*parts: Iterable[tuple[float, float]]) -> Intervals:
-    """All of them.
+    """The union of all intervals.
 
     >>> union([(3, 4), (0, 1)], [(1, 2)])
     [(0, 2), (3, 4)]
@@ -24,7 +24,7 @@ def union(*parts: Iterable[tuple[float, float]]) -> Intervals:
 
 
 def subtract(whole: Iterable[tuple[float, float]], part: Iterable[tuple[float, float]]) -> Intervals:
-    """The first without the second.
+    """The parts of `whole` that are not in `part`.
 
     >>> subtract([(0, 10)], [(2, 3), (9, 12)])
     [(0, 2), (3, 9)]

@@ -55,19 +55,19 @@ class Target:
 
 @record
 class Verdict:
-    """A judgement of events; "none" withdraws it. Other labels and edges than the detected ones correct them."""
+    """A judgement of events; "none" withdraws it. `label`, `onset` and `offset` correct those of a single event."""
 
     events: Annotated[Many[Target], Field(min_length=1, max_length=MOST_EVENTS)]
     verdict: Literal["right", "wrong", "unsure", "none"]
     label: Name | None = None
     onset: Seconds | None = None
     offset: Seconds | None = None
-    settles: bool = False  # whether it replaces the verdicts of other reviewers
+    settles: bool = False  # whether it overrides the verdicts of other reviewers
 
 
 @record
 class Add:
-    """An event that was missed. Its id is that of the action."""
+    """An event that was missed. The action's id becomes the event's."""
 
     recording: str
     label: Name
@@ -77,7 +77,7 @@ class Add:
 
 @record
 class Stretch:
-    """An interval with nothing but what is marked there; with `empty` False, that statement is withdrawn."""
+    """States that an interval has no events other than those marked; with `empty` False, withdraws the statement."""
 
     recording: str
     onset: Seconds
@@ -87,7 +87,7 @@ class Stretch:
 
 @record
 class Checked:
-    """A whole recording with nothing but what is marked there, or that statement withdrawn."""
+    """States that a whole recording has no events other than those marked, or withdraws the statement."""
 
     recording: str
     checked: bool = True
@@ -140,13 +140,13 @@ class Entry:
     action: Action
 
     def to_dict(self) -> dict[str, Any]:
-        """As the line has it."""
+        """The values of its line."""
         about = {"id": self.id, "time": self.time, "reviewer": self.reviewer, "action": _NAMES[type(self.action)]}
         return about | _without_defaults(self.action)
 
 
 def parse_entry(values: Mapping[str, Any], *, where: str = "", error: type[EarmarkError] = DataError) -> Entry:
-    """Check an entry as a line or a request has it; `time` is now if it is missing."""
+    """Check the values of a line or a request; a missing `time` is the present one."""
     rest = dict(values)
     about = {name: rest.pop(name, None) for name in ("id", "time", "reviewer", "action")}
     if about["time"] is None:
@@ -166,7 +166,7 @@ class _Head:
 
 
 def _check_times(action: Action) -> None:
-    """Reject intervals that cannot be: backwards, or of no length."""
+    """Reject intervals without a positive length, and corrections of several events or of wrong ones."""
     if isinstance(action, Verdict) and (action.label or action.onset is not None or action.offset is not None):
         if action.verdict != "right" or len(action.events) != 1:
             raise DataError("expected a correction of one event with verdict right")
@@ -256,7 +256,7 @@ def now() -> str:
 
 
 def _without_defaults(action: Action) -> dict[str, Any]:
-    """Fields of an action; those that are not given, or false by default, are left out."""
+    """Fields of an action, without those that are None and without `settles` if it is False."""
     values = {name: value for name, value in vars(action).items() if not name.startswith("_")}
     if isinstance(action, Verdict):
         values["events"] = [

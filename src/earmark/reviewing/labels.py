@@ -1,8 +1,8 @@
 """Verdicts as a label table that `earmark train` and `earmark evaluate` read: verdicts.csv.
 
-Events that are right are strong labels. A class is absent where an event of it was wrong, where correcting an event
-removed it, and where nothing else was heard. Everything else is unknown, and so are events about which reviewers are
-unsure or disagree. A recording that was checked is known as a whole.
+Events that are right are strong labels. A class is absent where an event of it was wrong, where a correction removed
+it, and outside the events of intervals that were marked as having no others. Everything else is unknown, and so are
+events about which reviewers are unsure or disagree. A recording that was checked is known as a whole.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TABLE = "verdicts.csv"
 
 
 def label_table(review: Review) -> LabelTable:
-    """What the reviewers established; recordings about which nothing is known are left out."""
+    """The labels that follow from a review, without recordings about which nothing is known."""
     with review.lock:
         rows: list[Label] = []
         names = []
@@ -58,7 +58,7 @@ def verified_table(review: Review, *, only_right: bool = True) -> LabelTable:
 
 
 def write_table(review: Review) -> Path:
-    """Write verdicts.csv; one that the user edited is kept as verdicts.edited.csv."""
+    """Write verdicts.csv; a version that the user has edited is kept as verdicts.edited.csv."""
     table = label_table(review)
     path = make_folder(review.source.folder) / TABLE
     if not table.filenames:
@@ -84,7 +84,7 @@ def _recording_rows(
             present[now.label].append((now.onset, now.offset))
             rows.append(Label(name, now.onset, now.offset, now.label))
         if event.status in ("right", "wrong"):
-            absent[given.label].append((given.onset, given.offset))  # what stays present is subtracted below
+            absent[given.label].append((given.onset, given.offset))  # the part that is present is subtracted below
         if event.status in ("unsure", "disputed"):
             doubtful[given.label].append((given.onset, given.offset))
             for decision in event.decisions.values():
@@ -110,7 +110,7 @@ def absence_rows(name: str, label: str, seconds: float, present: Intervals, abse
 
 
 class TableWriter:
-    """Writes verdicts.csv in a thread, some seconds after the first of several changes, and when it is closed."""
+    """Writes verdicts.csv in a thread, two seconds after the first of several changes, and when it is closed."""
 
     DELAY = 2.0  # seconds
 
@@ -122,11 +122,11 @@ class TableWriter:
         self._thread.start()
 
     def notify(self) -> None:
-        """Something has changed."""
+        """Request that the table is written soon."""
         self._changed.set()
 
     def close(self) -> None:
-        """Write what has changed, and end the thread."""
+        """Write the latest changes and end the thread."""
         self._stopped.set()
         self._changed.set()
         self._thread.join()
@@ -139,5 +139,5 @@ class TableWriter:
             try:
                 write_table(self.review)
                 self.problem = None
-            except (OSError, EarmarkError) as error:  # the journal has everything
+            except (OSError, EarmarkError) as error:  # no verdict is lost: the journal has all of them
                 self.problem = str(error)

@@ -1,8 +1,8 @@
-"""In which order to review events: by time, by confidence, stratified, most informative first, disagreements.
+"""Queues: events of a review in a chosen order, such as by time, stratified by confidence, or most informative first.
 
-The informative queue multiplies three numbers in (0, 1]: how uncertain the model is, how different the event is from
-those judged or ranked before it, and how likely its verdict changes which classes the recording has. `explain` states
-them in words.
+The informative queue multiplies three numbers in (0, 1]: how uncertain the model is, how many events of the same class
+and recording are judged or ranked before this one, and how likely its verdict changes whether the recording has the
+class. `explain` describes them in a sentence.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _STRATA = 10
 
 @dataclass(frozen=True)
 class Query:
-    """Which events, and in which order."""
+    """The events of a queue, and their order."""
 
     order: str = "time"
     status: str = "open"  # one of `STATUSES`, "judged" or "all"
@@ -72,7 +72,7 @@ def select(review: Review, query: Query) -> list[str]:
 
 
 def explain(review: Review, event: Event) -> str:
-    """The score of an event in the informative queue, in words."""
+    """A description of the score of an event in the informative queue."""
     with review.lock:
         label = event.current.label
         events = review.events_of(event.given.recording)
@@ -117,7 +117,7 @@ def _random(review: Review, events: list[Event], columns: _Columns, seed: int) -
 
 
 def _stratified(review: Review, events: list[Event], columns: _Columns, seed: int) -> Integers:
-    """Round after round, one event of each tenth of confidence."""
+    """Repeatedly one event of each tenth of the confidence scale."""
     shuffled = _random(review, events, columns, seed)
     stratum = np.minimum((columns.confidence[shuffled] * _STRATA).astype(np.int64), _STRATA - 1)
     return np.asarray(shuffled[np.lexsort((stratum, _rank_within(stratum)))])
@@ -129,7 +129,7 @@ def _informative(review: Review, events: list[Event], columns: _Columns, seed: i
 
 
 def _factors(review: Review, events: list[Event], columns: _Columns) -> tuple[Floats, Floats, Floats]:
-    """Uncertainty, novelty and influence on the recording's classes: (events,) each."""
+    """Uncertainty, novelty and influence on the classes of the recording: three arrays (events,)."""
     uncertain = np.maximum(1 - 2 * np.abs(columns.confidence - 0.5), 0.02)
     group = columns.recording * (int(columns.label.max()) + 1) + columns.label
     order = np.argsort(-uncertain, kind="stable")
@@ -142,7 +142,7 @@ def _factors(review: Review, events: list[Event], columns: _Columns) -> tuple[Fl
 
 
 def _group_counts(review: Review, events: list[Event]) -> tuple[Integers, Integers, Integers]:
-    """Judged, right and not ruled out events of the same recording and class, for each event."""
+    """Numbers of events of the same recording and class that are judged, right and not wrong, for each event."""
     groups = review.tally.groups
     rows = [groups[event.given.recording, event.current.label] for event in events]
     judged, right, candidates = np.array(rows, np.int64).T
@@ -175,9 +175,9 @@ _ORDERINGS: Mapping[str, Callable[[Review, list[Event], _Columns, int], Integers
 
 
 class Queues:
-    """Queues that clients page through; each stays as it was when it was made."""
+    """Queues that clients page through; each keeps the order that it had when it was created."""
 
-    MOST = 32
+    MOST = 32  # the oldest are dropped
 
     def __init__(self, review: Review) -> None:
         self.review = review
@@ -185,7 +185,7 @@ class Queues:
         self._number = 0
 
     def make(self, query: Query) -> tuple[str, int]:
-        """A name for a new queue, and its length."""
+        """Create a queue; returns its name and its length."""
         ids = select(self.review, query)
         with self.review.lock:
             self._number += 1

@@ -1,4 +1,4 @@
-"""Starts and stops the server of a review."""
+"""Start and stop the server of a review."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _TOKEN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567
 class Address:
     """Where a server listens, and who may use it.
 
-    By default only this machine, with a random token in the address. Another `host` needs a `token` of at least 16
-    letters and digits, or `allow_anyone`.
+    By default, only this machine can reach it, with a random token in the address. Another `host` needs a `token` of
+    at least 16 letters and digits, or `allow_anyone`.
     """
 
     host: str = "127.0.0.1"
@@ -41,7 +41,7 @@ class Address:
     allow_anyone: bool = False
 
     def checked_token(self) -> str | None:
-        """The token; None for anyone."""
+        """The token, or None if none is required."""
         if self.port is not None and not 0 <= self.port <= 65535:
             raise ArgumentError(f"port: expected 0 to 65535, got {self.port}")
         if self.allow_anyone:
@@ -58,7 +58,7 @@ class Address:
 
 
 class ReviewServer:
-    """A review that is being served. Use as a context manager, or call `stop`.
+    """A running server of a review. Use it as a context manager, or call `stop`.
 
     >>> server = ReviewServer(source, Address())  # doctest: +SKIP
     >>> server.url  # doctest: +SKIP

@@ -1,6 +1,6 @@
-"""The web application of a review: what the page asks for, as JSON, tiles and sound.
+"""The web application of a review: JSON, tiles and sound for the page.
 
-Every answer to a bad request is {"error": "..."} with a status of 4xx, and changes nothing.
+An invalid request changes nothing; the response is {"error": "..."} with a status of 4xx.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from earmark.errors import ArgumentError, EarmarkError
 from earmark.formats import FORMATS
 from earmark.reviewing import queues, tiles
 from earmark.reviewing.again import Trainer
-from earmark.reviewing.events import STATUSES
 from earmark.reviewing.exporting import AUDIO, WHICH, Export, export_labels, export_snippets
 from earmark.reviewing.journal import KINDS
 from earmark.reviewing.labels import TableWriter
@@ -41,7 +40,7 @@ Count = Annotated[int, Query(ge=1, le=_MOST)]
 
 
 class Session:
-    """What the application works on."""
+    """The objects that the application serves."""
 
     def __init__(self, review: Review, cache: TileCache, writer: TableWriter) -> None:
         self.review, self.cache, self.writer = review, cache, writer
@@ -49,13 +48,13 @@ class Session:
         self.trainer = Trainer(review.source)
 
     def close(self) -> None:
-        """Write what is not written yet, and stop training."""
+        """Stop training, and write verdicts.csv."""
         self.trainer.close()
         self.writer.close()
 
 
 def create_app(session: Session) -> FastAPI:
-    """The application; `earmark.reviewing.guard` must stand before it."""
+    """The application, without access control: wrap it in `earmark.reviewing.guard.Guard`."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     _add_errors(app)
     _add_recordings(app, session)
@@ -114,17 +113,14 @@ def _add_recordings(app: FastAPI, session: Session) -> None:
             "recordings": len(source.recordings),
             "reviewer": _user(),
             "orders": ORDERS,
-            "statuses": STATUSES,
             "formats": [
                 {"name": f.name, "perRecording": f.cls.per_recording} for f in FORMATS if f.name != "dcase2017"
             ],
             "which": WHICH,
             "audio": AUDIO,
             "tiles": {"columns": tiles.COLUMNS, "rows": tiles.ROWS, "levels": tiles.LEVELS, "scales": tiles.SCALES},
-            "model": None if source.model is None else str(source.model),
             "canTrain": session.trainer.problem() is None,
             "trainingData": _training_data(source.model),
-            "number": review.number,
         }
 
     @app.get("/api/recordings")
@@ -143,8 +139,7 @@ def _add_recordings(app: FastAPI, session: Session) -> None:
         values = {**review.describe_recording(index), "began": _clock(one.began), "problem": problem}
         if problem is None:
             info = one.info()
-            values |= {"duration": info.duration, "rate": info.rate, "channels": info.channels, "format": info.format}
-            values["gaps"] = [[gap.onset, gap.offset] for gap in info.gaps]
+            values |= {"duration": info.duration, "rate": info.rate}
         return values
 
 
@@ -185,7 +180,7 @@ def _add_events(app: FastAPI, session: Session) -> None:
         with review.lock:
             seen = review.events_between(index, onset, offset)
             total = len(seen)
-            if total > _MOST_SHOWN:  # the most certain ones
+            if total > _MOST_SHOWN:  # those of the highest confidence
                 seen = sorted(seen, key=lambda event: -(event.given.confidence or 1.0))[:_MOST_SHOWN]
             return {"total": total, "events": describe_all(review, seen), "recording": review.describe_recording(index)}
 
@@ -297,13 +292,13 @@ def _add_training(app: FastAPI, session: Session) -> None:
 
 
 def _training_data(model: Path | None) -> str:
-    """Where the clips were that a model was trained on, as far as its file tells."""
+    """The data set that a model was trained on, from its file; empty if it is not recorded there."""
     if model is None or not model.is_file() or model.suffix != ".safetensors":
         return ""
-    with model.open("rb") as file:
+    with model.open("rb") as file:  # only the header: the server does not import PyTorch
         length = int.from_bytes(file.read(8), "little")
         header = file.read(min(length, 1 << 24))
-    try:  # without the weights, and without PyTorch
+    try:
         about = parse_json(dict[str, Any], parse_json(dict[str, Any], header)["__metadata__"]["earmark"])
         return str(about["provenance"].get("data_source", ""))
     except (EarmarkError, LookupError, TypeError, AttributeError):
@@ -311,7 +306,7 @@ def _training_data(model: Path | None) -> str:
 
 
 def _changes(session: Session, since: int, reviewer: str) -> dict[str, Any]:
-    """What has changed since an action, and where the review stands."""
+    """Events and recordings that changed after an action, and the state of the review."""
     review = session.review
     with review.lock:
         events, recordings = review.changed_since(since)
@@ -326,7 +321,7 @@ def _changes(session: Session, since: int, reviewer: str) -> dict[str, Any]:
 
 
 def _probabilities(session: Session, index: int, onset: float, offset: float, points: int) -> dict[str, Any]:
-    """The largest probability of each class in each of `points` equal parts of a view, in per cent."""
+    """The largest probability of each class in each of `points` equal parts of an interval, in per cent."""
     one = session.review.recording(index)
     scores = session.review.source.scores(one)
     if not 1 <= points <= _MOST_POINTS or not offset > onset:

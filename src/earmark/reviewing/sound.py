@@ -1,6 +1,6 @@
-"""Excerpts of recordings as 16-bit wav files that are computed while they are sent.
+"""Excerpts of recordings as 16-bit wav files, computed while they are sent.
 
-A browser asks for byte ranges of such a file, and only the sound in that range is read.
+A browser requests byte ranges of such a file, and only the sound in that range is read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LONGEST = 1800.0
 
 _HEADER = 44  # bytes
 _BLOCK = 4.0  # seconds read at once
-_HIGHEST_RATE = 96_000  # Hz; browsers play no more, and slowed-down ultrasound needs all of it
+_HIGHEST_RATE = 96_000  # Hz, the highest that browsers play; slowed-down ultrasound needs it
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Excerpt:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Size of the file in bytes."""
         return _HEADER + 2 * self.samples
 
     def header(self) -> bytes:
@@ -66,7 +66,7 @@ class Excerpt:
 
 
 def excerpt(path: Path, onset: float, offset: float | None) -> Excerpt:
-    """The part of a recording between two times, cut at its end."""
+    """The part of a recording between two times, up to its end."""
     about = read_info(path)
     if not 0 <= onset < about.duration:
         raise ArgumentError(f"onset: expected 0 to {about.duration:.3f} s, got {onset}")
@@ -103,15 +103,15 @@ def read_part(path: Path, rate: int, first: int, last: int) -> Samples:
     """Samples `first` to `last` of a file, counted at `rate`; gaps in damaged sound are silence."""
     if last <= first:
         return np.empty(0, np.float32)
-    return _also_damaged(partial(audio.read, path, rate=rate, onset=first / rate, offset=last / rate))
+    return _read_damaged_too(partial(audio.read, path, rate=rate, onset=first / rate, offset=last / rate))
 
 
 def read_glimpses(path: Path, starts: list[int], samples: int) -> Samples:
     """Short excerpts of a file at its own rate: (excerpts, samples); gaps in damaged sound are silence."""
-    return _also_damaged(partial(audio.read_pieces, path, starts, samples))
+    return _read_damaged_too(partial(audio.read_pieces, path, starts, samples))
 
 
-def _also_damaged(read: Callable[..., Samples]) -> Samples:
+def _read_damaged_too(read: Callable[..., Samples]) -> Samples:
     try:
         return read()
     except DataError:

@@ -1,4 +1,4 @@
-"""What is reviewed: recordings, and the events that a detection or a label table states in them."""
+"""The material of a review: recordings, and their events from a detection job or a label table."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def read_info(path: Path) -> AudioInfo:
 
 
 class Given(NamedTuple):
-    """An event as it was given, by a model or a table."""
+    """An event as it was given, by a model, a table or a reviewer who added it."""
 
     id: str
     recording: int
@@ -114,7 +114,7 @@ def _read_scores(path: Path, stamp: int) -> RecordingScores:
 
 
 def event_id(recording: str, label: str, onset: float, offset: float) -> str:
-    """Identifies an event, also after the same detection was run again."""
+    """An id of an event that is the same if the same detection is run again."""
     text = f"{recording}\t{label}\t{onset:.4f}\t{offset:.4f}"
     return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:12]
 
@@ -175,7 +175,7 @@ def _open_job(folder: Path) -> Source:
 
 @open_record
 class _About:
-    """What job.json says."""
+    """The contents of job.json, as far as a review needs them."""
 
     classes: list[str] = field(default_factory=list)
     model: str | None = None
@@ -188,9 +188,9 @@ def _add_labels(source: Source, path: Path, root: Path) -> None:
     matched = match_names(table.filenames, [one.path for one in source.recordings], root.absolute())
     if not matched:
         raise DataError(f"{path}: none of its files is among the recordings: it names {first_few(table.filenames)}")
-    by_path = {one.path: one for one in source.recordings}
-    names = {name: by_path[found] for name, found in matched.items()}
-    rows = [_timed(row, names[row.filename]) for row in table if row.present and row.filename in names]
+    by_path = {recording.path: recording for recording in source.recordings}
+    by_name = {name: by_path[path] for name, path in matched.items()}
+    rows = [_timed(row, by_name[row.filename]) for row in table if row.present and row.filename in by_name]
     source.events = _given(rows, {one.name: one.index for one in source.recordings})
     source.classes = table.classes
 
@@ -212,7 +212,7 @@ def _given(rows: Iterable[Label], index: Mapping[str, int]) -> list[Given]:
 
 
 def recording_paths(folder: Path) -> dict[str, Path]:
-    """Paths by name of the recordings of a job or review, for the tables derived from it."""
+    """Paths of the recordings of a job or review by name, as in the tables derived from it."""
     if JobFolder(folder).ledger.is_file():
         with Ledger(JobFolder(folder).ledger, read_only=True) as ledger:
             return {entry.name: entry.path for entry in ledger.entries(with_missing=True)}

@@ -1,8 +1,8 @@
 """The state of a review: events with their verdicts, derived from the source and the journal.
 
-Reviewers judge independently; an event on which they disagree is `disputed` until they agree or somebody settles it.
-An event without verdict inside a stretch in which nothing else was heard is `wrong` by that statement. Undone actions
-do not count. The state is a function of the journal, so that it is the same after a restart and in every process.
+Reviewers judge independently; an event on which they disagree is `disputed` until they agree or one of them settles it.
+An event without a verdict is `wrong` if a reviewer has marked its interval as having no other events. Undone actions do
+not count. The state is a function of the journal, so that it is the same after a restart and in every process.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ class _Stack:
 class Review:
     """A review in progress. Methods may be called from several threads."""
 
-    def __init__(self, source: Source, journal: Journal | None = None) -> None:
+    def __init__(self, source: Source) -> None:
         self.source = source
-        self.journal = journal or Journal(source.folder / "verdicts.jsonl")
+        self.journal = Journal(source.folder / "verdicts.jsonl")
         self.lock = threading.RLock()
         self.number = 0  # of actions so far
         self.events: dict[str, Event] = {given.id: Event(given) for given in source.events}
@@ -76,7 +76,7 @@ class Review:
         self._inactive: set[str] = set()  # undone
         self._stacks: dict[str, _Stack] = defaultdict(_Stack)
         self._about_recording: dict[int, list[Entry]] = defaultdict(list)  # stretches and checks
-        self._notes: dict[str, list[Entry]] = defaultdict(list)
+        self._notes: dict[str, list[tuple[str, Note]]] = defaultdict(list)  # with the ids of their actions
         self._empty: dict[int, Intervals] = {}
         self.checked: dict[int, bool] = {}
         self._changed_recordings: dict[int, int] = {}
@@ -90,7 +90,7 @@ class Review:
     # Reading
 
     def update(self) -> None:
-        """Apply actions that other processes have written."""
+        """Apply actions that were appended to the journal, by this process or others."""
         with self.lock:
             for entry in self.journal.read_new():
                 self._apply(entry)
@@ -113,7 +113,7 @@ class Review:
         return [self.events[id] for id in self.by_recording.get(index, ())]
 
     def events_between(self, index: int, onset: float, offset: float) -> list[Event]:
-        """Events of a recording that touch an interval, as they are or as they were given."""
+        """Events of a recording that overlap an interval, corrected or as they were given."""
         if index not in self._spans:
             events = self.events_of(index)
             extents = np.array([event.extent for event in events], np.float64).reshape(-1, 2)
@@ -122,17 +122,17 @@ class Review:
         return [self.events[ids[k]] for k in np.flatnonzero((first < offset) & (last > onset))]
 
     def describe(self, event: Event) -> dict[str, Any]:
-        """An event for the page."""
+        """An event as JSON for the page."""
         return event.to_dict(self.source.recordings[event.given.recording], self.notes)
 
     def empty_intervals(self, index: int) -> Intervals:
-        """Stretches of a recording with nothing but what is marked."""
+        """Intervals of a recording that were marked as having no other events."""
         if self.checked.get(index):
             return [(0.0, self.source.recordings[index].seconds() or 1e9)]
         return self._empty.get(index, [])
 
     def describe_recording(self, index: int) -> dict[str, Any]:
-        """Verdicts on a recording as a whole."""
+        """Statements about a whole recording, and counts of its events, as JSON for the page."""
         name = self.source.recordings[index].name
         counts = self.tally.by_recording[index]
         return {
@@ -145,7 +145,7 @@ class Review:
         }
 
     def changed_since(self, number: int) -> tuple[list[Event], list[int]]:
-        """Events and recordings that actions after a given one have changed."""
+        """Events and indices of recordings that were changed by actions after number `number`."""
         first = bisect_right(self._changes, number, key=lambda change: change[0])
         ids = dict.fromkeys(id for _, id in self._changes[first:])
         events = [self.events[id] for id in ids if id in self.events]
@@ -179,7 +179,7 @@ class Review:
     # Acting
 
     def act(self, values: Mapping[str, Any]) -> Entry:
-        """Check an action as a request has it, write it to the journal and apply it; a repeated one changes nothing."""
+        """Check the action of a request, write it to the journal and apply it; a repeated one changes nothing."""
         with self.lock:
             self.update()
             known = self.entries.get(str(values.get("id")))
@@ -192,7 +192,7 @@ class Review:
             return self.entries[entry.id]
 
     def _completed(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """A request with what only the server knows: events as they are given, and what undo means."""
+        """A request with what only the server knows: the events as they were given, and the action to undo or redo."""
         whole = {name: value for name, value in values.items() if name != "time"}
         kind, reviewer = whole.get("action"), whole.get("reviewer")
         if kind == "verdict":
@@ -214,7 +214,7 @@ class Review:
         return target | {"offset": given.offset, "confidence": given.confidence}
 
     def _check(self, entry: Entry) -> None:
-        """Reject what names a recording, an event or an action that is not there, or lies outside its recording."""
+        """Reject unknown recordings, events and actions, and times after the end of the recording."""
         action = entry.action
         if isinstance(action, Add | Stretch | Checked | Note) and action.recording not in self.index:
             raise ArgumentError(f"there is no recording {action.recording!r}")
@@ -244,7 +244,10 @@ class Review:
         if isinstance(action, Undo | Redo):
             earlier = self.entries.get(action.target)
             if earlier is not None and earlier.reviewer == entry.reviewer:
-                (self._inactive.add if isinstance(action, Undo) else self._inactive.discard)(earlier.id)
+                if isinstance(action, Undo):
+                    self._inactive.add(earlier.id)
+                else:
+                    self._inactive.discard(earlier.id)
                 self._refresh(earlier)
             return
         if isinstance(action, Verdict):
@@ -255,13 +258,13 @@ class Review:
                 given = Given(entry.id, self.index[action.recording], action.label, action.onset, action.offset, None)
                 self._insert(Event(given, "added", entries=[entry]))
         elif isinstance(action, Note):
-            self._notes[_note_key(action)].append(entry)
+            self._notes[_note_key(action)].append((entry.id, action))
         elif action.recording in self.index:
             self._about_recording[self.index[action.recording]].append(entry)
         self._refresh(entry)
 
     def _known(self, target: Target) -> Event:
-        """The event that a verdict is about, also if the latest detection did not find it."""
+        """The event that a verdict is about; it is added if the latest detection does not contain it."""
         event = self.events.get(target.id)
         if event is not None:
             return event
@@ -272,7 +275,7 @@ class Review:
         for id in list(self.by_recording[index]):
             other = self.events[id]
             if other.source == "given" and not other.entries and _overlap(other.given, given) >= 0.5:
-                given = given._replace(confidence=other.given.confidence)  # found again, with other edges
+                given = given._replace(confidence=other.given.confidence)  # detected again, with other edges
                 self._remove(other)
         return self._insert(Event(given, "earlier"))
 
@@ -288,7 +291,7 @@ class Review:
         self._note_change(event, moved=True, is_gone=True)
 
     def _refresh(self, entry: Entry) -> None:
-        """Derive again what an action concerns, after it was written, undone or redone."""
+        """Update what an action concerns, after it was written, undone or redone."""
         action = entry.action
         if isinstance(action, Verdict):
             for target in action.events:
@@ -296,32 +299,29 @@ class Review:
                 if event is not None:
                     self._judge(event)
         elif isinstance(action, Add):
-            self._refresh_added(entry)
+            self._refresh_added(entry, action)
         elif isinstance(action, Note):
-            key = _note_key(action)
-            texts = [
-                e.action.text for e in self._notes[key] if e.id not in self._inactive and isinstance(e.action, Note)
-            ]
-            self.notes.pop(key, None)
-            if texts and texts[-1].strip():
-                self.notes[key] = texts[-1]
-            if action.event in self.events:
-                self._note_change(self.events[str(action.event)])
-            elif action.recording in self.index:
-                self._changed_recordings[self.index[action.recording]] = self.number
+            self._refresh_note(action)
         elif isinstance(action, Stretch | Checked) and action.recording in self.index:
             self._refresh_recording(self.index[action.recording])
-        if isinstance(action, Verdict | Add):
-            self._refresh_classes(action.label)
+        if isinstance(action, Verdict | Add) and action.label and action.label not in self.classes:
+            self.classes.append(action.label)
 
-    def _refresh_classes(self, label: str | None) -> None:
-        if label and label not in self.classes:
-            self.classes.append(label)
+    def _refresh_note(self, action: Note) -> None:
+        """Derive the note on an event or a recording: the latest text that is not undone."""
+        key = _note_key(action)
+        texts = [note.text for id, note in self._notes[key] if id not in self._inactive]
+        self.notes.pop(key, None)
+        if texts and texts[-1].strip():
+            self.notes[key] = texts[-1]
+        if action.event in self.events:
+            self._note_change(self.events[str(action.event)])
+        elif action.recording in self.index:
+            self._changed_recordings[self.index[action.recording]] = self.number
 
-    def _refresh_added(self, entry: Entry) -> None:
-        """An event that was added disappears while its addition is undone."""
-        action = entry.action
-        if not isinstance(action, Add) or action.recording not in self.index:
+    def _refresh_added(self, entry: Entry, action: Add) -> None:
+        """Remove an added event while its addition is undone."""
+        if action.recording not in self.index:
             return
         index = self.index[action.recording]
         is_active = entry.id not in self._inactive
@@ -391,7 +391,7 @@ class Review:
             self._note_change(event, moved=bool(edges - {(given.onset, given.offset)}))
 
     def _note_change(self, event: Event, *, moved: bool = False, is_gone: bool = False) -> None:
-        """Keep what is derived from an event up to date."""
+        """Record that an event changed; `moved` if its interval may have."""
         self._changes.append((self.number, event.id))
         self.tally.update(event, is_gone=is_gone)
         if moved:
@@ -419,12 +419,12 @@ def _overlap(a: Given, b: Given) -> float:
 
 
 def describe_all(review: Review, events: Iterable[Event]) -> Sequence[dict[str, Any]]:
-    """Events for the page."""
+    """Events as JSON for the page."""
     return [review.describe(event) for event in events]
 
 
 def open_review(source: Source) -> Review:
-    """The review of a source, continued where it was left."""
+    """The review of a source, with the actions in its journal."""
     try:
         return Review(source)
     except OSError as error:

@@ -1,12 +1,12 @@
-"""Spectrogram tiles: a recording of any length, at any zoom, with only what is visible read.
+"""Spectrogram tiles: a recording of any length at any zoom; only the visible part is read.
 
 A tile has `COLUMNS` columns of `ROWS` frequencies, one byte each: 0 is -120 dB, 255 is 0 dB (full scale). At level n a
 column lasts 2^n milliseconds, so that a day fits a screen at level 16 and 50 ms at level 0. Tile k starts at column
 k * COLUMNS. Frequencies are spaced evenly or on the mel scale, from 0 Hz (the last row) to half the sample rate.
 
-At fine levels the sound of a tile is read as a whole. At coarse levels, only a short piece in each column is: a day is
-seen through some hundred glimpses, and costs as much as a minute does. Tiles are kept in the user's cache, up to a
-limit; those used longest ago are deleted first.
+At fine levels, all of a tile's sound is read. At coarse levels, only a short piece in the middle of each column is, so
+that a view of a day takes about as long as a view of a minute. Tiles are kept in the user's cache, up to a limit; the
+least recently used are deleted first.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ LEVELS = 18
 SCALES = ("mel", "linear")
 _VERSION = 1
 _FLOOR = 120.0  # dB
-_WHOLE = 17.0  # seconds; a longer tile is read in glimpses
+_WHOLE = 17.0  # seconds; of a longer tile, only pieces are read
 _SHORTEST_WINDOW, _LONGEST_WINDOW = 0.005, 0.046  # seconds
-_MOST_SPECTRA = 2  # of a column that is read as a whole
+_MOST_SPECTRA = 2  # of a column of which all sound is read
 
 Tile = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
@@ -102,7 +102,7 @@ def thumbnail(recording: Recording, onset: float, offset: float) -> Tile:
 
 
 def _whole(path: Path, about: AudioInfo, step: float, first: int, columns: int, n_fft: int) -> Floats:
-    """Power spectra of columns, (columns, bins), from all of their sound; the loudest of several in each."""
+    """Power spectra of columns, (columns, bins), from all of their sound; of several in a column, the maximum."""
     spectra = min(_MOST_SPECTRA, max(1, math.floor(step * about.rate / n_fft)))
     centres = (first + (np.arange(columns * spectra) + 0.5) / spectra) * step * about.rate
     begins = np.round(centres).astype(np.int64) - n_fft // 2
@@ -134,8 +134,7 @@ def _power(frames: npt.NDArray[np.float32]) -> Floats:
     """Power spectra of frames (n, n_fft); a sine of full scale has 1."""
     window = np.hanning(frames.shape[-1] + 1)[:-1].astype(np.float32)
     spectrum = scipy.fft.rfft(frames * window, axis=-1)
-    power: Floats = (np.abs(spectrum) * (2 / window.sum())) ** 2
-    return power
+    return np.asarray((np.abs(spectrum) * (2 / window.sum())) ** 2)
 
 
 def _as_bytes(power: Floats) -> Tile:
@@ -202,11 +201,11 @@ class TileCache:
         except OSError:
             return None
         with suppress(OSError):
-            os.utime(path)  # used now
+            os.utime(path)  # most recently used
         return data if len(data) == ROWS * COLUMNS else None
 
     def _write(self, path: Path, data: bytes) -> None:
-        with suppress(OSError):  # a full disk only costs time
+        with suppress(OSError):  # on a full disk, tiles are recomputed
             path.parent.mkdir(exist_ok=True)
             with written_whole(path, admit=lambda path, draft: None) as draft:
                 draft.write_bytes(data)
@@ -219,7 +218,7 @@ class TileCache:
             self._shrink()
 
     def _shrink(self) -> None:
-        """Delete the tiles used longest ago, until the limit is kept."""
+        """Delete the least recently used tiles until the folder is below its limit."""
         files = []
         for path in self.folder.glob("??/*"):
             with suppress(OSError):
@@ -227,7 +226,7 @@ class TileCache:
                 files.append((status.st_mtime_ns, status.st_size, path))
         total = sum(size for _, size, _ in files)
         for _, size, path in sorted(files):
-            if total <= self.most_bytes * 15 // 16:  # what may be written before the next check
+            if total <= self.most_bytes * 15 // 16:  # leaves room for what is written before the next check
                 break
             with suppress(OSError):
                 path.unlink()
@@ -235,6 +234,6 @@ class TileCache:
 
 
 def default_folder() -> Path:
-    """In the user's cache, or below EARMARK_CACHE."""
+    """A folder in the user's cache, or below EARMARK_CACHE."""
     base = os.environ.get("EARMARK_CACHE")
     return (Path(base, "earmark") if base else user_cache_path("earmark")) / "tiles"

@@ -5,8 +5,8 @@
  *   confidence: number | null, status: string, source: string, byStretch: boolean, verdicts: Record<string, string>,
  *   given?: {label: string, onset: number, offset: number}, note?: string, score?: string}} ReviewEvent
  * @typedef {{index: number, name: string, checked: boolean, empty: [number, number][], note: string,
- *   counts: Record<string, number>, duration?: number, began?: string | null, problem?: string | null, rate?: number,
- *   channels?: number, format?: string, gaps?: [number, number | null][]}} Recording
+ *   counts: Record<string, number>, duration?: number, began?: string | null, problem?: string | null,
+ *   rate?: number}} Recording
  */
 
 export class ServerError extends Error {}
@@ -26,8 +26,7 @@ async function request(path, options) {
   let response;
   try {
     response = await fetch(path, options);
-  } catch (error) {
-    if (error instanceof DOMException && error.name === "AbortError") throw error;
+  } catch {
     onReachable(false);
     throw new ServerError("the server does not respond; is earmark review still running?");
   }
@@ -47,32 +46,31 @@ async function request(path, options) {
  */
 export async function get(path, values = {}) {
   const query = new URLSearchParams();
-  for (const [name, value] of Object.entries(values)) if (value !== null && value !== undefined && value !== "") query.set(name, String(value));
+  for (const [name, value] of Object.entries(values)) {
+    if (value !== null && value !== undefined && value !== "") query.set(name, String(value));
+  }
   const text = query.toString();
   return (await request(`api/${path}${text ? `?${text}` : ""}`)).json();
 }
 
-/**
- * @param {string} path
- * @param {AbortSignal} [signal]
- * @returns {Promise<Uint8Array>}
- */
-export async function getBytes(path, signal) {
-  return new Uint8Array(await (await request(`api/${path}`, { signal })).arrayBuffer());
+/** @param {string} path @returns {Promise<Uint8Array>} */
+export async function getBytes(path) {
+  return new Uint8Array(await (await request(`api/${path}`)).arrayBuffer());
 }
 
 /** @param {string} path @param {unknown} body @returns {Promise<Response>} */
 export function post(path, body) {
-  return request(`api/${path}`, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
+  const headers = { "content-type": "application/json" };
+  return request(`api/${path}`, { method: "POST", headers, body: JSON.stringify(body) });
 }
 
-/** An id for an action, which makes repeating its request harmless. */
-export function newId() {
+/** An id for an action, so that its request can be repeated safely. */
+function newId() {
   const bytes = crypto.getRandomValues(new Uint8Array(12));
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-/** Sends an action, and once more if the connection broke: its id makes sure that it counts once.
+/** Sends an action, a second time if the connection broke: because of its id, it counts only once.
  * @param {Record<string, unknown>} action @returns {Promise<any>} */
 export async function act(action) {
   const body = { id: newId(), ...action };
@@ -85,22 +83,22 @@ export async function act(action) {
   }
 }
 
-/** @param {Blob} blob @param {string} name */
-export function download(blob, name) {
+/** Downloads the file in a response. @param {Response} response @param {string} fallback name of the file */
+async function download(response, fallback) {
+  const name = /filename="([^"]+)"/.exec(response.headers.get("content-disposition") ?? "")?.[1];
   const link = document.createElement("a");
-  link.href = URL.createObjectURL(blob);
-  link.download = name;
+  link.href = URL.createObjectURL(await response.blob());
+  link.download = name ?? fallback;
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }
 
-/** @param {Response} response @param {string} fallback */
-export async function saveResponse(response, fallback) {
-  const name = /filename="([^"]+)"/.exec(response.headers.get("content-disposition") ?? "")?.[1] ?? fallback;
-  download(await response.blob(), name);
-}
-
 /** @param {string} format @param {string} which */
 export async function saveExport(format, which) {
-  await saveResponse(await request(`api/export?${new URLSearchParams({ format, which })}`), `${which}.${format}`);
+  await download(await request(`api/export?${new URLSearchParams({ format, which })}`), `${which}.${format}`);
+}
+
+/** @param {string[]} events ids @param {string} kind */
+export async function saveSnippets(events, kind) {
+  await download(await post("snippets", { events, kind, margin: 0.5 }), "snippets.zip");
 }

@@ -1,6 +1,8 @@
-// Colours of classes and of levels. The classes' colours are told apart by people with colour blindness.
+// Colours of classes, which people with colour blindness can distinguish, and of levels.
 
-const CLASSES = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8b5fbf", "#7a8b00", "#b5485d", "#4f7d8c"];
+const CLASSES = [
+  "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8b5fbf", "#7a8b00", "#b5485d", "#4f7d8c",
+];
 
 /** @param {number} index @returns {string} */
 export function classColour(index) { return index < 0 ? "#7b8585" : CLASSES[index % CLASSES.length]; }
@@ -9,7 +11,9 @@ export function classColour(index) { return index < 0 ? "#7b8585" : CLASSES[inde
 
 /** @type {Record<string, Stop[]>} */
 const MAPS = {
-  dark: [[0, 8, 11, 14], [0.25, 24, 32, 68], [0.5, 104, 36, 110], [0.7, 198, 66, 82], [0.87, 247, 150, 74], [1, 254, 240, 196]],
+  dark: [
+    [0, 8, 11, 14], [0.25, 24, 32, 68], [0.5, 104, 36, 110], [0.7, 198, 66, 82], [0.87, 247, 150, 74], [1, 254, 240, 196],
+  ],
   light: [[0, 255, 255, 255], [0.3, 226, 233, 238], [0.55, 140, 176, 194], [0.78, 38, 96, 128], [1, 6, 26, 44]],
 };
 

@@ -2,11 +2,21 @@
 
 import { get } from "./api.js";
 import { classColour } from "./colours.js";
-import { $, counted, duration, make, position } from "./text.js";
+import { $, counted, duration, make, position, showError, total } from "./text.js";
 
 /** @typedef {import("./api.js").ReviewEvent} ReviewEvent @typedef {import("./api.js").Recording} Recording */
 
 const PAGE = 100;
+
+/** Calls a function when a list is scrolled near its end. @param {HTMLElement} box @param {() => Promise<void>} load */
+function onScrolledToEnd(box, load) {
+  box.addEventListener("scroll", () => {
+    if (box.scrollTop + box.clientHeight > box.scrollHeight - 300) load().catch(showError);
+  });
+}
+
+/** The item of a list that an event is about. @param {Event} e @returns {HTMLElement | null} */
+function itemOf(e) { return /** @type {HTMLElement} */ (e.target).closest(".item"); }
 
 export class Queue {
   /** @param {{select: (event: ReviewEvent) => void, classes: () => string[]}} on */
@@ -20,21 +30,20 @@ export class Queue {
     this.selected = null;
     this.isLoading = false;
     const box = $("queue");
-    box.addEventListener("scroll", () => { if (box.scrollTop + box.clientHeight > box.scrollHeight - 300) void this.more(); });
-    box.addEventListener("mouseover", async (/** @type {MouseEvent} */ e) => {
-      const item = /** @type {HTMLElement | null} */ (/** @type {HTMLElement} */ (e.target).closest(".item"));
+    onScrolledToEnd(box, () => this.more());
+    box.addEventListener("mouseover", async (e) => {
+      const item = itemOf(e);
       if (item && $("order").value === "informative") item.title ||= (await get(`events/${item.dataset.id}`)).score;
     });
-    box.addEventListener("click", (/** @type {MouseEvent} */ e) => {
-      const item = /** @type {HTMLElement} */ (e.target).closest(".item");
-      const event = this.events.find((one) => one.id === /** @type {HTMLElement | null} */ (item)?.dataset.id);
+    box.addEventListener("click", (e) => {
+      const event = this.events.find((one) => one.id === itemOf(e)?.dataset.id);
       if (event) this.on.select(event);
     });
   }
 
   async make() {
-    const values = { order: $("order").value, status: $("status-filter").value, label: $("label-filter").value, seed: Math.floor(Math.random() * 1e9), count: PAGE };
-    const answer = await get("queue", values);
+    const filters = { order: $("order").value, status: $("status-filter").value, label: $("label-filter").value };
+    const answer = await get("queue", { ...filters, seed: Math.floor(Math.random() * 1e9), count: PAGE });
     $("order").title = $("order").selectedOptions[0]?.title ?? "";
     this.name = answer.queue;
     this.total = answer.total;
@@ -61,12 +70,18 @@ export class Queue {
 
   /** @param {ReviewEvent} event */
   item(event) {
-    const confidence = event.confidence === null ? event.source === "added" ? "added" : "" : event.confidence.toFixed(2);
-    return make("div", { class: "item", role: "option", id: `event-${event.id}`, "data-id": event.id, "aria-selected": event.id === this.selected },
+    const attributes = {
+      class: "item", role: "option", id: `event-${event.id}`, "data-id": event.id,
+      "aria-selected": event.id === this.selected,
+    };
+    const badge = event.status !== "open" && make("span", { class: `badge ${event.status}` }, event.status);
+    const place = `${position(event.onset)} \u2013 ${position(event.offset)}  ${event.name}`;
+    const unknown = event.source === "added" ? "added" : "";
+    return make("div", attributes,
       make("span", { class: "stripe", colour: classColour(this.on.classes().indexOf(event.label)) }),
-      make("div", {}, make("span", { class: "what" }, make("b", {}, event.label), event.status === "open" ? null : make("span", { class: `badge ${event.status}` }, event.status)),
-        make("span", { class: "where", title: event.name }, `${position(event.onset)} \u2013 ${position(event.offset)}  ${event.name}`)),
-      make("span", { class: "end" }, confidence));
+      make("div", {}, make("span", { class: "what" }, make("b", {}, event.label), badge),
+        make("span", { class: "where", title: event.name }, place)),
+      make("span", { class: "end" }, event.confidence?.toFixed(2) ?? unknown));
   }
 
   /** @param {string | null} id */
@@ -90,7 +105,8 @@ export class Queue {
     document.getElementById(`event-${event.id}`)?.replaceWith(this.item(event));
   }
 
-  /** The next event to judge, or the neighbour. @param {number} step @param {boolean} onlyOpen @returns {Promise<ReviewEvent | null>} */
+  /** The neighbour of the selected event, or the next one without a verdict.
+   * @param {number} step @param {boolean} onlyOpen @returns {Promise<ReviewEvent | null>} */
   async next(step, onlyOpen) {
     let at = this.events.findIndex((one) => one.id === this.selected);
     if (at < 0 && step < 0) at = this.events.length;
@@ -116,19 +132,19 @@ export class Recordings {
     this.total = 0;
     this.selected = -1;
     const box = $("recordings");
-    box.addEventListener("scroll", () => { if (box.scrollTop + box.clientHeight > box.scrollHeight - 300) void this.more(); });
-    box.addEventListener("click", (/** @type {MouseEvent} */ e) => {
-      const item = /** @type {HTMLElement | null} */ (/** @type {HTMLElement} */ (e.target).closest(".item"));
+    onScrolledToEnd(box, () => this.more());
+    box.addEventListener("click", (e) => {
+      const item = itemOf(e);
       if (item) this.on.select(Number(item.dataset.index));
     });
-    box.addEventListener("keydown", (/** @type {KeyboardEvent} */ e) => {
+    box.addEventListener("keydown", (e) => {
       if (e.key !== "ArrowDown" && e.key !== "ArrowUp") return;
       e.preventDefault();
       e.stopPropagation();
       const at = this.rows.findIndex((row) => row.index === this.selected) + (e.key === "ArrowDown" ? 1 : -1);
       if (this.rows[at]) this.on.select(this.rows[at].index);
     });
-    $("search").addEventListener("input", () => void this.load());
+    $("search").addEventListener("input", () => void this.load().catch(showError));
   }
 
   async load() {
@@ -148,11 +164,18 @@ export class Recordings {
 
   /** @param {Recording} row */
   item(row) {
-    const open = row.counts.open ?? 0, total = Object.values(row.counts).reduce((sum, n) => sum + n, 0);
-    return make("div", { class: "item", role: "option", id: `recording-${row.index}`, "data-index": row.index, "aria-selected": row.index === this.selected },
+    const attributes = {
+      class: "item", role: "option", id: `recording-${row.index}`, "data-index": row.index,
+      "aria-selected": row.index === this.selected,
+    };
+    const all = total(row.counts);
+    const events = all ? `${row.counts.open ?? 0} of ${all} open` : "no events";
+    const facts = [row.duration && duration(row.duration), events, row.note].filter(Boolean).join(", ");
+    const badge = row.checked && make("span", { class: "badge right" }, "checked");
+    return make("div", attributes,
       make("span", { class: "stripe" }),
-      make("div", {}, make("span", { class: "what" }, make("b", { title: row.name }, row.name), row.checked ? make("span", { class: "badge right" }, "checked") : null),
-        make("span", { class: "where" }, [row.duration ? duration(row.duration) : "", total ? `${open} of ${total} open` : "no events", row.note].filter(Boolean).join(", "))),
+      make("div", {}, make("span", { class: "what" }, make("b", { title: row.name }, row.name), badge),
+        make("span", { class: "where" }, facts)),
       make("span", { class: "end" }));
   }
 

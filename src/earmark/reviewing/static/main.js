@@ -1,12 +1,13 @@
 // The page: connects the view, the lists, the player and the keyboard with the server.
 
-import { act, get, post, saveResponse, watchServer } from "./api.js";
+import { act, get, saveSnippets, watchServer } from "./api.js";
 import { classColour } from "./colours.js";
 import * as dialogs from "./dialogs.js";
 import { Grid } from "./grid.js";
+import { showInspector } from "./inspector.js";
 import { Queue, Recordings } from "./lists.js";
 import { Player } from "./player.js";
-import { $, clockTime, counted, duration, make, moment, say } from "./text.js";
+import { $, clockTime, counted, duration, fillMeter, make, moment, say, showError, total } from "./text.js";
 import { showTraining } from "./training.js";
 import { View } from "./view.js";
 
@@ -58,7 +59,11 @@ function showHeading() {
   if (!recording) return;
   $("name").textContent = recording.name;
   $("name").title = recording.name;
-  const facts = [recording.duration ? duration(recording.duration) : "", recording.rate ? `${(recording.rate / 1000).toLocaleString("en")} kHz` : "", recording.began ? recording.began.replace("T", " ") : ""];
+  const facts = [
+    recording.duration && duration(recording.duration),
+    recording.rate && `${(recording.rate / 1000).toLocaleString("en")} kHz`,
+    recording.began?.replace("T", " "),
+  ];
   $("facts").textContent = facts.filter(Boolean).join("  \u00b7  ");
   $("checked").checked = recording.checked;
   $("note-recording").textContent = recording.note ? "Note \u2022" : "Note";
@@ -68,8 +73,9 @@ function showHeading() {
   $("clock").disabled = !recording.began;
 }
 
-/** Loads events and probabilities of what is visible, once the view rests. */
 let viewTimer = 0;
+
+/** Loads events and probabilities of the visible part, once the view has not moved for a moment. */
 function viewChanged() {
   clearTimeout(viewTimer);
   viewTimer = window.setTimeout(loadView, 90);
@@ -79,19 +85,19 @@ function viewChanged() {
 async function loadView() {
   const recording = view.recording, { onset, offset } = view;
   if (!recording) return;
-  const margin = 0.5 * (offset - onset), from = Math.max(0, onset - margin), to = Math.min(view.duration, offset + margin);
+  const margin = 0.5 * (offset - onset);
+  const wide = { onset: Math.max(0, onset - margin), offset: Math.min(view.duration, offset + margin) };
   try {
-    const answer = await get(`recordings/${recording.index}/events`, { onset: from, offset: to });
+    const answer = await get(`recordings/${recording.index}/events`, wide);
     if (view.recording?.index !== recording.index) return;
     view.events = answer.events;
-    view.total = answer.total;
     if (session.kind === "job") {
       const points = Math.min(1200, Math.max(50, Math.round(view.width)));
-      const p = await get(`recordings/${recording.index}/probabilities`, { onset: from, offset: to, points });
+      const probabilities = await get(`recordings/${recording.index}/probabilities`, { ...wide, points });
       if (view.recording?.index !== recording.index) return;
-      view.probabilities = { ...p, onset: from, offset: to };
+      view.probabilities = { ...probabilities, ...wide };
     }
-  } catch (error) { fail(error); }
+  } catch (error) { showError(error); }
   view.redraw();
 }
 
@@ -101,7 +107,7 @@ async function select(/** @type {ReviewEvent | null} */ event, fits = false) {
   view.selected = event?.id ?? null;
   view.band = null;
   queue.select(event?.id ?? null);
-  showInspector();
+  renderInspector();
   if (!event) { view.redraw(); return; }
   await openRecording(event.recording);
   if (current !== event) return;
@@ -114,8 +120,10 @@ async function select(/** @type {ReviewEvent | null} */ event, fits = false) {
 async function explain(/** @type {ReviewEvent} */ event) {
   try {
     const more = await get(`events/${event.id}`);
-    if (current?.id === event.id) { current = { ...current, score: more.score }; showInspector(); }
-  } catch { /* it was undone meanwhile */ }
+    if (current?.id !== event.id) return;
+    current = { ...current, score: more.score };
+    renderInspector();
+  } catch { /* its addition was undone in the meantime */ }
 }
 
 function link(/** @type {{name: string, onset: number, offset: number}} */ place) {
@@ -127,39 +135,55 @@ async function openLink() {
   if (!match) return false;
   const onset = Number(match[2]), offset = Number(match[3]);
   let name = match[1];
-  try { name = decodeURIComponent(name); } catch { /* then it is no name of ours */ }
-  const found = (await get("recordings", { search: name, count: 500 })).recordings.find((/** @type {any} */ one) => one.name === name);
-  if (!found) { say(`There is no recording ${name}`, true); return false; }
-  await openRecording(found.index);
+  try { name = decodeURIComponent(name); } catch { /* not an encoded name */ }
+  const answer = await get("recordings", { search: name, count: 500 });
+  const recording = answer.recordings.find((/** @type {{name: string}} */ one) => one.name === name);
+  if (!recording) {
+    say(`There is no recording ${name}`, true);
+    return false;
+  }
+  await openRecording(recording.index);
+  /** @param {ReviewEvent} event */
+  const distance = (event) => Math.abs(event.onset - onset) + Math.abs(event.offset - offset);
   const near = view.allEvents.filter((event) => event.onset < offset + 0.02 && event.offset > onset - 0.02);
-  near.sort((a, b) => Math.abs(a.onset - onset) + Math.abs(a.offset - offset) - Math.abs(b.onset - onset) - Math.abs(b.offset - offset));
+  near.sort((a, b) => distance(a) - distance(b));
   if (near[0]) await select(near[0], true);
   else if (onset >= view.duration) say(`${name} ends before ${moment(onset)}`, true);
-  else { view.selection = [onset, Math.min(offset, view.duration)]; view.fit({ onset, offset }); }
+  else {
+    view.selection = [onset, Math.min(offset, view.duration)];
+    view.fit({ onset, offset });
+  }
   return true;
 }
 
 // Acting
 
-/** The end of the action that was sent last. */
+/** The end of the action that was sent last. @type {Promise<any>} */
 let sent = Promise.resolve();
 
-/** Sends an action after those before it, so that keys pressed in quick succession count in their order. */
-async function send(/** @type {Record<string, unknown>} */ action) {
-  const before = sent;
-  let finish = () => {};
-  sent = new Promise((resolve) => { finish = resolve; });
-  await before;
-  try {
-    const answer = await act({ reviewer, since: number, ...action });
-    applyChanges(answer);
-    return answer;
-  } catch (error) { fail(error); return null; } finally { finish(); }
+/** Sends an action after those before it, so that keys pressed in quick succession count in their order.
+ * @param {Record<string, unknown>} action @returns {Promise<any>} the answer; null after an error */
+function send(action) {
+  sent = sent.then(async () => {
+    try {
+      const answer = await act({ reviewer, since: number, ...action });
+      applyChanges(answer);
+      return answer;
+    } catch (error) {
+      showError(error);
+      return null;
+    }
+  });
+  return sent;
 }
 
 function applyChanges(/** @type {any} */ answer) {
   number = Math.max(number, answer.number);
-  if (answer.classes.length !== classes.length) { classes = answer.classes; view.classes = classes; fillClasses(); }
+  if (answer.classes.length !== classes.length) {
+    classes = answer.classes;
+    view.classes = classes;
+    fillClasses();
+  }
   for (const event of answer.events) {
     queue.update(event);
     grid.update(event);
@@ -173,47 +197,69 @@ function applyChanges(/** @type {any} */ answer) {
   for (const row of answer.recordings) {
     recordings.update(row);
     const shown = view.recording;
-    if (shown && shown.index === row.index) { Object.assign(shown, row); showHeading(); void refreshEvents(); }
+    if (!shown || shown.index !== row.index) continue;
+    Object.assign(shown, row);
+    showHeading();
+    refreshEvents().catch(showError);
   }
-  if (answer.progress) { progress = answer.progress; showTotals(); }
+  if (answer.progress) {
+    progress = answer.progress;
+    showTotals();
+  }
   $("undo").disabled = !answer.can.undo;
   $("redo").disabled = !answer.can.redo;
-  showInspector();
+  renderInspector();
   view.redraw();
 }
 
-/** Added events may have disappeared. */
+/** Loads the events of the recording, without added ones whose addition was undone. */
 async function refreshEvents() {
   if (!view.recording) return;
-  const index = view.recording.index, all = await get(`recordings/${index}/events`);
+  const index = view.recording.index, answer = await get(`recordings/${index}/events`);
   if (view.recording?.index !== index) return;
-  view.allEvents = all.events;
-  view.events = view.events.filter((event) => all.total > all.events.length || all.events.some((/** @type {any} */ one) => one.id === event.id));
-  if (current && current.recording === index && all.total === all.events.length && !all.events.some((/** @type {any} */ one) => one.id === current?.id)) void select(null);
+  view.allEvents = answer.events;
+  if (answer.total === answer.events.length) { // otherwise there are more than the server sends
+    const ids = new Set(view.allEvents.map((event) => event.id));
+    view.events = view.events.filter((event) => ids.has(event.id));
+    if (current?.recording === index && !ids.has(current.id)) await select(null);
+  }
   await loadView();
 }
 
 async function judge(/** @type {string} */ verdict) {
   if (isGrid) {
-    const ids = grid.targets();
-    if (ids.length && await send({ action: "verdict", events: ids, verdict })) { say(`${counted(ids.length, "event")}: ${verdict === "none" ? "withdrawn" : verdict}`); grid.selectAll(false); }
+    const events = grid.targets();
+    if (!events.length || !await send({ action: "verdict", events, verdict })) return;
+    say(`${counted(events.length, "event")}: ${verdict === "none" ? "withdrawn" : verdict}`);
+    grid.selectAll(false);
     return;
   }
-  if (!current) { say("Select an event first: J"); return; }
+  if (!current) {
+    say("Select an event first: J");
+    return;
+  }
   const event = current;
-  const action = { action: "verdict", events: [event.id], verdict, ...(settles && verdict !== "none" ? { settles: true } : {}) };
-  const keeps = verdict === "right" && event.given ? { label: event.label, onset: event.onset, offset: event.offset } : {};
-  if (!await send({ ...action, ...keeps })) return;
+  /** @type {Record<string, unknown>} */
+  const action = { action: "verdict", events: [event.id], verdict };
+  if (settles && verdict !== "none") action.settles = true;
+  if (verdict === "right" && event.given) { // keeps the correction
+    Object.assign(action, { label: event.label, onset: event.onset, offset: event.offset });
+  }
+  if (!await send(action)) return;
   settles = false;
-  showInspector();
+  renderInspector();
   say(verdict === "none" ? "Verdict withdrawn" : `${event.label}: ${verdict}`);
   if (verdict !== "none") await advance();
 }
 
 async function advance() {
   const next = await queue.next(1, true);
-  if (next) { await select(next); if ($("loop").getAttribute("aria-pressed") === "true" || player.isPlaying) void play(); }
-  else say("That was the last event of this queue");
+  if (!next) {
+    say("That was the last event of this queue");
+    return;
+  }
+  await select(next);
+  if (player.isLooping || player.isPlaying) await play();
 }
 
 async function step(/** @type {number} */ by) {
@@ -228,12 +274,22 @@ async function relabel() {
   const event = subject();
   if (!event) return;
   const label = await dialogs.askLabel(classes, "Correct the label", event.label);
-  if (label && await send({ action: "verdict", events: [event.id], verdict: "right", label, onset: event.onset, offset: event.offset })) say(`Now ${label}`);
+  const { onset, offset } = event;
+  if (label && await send({ action: "verdict", events: [event.id], verdict: "right", label, onset, offset })) {
+    say(`Now ${label}`);
+  }
 }
 
-async function moveEdges(/** @type {ReviewEvent} */ event, /** @type {number} */ onset, /** @type {number} */ offset) {
-  const within = { onset: Math.max(0, Number(onset.toFixed(4))), offset: Math.min(view.duration, Number(offset.toFixed(4))) };
-  await send({ action: "verdict", events: [event.id], verdict: "right", label: event.label, ...within });
+/** An interval within the recording, rounded. @param {number} onset @param {number} offset */
+function within(onset, offset) {
+  const rounded = (/** @type {number} */ seconds) => Number(seconds.toFixed(4));
+  return { onset: Math.max(0, rounded(onset)), offset: Math.min(view.duration, rounded(offset)) };
+}
+
+/** @param {ReviewEvent} event @param {number} onset @param {number} offset */
+async function moveEdges(event, onset, offset) {
+  const verdict = { action: "verdict", events: [event.id], verdict: "right" };
+  await send({ ...verdict, label: event.label, ...within(onset, offset) });
 }
 
 async function addEvent() {
@@ -242,7 +298,7 @@ async function addEvent() {
   const [onset, offset] = view.selection ?? [Math.max(0, at - 0.5), Math.min(view.duration, at + 0.5)];
   const label = await dialogs.askLabel(classes, `Add an event, ${moment(onset)} to ${moment(offset)}`);
   if (!label) return;
-  const answer = await send({ action: "add", recording: view.recording.name, onset: Number(onset.toFixed(4)), offset: Number(offset.toFixed(4)), label });
+  const answer = await send({ action: "add", recording: view.recording.name, ...within(onset, offset), label });
   if (!answer) return;
   view.selection = null;
   await refreshEvents();
@@ -254,13 +310,13 @@ async function addEvent() {
 async function nothingElse() {
   if (!view.recording) return;
   const [onset, offset] = view.selection ?? [view.onset, view.offset];
-  const answer = await send({ action: "stretch", recording: view.recording.name, onset: Number(onset.toFixed(4)), offset: Number(Math.min(offset, view.duration).toFixed(4)) });
+  const answer = await send({ action: "stretch", recording: view.recording.name, ...within(onset, offset) });
   if (!answer) return;
   view.selection = null;
   say(`Nothing else from ${moment(onset)} to ${moment(offset)}${ruledOut(answer)}`);
 }
 
-/** What an action on a stretch says about events without a verdict. */
+/** How many events without a verdict a statement about an interval rules out, in words. */
 function ruledOut(/** @type {{events: ReviewEvent[]}} */ answer) {
   const n = answer.events.filter((event) => event.byStretch && event.status === "wrong").length;
   return n ? `: ${counted(n, "event")} without a verdict now ${n === 1 ? "counts" : "count"} as wrong` : "";
@@ -272,32 +328,43 @@ async function setChecked(/** @type {boolean} */ checked) {
 }
 
 async function note(/** @type {boolean} */ onEvent) {
-  const event = onEvent ? subject() : null, recording = onEvent ? event && { name: event.name, note: event.note ?? "" } : view.recording;
-  if (!recording) return;
-  const text = await dialogs.askText(onEvent ? "Note on the event" : "Note on the recording", recording.note ?? "", "Ctrl and Enter save");
-  if (text !== null) await send({ action: "note", recording: recording.name, text, ...(event ? { event: event.id } : {}) });
+  const event = onEvent ? subject() : null, about = onEvent ? event : view.recording;
+  if (!about) return;
+  const title = onEvent ? "Note on the event" : "Note on the recording";
+  const text = await dialogs.askText(title, about.note ?? "", "Ctrl and Enter save");
+  if (text !== null) await send({ action: "note", recording: about.name, text, ...(event && { event: event.id }) });
 }
 
-async function undo(/** @type {"undo" | "redo"} */ which) { if (await send({ action: which })) { say(which === "undo" ? "Undone" : "Redone"); if (current && !view.event(current.id)) await select(null); } }
+async function undo(/** @type {"undo" | "redo"} */ which) {
+  if (!await send({ action: which })) return;
+  say(which === "undo" ? "Undone" : "Redone");
+  if (current && !view.event(current.id)) await select(null);
+}
 
 // Listening
 
 async function play(/** @type {ReviewEvent | null} */ event = current) {
-  if (!view.recording && !event) return;
   try {
-    if (view.selection && !isGrid) await player.play(/** @type {any} */ (view.recording).index, ...view.selection);
-    else if (event) { const margin = player.isLooping ? 0 : 0.25; await player.play(event.recording, Math.max(0, event.onset - margin), event.offset + margin); }
-    else await playOn();
-  } catch (error) { fail(error); }
+    if (view.recording && view.selection && !isGrid) {
+      await player.play(view.recording.index, ...view.selection);
+    } else if (event) {
+      const margin = player.isLooping ? 0 : 0.25;
+      await player.play(event.recording, Math.max(0, event.onset - margin), event.offset + margin);
+    } else await playOn();
+  } catch (error) { showError(error); }
 }
 
+/** Plays from the playhead, or from the start of the view if it is at the end. */
 async function playOn() {
   if (!view.recording) return;
   const from = view.playhead !== null && view.playhead < view.duration - 0.05 ? view.playhead : view.onset;
-  try { await player.play(view.recording.index, from, Math.min(view.duration, from + 1800)); } catch (error) { fail(error); }
+  try {
+    await player.play(view.recording.index, from, Math.min(view.duration, from + 1800));
+  } catch (error) { showError(error); }
 }
 
-function playhead(/** @type {number | null} */ at, /** @type {boolean} */ isPlaying) {
+/** Shows the state of the player, and follows the sound. */
+function showPlayhead(/** @type {number | null} */ at, /** @type {boolean} */ isPlaying) {
   const button = $("play"), label = /** @type {HTMLElement} */ (button.querySelector("span"));
   label.textContent = isPlaying ? "Stop" : "Play";
   button.querySelector("path")?.setAttribute("d", isPlaying ? "M6 5h12v14H6z" : "M7 4v16l13-8z");
@@ -312,8 +379,16 @@ function showPosition() {
   const recording = view.recording;
   if (!recording) return;
   const step = view.offset - view.onset < 2 ? 0.001 : 0.01;
-  const at = view.selection ? `${moment(view.selection[0], step)} \u2013 ${moment(view.selection[1], step)}` : moment(view.playhead ?? view.onset, step);
-  $("position").textContent = view.useClock && recording.began && !view.selection ? clockTime(recording.began, view.playhead ?? view.onset, 0.1) : at;
+  const at = view.playhead ?? view.onset;
+  let text = moment(at, step);
+  if (view.selection) text = view.selection.map((time) => moment(time, step)).join(" \u2013 ");
+  else if (view.useClock && recording.began) text = clockTime(recording.began, at, 0.1);
+  $("position").textContent = text;
+}
+
+function toggleLoop() {
+  player.setLoop(!player.isLooping);
+  $("loop").setAttribute("aria-pressed", String(player.isLooping));
 }
 
 function useBand(/** @type {boolean} */ isOn) {
@@ -321,57 +396,65 @@ function useBand(/** @type {boolean} */ isOn) {
   view.band = band;
   player.setBand(band);
   $("band").setAttribute("aria-pressed", String(isOn && band !== null));
-  if (isOn && !band) say("Select an event to play its band");
+  if (isOn && !band) say(current ? "The spectrogram is still loading" : "Select an event to play its band");
   view.redraw();
 }
 
 function setSpeed(/** @type {number} */ speed) {
   player.setSpeed(speed);
-  player.tune();
-  for (const button of document.querySelectorAll("[data-speed]")) button.setAttribute("aria-pressed", String(Number(/** @type {HTMLElement} */ (button).dataset.speed) === speed));
+  for (const button of buttonsWith("speed")) {
+    button.setAttribute("aria-pressed", String(Number(button.dataset.speed) === speed));
+  }
 }
+
+/** Buttons with an attribute data-NAME. @param {string} name @returns {NodeListOf<HTMLElement>} */
+function buttonsWith(name) { return document.querySelectorAll(`[data-${name}]`); }
 
 // Showing
 
 function showTotals() {
-  const total = progress.total, all = total.open + total.right + total.wrong + total.unsure + total.disputed, judged = all - total.open;
-  for (const status of ["right", "wrong", "unsure", "disputed"]) /** @type {HTMLElement} */ (document.querySelector(`#progress .${status}`)).style.width = `${all ? (100 * total[status]) / all : 0}%`;
-  $("progress-text").textContent = all ? `${judged.toLocaleString("en")} of ${counted(all, "event")} judged` : `${progress.checked} of ${counted(progress.recordings, "recording")} checked`;
-  $("progress").setAttribute("aria-label", `${$("progress-text").textContent}: ${total.right} right, ${total.wrong} wrong, ${total.unsure} unsure, ${total.disputed} disputed`);
+  const counts = progress.total, all = total(counts);
+  const judged = `${(all - counts.open).toLocaleString("en")} of ${counted(all, "event")} judged`;
+  const text = all ? judged : `${progress.checked} of ${counted(progress.recordings, "recording")} checked`;
+  const { right, wrong, unsure, disputed } = counts;
+  fillMeter($("progress"), counts);
+  $("progress-text").textContent = text;
+  $("progress").setAttribute("aria-label",
+    `${text}: ${right} right, ${wrong} wrong, ${unsure} unsure, ${disputed} disputed`);
 }
 
-function showInspector() {
-  const box = $("inspector"), event = current;
-  const more = [make("button", { onclick: () => void addEvent() }, "Add", make("kbd", {}, "A")), make("button", { onclick: () => void nothingElse() }, "Nothing else", make("kbd", {}, "N"))];
-  if (!event) {
-    box.replaceChildren(make("p", { class: "muted" }, queue.total ? "Select an event of the queue (J), or drag over the spectrogram and add one (A). ? lists all keys." : "Drag over the spectrogram and add an event (A). ? lists all keys."), make("div", { class: "keys" }, ...more));
-    return;
-  }
-  const facts = [["from", moment(event.onset, 0.001)], ["to", moment(event.offset, 0.001)], ["lasts", duration(event.offset - event.onset)], ["confidence", event.confidence === null ? "none" : event.confidence.toFixed(2)]];
-  if (event.given) facts.push(["was", `${event.given.label}, ${moment(event.given.onset, 0.001)} \u2013 ${moment(event.given.offset, 0.001)}`]);
-  for (const [who, verdict] of Object.entries(event.verdicts)) facts.push([who, verdict]);
-  const badge = event.status === "open" ? "not judged" : event.byStretch ? "wrong: no other events here" : event.source === "added" && event.status === "right" ? "added" : event.status;
-  const button = (/** @type {string} */ verdict, /** @type {string} */ text, /** @type {string} */ key) => make("button", { class: `verdict ${verdict}`, "aria-pressed": event.status === verdict, onclick: () => void judge(event.verdicts[reviewer] === verdict ? "none" : verdict) }, text, make("kbd", {}, key));
-  const left = make("div", {},
-    make("div", { class: "lead" }, make("span", { class: "swatch", colour: classColour(classes.indexOf(event.label)) }), make("h2", {}, event.label), make("span", { class: `badge ${event.status}` }, badge), settles ? make("span", { class: "badge disputed" }, "your verdict settles it") : null),
-    make("dl", {}, ...facts.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value)))),
-    event.score && $("order").value === "informative" ? make("p", { class: "score" }, event.score) : null,
-    event.note ? make("p", { class: "note" }, event.note) : null);
-  const fresh = make("div", {}, left, make("div", { class: "keys" }, button("right", "Right", "Y"), button("wrong", "Wrong", "X"), button("unsure", "Unsure", "U"),
-    make("button", { onclick: () => void relabel() }, "Label", make("kbd", {}, "E")), make("button", { onclick: () => void note(true) }, "Note", make("kbd", {}, "T")), ...more,
-    event.status === "disputed" ? make("button", { "aria-pressed": settles, onclick: () => { settles = !settles; showInspector(); } }, "Settle", make("kbd", {}, "V")) : null));
-  if (fresh.innerHTML !== box.innerHTML) box.replaceChildren(...fresh.childNodes); // a button that is being pressed stays
+function renderInspector() {
+  showInspector(current, {
+    reviewer,
+    settles,
+    colour: classColour(classes.indexOf(current?.label ?? "")),
+    showsScore: $("order").value === "informative",
+    hasQueue: queue.total > 0,
+  }, {
+    judge,
+    relabel,
+    note: () => note(true),
+    add: addEvent,
+    nothingElse,
+    settle: () => setSettles(!settles),
+  });
+}
+
+function setSettles(/** @type {boolean} */ isOn) {
+  settles = isOn;
+  renderInspector();
 }
 
 function fillClasses() {
   const chosen = $("label-filter").value;
-  $("label-filter").replaceChildren(make("option", { value: "" }, "all"), ...classes.map((label) => make("option", { value: label }, label)));
+  const options = classes.map((label) => make("option", { value: label }, label));
+  $("label-filter").replaceChildren(make("option", { value: "" }, "all"), ...options);
   $("label-filter").value = classes.includes(chosen) ? chosen : "";
 }
 
-async function remake() {
+async function refreshQueue() {
   await queue.make();
-  showInspector();
+  renderInspector();
   if (isGrid) await grid.show(0);
 }
 
@@ -383,9 +466,12 @@ function setMode(/** @type {boolean} */ grids) {
   $("grid-mode").hidden = !grids;
   $("mode-grid").setAttribute("aria-pressed", String(grids));
   $("mode-recording").setAttribute("aria-pressed", String(!grids));
-  if (!grids) { view.redraw(); return; }
+  if (!grids) {
+    view.redraw();
+    return;
+  }
   const at = Math.max(0, queue.events.findIndex((event) => event.id === current?.id)), first = at - (at % grid.size);
-  void grid.show(first).then(() => grid.moveTo(at - first)).catch(fail);
+  grid.show(first).then(() => grid.moveTo(at - first)).catch(showError);
 }
 
 /** Shows the grid, or the recording of the snippet with the focus. */
@@ -395,85 +481,179 @@ async function toggleMode() {
   if (!isGrid && event) await select(event);
 }
 
+/** Events of the queue from a position; loads them as far as necessary.
+ * @param {number} first @param {number} count */
+async function queueEvents(first, count) {
+  let before = -1;
+  while (queue.events.length < first + count && queue.events.length < queue.total && queue.events.length > before) {
+    before = queue.events.length;
+    await queue.more();
+  }
+  return queue.events.slice(first, first + count);
+}
+
 function setTab(/** @type {string} */ name) {
   for (const tab of ["queue", "recordings"]) {
     $(`tab-${tab}`).setAttribute("aria-selected", String(tab === name));
     $(`panel-${tab}`).hidden = tab !== name;
   }
-  if (name === "recordings") void recordings.load().catch(fail);
+  if (name === "recordings") recordings.load().catch(showError);
 }
 
 function setTheme(/** @type {string} */ theme) {
   document.documentElement.dataset.theme = theme;
   localStorage.setItem("theme", theme);
-  if (view) { view.theme = theme; view.lastLevels = ""; view.redraw(); }
+  view.theme = theme;
+  view.recolour();
   if (isGrid) void grid.draw();
 }
 
-async function askReviewer() {
-  const name = (await dialogs.askText("Your name, stored with every verdict", reviewer, "", true))?.trim().replaceAll(/\s+/g, " ");
-  if (name) { reviewer = name; localStorage.setItem("reviewer", name); $("reviewer").textContent = name; await poll(); }
+function setClock(/** @type {boolean} */ isClock) {
+  $("clock").value = isClock ? "clock" : "seconds";
+  view.useClock = isClock;
+  showPosition();
+  view.redraw();
 }
 
-function fail(/** @type {unknown} */ error) {
-  if (error instanceof DOMException && error.name === "AbortError") return;
-  say(error instanceof Error ? error.message : String(error), true);
+async function askReviewer() {
+  const answer = await dialogs.askText("Your name, stored with every verdict", reviewer, "", true);
+  const name = answer?.trim().replaceAll(/\s+/g, " ");
+  if (!name) return;
+  reviewer = name;
+  localStorage.setItem("reviewer", name);
+  $("reviewer").textContent = name;
+  await poll();
 }
 
 async function copyLink() {
-  const place = current ?? (view.recording && { name: view.recording.name, onset: view.selection?.[0] ?? view.onset, offset: view.selection?.[1] ?? view.offset });
-  if (!place) return;
-  history.replaceState(null, "", link(place));
-  try { await navigator.clipboard.writeText(location.href); say("Link copied"); } catch { say("The link is in the address bar"); }
+  if (!view.recording) return;
+  const [onset, offset] = view.selection ?? [view.onset, view.offset];
+  history.replaceState(null, "", link(current ?? { name: view.recording.name, onset, offset }));
+  try {
+    await navigator.clipboard.writeText(location.href);
+    say("Link copied");
+  } catch { say("The link is in the address bar"); }
 }
 
-async function saveSnippets(/** @type {string} */ kind) {
-  const ids = isGrid ? grid.targets() : current ? [current.id] : [];
-  try { await saveResponse(await post("snippets", { events: ids, kind, margin: 0.5 }), "snippets.zip"); say("Saved"); } catch (error) { fail(error); }
+/** Ids of the events that an export of sound is about. */
+function exportedEvents() {
+  if (isGrid) return grid.targets();
+  return current ? [current.id] : [];
 }
+
+async function saveSound(/** @type {string} */ kind) {
+  try {
+    await saveSnippets(exportedEvents(), kind);
+    say("Saved");
+  } catch (error) { showError(error); }
+}
+
+const showExport = () => dialogs.showExport(session, exportedEvents(), saveSound);
+const showProgress = () => progress && dialogs.showProgress(progress);
+const fitEvent = () => current && view.fit(current);
+const togglePlay = () => (player.isPlaying ? player.stop() : play());
 
 // Keyboard
 
+const NEXT_SPEED = new Map([[1, 0.5], [0.5, 0.25], [0.25, 1]]);
+
 /** @type {Record<string, (e: KeyboardEvent) => unknown>} */
 const ACTIONS = {
-  y: () => judge("right"), x: () => judge("wrong"), u: () => judge("unsure"), Backspace: () => judge("none"), Delete: () => judge("none"),
-  j: () => step(1), ArrowDown: () => step(1), k: () => step(-1), ArrowUp: () => step(-1), n: nothingElse, a: addEvent, e: relabel, t: () => note(true), m: () => setChecked(!view.recording?.checked),
-  z: (e) => undo(e.shiftKey ? "redo" : "undo"), Z: () => undo("redo"), l: () => $("loop").click(), b: () => $("band").click(), s: () => setSpeed(player.speed === 1 ? 0.5 : player.speed === 0.5 ? 0.25 : 1),
-  "+": () => view.zoom(0.5), "=": () => view.zoom(0.5), "-": () => view.zoom(2), ArrowLeft: (e) => view.pan(e.shiftKey ? -0.9 : -0.25), ArrowRight: (e) => view.pan(e.shiftKey ? 0.9 : 0.25),
-  f: () => current && view.fit(current), w: () => view.show(0, view.duration), g: toggleMode, r: remake, p: () => progress && dialogs.showProgress(progress), h: () => dialogs.showHistory(), o: () => $("export-button").click(),
-  v: () => { settles = current?.status === "disputed" && !settles; showInspector(); }, c: () => { $("clock").value = view.useClock ? "seconds" : "clock"; $("clock").dispatchEvent(new Event("change")); },
-  d: async () => { if (view.recording && view.recording.index + 1 < session.recordings) { await select(null); await openRecording(view.recording.index + 1); } },
-  "?": () => dialogs.showKeys(), Escape: () => { view.selection = null; player.stop(); viewChanged(); view.redraw(); },
-  "[": () => nudge(-1, 0), "]": () => nudge(1, 0), "{": () => nudge(0, -1), "}": () => nudge(0, 1),
-  " ": (e) => (player.isPlaying ? player.stop() : e.shiftKey ? playOn() : play()),
+  y: () => judge("right"),
+  x: () => judge("wrong"),
+  u: () => judge("unsure"),
+  Backspace: () => judge("none"),
+  Delete: () => judge("none"),
+  v: () => setSettles(current?.status === "disputed" && !settles),
+  e: relabel,
+  t: () => note(true),
+  "[": () => nudge(-1, 0),
+  "]": () => nudge(1, 0),
+  "{": () => nudge(0, -1),
+  "}": () => nudge(0, 1),
+  a: addEvent,
+  n: nothingElse,
+  m: () => setChecked(!view.recording?.checked),
+  z: (e) => undo(e.shiftKey ? "redo" : "undo"),
+  Z: () => undo("redo"),
+  " ": (e) => (e.shiftKey && !player.isPlaying ? playOn() : togglePlay()),
+  l: toggleLoop,
+  b: () => useBand(player.band === null),
+  s: () => setSpeed(NEXT_SPEED.get(player.speed) ?? 1),
+  j: () => step(1),
+  ArrowDown: () => step(1),
+  k: () => step(-1),
+  ArrowUp: () => step(-1),
+  d: nextRecording,
+  ArrowLeft: (e) => view.pan(e.shiftKey ? -0.9 : -0.25),
+  ArrowRight: (e) => view.pan(e.shiftKey ? 0.9 : 0.25),
+  "+": () => view.zoom(0.5),
+  "=": () => view.zoom(0.5),
+  "-": () => view.zoom(2),
+  f: fitEvent,
+  w: () => view.show(0, view.duration),
+  g: toggleMode,
+  r: refreshQueue,
+  p: showProgress,
+  h: dialogs.showHistory,
+  o: showExport,
+  c: () => setClock(!view.useClock),
+  Escape: clearSelection,
+  "?": dialogs.showKeys,
 };
 
 /** Keys whose action does not need the recording view. */
-const IN_GRID = new Set(["y", "x", "u", "Backspace", "Delete", "e", "t", "z", "Z", "l", "s", "g", "r", "p", "h", "o", "?", "Escape"]);
+const IN_GRID = new Set([..."yxuetzZlsgrpho?", "Backspace", "Delete", "Escape"]);
 
 /** Moves an edge by a hundredth of the view. @param {number} onset @param {number} offset */
 async function nudge(onset, offset) {
   if (!current) return;
-  const by = Math.max(0.005, (view.offset - view.onset) / 100), a = Math.max(0, current.onset + onset * by), b = Math.min(view.duration, current.offset + offset * by);
+  const by = Math.max(0.005, (view.offset - view.onset) / 100);
+  const a = Math.max(0, current.onset + onset * by), b = Math.min(view.duration, current.offset + offset * by);
   if (b > a + 0.005) await moveEdges(current, a, b);
 }
 
+async function nextRecording() {
+  if (!view.recording || view.recording.index + 1 >= session.recordings) return;
+  await select(null);
+  await openRecording(view.recording.index + 1);
+}
+
+function clearSelection() {
+  view.selection = null;
+  player.stop();
+  viewChanged();
+  view.redraw();
+}
+
+const TEXT_FIELDS = "input:not([type=checkbox]):not([type=range]), textarea, select";
+
 function pressKey(/** @type {KeyboardEvent} */ e) {
   const target = /** @type {HTMLElement} */ (e.target);
-  if (dialogs.isOpen() || e.altKey || target.matches("input:not([type=checkbox]):not([type=range]), textarea, select")) return;
+  if (dialogs.isOpen() || e.altKey || target.matches(TEXT_FIELDS)) return;
   if (e.ctrlKey || e.metaKey) {
-    if (e.key.toLowerCase() === "z") { e.preventDefault(); void undo(e.shiftKey ? "redo" : "undo"); }
-    if (e.key.toLowerCase() === "y") { e.preventDefault(); void undo("redo"); }
+    const key = e.key.toLowerCase();
+    if (key !== "z" && key !== "y") return;
+    e.preventDefault();
+    void undo(key === "y" || e.shiftKey ? "redo" : "undo");
     return;
   }
   if (target.matches("button, input, a, [role=tab]") && (e.key === " " || e.key === "Enter")) return;
   if (target.matches("input[type=range]") && e.key.startsWith("Arrow")) return;
-  if (isGrid && grid.key(e)) { e.preventDefault(); return; }
-  const action = ACTIONS[e.key] ?? ACTIONS[e.key.toLowerCase()];
+  if (isGrid && grid.key(e)) {
+    e.preventDefault();
+    return;
+  }
+  const key = e.key in ACTIONS ? e.key : e.key.toLowerCase(), action = ACTIONS[key];
   if (!action) return;
   e.preventDefault();
-  if (isGrid && !IN_GRID.has(e.key) && !IN_GRID.has(e.key.toLowerCase())) { say("This key needs the recording view: G"); return; }
-  Promise.resolve(action(e)).catch(fail);
+  if (isGrid && !IN_GRID.has(key)) say("This key needs the recording view: G");
+  else run(() => action(e));
+}
+
+/** Runs an action of a key or a button, and shows its error. @param {() => unknown} action */
+async function run(action) {
+  try { await action(); } catch (error) { showError(error); }
 }
 
 // Starting
@@ -482,67 +662,126 @@ async function poll() {
   if (document.hidden) return;
   try {
     const answer = await get("updates", { since: number, reviewer });
-    applyPolled(answer);
-  } catch { /* the notice says it */ }
+    const hasUndo = !$("undo").disabled, hasRedo = !$("redo").disabled;
+    const isSame = answer.number === number && hasUndo === !!answer.can.undo && hasRedo === !!answer.can.redo;
+    if (!isSame) applyChanges(answer);
+  } catch { /* `watchServer` shows that the server does not respond */ }
 }
 
-function applyPolled(/** @type {any} */ answer) {
-  if (answer.number !== number || $("undo").disabled !== !answer.can.undo || $("redo").disabled !== !answer.can.redo) applyChanges(answer);
-}
+/** What buttons do, by id. @type {Record<string, () => unknown>} */
+const BUTTONS = {
+  undo: () => undo("undo"),
+  redo: () => undo("redo"),
+  "classes-button": showProgress,
+  "export-button": showExport,
+  "train-button": () => showTraining(session),
+  "reviewer-button": askReviewer,
+  theme: () => setTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"),
+  "help-button": dialogs.showKeys,
+  "tab-queue": () => setTab("queue"),
+  "tab-recordings": () => setTab("recordings"),
+  refresh: refreshQueue,
+  "mode-recording": () => isGrid && toggleMode(),
+  "mode-grid": () => isGrid || toggleMode(),
+  "note-recording": () => note(false),
+  "copy-link": copyLink,
+  play: togglePlay,
+  loop: toggleLoop,
+  band: () => useBand(player.band === null),
+  "select-mode": () => {
+    view.dragSelects = !view.dragSelects;
+    $("select-mode").setAttribute("aria-pressed", String(view.dragSelects));
+  },
+  fit: fitEvent,
+  whole: () => view.show(0, view.duration),
+  "zoom-in": () => view.zoom(0.5),
+  "zoom-out": () => view.zoom(2),
+  "grid-snippets": () => saveSound("wav"),
+};
 
 function listen() {
-  const click = (/** @type {string} */ id, /** @type {() => unknown} */ action) => $(id).addEventListener("click", () => { Promise.resolve(action()).catch(fail); });
-  click("undo", () => undo("undo")); click("redo", () => undo("redo")); click("help-button", dialogs.showKeys); click("reviewer-button", askReviewer);
-  click("classes-button", () => progress && dialogs.showProgress(progress));
-  click("export-button", () => dialogs.showExport(session, isGrid ? grid.targets() : current ? [current.id] : [], (kind) => void saveSnippets(kind)));
-  click("theme", () => setTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"));
-  click("tab-queue", () => setTab("queue")); click("tab-recordings", () => setTab("recordings")); click("refresh", remake);
-  click("mode-recording", () => isGrid && toggleMode()); click("mode-grid", () => isGrid || toggleMode()); click("note-recording", () => note(false)); click("copy-link", copyLink);
-  click("play", () => (player.isPlaying ? player.stop() : play())); click("fit", () => current && view.fit(current)); click("whole", () => view.show(0, view.duration)); click("zoom-in", () => view.zoom(0.5)); click("zoom-out", () => view.zoom(2));
-  click("loop", () => { player.setLoop(!player.isLooping); $("loop").setAttribute("aria-pressed", String(player.isLooping)); }); click("band", () => useBand(player.band === null));
-  click("select-mode", () => { view.dragSelects = !view.dragSelects; $("select-mode").setAttribute("aria-pressed", String(view.dragSelects)); });
-  click("grid-snippets", () => saveSnippets("wav")); click("train-button", () => showTraining(session));
-  for (const button of document.querySelectorAll("[data-speed]")) button.addEventListener("click", () => setSpeed(Number(/** @type {HTMLElement} */ (button).dataset.speed)));
-  for (const button of document.querySelectorAll("[data-bulk]")) button.addEventListener("click", () => void judge(/** @type {string} */ (/** @type {HTMLElement} */ (button).dataset.bulk)));
-  for (const id of ["order", "label-filter", "status-filter"]) $(id).addEventListener("change", () => void remake().catch(fail));
-  $("checked").addEventListener("change", () => void setChecked($("checked").checked));
-  $("scale").addEventListener("change", () => { view.scale = $("scale").value; view.lastLevels = ""; view.redraw(); });
-  $("clock").addEventListener("change", () => { view.useClock = $("clock").value === "clock"; showPosition(); view.redraw(); });
-  $("floor").addEventListener("input", () => { view.floor = Number($("floor").value); view.lastLevels = ""; view.redraw(); });
-  $("contrast").addEventListener("input", () => { view.contrast = Number($("contrast").value); view.lastLevels = ""; view.redraw(); });
+  for (const [id, action] of Object.entries(BUTTONS)) $(id).addEventListener("click", () => run(action));
+  for (const button of buttonsWith("speed")) {
+    button.addEventListener("click", () => setSpeed(Number(button.dataset.speed)));
+  }
+  for (const button of buttonsWith("bulk")) {
+    button.addEventListener("click", () => run(() => judge(String(button.dataset.bulk))));
+  }
+  for (const id of ["order", "label-filter", "status-filter"]) {
+    $(id).addEventListener("change", () => run(refreshQueue));
+  }
+  $("checked").addEventListener("change", () => run(() => setChecked($("checked").checked)));
+  $("clock").addEventListener("change", () => setClock($("clock").value === "clock"));
+  $("scale").addEventListener("change", () => { view.scale = $("scale").value; view.recolour(); });
+  $("floor").addEventListener("input", () => { view.floor = Number($("floor").value); view.recolour(); });
+  $("contrast").addEventListener("input", () => { view.contrast = Number($("contrast").value); view.recolour(); });
   document.addEventListener("keydown", pressKey);
-  window.addEventListener("hashchange", () => void openLink().catch(fail));
-  document.addEventListener("visibilitychange", () => void poll());
-  setInterval(() => void poll(), 2500);
+  window.addEventListener("hashchange", () => run(openLink));
+  document.addEventListener("visibilitychange", poll);
+  setInterval(poll, 2500);
+}
+
+/** Values, texts and phrases after "12 events" of the filter of statuses. */
+const STATUS_FILTER = [
+  ["open", "not judged", "not judged"],
+  ["disputed", "disagreements", "with disagreements"],
+  ["right", "right", "judged right"],
+  ["wrong", "wrong", "judged wrong"],
+  ["unsure", "unsure", "judged unsure"],
+  ["judged", "judged", "judged"],
+  ["all", "all", ""],
+];
+
+function createParts() {
+  player = new Player($("audio"), showPlayhead);
+  queue = new Queue({ select: (event) => run(() => select(event)), classes: () => classes });
+  recordings = new Recordings({ select: (index) => run(() => select(null).then(() => openRecording(index))) });
+  view = new View($("view"), $("overview"), session.tiles, {
+    select: (id) => { const event = view.event(id); if (event) void run(() => select(event)); },
+    move: (event, onset, offset) => void moveEdges(event, onset, offset),
+    seek: (at) => {
+      view.playhead = at;
+      if (player.isPlaying) void playOn();
+      showPosition();
+    },
+    changed: viewChanged,
+  });
+  view.theme = document.documentElement.dataset.theme ?? "dark";
+  view.classes = classes;
+  grid = new Grid({
+    play,
+    open: (event) => { setMode(false); void run(() => select(event)); },
+    classes: () => classes,
+    theme: () => view.theme,
+    total: () => queue.total,
+    events: queueEvents,
+  });
+}
+
+function fillFilters() {
+  for (const [name, description] of Object.entries(session.orders)) {
+    $("order").append(make("option", { value: name, title: description }, name));
+  }
+  for (const [value, text, phrase] of STATUS_FILTER) {
+    $("status-filter").append(make("option", { value, "data-phrase": phrase }, text));
+  }
+  fillClasses();
 }
 
 async function start() {
-  const dark = matchMedia("(prefers-color-scheme: dark)").matches;
-  document.documentElement.dataset.theme = localStorage.getItem("theme") ?? (dark ? "dark" : "light");
-  watchServer((reachable) => { $("offline").hidden = reachable; $("offline").textContent = "The server does not respond. Start earmark review again; confirmed actions are saved."; });
+  const isDark = matchMedia("(prefers-color-scheme: dark)").matches;
+  document.documentElement.dataset.theme = localStorage.getItem("theme") ?? (isDark ? "dark" : "light");
+  $("offline").textContent = "The server does not respond. Start earmark review again; confirmed actions are saved.";
+  watchServer((reachable) => { $("offline").hidden = reachable; });
   session = await get("session");
   document.title = `${session.title} \u2013 earmark review`;
   $("title").textContent = session.title;
+  $("train-button").hidden = !session.canTrain;
   reviewer ||= session.reviewer;
   $("reviewer").textContent = reviewer;
   classes = session.classes;
-  player = new Player($("audio"), playhead);
-  queue = new Queue({ select: (event) => void select(event).catch(fail), classes: () => classes });
-  recordings = new Recordings({ select: (index) => void select(null).then(() => openRecording(index)).catch(fail) });
-  view = new View($("view"), $("overview"), session.tiles, {
-    select: (id) => { const event = id ? view.event(id) : null; if (event) void select(event).catch(fail); },
-    move: (event, onset, offset) => void moveEdges(event, onset, offset),
-    seek: (at) => { view.playhead = at; if (player.isPlaying) void playOn(); showPosition(); },
-    changed: viewChanged,
-  });
-  view.theme = document.documentElement.dataset.theme;
-  view.classes = classes;
-  grid = new Grid({ play: (event) => void play(event), open: (event) => { setMode(false); void select(event).catch(fail); }, classes: () => classes, theme: () => view.theme, total: () => queue.total,
-    events: async (first, count) => { while (queue.events.length < first + count && queue.events.length < queue.total) { const before = queue.events.length; await queue.more(); if (queue.events.length === before) break; } return queue.events.slice(first, first + count); } });
-  $("order").replaceChildren(...Object.entries(session.orders).map(([name, what]) => make("option", { value: name, title: what }, name)));
-  $("status-filter").replaceChildren(...[["open", "not judged", "not judged"], ["disputed", "disagreements", "with disagreements"], ["right", "right", "judged right"], ["wrong", "wrong", "judged wrong"], ["unsure", "unsure", "judged unsure"], ["judged", "judged", "judged"], ["all", "all", ""]].map(([value, text, phrase]) => make("option", { value, "data-phrase": phrase }, text)));
-  $("train-button").hidden = !session.canTrain;
-  fillClasses();
+  createParts();
+  fillFilters();
   listen();
   await poll();
   progress = await get("progress");
@@ -554,7 +793,7 @@ async function start() {
     const first = queue.events[0];
     if (first) await select(first, true); else await openRecording(0);
   }
-  showInspector();
+  renderInspector();
 }
 
-start().catch(fail);
+void run(start);

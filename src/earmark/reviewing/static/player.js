@@ -1,4 +1,4 @@
-// Plays parts of a recording: an audio element, whose sound passes through a band-pass.
+// Plays parts of a recording: an audio element, whose sound passes through a band-pass filter.
 
 export class Player {
   /** @param {HTMLAudioElement} audio @param {(at: number | null, isPlaying: boolean) => void} onMove */
@@ -24,13 +24,12 @@ export class Player {
 
   /** @param {number} recording @param {number} begin @param {number} end @returns {Promise<void>} */
   async play(recording, begin, end) {
-    const source = `api/recordings/${recording}/sound.wav?onset=${begin.toFixed(4)}&offset=${end.toFixed(4)}`;
     this.recording = recording;
     this.begin = begin;
     this.end = end;
-    this.audio.src = source;
+    this.audio.src = `api/recordings/${recording}/sound.wav?onset=${begin.toFixed(4)}&offset=${end.toFixed(4)}`;
     this.audio.loop = this.isLooping;
-    this.audio.preservesPitch = false; // slowed-down sound is lower: calls too high or too fast to hear become audible
+    this.audio.preservesPitch = false; // slower sound is lower: ultrasound becomes audible
     this.audio.playbackRate = this.speed;
     this.connect();
     await this.audio.play();
@@ -38,10 +37,12 @@ export class Player {
 
   stop() { this.audio.pause(); }
 
-  async resume() { this.connect(); await this.audio.play(); }
-
   /** @param {number} speed */
-  setSpeed(speed) { this.speed = speed; this.audio.playbackRate = speed; }
+  setSpeed(speed) {
+    this.speed = speed;
+    this.audio.playbackRate = speed;
+    this.tune();
+  }
 
   /** @param {boolean} isLooping */
   setLoop(isLooping) { this.isLooping = isLooping; this.audio.loop = isLooping; }
@@ -60,12 +61,13 @@ export class Player {
     this.tune();
   }
 
+  /** Sets the filters to the band as it is heard: slowed-down sound is lower. */
   tune() {
     if (!this.graph) return;
-    const [low, high] = this.band ?? [10, 0.98 * (this.graph.context.sampleRate / 2)];
     const most = 0.98 * (this.graph.context.sampleRate / 2);
-    for (const filter of this.graph.low) { filter.type = "highpass"; filter.frequency.value = Math.min(most, low * this.speed); }
-    for (const filter of this.graph.high) { filter.type = "lowpass"; filter.frequency.value = Math.min(most, high * (this.band ? this.speed : 1)); }
+    const [low, high] = this.band ? this.band.map((hz) => Math.min(most, hz * this.speed)) : [10 * this.speed, most];
+    for (const filter of this.graph.low) { filter.type = "highpass"; filter.frequency.value = low; }
+    for (const filter of this.graph.high) { filter.type = "lowpass"; filter.frequency.value = high; }
   }
 
   follow() {

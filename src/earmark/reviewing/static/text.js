@@ -1,10 +1,11 @@
-// Elements and words.
+// Elements, texts and messages.
 
 /**
- * Elements of the page with more properties than most.
+ * Elements of the page that are more than an HTMLElement.
  * @typedef {{audio: HTMLAudioElement, checked: HTMLInputElement, clock: HTMLSelectElement, contrast: HTMLInputElement,
- *   dialog: HTMLDialogElement, floor: HTMLInputElement, "grid-back": HTMLButtonElement, "grid-more": HTMLButtonElement, "label-filter": HTMLSelectElement,
- *   order: HTMLSelectElement, overview: HTMLCanvasElement, redo: HTMLButtonElement, scale: HTMLSelectElement, search: HTMLInputElement,
+ *   dialog: HTMLDialogElement, floor: HTMLInputElement, "grid-back": HTMLButtonElement,
+ *   "grid-more": HTMLButtonElement, "label-filter": HTMLSelectElement, order: HTMLSelectElement,
+ *   overview: HTMLCanvasElement, redo: HTMLButtonElement, scale: HTMLSelectElement, search: HTMLInputElement,
  *   "status-filter": HTMLSelectElement, undo: HTMLButtonElement, view: HTMLCanvasElement}} Elements
  */
 
@@ -17,7 +18,8 @@ export const $ = (id) => {
 
 /** Creates an element; strings become text, never markup.
  * @template {keyof HTMLElementTagNameMap} Name
- * @param {Name} name @param {Record<string, any>} [attributes] @param {...(Node | string | null | undefined | false)} children
+ * @param {Name} name @param {Record<string, any>} [attributes]
+ * @param {...(Node | string | null | undefined | false)} children
  * @returns {HTMLElementTagNameMap[Name]} */
 export function make(name, attributes = {}, ...children) {
   const element = document.createElement(name);
@@ -32,24 +34,47 @@ export function make(name, attributes = {}, ...children) {
   return element;
 }
 
-/** @param {number} n @param {string} noun @param {string} [many] */
-export function counted(n, noun, many) { return `${n.toLocaleString("en")} ${n === 1 ? noun : many ?? `${noun}s`}`; }
+/** A button that shows the key that does the same.
+ * @param {string} text @param {string} key @param {() => unknown} onclick @param {Record<string, any>} [attributes] */
+export function keyButton(text, key, onclick, attributes = {}) {
+  return make("button", { type: "button", ...attributes, onclick }, text, make("kbd", {}, key));
+}
+
+/** @param {number} n @param {string} noun */
+export function counted(n, noun) { return `${n.toLocaleString("en")} ${n === 1 ? noun : `${noun}s`}`; }
+
+/** Statuses of events that are judged, in the order of meters and tables. */
+export const JUDGED = ["right", "wrong", "unsure", "disputed"];
+
+/** @param {Record<string, number>} counts of events by status */
+export function total(counts) { return Object.values(counts).reduce((sum, n) => sum + n, 0); }
+
+/** Sets the widths of the parts of a meter. @param {Element} meter @param {Record<string, number>} counts by status */
+export function fillMeter(meter, counts) {
+  const all = total(counts);
+  for (const status of JUDGED) {
+    const part = /** @type {HTMLElement} */ (meter.querySelector(`.${status}`));
+    part.style.width = `${all ? (100 * counts[status]) / all : 0}%`;
+  }
+}
 
 /** Seconds as a position: 3.25, 1:02.5, 2:03:04.
  * @param {number} seconds @param {number} [step] finest difference to show */
 export function position(seconds, step = 0.01) {
   const digits = step >= 1 ? 0 : step >= 0.1 ? 1 : step >= 0.01 ? 2 : step >= 0.001 ? 3 : 4;
   const rounded = Number(Math.max(0, seconds).toFixed(digits));
-  const hours = Math.floor(rounded / 3600), minutes = Math.floor((rounded % 3600) / 60), rest = rounded % 60;
-  const tail = rest.toFixed(digits);
-  if (hours) return `${hours}:${String(minutes).padStart(2, "0")}:${tail.padStart(digits ? 3 + digits : 2, "0")}`;
-  if (minutes) return `${minutes}:${tail.padStart(digits ? 3 + digits : 2, "0")}`;
-  return digits ? tail : `${tail}`;
+  const hours = Math.floor(rounded / 3600), minutes = Math.floor((rounded % 3600) / 60);
+  const rest = (rounded % 60).toFixed(digits), padded = rest.padStart(digits ? 3 + digits : 2, "0");
+  if (hours) return `${hours}:${String(minutes).padStart(2, "0")}:${padded}`;
+  return minutes ? `${minutes}:${padded}` : rest;
 }
 
 /** A position with its unit: 3.25 s, 1:02.5.
  * @param {number} seconds @param {number} [step] finest difference to show */
-export function moment(seconds, step = 0.01) { const text = position(seconds, step); return text.includes(":") ? text : `${text} s`; }
+export function moment(seconds, step = 0.01) {
+  const text = position(seconds, step);
+  return text.includes(":") ? text : `${text} s`;
+}
 
 /** @param {string} began ISO time without zone @param {number} seconds @param {number} [step] */
 export function clockTime(began, seconds, step = 1) {
@@ -70,6 +95,12 @@ export function frequency(hz) { return hz >= 1000 ? `${Number((hz / 1000).toFixe
 
 /** @type {number | undefined} */
 let timer;
+
+/** Shows an error, except that of playback that was stopped before it began. @param {unknown} error */
+export function showError(error) {
+  if (error instanceof DOMException && error.name === "AbortError") return;
+  say(error instanceof Error ? error.message : String(error), true);
+}
 
 /** Shows a short message. @param {string} text @param {boolean} [isError] */
 export function say(text, isError = false) {

@@ -5,7 +5,7 @@ import { levelColours } from "./colours.js";
 
 const MOST = 500, AT_ONCE = 4;
 
-/** @typedef {{data: Uint8Array | null, canvas: HTMLCanvasElement | null, version: number, failed: boolean}} Tile */
+/** @typedef {{data: Uint8Array | null, canvas: HTMLCanvasElement | null, version: number}} Tile */
 
 export class Tiles {
   /** @param {{columns: number, rows: number, levels: number}} shape @param {() => void} onLoad */
@@ -33,7 +33,7 @@ export class Tiles {
   /** @param {Uint32Array} colours */
   setColours(colours) { this.colours = colours; this.version++; }
 
-  /** Tiles that are needed now, in this order; others that are waiting are given up. @param {string[]} keys */
+  /** Requests tiles in this order, in place of those requested before. @param {string[]} keys */
   want(keys) {
     this.wanted = keys.filter((key) => !this.tiles.has(key) && !this.loading.has(key));
     this.fetchNext();
@@ -48,12 +48,10 @@ export class Tiles {
     const [recording, ...rest] = key.split("/");
     this.loading.add(key);
     /** @type {Tile} */
-    const tile = { data: null, canvas: null, version: -1, failed: false };
+    const tile = { data: null, canvas: null, version: -1 };
     try {
       tile.data = await getBytes(`recordings/${recording}/tiles/${rest.join("/")}`);
-    } catch {
-      tile.failed = true;
-    }
+    } catch { /* is not requested again */ }
     this.loading.delete(key);
     this.tiles.set(key, tile);
     if (this.tiles.size > MOST) this.tiles.delete(/** @type {string} */ (this.tiles.keys().next().value));
@@ -61,11 +59,11 @@ export class Tiles {
     this.onLoad();
   }
 
-  /** The coloured tile, if it is here. @param {string} key @returns {HTMLCanvasElement | null} */
+  /** The coloured tile, if it is loaded. @param {string} key @returns {HTMLCanvasElement | null} */
   image(key) {
     const tile = this.tiles.get(key);
     if (!tile || !tile.data) return null;
-    this.tiles.delete(key); // used now: it is the last to be dropped
+    this.tiles.delete(key); // the order of the map is that of use: the first tile is dropped first
     this.tiles.set(key, tile);
     if (!tile.canvas || tile.version !== this.version) {
       tile.canvas ??= document.createElement("canvas");
@@ -79,7 +77,10 @@ export class Tiles {
   data(key) { return this.tiles.get(key)?.data ?? null; }
 }
 
-/** @param {HTMLCanvasElement} canvas @param {Uint8Array} data @param {number} columns @param {number} rows @param {Uint32Array} colours */
+/**
+ * @param {HTMLCanvasElement} canvas @param {Uint8Array} data @param {number} columns @param {number} rows
+ * @param {Uint32Array} colours
+ */
 export function paint(canvas, data, columns, rows, colours) {
   canvas.width = columns;
   canvas.height = rows;
@@ -90,7 +91,7 @@ export function paint(canvas, data, columns, rows, colours) {
   context.putImageData(image, 0, 0);
 }
 
-/** Levels that most of the data lie between. @param {Uint8Array[]} parts @returns {[number, number]} */
+/** Levels between which most of the data lie. @param {Uint8Array[]} parts @returns {[number, number]} */
 export function usualLevels(parts) {
   const counts = new Float64Array(256);
   let total = 0;

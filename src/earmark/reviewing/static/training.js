@@ -2,15 +2,24 @@
 
 import { get, post } from "./api.js";
 import * as dialogs from "./dialogs.js";
-import { make, say } from "./text.js";
+import { make, showError } from "./text.js";
+
+const EXPLANATION = "Continues training the model of this job with its labels and your verdicts, evaluates the old " +
+  "and the new model on clips that neither was trained on, and runs detection with the new one. The old model and " +
+  "its events are kept.";
 
 /** @param {any} session */
 export async function showTraining(session) {
-  const log = make("pre", { class: "log", tabindex: "0" }), bar = make("progress", { max: 1 }), verdict = make("p", { class: "result" }), start = make("button", { type: "button", class: "primary", id: "train-start" }, "Train again");
-  const stop = make("button", { type: "button", hidden: true }, "Stop"), data = make("input", { class: "wide-input", id: "train-data", placeholder: "folder of labelled clips, as for earmark train" });
-  data.value = session.trainingData ?? "";
-  bar.hidden = true;
+  const log = make("pre", { class: "log", tabindex: "0" });
+  const bar = make("progress", { max: 1, hidden: true });
+  const verdict = make("p", { class: "result" });
+  const start = make("button", { type: "button", class: "primary", id: "train-start" }, "Train again");
+  const stop = make("button", { type: "button", hidden: true }, "Stop");
+  const placeholder = "folder of labelled clips, as for earmark train";
+  const data = make("input", { class: "wide-input", id: "train-data", placeholder });
+  data.value = session.trainingData;
   let isOpen = true;
+
   const update = async () => {
     const state = await get("training");
     log.textContent = state.lines.join("\n");
@@ -23,14 +32,15 @@ export async function showTraining(session) {
     verdict.textContent = state.error ?? state.summary ?? "";
     return state.running;
   };
-  start.addEventListener("click", async () => {
-    try { await post("training", { data: data.value }); } catch (error) { say(String(/** @type {Error} */ (error).message), true); return; }
+  const follow = async () => {
     while (isOpen && await update()) await new Promise((resolve) => setTimeout(resolve, 700));
-  });
-  stop.addEventListener("click", () => void post("training/stop", {}));
-  void update().then(async (running) => { while (isOpen && running && await update()) await new Promise((resolve) => setTimeout(resolve, 700)); });
-  await dialogs.open("Train again",
-    make("p", { class: "muted" }, "Continues training the model of this job with its labels and your verdicts, evaluates the old and the new model on clips that neither was trained on, and runs detection with the new one. The old model and its events are kept."),
-    make("label", {}, make("h3", {}, "Labelled clips"), data), make("div", { class: "row" }, start, stop), bar, verdict, log);
+  };
+  start.addEventListener("click", () => void post("training", { data: data.value }).then(follow).catch(showError));
+  stop.addEventListener("click", () => void post("training/stop", {}).catch(showError));
+  void follow().catch(showError);
+
+  await dialogs.open("Train again", make("p", { class: "muted" }, EXPLANATION),
+    make("label", {}, make("h3", {}, "Labelled clips"), data),
+    make("div", { class: "row" }, start, stop), bar, verdict, log);
   isOpen = false;
 }

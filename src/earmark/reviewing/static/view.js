@@ -4,9 +4,17 @@ import { classColour, levelColours } from "./colours.js";
 import { clockTime, frequency, moment } from "./text.js";
 import { Tiles, usualLevels } from "./tiles.js";
 
-const GUTTER = 110, AXIS = 22, LANE = 26, EDGE = 7, TOUCH = 18, SHORTEST = 0.02;
-const STEPS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600];
-const HERTZ = [50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 8000, 10000, 15000, 20000, 30000, 40000, 60000, 80000, 100000, 150000];
+const GUTTER = 110, AXIS = 22, LANE = 26, EDGE = 7, TOUCH = 18; // pixels
+const SHORTEST = 0.02; // seconds of a view
+const FONT = "11px system-ui";
+const STEPS = [ // seconds
+  0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30,
+  60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600,
+];
+const HERTZ = [
+  50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 8000, 10000, 15000, 20000, 30000, 40000,
+  60000, 80000, 100000, 150000,
+];
 
 /** @param {number} hz */
 const mel = (hz) => 2595 * Math.log10(1 + hz / 700);
@@ -52,7 +60,6 @@ export class View {
     this.floor = 0;
     this.contrast = 0;
     this.dragSelects = false;
-    this.total = 0;
     this.isQueued = false;
     /** @type {{kind: string, at: number, event?: ReviewEvent, onset: number, offset: number, moved: boolean} | null} */
     this.drag = null;
@@ -74,7 +81,10 @@ export class View {
     const room = Math.max(2, Math.floor((0.42 * this.canvas.clientHeight - AXIS) / LANE));
     const chosen = this.classes.filter((label) => present.has(label));
     const current = this.event(this.selected)?.label;
-    if (current && chosen.indexOf(current) >= room) { chosen.splice(chosen.indexOf(current), 1); chosen.unshift(current); }
+    if (current && chosen.indexOf(current) >= room) { // is always shown
+      chosen.splice(chosen.indexOf(current), 1);
+      chosen.unshift(current);
+    }
     return { shown: chosen.slice(0, room), more: Math.max(0, chosen.length - room) };
   }
   /** @param {number} time */
@@ -82,11 +92,19 @@ export class View {
   /** @param {number} x */
   time(x) { return this.onset + ((x - GUTTER) / this.width) * (this.offset - this.onset); }
   /** @param {string | null} id */
-  event(id) { return this.events.find((event) => event.id === id) ?? this.allEvents.find((event) => event.id === id) ?? null; }
+  event(id) {
+    const isIt = (/** @type {ReviewEvent} */ event) => event.id === id;
+    return this.events.find(isIt) ?? this.allEvents.find(isIt) ?? null;
+  }
   get top() { return (this.recording?.rate ?? 16000) / 2; }
   /** Height of a frequency, 0 at the bottom, 1 at the top. @param {number} hz */
   height(hz) { return this.scale === "mel" ? mel(hz) / mel(this.top) : hz / this.top; }
-  get colourOf() { return (/** @type {string} */ label) => classColour(this.classes.indexOf(label)); }
+  /** The frequency at a height. @param {number} height */
+  hertz(height) {
+    return this.scale === "mel" ? 700 * (10 ** ((height * mel(this.top)) / 2595) - 1) : height * this.top;
+  }
+  /** @param {string} label */
+  colourOf(label) { return classColour(this.classes.indexOf(label)); }
 
   // Moving
 
@@ -118,23 +136,27 @@ export class View {
   /** @param {number} factor above 1 shows more @param {number} [around] */
   zoom(factor, around) {
     const event = this.event(this.selected);
-    const middle = (this.onset + this.offset) / 2;
-    const at = around ?? (event && event.onset < this.offset && event.offset > this.onset ? (event.onset + event.offset) / 2 : middle);
+    const isVisible = event && event.onset < this.offset && event.offset > this.onset;
+    const { onset, offset } = isVisible ? event : this;
+    const at = around ?? (onset + offset) / 2;
     this.show(at - (at - this.onset) * factor, at + (this.offset - at) * factor);
   }
 
-  /** @param {number} share of the width */
-  pan(share) {
-    const by = share * (this.offset - this.onset);
-    const onset = Math.min(Math.max(0, this.onset + by), this.duration - (this.offset - this.onset));
-    this.show(onset, onset + (this.offset - this.onset));
+  /** Moves the view to begin at a time, as far as the recording allows. @param {number} onset */
+  moveTo(onset) {
+    const length = this.offset - this.onset;
+    const begin = Math.min(Math.max(0, onset), this.duration - length);
+    this.show(begin, begin + length);
   }
+
+  /** @param {number} share of the width */
+  pan(share) { this.moveTo(this.onset + share * (this.offset - this.onset)); }
 
   /** @param {ReviewEvent} event */
   reveal(event) {
-    const length = event.offset - event.onset;
-    const isVisible = event.onset >= this.onset && event.offset <= this.offset && length > 0.02 * (this.offset - this.onset);
-    if (!isVisible) this.fit(event);
+    const isLarge = event.offset - event.onset > 0.02 * (this.offset - this.onset);
+    const isVisible = event.onset >= this.onset && event.offset <= this.offset;
+    if (!isVisible || !isLarge) this.fit(event);
   }
 
   /** @param {{onset: number, offset: number}} event */
@@ -149,17 +171,21 @@ export class View {
     const { canvas, overview } = this;
     canvas.addEventListener("pointerdown", (e) => this.press(e));
     canvas.addEventListener("pointermove", (e) => this.movePointer(e));
-    for (const name of ["pointerup", "pointercancel"]) canvas.addEventListener(name, (e) => this.release(/** @type {PointerEvent} */ (e)));
+    canvas.addEventListener("pointerup", (e) => this.release(e));
+    canvas.addEventListener("pointercancel", (e) => this.release(e));
     canvas.addEventListener("wheel", (e) => {
       e.preventDefault();
-      const sideways = Math.abs(e.deltaX) > Math.abs(e.deltaY) ? e.deltaX : e.shiftKey ? e.deltaY : 0;
-      if (sideways) this.pan(sideways / this.width);
+      if (Math.abs(e.deltaX) > Math.abs(e.deltaY)) this.pan(e.deltaX / this.width);
+      else if (e.shiftKey) this.pan(e.deltaY / this.width);
       else this.zoom(Math.exp(Math.max(-1, Math.min(1, e.deltaY / 300))), this.time(e.offsetX));
     }, { passive: false });
-    canvas.addEventListener("dblclick", (e) => { const event = this.hit(e.offsetX, e.offsetY); if (event) this.fit(event); });
+    canvas.addEventListener("dblclick", (e) => {
+      const event = this.hit(e.offsetX, e.offsetY);
+      if (event) this.fit(event);
+    });
     const go = (/** @type {PointerEvent} */ e) => {
-      const at = ((e.offsetX - GUTTER) / (overview.clientWidth - GUTTER)) * this.duration, half = (this.offset - this.onset) / 2;
-      this.show(Math.min(Math.max(0, at - half), this.duration - 2 * half), Math.min(Math.max(0, at - half), this.duration - 2 * half) + 2 * half);
+      const at = ((e.offsetX - GUTTER) / (overview.clientWidth - GUTTER)) * this.duration;
+      this.moveTo(at - (this.offset - this.onset) / 2);
     };
     overview.addEventListener("pointerdown", (e) => { overview.setPointerCapture(e.pointerId); go(e); });
     overview.addEventListener("pointermove", (e) => { if (e.buttons) go(e); });
@@ -170,8 +196,9 @@ export class View {
     const lanes = this.lanes.shown, first = this.canvas.clientHeight - lanes.length * LANE;
     const lane = lanes[Math.floor((y - first) / LANE)];
     if (y < first || !lane) return null;
-    const candidates = this.events.filter((event) => event.label === lane && this.x(event.onset) - 3 <= x && x <= this.x(event.offset) + 3);
-    return candidates.sort((a, b) => (a.offset - a.onset) - (b.offset - b.onset))[0] ?? null;
+    const inLane = this.events.filter((event) => event.label === lane);
+    const near = inLane.filter((event) => this.x(event.onset) - 3 <= x && x <= this.x(event.offset) + 3);
+    return near.sort((a, b) => (a.offset - a.onset) - (b.offset - b.onset))[0] ?? null;
   }
 
   /** Which edge of the selected event is at a point. @param {number} x @param {number} [reach] */
@@ -189,18 +216,26 @@ export class View {
     this.canvas.focus({ preventScroll: true });
     try { this.canvas.setPointerCapture(e.pointerId); } catch { /* the pointer is gone */ }
     this.pointers.set(e.pointerId, e.offsetX);
-    const at = this.time(e.offsetX), edge = this.edge(e.offsetX, e.pointerType === "touch" ? TOUCH : EDGE), event = this.event(this.selected);
-    const base = { at, onset: this.onset, offset: this.offset, moved: false };
+    const isTouch = e.pointerType === "touch";
+    const edge = this.edge(e.offsetX, isTouch ? TOUCH : EDGE), event = this.event(this.selected);
+    const isOnAxes = e.offsetX < GUTTER || e.offsetY < AXIS;
+    const base = { at: this.time(e.offsetX), onset: this.onset, offset: this.offset, moved: false };
     if (this.pointers.size === 2) this.drag = { kind: "pinch", ...base };
     else if (edge && event) this.drag = { kind: edge, event, ...base, onset: event.onset, offset: event.offset };
-    else if (e.offsetX < GUTTER || e.offsetY < AXIS || (e.pointerType === "touch" && !this.dragSelects)) this.drag = { kind: "pan", ...base };
-    else this.drag = { kind: "select", ...base };
+    else this.drag = { kind: isOnAxes || (isTouch && !this.dragSelects) ? "pan" : "select", ...base };
+  }
+
+  /** The cursor at a point without a button pressed. @param {number} x @param {number} y */
+  cursor(x, y) {
+    if (this.edge(x)) return "ew-resize";
+    if (this.hit(x, y)) return "pointer";
+    return y < AXIS ? "grab" : "crosshair";
   }
 
   /** @param {PointerEvent} e */
   movePointer(e) {
     if (!this.drag) {
-      this.canvas.style.cursor = this.edge(e.offsetX) ? "ew-resize" : this.hit(e.offsetX, e.offsetY) ? "pointer" : e.offsetY < AXIS ? "grab" : "crosshair";
+      this.canvas.style.cursor = this.cursor(e.offsetX, e.offsetY);
       return;
     }
     const before = [...this.pointers.values()];
@@ -212,14 +247,12 @@ export class View {
       const factor = Math.abs(before[0] - before[1]) / Math.max(8, Math.abs(a - b));
       this.zoom(factor, this.time((a + b) / 2));
     } else if (drag.kind === "pan" && drag.moved) {
-      const length = drag.offset - drag.onset;
-      const onset = Math.min(Math.max(0, this.onset + drag.at - this.time(e.offsetX)), this.duration - length);
-      this.show(onset, onset + length);
+      this.moveTo(this.onset + drag.at - this.time(e.offsetX));
     } else if (drag.kind === "select" && drag.moved) {
       this.selection = [Math.min(drag.at, at), Math.max(drag.at, at)];
       this.on.changed();
       this.redraw();
-    } else if ((drag.kind === "onset" || drag.kind === "offset") && drag.event) {
+    } else if (drag.event) {
       if (drag.kind === "onset") drag.onset = Math.min(at, drag.offset - 0.005);
       else drag.offset = Math.max(at, drag.onset + 0.005);
       this.redraw();
@@ -232,7 +265,7 @@ export class View {
     const drag = this.drag;
     this.drag = null;
     if (!drag || e.type === "pointercancel") { this.redraw(); return; }
-    if ((drag.kind === "onset" || drag.kind === "offset") && drag.event && drag.moved) this.on.move(drag.event, drag.onset, drag.offset);
+    if (drag.event && drag.moved) this.on.move(drag.event, drag.onset, drag.offset);
     else if (!drag.moved && drag.kind !== "pinch") {
       const event = this.hit(e.offsetX, e.offsetY);
       this.selection = null;
@@ -243,6 +276,12 @@ export class View {
   }
 
   // Drawing
+
+  /** Draws again with the present theme, scale and levels. */
+  recolour() {
+    this.lastLevels = "";
+    this.redraw();
+  }
 
   redraw() {
     if (this.isQueued) return;
@@ -279,7 +318,11 @@ export class View {
     context.rect(0, bottom, width, height - bottom);
     context.clip();
     this.drawLanes(context, shown, height - shown.length * LANE, style);
-    if (more) { context.fillStyle = muted; context.font = "11px system-ui"; context.fillText(`${more} more ${more === 1 ? "class" : "classes"} not shown`, 8, bottom + 12); }
+    if (more) {
+      context.fillStyle = muted;
+      context.font = FONT;
+      context.fillText(`${more} more ${more === 1 ? "class" : "classes"} not shown`, 8, bottom + 12);
+    }
     context.restore();
     if (this.playhead !== null && this.playhead >= this.onset && this.playhead <= this.offset) {
       context.fillStyle = "#ffcc33";
@@ -293,32 +336,39 @@ export class View {
     const tiles = this.tiles, perPixel = (this.offset - this.onset) / (this.width * devicePixelRatio);
     const level = tiles.level(perPixel), recording = this.recording?.index ?? 0;
     const span = tiles.seconds(level) * tiles.shape.columns;
-    const first = Math.max(0, Math.floor(this.onset / span)), last = Math.floor(Math.min(this.offset, this.duration - 1e-9) / span);
-    const middle = (first + last) / 2, keys = [];
-    for (let k = first; k <= last; k++) keys.push(`${recording}/${this.scale}/${level}/${k}`);
-    this.updateColours(keys);
+    const first = Math.max(0, Math.floor(this.onset / span));
+    const last = Math.floor(Math.min(this.offset, this.duration - 1e-9) / span);
+    const middle = (first + last) / 2;
+    const visible = [];
+    for (let k = first; k <= last; k++) visible.push({ k, key: `${recording}/${this.scale}/${level}/${k}` });
+    this.updateColours(visible.map(({ key }) => key));
     context.imageSmoothingEnabled = true;
-    for (let k = first; k <= last; k++) {
-      const image = tiles.image(keys[k - first]);
-      if (image) context.drawImage(image, this.x(k * span), top, this.x((k + 1) * span) - this.x(k * span) + 0.5, height);
-      else this.drawCoarser(context, level, k, span, top, height);
+    for (const { k, key } of visible) {
+      const x = this.x(k * span), place = { x, width: this.x((k + 1) * span) - x + 0.5, top, height };
+      const image = tiles.image(key);
+      if (image) context.drawImage(image, place.x, place.top, place.width, place.height);
+      else this.drawCoarser(context, level, k, place);
     }
-    tiles.want([...keys].sort((a, b) => Math.abs(Number(a.split("/")[3]) - middle) - Math.abs(Number(b.split("/")[3]) - middle)));
+    visible.sort((a, b) => Math.abs(a.k - middle) - Math.abs(b.k - middle));
+    tiles.want(visible.map(({ key }) => key));
   }
 
-  /** Until a tile arrives, part of a coarser one. @param {CanvasRenderingContext2D} context @param {number} level @param {number} k @param {number} span @param {number} top @param {number} height */
-  drawCoarser(context, level, k, span, top, height) {
-    for (let up = 1; up <= 5 && level + up < this.tiles.shape.levels; up++) {
+  /** Draws part of a coarser tile until the tile itself arrives.
+   * @param {CanvasRenderingContext2D} context @param {number} level @param {number} k
+   * @param {{x: number, width: number, top: number, height: number}} place */
+  drawCoarser(context, level, k, { x, width, top, height }) {
+    const { columns, rows, levels } = this.tiles.shape;
+    for (let up = 1; up <= 5 && level + up < levels; up++) {
       const parent = Math.floor(k / 2 ** up);
       const image = this.tiles.image(`${this.recording?.index}/${this.scale}/${level + up}/${parent}`);
       if (!image) continue;
-      const part = this.tiles.shape.columns / 2 ** up;
-      context.drawImage(image, (k - parent * 2 ** up) * part, 0, part, this.tiles.shape.rows, this.x(k * span), top, this.x((k + 1) * span) - this.x(k * span) + 0.5, height);
+      const part = columns / 2 ** up;
+      context.drawImage(image, (k - parent * 2 ** up) * part, 0, part, rows, x, top, width, height);
       return;
     }
   }
 
-  /** Levels follow what is visible, and the reader's settings. @param {string[]} keys */
+  /** Chooses colours by the levels of the visible tiles and the user's settings. @param {string[]} keys of the tiles */
   updateColours(keys) {
     const parts = keys.map((key) => this.tiles.data(key)).filter((data) => data !== null);
     if (!parts.length) return;
@@ -330,10 +380,16 @@ export class View {
     this.tiles.setColours(levelColours(this.theme, floor, top));
   }
 
-  /** Checked stretches, the selection, the selected event, the band. @param {CanvasRenderingContext2D} context @param {number} top @param {number} bottom @param {CSSStyleDeclaration} style */
+  /** Intervals that were marked as having no other events. @returns {number[][]} */
+  get emptyIntervals() {
+    return this.recording?.checked ? [[0, this.duration]] : this.recording?.empty ?? [];
+  }
+
+  /** Draws empty intervals, the selection, the selected event and the band.
+   * @param {CanvasRenderingContext2D} context @param {number} top @param {number} bottom
+   * @param {CSSStyleDeclaration} style */
   drawSpans(context, top, bottom, style) {
-    const recording = this.recording;
-    for (const [onset, offset] of recording?.checked ? [[0, this.duration]] : recording?.empty ?? []) {
+    for (const [onset, offset] of this.emptyIntervals) {
       context.fillStyle = style.getPropertyValue("--right");
       context.fillRect(this.x(onset), top, this.x(offset) - this.x(onset), 4);
     }
@@ -345,12 +401,11 @@ export class View {
       context.strokeRect(a, top, b - a, bottom - top);
     }
     const event = this.event(this.selected);
-    if (event && event.recording === recording?.index) {
+    if (event && event.recording === this.recording?.index) {
       const drag = this.drag?.event === event ? this.drag : event;
       const a = this.x(drag.onset), b = this.x(drag.offset);
       const colour = this.colourOf(event.label);
-      context.fillStyle = "rgb(0 0 0 / .28)";
-      if (this.theme === "light") context.fillStyle = "rgb(255 255 255 / .38)";
+      context.fillStyle = this.theme === "light" ? "rgb(255 255 255 / .38)" : "rgb(0 0 0 / .28)";
       context.fillRect(GUTTER, top, a - GUTTER, bottom - top);
       context.fillRect(b, top, this.canvas.clientWidth - b, bottom - top);
       context.fillStyle = colour;
@@ -375,14 +430,15 @@ export class View {
     const clock = this.useClock && this.recording?.began;
     const least = ((clock ? 86 : 64) * (this.offset - this.onset)) / this.width;
     const step = STEPS.find((value) => value >= least) ?? 43200;
-    context.font = "11px system-ui";
+    context.font = FONT;
     context.textAlign = "center";
     for (let k = Math.ceil(this.onset / step); k * step <= this.offset; k++) {
       const x = this.x(k * step);
       context.fillStyle = line;
       context.fillRect(Math.round(x), AXIS - 5, 1, 5);
       context.fillStyle = muted;
-      const text = clock ? clockTime(/** @type {string} */ (this.recording?.began), k * step, step) : moment(k * step, step), half = context.measureText(text).width / 2;
+      const text = clock ? clockTime(clock, k * step, step) : moment(k * step, step);
+      const half = context.measureText(text).width / 2;
       if (x - half > GUTTER - 8 && x + half < this.canvas.clientWidth) context.fillText(text, x, 13);
     }
     context.textAlign = "left";
@@ -391,9 +447,12 @@ export class View {
     context.fillRect(GUTTER - 1, AXIS, 1, bottom - AXIS);
   }
 
-  /** @param {CanvasRenderingContext2D} context @param {string} muted @param {string} line @param {number} top @param {number} height */
+  /**
+   * @param {CanvasRenderingContext2D} context @param {string} muted @param {string} line @param {number} top
+   * @param {number} height
+   */
   drawHertz(context, muted, line, top, height) {
-    context.font = "11px system-ui";
+    context.font = FONT;
     context.textAlign = "right";
     let last = Infinity;
     for (const hz of HERTZ.filter((value) => value < this.top)) {
@@ -408,7 +467,10 @@ export class View {
     context.textAlign = "left";
   }
 
-  /** @param {CanvasRenderingContext2D} context @param {string[]} shown @param {number} top @param {CSSStyleDeclaration} style */
+  /**
+   * @param {CanvasRenderingContext2D} context @param {string[]} shown @param {number} top
+   * @param {CSSStyleDeclaration} style
+   */
   drawLanes(context, shown, top, style) {
     const line = style.getPropertyValue("--line"), ink = style.getPropertyValue("--text");
     shown.forEach((label, number) => {
@@ -429,12 +491,14 @@ export class View {
       context.fillStyle = colour;
       context.fillRect(0, y + 4, 3, LANE - 7);
       context.fillStyle = ink;
-      context.font = "11px system-ui";
+      context.font = FONT;
       context.fillText(fitted(context, label, GUTTER - 12), 8, y + LANE / 2 + 4);
     });
   }
 
-  /** As an area below the events, or as a line above them. @param {CanvasRenderingContext2D} context @param {number[]} values @param {number} y @param {string} colour @param {boolean} [isLine] */
+  /** Draws probabilities as an area below the events, or as a line above them.
+   * @param {CanvasRenderingContext2D} context @param {number[]} values @param {number} y @param {string} colour
+   * @param {boolean} [isLine] */
   drawProbability(context, values, y, colour, isLine = false) {
     const { onset, offset } = this.probabilities, step = (offset - onset) / values.length;
     context.save();
@@ -454,17 +518,21 @@ export class View {
     context.restore();
   }
 
-  /** @param {CanvasRenderingContext2D} context @param {ReviewEvent} event @param {number} y @param {string} colour @param {CSSStyleDeclaration} style */
+  /**
+   * @param {CanvasRenderingContext2D} context @param {ReviewEvent} event @param {number} y @param {string} colour
+   * @param {CSSStyleDeclaration} style
+   */
   drawEvent(context, event, y, colour, style) {
     const drag = this.drag?.event === event ? this.drag : event;
     const a = this.x(drag.onset), b = Math.max(this.x(drag.offset), a + 3);
     if (b < GUTTER || a > this.canvas.clientWidth) return;
-    const isSelected = event.id === this.selected;
-    context.globalAlpha = event.status === "wrong" ? 0.35 : 1;
+    const isSelected = event.id === this.selected, isWrong = event.status === "wrong";
     context.beginPath();
     context.roundRect(a, y + 5, b - a, LANE - 9, 3);
-    if (event.status === "right") { context.fillStyle = colour; context.fill(); }
-    else { context.globalAlpha *= 0.45; context.fillStyle = colour; if (event.status !== "wrong") context.fill(); context.globalAlpha = event.status === "wrong" ? 0.6 : 1; }
+    context.fillStyle = colour;
+    context.globalAlpha = event.status === "right" ? 1 : 0.45;
+    if (!isWrong) context.fill();
+    context.globalAlpha = isWrong ? 0.6 : 1;
     context.strokeStyle = isSelected ? style.getPropertyValue("--focus") : colour;
     context.lineWidth = isSelected ? 2.5 : 1;
     context.stroke();
@@ -484,50 +552,54 @@ export class View {
     if (!context) return;
     const height = this.overview.clientHeight, scale = (this.overview.clientWidth - GUTTER) / this.duration;
     context.fillStyle = style.getPropertyValue("--muted");
-    context.font = "11px system-ui";
+    context.font = FONT;
     context.textAlign = "right";
     context.fillText("overview", GUTTER - 8, height / 2 + 4);
     context.textAlign = "left";
     context.translate(GUTTER, 0);
-    for (const [onset, offset] of this.recording?.checked ? [[0, this.duration]] : this.recording?.empty ?? []) {
+    for (const [onset, offset] of this.emptyIntervals) {
       context.fillStyle = style.getPropertyValue("--right-soft");
       context.fillRect(onset * scale, 0, Math.max(1, (offset - onset) * scale), height);
     }
-    const rows = Math.max(1, this.classes.length);
+    const row = (height - 8) / Math.max(1, this.classes.length);
     for (const event of this.allEvents) {
-      const row = Math.max(0, this.classes.indexOf(event.label));
-      context.globalAlpha = event.status === "wrong" ? 0.25 : event.status === "open" ? 0.6 : 1;
+      const y = 4 + row * Math.max(0, this.classes.indexOf(event.label));
+      const length = Math.max(1.5, (event.offset - event.onset) * scale);
+      context.globalAlpha = { wrong: 0.25, open: 0.6 }[event.status] ?? 1;
       context.fillStyle = this.colourOf(event.label);
-      context.fillRect(event.onset * scale, 4 + (row * (height - 8)) / rows, Math.max(1.5, (event.offset - event.onset) * scale), Math.max(2, (height - 8) / rows - 1));
+      context.fillRect(event.onset * scale, y, length, Math.max(2, row - 1));
     }
     context.globalAlpha = 1;
     const a = this.onset * scale, b = Math.max(this.offset * scale, a + 3);
     context.strokeStyle = style.getPropertyValue("--accent");
     context.lineWidth = 2;
     context.strokeRect(a + 1, 1, b - a - 2, height - 2);
-    if (this.playhead !== null) { context.fillStyle = "#e0a800"; context.fillRect(this.playhead * scale, 0, 1.5, height); }
+    if (this.playhead !== null) {
+      context.fillStyle = "#e0a800";
+      context.fillRect(this.playhead * scale, 0, 1.5, height);
+    }
   }
 
-  /** The frequencies in which an event stands out from what is around it, from the tiles that are here.
+  /** The frequency band in which an event is louder than the rest of the view, from the tiles that are loaded.
    * @param {ReviewEvent} event @returns {[number, number] | null} */
   bandOf(event) {
     const perPixel = (this.offset - this.onset) / (this.width * devicePixelRatio), level = this.tiles.level(perPixel);
     const step = this.tiles.seconds(level), { columns, rows } = this.tiles.shape;
-    const inside = new Float64Array(rows), outside = new Float64Array(rows);
-    let n = 0, m = 0;
+    const inside = { sums: new Float64Array(rows), n: 0 }, outside = { sums: new Float64Array(rows), n: 0 };
     for (let column = Math.floor(this.onset / step); column * step < this.offset; column++) {
       const data = this.tiles.data(`${event.recording}/${this.scale}/${level}/${Math.floor(column / columns)}`);
       if (!data) continue;
-      const time = (column + 0.5) * step, isInside = time >= event.onset && time <= event.offset, sums = isInside ? inside : outside;
-      if (isInside) n++; else m++;
-      for (let row = 0; row < rows; row++) sums[row] += data[row * columns + (column % columns)];
+      const time = (column + 0.5) * step;
+      const part = time >= event.onset && time <= event.offset ? inside : outside;
+      part.n++;
+      for (let row = 0; row < rows; row++) part.sums[row] += data[row * columns + (column % columns)];
     }
-    if (!n) return null;
-    const gain = Array.from(inside, (sum, row) => sum / n - (m ? outside[row] / m : 0));
-    const best = Math.max(...gain);
-    const chosen = gain.map((value, row) => (value >= best - 0.4 * Math.abs(best) ? row : -1)).filter((row) => row >= 0);
-    const hertz = (/** @type {number} */ row) => { const share = 1 - row / rows; return this.scale === "mel" ? 700 * (10 ** ((share * mel(this.top)) / 2595) - 1) : share * this.top; };
-    const low = hertz(Math.min(rows, chosen[chosen.length - 1] + 3)), high = hertz(Math.max(0, chosen[0] - 2));
+    if (!inside.n) return null;
+    const gain = Array.from(inside.sums, (sum, row) => sum / inside.n - outside.sums[row] / Math.max(1, outside.n));
+    const best = Math.max(...gain), least = best - 0.4 * Math.abs(best);
+    const isLoud = (/** @type {number} */ value) => value >= least;
+    const low = this.hertz(1 - Math.min(rows, gain.findLastIndex(isLoud) + 3) / rows);
+    const high = this.hertz(1 - Math.max(0, gain.findIndex(isLoud) - 2) / rows);
     return [Math.max(20, low), Math.min(this.top * 0.98, Math.max(high, low * 1.2 + 50))];
   }
 }
@@ -541,10 +613,14 @@ function fitted(context, text, width) {
 }
 
 /** Fits the canvas to its size on screen. @param {HTMLCanvasElement} canvas */
-export function prepare(canvas) {
-  const ratio = devicePixelRatio || 1, width = Math.round(canvas.clientWidth * ratio), height = Math.round(canvas.clientHeight * ratio);
+function prepare(canvas) {
+  const ratio = devicePixelRatio || 1;
+  const width = Math.round(canvas.clientWidth * ratio), height = Math.round(canvas.clientHeight * ratio);
   if (!width || !height) return null;
-  if (canvas.width !== width || canvas.height !== height) { canvas.width = width; canvas.height = height; }
+  if (canvas.width !== width || canvas.height !== height) {
+    canvas.width = width;
+    canvas.height = height;
+  }
   const context = canvas.getContext("2d");
   if (!context) return null;
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
