@@ -188,7 +188,7 @@ class Bags:
         without times, since that class would be unknown in its patches. Clips of similar length share a batch.
         """
         length, lengths = self._patch_frames(patch), self._lengths
-        to_cut = (lengths > SLACK * length) & ~self._has_lost_times()
+        to_cut = (lengths > SLACK * length) & ~self._lacks_times()
         cut = [
             (clip, 0, offset)
             for clip in np.flatnonzero(to_cut)
@@ -235,7 +235,7 @@ class Bags:
         """Feature frames of a patch of this many seconds."""
         return self.config.frames(round(patch * self.config.rate))
 
-    def _has_lost_times(self) -> npt.NDArray[np.bool_]:
+    def _lacks_times(self) -> npt.NDArray[np.bool_]:
         """Whether a clip has a class without times: (clips,)."""
         unknown = (self._activity == _UNKNOWN).cpu().numpy()
         somewhere = np.logical_or.reduceat(unknown, self._starts.cpu().numpy(), axis=0)
