@@ -259,10 +259,16 @@ class _OnnxGRU(nn.Module):
     def __init__(self, gru: nn.GRU) -> None:
         super().__init__()
         self.hidden = gru.hidden_size
-        tables = (gru.state_dict()[f"{name}_l0"] for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
-        w, r, b, c = (t.unflatten(0, (3, -1))[[1, 0, 2]].flatten(0, 1) for t in tables)  # ONNX's order of gates
-        for name, table in {"w": w, "r": r, "b": torch.cat([b, c])}.items():
-            self.register_buffer(name, table[None])  # one direction
+        state = gru.state_dict()
+
+        def reordered(name: str) -> Tensor:
+            """A parameter with ONNX's order of gates."""
+            return state[f"{name}_l0"].unflatten(0, (3, -1))[[1, 0, 2]].flatten(0, 1)
+
+        # the first axis is the direction, of which there is one
+        self.register_buffer("w", reordered("weight_ih")[None])
+        self.register_buffer("r", reordered("weight_hh")[None])
+        self.register_buffer("b", torch.cat([reordered("bias_ih"), reordered("bias_hh")])[None])
 
     @staticmethod
     def supports(gru: nn.GRU) -> bool:

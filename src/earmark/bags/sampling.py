@@ -253,7 +253,8 @@ class Bags:
 
     def _balanced_items(self, rng: np.random.Generator, count: int) -> npt.NDArray[np.int64]:
         targets = self._targets.cpu().numpy()
-        positive = [clips for c in range(len(self.classes)) if len(clips := np.flatnonzero(targets[:, c] == 1))]
+        positive = [np.flatnonzero(column == 1) for column in targets.T]  # clips of each class
+        positive = [clips for clips in positive if len(clips)]
         if not positive:
             raise DataError("no clip is labelled with any class, so classes cannot be drawn equally often")
         clips = np.array([rng.choice(positive[c]) for c in rng.integers(0, len(positive), count)])

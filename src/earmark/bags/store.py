@@ -288,15 +288,8 @@ def _fill(
                 raise result
             else:
                 rows, samples, stamps = result
-                line = {
-                    "filename": clip.filename,
-                    "start": end,
-                    "frames": len(rows) // variants,
-                    "samples": samples,
-                    "crc32": zlib.crc32(rows.data),
-                    "sources": stamps,
-                }
-                append(rows, line)
+                line = {"filename": clip.filename, "start": end, "frames": len(rows) // variants, "samples": samples}
+                append(rows, {**line, "crc32": zlib.crc32(rows.data), "sources": stamps})
                 end += len(rows)
             done += 1
             on_progress(Progress("features", done, total, "clips"))

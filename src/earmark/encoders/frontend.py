@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from earmark.features.config import triangles
 from earmark.features.logmel import Block, nonzero_blocks
 
 _GROUP = 128  # frames that are computed at a time: they stay in a core's cache
@@ -109,9 +110,7 @@ def mel_filters(config: FrontEndConfig, semitones: float = 0.0) -> npt.NDArray[n
     ratio = 2.0 ** (semitones / 12)
     bins = _mel(np.arange(config.n_fft // 2, dtype=np.float64) * (ratio * config.rate / config.n_fft))
     corners = np.linspace(0, _mel(np.float64(config.fmax)), config.n_bands + 2)
-    low, middle, high = corners[:-2, None], corners[1:-1, None], corners[2:, None]
-    filters = np.maximum(0, np.minimum((bins - low) / (middle - low), (high - bins) / (high - middle)))
-    return np.pad(filters, ((0, 0), (0, 1)))
+    return np.pad(triangles(bins, corners, norm=None), ((0, 0), (0, 1)))
 
 
 def _blocks(config: FrontEndConfig, semitones: float = 0.0) -> list[tuple[int, int, npt.NDArray[np.float32]]]:

@@ -172,20 +172,21 @@ def mel_matrix(config: FeatureConfig, semitones: float = 0.0) -> npt.NDArray[np.
         )
     corners = _corners(config, config.n_bands)
     bins = _bins(config, config.n_fft)
-    weights = _triangles(bins * ratio, corners, config.norm)
+    weights = triangles(bins * ratio, corners, config.norm)
     if semitones:
         # The lowest filters are only three bins wide, and moving one changes its sum by up to a decibel. Restore the
         # sum of the original, unless a part of the filter lies beyond the last bin.
         actual = weights.sum(axis=1)
-        due = _triangles(bins, corners, config.norm).sum(axis=1) / ratio
+        expected = triangles(bins, corners, config.norm).sum(axis=1) / ratio
         is_inside = corners[2:] <= ratio * config.rate / 2
-        weights *= np.divide(due, actual, out=np.ones_like(due), where=is_inside)[:, None]
+        weights *= np.divide(expected, actual, out=np.ones_like(expected), where=is_inside)[:, None]
     return np.asarray(weights, np.float32)
 
 
-def _triangles(
+def triangles(
     frequencies: npt.NDArray[np.float64], corners: npt.NDArray[np.float64], norm: str | None
 ) -> npt.NDArray[np.float64]:
+    """Triangular filters between three consecutive corners each: (bands, frequencies) for bands + 2 corners."""
     low, middle, high = corners[:-2, None], corners[1:-1, None], corners[2:, None]
     sides = np.minimum((frequencies - low) / (middle - low), (high - frequencies) / (high - middle))
     heights = 2.0 / (high - low) if norm == "slaney" else np.ones_like(high)

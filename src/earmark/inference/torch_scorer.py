@@ -123,7 +123,8 @@ class TorchScorer(Scorer):
     def _streams(self) -> tuple[torch.cuda.Stream, torch.cuda.Stream]:
         """Streams of this thread for copying and computing; reused, since memory is cached for each stream."""
         if not hasattr(self._local, "streams"):
-            copying, computing = (torch.cuda.Stream(self.device) for _ in range(2))  # type: ignore[no-untyped-call]
+            copying = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+            computing = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
             computing.wait_stream(torch.cuda.current_stream(self.device))  # which copied the weights
             self._local.streams = copying, computing
         return self._local.streams  # type: ignore[no-any-return]

@@ -330,7 +330,7 @@ def _writing(out: Path, fabric: Fabric, resume: bool) -> Iterator[None]:
     make_folder(out)
     with locked(_outermost(out)):
         is_resumed = check_folder(out, resume=resume)
-        folders = (out, *(f for part in ("round-*", "fold-*", "fold-*/round-*") for f in out.glob(part)))
+        folders = [out, *out.glob("round-*"), *out.glob("fold-*"), *out.glob("fold-*/round-*")]
         names = (*FILES, "last.ckpt", "figures/learning.png", "figures/learning.svg")
         remove_drafts(folder / name for folder in folders for name in names)  # of a killed process
         with owned(out, files=() if is_resumed else [out / name for name in FILES]):
