@@ -263,7 +263,8 @@ class _OnnxGRU(nn.Module):
 
         def reordered(name: str) -> Tensor:
             """A parameter with ONNX's order of gates."""
-            return state[f"{name}_l0"].unflatten(0, (3, -1))[[1, 0, 2]].flatten(0, 1)
+            gates: Tensor = state[f"{name}_l0"].unflatten(0, (3, -1))
+            return gates[[1, 0, 2]].flatten(0, 1)
 
         # the first axis is the direction, of which there is one
         self.register_buffer("w", reordered("weight_ih")[None])
