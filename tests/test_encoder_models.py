@@ -262,7 +262,9 @@ def test_an_exported_model_has_the_card_of_its_encoder(exported):
 def test_the_front_end_in_products_is_the_front_end(module):
     c = module.FRONT_END
     samples = torch.from_numpy(noise(1.0).repeat(4)[None, : 16 * c.hop_samples])
-    torch.testing.assert_close(_ProductFrontEnd(c)(samples), frontend.FrontEnd(c)(samples), atol=1e-4, rtol=0)
+    torch.testing.assert_close(
+        _ProductFrontEnd(c, c.hop_samples)(samples), frontend.FrontEnd(c)(samples), atol=1e-4, rtol=0
+    )
 
 
 def test_an_encoder_without_a_network_of_pytorch_is_not_exported(own_encoder, recordings, tmp_path):

@@ -1,8 +1,8 @@
 """Augmentation of training features: filters, masked bands and frames, and mixtures of bags.
 
-These work on a batch of log-mel features, (bags, bands, frames) in decibels, on any device, and give a new one of the
-same shape. They draw from a `torch.Generator`; a generator of the CPU draws the same on a CPU and on a GPU. Masks are
-(bags, frames), True for sound. Features behind a mask are neither read nor written.
+All functions take log-mel features (bags, bands, frames) in decibels, on any device, and return new ones of the same
+shape. Random numbers come from a `torch.Generator`; those of a CPU generator do not depend on the features' device.
+Masks are (bags, frames), True for sound. Padding is neither read nor written.
 
 The paper's augmentations are variants in the feature store (`earmark.bags.build_store`): pitch, computed on features,
 and dynamic-range compression, computed on sound. On 100 slices of UrbanSound8K, features shifted by up to two semitones
@@ -32,7 +32,7 @@ def filter_bands(
 ) -> Tensor:
     """Filter every bag as another microphone or room would: gains that vary smoothly over the bands.
 
-    They are drawn at some `points` over the bands, from -`gain_db` to `gain_db`, and interpolated linearly.
+    They are drawn at `points` positions over the bands, from -`gain_db` to `gain_db`, and interpolated linearly.
 
     >>> x = torch.zeros(1, 5, 2)
     >>> filter_bands(x, points=2, generator=torch.Generator().manual_seed(1))[0, :, 0]

@@ -44,7 +44,7 @@ _LONGEST_HEADER = 1 << 24  # bytes: names and shapes of tensors, and metadata
 
 @open_record
 class _Header:
-    """What the metadata of every file of `write_tensors` hold."""
+    """Metadata of every file that `write_tensors` writes."""
 
     kind: str
     version: Annotated[int, Field(ge=1)]
@@ -54,7 +54,7 @@ class _Header:
 
 @open_record
 class _Provenance:
-    """Where the weights of a model come from, as far as it is known."""
+    """Origin of the weights of a model, as far as it is known."""
 
     command: str = ""
     data: str | None = None
@@ -122,7 +122,7 @@ def read_tensors(
             about = _read_about(path, kind, file.metadata() or {}, schema)
             if only_about:
                 return {}, about
-            # Copies: safetensors maps the file, which may be overwritten or replaced while the tensors are in use.
+            # copies, since safetensors maps the file, which may be overwritten while the tensors are in use
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, LookupError, TypeError) as error:
         raise ModelFileError(f"{path}: damaged, truncated, or not a model file: {error}") from error
@@ -199,7 +199,7 @@ def read_model_info(path: str | Path) -> dict[str, Any]:
 
 
 def model_file(place: Path, order: str = "") -> Path:
-    """The model file of a run folder, or the file itself; `order` of arguments is a hint for users who swapped them."""
+    """The model file of a run folder, or the file itself; `order` is a hint for users who swapped two arguments."""
     if not place.is_dir():
         return place
     path = place / "model.safetensors"
@@ -225,19 +225,20 @@ def load_detector(path: str | Path, *, network: nn.Module | None = None) -> Dete
 
 
 def load_weights(detector: Detector, path: str | Path) -> None:
-    """Give a detector the weights of a model file; classes that the file does not have keep theirs."""
+    """Load the weights of a model file into a detector; classes that are not in the file keep their weights."""
     start = load_detector(path)
     if start.features.fingerprint() != detector.features.fingerprint():
         raise ModelFileError(f"{path}: was trained on different features; start from a model with the same features")
     mine, theirs = detector.state_dict(), start.state_dict()
     if mine.keys() != theirs.keys():
         raise ModelFileError(f"{path}: has a different network or pool; start from a model with the same ones")
-    known = [label for label in detector.classes if label in start.classes]
-    rows = [detector.classes.index(label) for label in known], [start.classes.index(label) for label in known]
+    shared = [label for label in detector.classes if label in start.classes]
+    my_rows = [detector.classes.index(label) for label in shared]
+    their_rows = [start.classes.index(label) for label in shared]
     for name, value in theirs.items():
         per_class = name.startswith(("head.", "pool.")) and value.dim() and len(value) == len(start.classes)
         if per_class and len(mine[name]) == len(detector.classes):
-            mine[name][rows[0]] = value[rows[1]]
+            mine[name][my_rows] = value[their_rows]
         elif mine[name].shape == value.shape:
             mine[name].copy_(value)
         else:

@@ -32,9 +32,9 @@ class Output(NamedTuple):
 class Detector(nn.Module):
     """A network with an output layer, and a pooling operator.
 
-    Names of classes are in the order of the last axis. The features are those that it was trained on; it does not
-    compute them. The network is as `earmark.networks` describes it; if its `forward` has no parameter `mask`, only the
-    pool ignores padding.
+    Names of classes are in the order of the last axis. `features` describes the input; the detector does not compute
+    it. The network is as `earmark.networks` describes it; if its `forward` has no parameter `mask`, only the pool
+    ignores padding.
 
     >>> from earmark.features import FeatureConfig
     >>> from earmark.networks import create_network
@@ -59,7 +59,7 @@ class Detector(nn.Module):
                 )
         self.features = features
         self.network = network
-        plain = getattr(network, "_orig_mod", network)  # of a compiled one
+        plain = getattr(network, "_orig_mod", network)  # the original of a compiled network
         self._takes_mask = "mask" in inspect.signature(plain.forward).parameters
         self.head = nn.Linear(int(network.embedding), len(self.classes))  # type: ignore[arg-type]
         nn.init.xavier_uniform_(self.head.weight)  # Keras' default for a dense layer
@@ -86,24 +86,24 @@ class Detector(nn.Module):
         with torch.autocast(x.device.type, enabled=False):
             embedding = embedding.to(self.head.weight.dtype)
             logits = self.head(embedding)
-            dynamic = alive_sigmoid(logits)
+            dynamic = unsaturated_sigmoid(logits)
             static = self.pool(dynamic, reduced, embedding=embedding if self.pool.uses_embedding else None)
         return Output(dynamic, static, logits, reduced)
 
     def _check(self, x: Tensor, embedding: Tensor) -> None:
         if torch.compiler.is_compiling():  # lengths may be symbolic, and a comparison would make them constant
             return
-        due = (len(x), x.shape[-1] // self.reduction, self.head.in_features)
-        if embedding.shape != due:
+        expected = (len(x), x.shape[-1] // self.reduction, self.head.in_features)
+        if embedding.shape != expected:
             raise ArgumentError(
-                f"network: expected an output (bags, frames', embedding) = {due}, got {(*embedding.shape,)}"
+                f"network: expected an output (bags, frames', embedding) = {expected}, got {(*embedding.shape,)}"
             )
 
 
-def alive_sigmoid(logits: Tensor) -> Tensor:
-    """Probabilities that never reach 0 or 1, with the gradient of a sigmoid that is not cut.
+def unsaturated_sigmoid(logits: Tensor) -> Tensor:
+    """The sigmoid of logits clipped at +-15, which never reaches 0 or 1; the gradient passes through the clipping.
 
-    A float32 sigmoid is exactly 1 from about 17 on; there the gradient of any bag loss would be 0 for ever.
+    A float32 sigmoid is exactly 1 above about 17, where the gradient of any bag loss would be 0.
     """
-    still = logits.detach()
-    return (still.clamp(-_LIMIT, _LIMIT) + (logits - still)).sigmoid()
+    values = logits.detach()
+    return (values.clamp(-_LIMIT, _LIMIT) + (logits - values)).sigmoid()

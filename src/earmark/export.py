@@ -73,10 +73,10 @@ def export_onnx(
 ) -> float:
     """Write a detector as an ONNX file, and check that both give the same probabilities.
 
-    A file of an earlier export is replaced, on success; any other only with `force`. `window` and `fingerprint`, by
-    default the file's digest, are those of an `earmark.inference.scorer.Scorer`. `about` has further metadata as JSON
-    values, usually `network`, `pool`, `provenance` and `decoder`. Returns the largest difference between onnxruntime's
-    and PyTorch's probabilities, at most `TOLERANCE`.
+    A file from an earlier export is replaced if this one succeeds; any other file only with `force`. `window` and
+    `fingerprint`, by default the file's digest, are those of an `earmark.inference.scorer.Scorer`. `about` has further
+    metadata as JSON values, usually `network`, `pool`, `provenance` and `decoder`. Returns the largest difference
+    between onnxruntime's and PyTorch's probabilities, at most `TOLERANCE`.
     """
     path = Path(path)
     if path.suffix != ".onnx":
@@ -130,7 +130,8 @@ def _product_front_end(features: Features) -> nn.Module:
     if isinstance(features, FeatureConfig):
         return _ProductLogMel(features)
     if features.train_encoder:
-        return _ProductEncoderLogMel(trainable_encoder(features.encoder).front_end)
+        front_end = trainable_encoder(features.encoder).front_end
+        return nn.Sequential(_ProductFrontEnd(front_end, front_end.hop_samples), _Decibels())
     encoder = encoder_of(features)
     if not isinstance(encoder, MobileNetEncoder):
         raise ArgumentError(
@@ -160,41 +161,39 @@ class _ProductEncoder(nn.Module):
 
     def __init__(self, embedder: FrameEmbedder, hop_samples: int) -> None:
         super().__init__()
-        self.hop_samples = hop_samples
         self.embedder = copy.deepcopy(embedder)  # onnxruntime folds batch normalisation itself
-        self.embedder.front = _ProductFrontEnd(embedder.front.config)  # type: ignore[assignment]
+        self.embedder.front = _ProductFrontEnd(embedder.front.config, hop_samples)  # type: ignore[assignment]
 
     def forward(self, samples: Tensor) -> Tensor:
-        whole = samples.shape[1] // self.hop_samples * self.hop_samples
-        return self.embedder(samples.index_select(1, torch.arange(whole))).transpose(1, 2)  # type: ignore[no-any-return]
+        return self.embedder(samples).transpose(1, 2)  # type: ignore[no-any-return]
 
 
 class _ProductFrontEnd(nn.Module):
-    """`earmark.encoders.frontend.FrontEnd` with the Fourier transform as two matrix products."""
+    """`earmark.encoders.frontend.FrontEnd` with the Fourier transform as two matrix products.
 
-    def __init__(self, config: FrontEndConfig) -> None:
+    Samples after the last multiple of `hop_samples` are ignored.
+    """
+
+    def __init__(self, config: FrontEndConfig, hop_samples: int) -> None:
         super().__init__()
+        self.hop_samples = hop_samples
         self.reach = config.win_samples // 2
         self.rest = config.n_fft - config.win_samples
         window = F.pad(FrontEnd(config).window, (0, self.rest))
         self.bands = _ProductBands(window, config.hop_samples, mel_filters(config))
 
     def forward(self, samples: Tensor) -> Tensor:
+        whole = samples.shape[1] // self.hop_samples * self.hop_samples
+        samples = samples.index_select(1, torch.arange(whole))
         x = F.pad(emphasised(samples), (self.reach, self.reach), mode="reflect")
         return scaled(self.bands(F.pad(x, (0, self.rest)))).transpose(1, 2)
 
 
-class _ProductEncoderLogMel(nn.Module):
-    """`earmark.encoders.features.EncoderLogMel` with the Fourier transform as two matrix products."""
+class _Decibels(nn.Module):
+    """Converts levels of a front end to decibels, as `earmark.encoders.features.EncoderLogMel` does."""
 
-    def __init__(self, config: FrontEndConfig) -> None:
-        super().__init__()
-        self.hop_samples = config.hop_samples
-        self.front = _ProductFrontEnd(config)
-
-    def forward(self, samples: Tensor) -> Tensor:
-        whole = samples.shape[1] // self.hop_samples * self.hop_samples
-        return to_decibels(self.front(samples.index_select(1, torch.arange(whole))))
+    def forward(self, levels: Tensor) -> Tensor:
+        return to_decibels(levels)
 
 
 class _ProductBands(nn.Module):
@@ -260,10 +259,17 @@ class _OnnxGRU(nn.Module):
     def __init__(self, gru: nn.GRU) -> None:
         super().__init__()
         self.hidden = gru.hidden_size
-        tables = (gru.state_dict()[f"{name}_l0"] for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
-        w, r, b, c = (t.unflatten(0, (3, -1))[[1, 0, 2]].flatten(0, 1) for t in tables)  # ONNX's order of gates
-        for name, table in {"w": w, "r": r, "b": torch.cat([b, c])}.items():
-            self.register_buffer(name, table[None])  # one direction
+        state = gru.state_dict()
+
+        def reordered(name: str) -> Tensor:
+            """A parameter with ONNX's order of gates."""
+            gates: Tensor = state[f"{name}_l0"].unflatten(0, (3, -1))
+            return gates[[1, 0, 2]].flatten(0, 1)
+
+        # the first axis is the direction, of which there is one
+        self.register_buffer("w", reordered("weight_ih")[None])
+        self.register_buffer("r", reordered("weight_hh")[None])
+        self.register_buffer("b", torch.cat([reordered("bias_ih"), reordered("bias_hh")])[None])
 
     @staticmethod
     def supports(gru: nn.GRU) -> bool:

@@ -1,5 +1,6 @@
 """Durable atomic writes, file locks that name their holder, and strict JSON."""
 
+import hashlib
 import json
 import math
 import os
@@ -21,7 +22,16 @@ from earmark import ownership
 from earmark.errors import ArgumentError
 from earmark.platforms import flush, refuse_link, replace
 
-__all__ = ["flush", "json_text", "locked", "make_folder", "named_errors", "remove_drafts", "written_whole"]
+__all__ = [
+    "flush",
+    "json_digest",
+    "json_text",
+    "locked",
+    "make_folder",
+    "named_errors",
+    "remove_drafts",
+    "written_whole",
+]
 
 _PROBE = 1 << 16  # bytes
 _PROBLEM = "cannot be written: "
@@ -187,6 +197,15 @@ def json_text(value: Any, **style: Any) -> str:
     '{"f1": null, "interval": [0.25, null]}'
     """
     return json.dumps(_with_null(value), allow_nan=False, **style).replace("\x7f", r"\u007f")
+
+
+def json_digest(value: Any) -> str:
+    """16 hexadecimal digits that identify plain values; the order of keys does not matter.
+
+    >>> json_digest({"a": 1, "b": 2}) == json_digest({"b": 2, "a": 1})
+    True
+    """
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _with_null(value: Any) -> Any:

@@ -40,7 +40,7 @@ class TunedEncoder(Network):
         self.embedding = head.embedding
 
     def load_pretrained(self, encoder: MobileNetEncoder) -> None:
-        """Take the weights of an encoder."""
+        """Copy the weights of an encoder."""
         weights = encoder.module().network.state_dict()
         self.encoder.load_state_dict({name: weights[name] for name in self.encoder.state_dict()})
 
@@ -61,14 +61,15 @@ class TunedEncoder(Network):
             return self._embed(x).transpose(1, 2), None
         reduced = reduce_mask(mask, REDUCTION)
         lengths = reduced.sum(1)
-        parts = torch.zeros(())
+        result: Tensor | None = None
         for length in sorted(set(lengths.tolist())):
             bags = lengths == length
             embedded = self._embed(x[bags, :, : max(1, length) * REDUCTION])
-            if not parts.ndim:
-                parts = embedded.new_zeros(len(x), reduced.shape[1], embedded.shape[2])
-            parts[bags, : embedded.shape[1]] = embedded
-        return parts.transpose(1, 2), reduced
+            if result is None:
+                result = embedded.new_zeros(len(x), reduced.shape[1], embedded.shape[2])
+            result[bags, : embedded.shape[1]] = embedded
+        assert result is not None  # there is at least one bag
+        return result.transpose(1, 2), reduced
 
     def _embed(self, x: Tensor) -> Tensor:
         """(bags, bands, frames) -> (bags, frames // 16, dimension)"""
@@ -86,8 +87,8 @@ class TunedEncoder(Network):
 class FusedEncoder(TunedEncoder):
     """An encoder's network and convolutions on the same frames, and a recurrent layer over both.
 
-    Convolutions are those of `VGGGRU`, on the means of two adjacent frames; they tell when a sound begins, and the
-    encoder what it is. Its embeddings pass a layer of hidden units first, and are repeated to the finer output frames.
+    The convolutions are those of `VGGGRU`, on the means of two adjacent frames: they locate sounds in time, while the
+    encoder identifies them. Its embeddings pass a layer of hidden units, and are repeated for the finer output frames.
     """
 
     def __init__(self, features: EncoderFeatures, options: Mapping[str, Any]) -> None:
@@ -123,9 +124,9 @@ def _filled_up(x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
 
 
 def network_for(features: Features, settings: Mapping[str, Any], *, pretrained: bool = False) -> Network:
-    """The network of settings (its name and options) for features; with the encoder, if that is trained too.
+    """Create a network from its name and options, including the encoder if that is trained too.
 
-    `pretrained` loads the encoder's weights; otherwise they are arbitrary.
+    `pretrained` loads the encoder's weights; otherwise they are random.
     """
     options = dict(settings)
     name = options.pop("name")

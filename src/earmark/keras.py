@@ -120,7 +120,7 @@ class _Pool1D(keras.Layer):  # type: ignore[misc]  # a subclass of Any, see the 
         return {**super().get_config(), "axis": self.axis}
 
     def _pooled_axis(self, x: Tensor, mask: Tensor | None) -> int:
-        """`axis` counted from the front, once input and mask are known to fit it and one another."""
+        """`axis` counted from the front, after checking that the input and the mask match it."""
         shape = tuple(x.shape)
         axis = _resolve(self.axis, shape)
         if shape[axis] == 0:

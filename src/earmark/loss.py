@@ -31,10 +31,10 @@ def frame_loss(logits: Tensor, targets: Tensor, mask: Tensor | None = None) -> T
 
 
 def reduce_targets(targets: Tensor, reduction: int) -> Tensor:
-    """Targets of output frames: a class is present in one if it is in any of its feature frames.
+    """Targets of output frames: (bags, frames, classes) -> (bags, frames', classes).
 
-    Otherwise unknown if it is unknown in any, otherwise absent. Of probabilities, the largest counts.
-    (bags, frames, classes) -> (bags, frames', classes)
+    A class is present if it is present in any feature frame of the output frame, else unknown if it is unknown in any,
+    else absent. Of probabilities, the largest is taken.
 
     >>> reduce_targets(torch.tensor([0.0, 1.0, 0.0, torch.nan, 0.0, 0.3])[None, :, None], 2).flatten()
     tensor([1.0000,    nan, 0.3000])
@@ -79,12 +79,12 @@ def detector_loss(
 
 
 def _mixed_loss(output: Output, targets: Tensor, frames: Tensor) -> Tensor:
-    """The mean over classes of bags: each costs the mean of its known frames, and its bag where they do not say enough.
+    """The mean cost of a class of a bag: the mean over its known frames, plus that of the bag where frames are unknown.
 
-    One mean of both kinds, not the sum of two: a class that is absent from a bag is known in all frames, so the bags
-    that count are nearly all positive. A mean of their own would make a positive clip weigh many times as much as a
-    negative one, and the detector would find too much. For the same reason a bag does not count where a frame is known
-    to be positive: of clips that were reviewed in part, only presence is known as a whole.
+    Both are averaged together. A class that is absent from a bag is known in all frames, so nearly all bag costs are
+    those of positive bags: averaged separately, they would give positive clips many times the weight of negative ones,
+    and the detector would report too many events. For the same reason, the bag does not count if a frame is known to
+    be positive: a partly reviewed clip as a whole can only be known to be positive.
     """
     cost, known = _frame_costs(output.logits, frames, output.mask)
     unknown = frames.isnan() if output.mask is None else frames.isnan() & output.mask[..., None]
@@ -96,7 +96,7 @@ def _mixed_loss(output: Output, targets: Tensor, frames: Tensor) -> Tensor:
 
 
 def taught_loss(output: Output, targets: Tensor, frame_targets: Tensor, *, reduction: int = 1) -> Tensor:
-    """The loss of self-training: of frames, given probabilities by a teacher, and half as much of bags."""
+    """The loss of self-training: that of frames, with a teacher's probabilities as targets, plus half that of bags."""
     frames = reduce_targets(frame_targets, reduction)
     return frame_loss(output.logits, frames, output.mask) + 0.5 * bag_loss(output.static, targets)
 
@@ -104,7 +104,7 @@ def taught_loss(output: Output, targets: Tensor, frame_targets: Tensor, *, reduc
 def _bag_costs(P: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """Binary cross-entropy of each bag and class, and where it is known."""
     known, t = _known("P", P, targets)
-    # By hand: at 0 and 1 F.binary_cross_entropy has a gradient of 1e12, and a clamp has none.
+    # not F.binary_cross_entropy, whose gradient at 0 and 1 is 1e12; with a clamp it would be 0
     p = torch.where(known, P if P.dtype == torch.float64 else P.float(), 0.5)
     return -(t * _floored(p).log() + (1 - t) * _floored(1 - p).log()), known
 
@@ -114,7 +114,7 @@ def _frame_costs(logits: Tensor, targets: Tensor, mask: Tensor | None) -> tuple[
     known, t = _known("logits", logits, targets)
     if mask is not None:
         known = known & mask[..., None]
-    # Selected before the arithmetic, so that padding, even NaN, reaches no gradient.
+    # selected before the arithmetic, so that padding does not affect gradients, even if it is NaN
     return F.binary_cross_entropy_with_logits(torch.where(known, logits, 0.0), t, reduction="none"), known
 
 
@@ -128,8 +128,8 @@ def _known(name: str, predictions: Tensor, targets: Tensor) -> tuple[Tensor, Ten
 
 def _floored(p: Tensor) -> Tensor:
     """p, but at least the dtype's resolution; the gradient passes as if there were no floor."""
-    still = p.detach()
-    return still.clamp(min=torch.finfo(p.dtype).eps) + (p - still)
+    values = p.detach()
+    return values.clamp(min=torch.finfo(p.dtype).eps) + (p - values)
 
 
 def _mean(cost: Tensor, known: Tensor) -> Tensor:

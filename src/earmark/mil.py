@@ -38,8 +38,8 @@ __all__ = ["BagClassifier"]
 
 Array = NDArray[np.float64]
 
-GENERATOR_IN_USE = Lock()
-"""Dropout and first weights draw from torch's global generator: one training at a time, in whatever thread."""
+_GENERATOR_IN_USE = Lock()
+"""Dropout and initial weights use torch's global generator, so only one thread trains at a time."""
 
 
 class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -79,15 +79,15 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Notes
     -----
-    `y` decides the kind of problem. *Two classes*: one p and P, for `classes_[1]`; let that be the class which single
-    instances can prove. *More classes*: a p and P for each; `predict_proba` scales the P of a bag to sum to one,
+    `y` determines the kind of problem. *Two classes*: one p and P, for `classes_[1]`, which should be the class that
+    single instances can prove. *More classes*: a p and P for each; `predict_proba` scales the P of a bag to sum to one,
     `predict` takes the largest. *A 0/1 matrix* (n_bags, n_labels): a p and P for each label, predicted where P >= 0.5,
     Eq. (3).
 
     Which pool? None is best everywhere (`benchmarks/mil.py`), and a hundred bags are too few to choose one by
     cross-validation. The average of "mean" (bags full of evidence), "auto" (from the mean to the maximum) and
-    "attention" was never far from the best. "attention" trains no p of an instance that it ignores, so alone its p is
-    not reliable. For the shortest training, name one.
+    "attention" was never far from the best. With "attention" alone, p is not reliable, since instances that it ignores
+    are not trained. For the shortest training, choose a single operator.
 
     Examples
     --------
@@ -145,10 +145,11 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.mean_, self.scale_ = instances.mean(axis=0), instances.std(axis=0)
             self.scale_[self.scale_ <= 1e-12 * np.abs(self.mean_)] = 1.0  # constant up to rounding: not informative
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        with GENERATOR_IN_USE, torch.random.fork_rng(devices=[]):
-            data, self.networks_ = [self._to_tensor(bag) for bag in arrays], []
+        with _GENERATOR_IN_USE, torch.random.fork_rng(devices=[]):
+            data = [self._to_tensor(bag) for bag in arrays]
+            self.networks_ = []
             for pool in self._pools():
-                torch.default_generator.manual_seed(seed)  # each network is the one that its operator alone would have
+                torch.default_generator.manual_seed(seed)  # so that each network is the same as if trained alone
                 self.networks_.append(self._train(pool, data, targets))
         return self
 
@@ -267,7 +268,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if len(self.classes_) < 2:
             raise DataError(f"y: expected at least two classes, got only {self.classes_.tolist()}")
         self.kind_ = "binary" if len(self.classes_) == 2 else "multiclass"
-        outputs = np.arange(len(self.classes_))[1 if self.kind_ == "binary" else 0 :]
+        outputs = np.array([1]) if self.kind_ == "binary" else np.arange(len(self.classes_))
         return torch.from_numpy((index[:, None] == outputs).astype(np.float32))
 
 

@@ -109,8 +109,8 @@ class CNN(Network):
     include the padding, which should therefore look like silence.
 
     `width` is a factor on the number of filters, at most 64; no layer may have more than 2^28 weights (1 GiB).
-    `norm_momentum` is the weight of the newest batch in the running
-    statistics of batch normalisation; 0.01 is what Keras calls 0.99, and short runs need a larger value.
+    `norm_momentum` is the weight of the newest batch in the running statistics of batch normalisation; 0.01 is what
+    Keras calls 0.99, and short runs need a larger value.
     """
 
     def __init__(
@@ -121,8 +121,7 @@ class CNN(Network):
         halvings = int(math.log2(reduction))
         self.norm0 = _norm(1, norm_momentum)
         self.blocks = nn.ModuleList(
-            ConvBlock(i, o, b < halvings, norm_momentum)
-            for b, (i, o) in enumerate(zip([1, *channels[:3]], channels[:4], strict=True))
+            ConvBlock(i, o, b < halvings, norm_momentum) for b, (i, o) in enumerate(pairwise([1, *channels[:4]]))
         )
         self.squeeze = nn.Conv2d(channels[3], channels[4], (n_bands // 16, 1))
         self.norm_out = _norm(channels[4], norm_momentum)
@@ -152,8 +151,8 @@ class CNN(Network):
 class CRNN(Network):
     """The convolutional network with three bidirectional GRU layers on top, as in the authors' repository.
 
-    `hidden` is the number of units in each direction, `layers` that of recurrent layers, at most 4096 and 64;
-    the rest is as in `CNN`.
+    `hidden` is the number of units in each direction, at most 4096, and `layers` that of recurrent layers, at most 64;
+    the other options are as in `CNN`.
     """
 
     def __init__(
@@ -170,7 +169,8 @@ class CRNN(Network):
         _check_size(hidden, layers)
         self.cnn = CNN(n_bands, reduction=reduction, width=width, norm_momentum=norm_momentum)
         self.embedding = 2 * hidden
-        self.forth, self.back = (_recurrent_layers(self.cnn.embedding, hidden, layers) for _ in range(2))
+        self.forth = _recurrent_layers(self.cnn.embedding, hidden, layers)
+        self.back = _recurrent_layers(self.cnn.embedding, hidden, layers)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """(bags, bands, frames) -> (bags, frames // reduction, embedding)"""
@@ -204,7 +204,7 @@ class VGGGRU(Network):
     layer of `hidden` units in each direction; `dropout` before the output layer, a third of it after each block.
     `width` and `norm_momentum` are as in `CNN`.
 
-    The recurrent layer can take `beside` more numbers per output frame, of another network on the same sound.
+    The recurrent layer can take `beside` additional inputs per output frame, from another network on the same sound.
     """
 
     def __init__(
@@ -230,7 +230,8 @@ class VGGGRU(Network):
         )
         self.squeeze = nn.Conv2d(channels[3], channels[4], (n_bands // 16, 1), bias=False)
         self.norm_out = _norm(channels[4], norm_momentum)
-        self.forth, self.back = (_recurrent_layers(channels[4] + beside, hidden, 1) for _ in range(2))
+        self.forth = _recurrent_layers(channels[4] + beside, hidden, 1)
+        self.back = _recurrent_layers(channels[4] + beside, hidden, 1)
         self.dropout = nn.Dropout(dropout)
         self.embedding = 2 * hidden
         self.apply(_he_normal)
@@ -260,7 +261,7 @@ class Head(Network):
 
     @property
     def context(self) -> int | None:
-        """None around it: an output frame depends on its own values."""
+        """None: an output frame depends on its input frame only."""
         return 0
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -287,14 +288,10 @@ class MLP(Head):
 
     def __init__(self, n_bands: int, *, hidden: int = 128, layers: int = 1, dropout: float = 0.3) -> None:
         super().__init__(n_bands, hidden=hidden, layers=layers, dropout=dropout)
-        sizes = [n_bands] + [hidden] * layers
-        self.hidden = nn.Sequential(
-            *(
-                module
-                for inputs, outputs in pairwise(sizes)
-                for module in (nn.Linear(inputs, outputs), nn.ReLU(), nn.Dropout(dropout))
-            )
-        )
+        modules: list[nn.Module] = []
+        for inputs, outputs in pairwise([n_bands] + [hidden] * layers):
+            modules += [nn.Linear(inputs, outputs), nn.ReLU(), nn.Dropout(dropout)]
+        self.hidden = nn.Sequential(*modules)
         self.embedding = hidden
 
     def layers(self, x: Tensor, mask: Tensor | None) -> Tensor:
@@ -309,7 +306,8 @@ class GRU(Head):
     def __init__(self, n_bands: int, *, hidden: int = 64, layers: int = 1, dropout: float = 0.3) -> None:
         super().__init__(n_bands, hidden=hidden, layers=layers, dropout=dropout)
         self.hidden = nn.Sequential(nn.Linear(n_bands, hidden), nn.ReLU(), nn.Dropout(dropout))
-        self.forth, self.back = (_recurrent_layers(hidden, hidden, layers) for _ in range(2))
+        self.forth = _recurrent_layers(hidden, hidden, layers)
+        self.back = _recurrent_layers(hidden, hidden, layers)
         self.embedding = 2 * hidden
 
     @property
@@ -358,8 +356,8 @@ class FrameNorm(nn.Module):
 def _hidden_frames(x: Tensor, mask: Tensor | None) -> Tensor:
     if mask is None:
         return x
-    frames = torch.where((mask != 0)[..., None], x.transpose(1, 2), 0.0)  # as bags are stored, which is twice as fast
-    return frames.transpose(1, 2)
+    # transposed, since bags are stored frame by frame: twice as fast
+    return torch.where((mask != 0)[..., None], x.transpose(1, 2), 0.0).transpose(1, 2)
 
 
 def _convolved(x: Tensor, mask: Tensor | None, blocks: nn.ModuleList) -> tuple[Tensor, Tensor | None]:
@@ -380,7 +378,7 @@ def _recurrent_layers(inputs: int, hidden: int, layers: int) -> nn.ModuleList:
 @torch.compiler.disable  # type: ignore[untyped-decorator]  # its gradient under autocast fails to compile on a GPU
 def _both_directions(x: Tensor, mask: Tensor | None, forth: nn.ModuleList, back: nn.ModuleList) -> Tensor:
     """Recurrent layers over real frames, forwards and backwards: (bags, frames, inputs) -> (bags, frames, 2 hidden)."""
-    # Packed sequences are equivalent, but need the lengths on the CPU, which a CUDA graph cannot wait for.
+    # Packed sequences are equivalent, but need the lengths on the CPU, which cannot be read in a CUDA graph.
     order = _backwards(x, mask)
     for onward, backward in zip(forth, back, strict=True):
         y = backward(_sorted(x, order))[0]

@@ -62,7 +62,7 @@ def _text(value: object) -> object:
 
 Supervision = Literal["weak", "propagated", "strong", "mixed"]
 WITHOUT_TIMES: tuple[Supervision, ...] = ("weak", "propagated")
-"""Supervision that uses the labels of bags only."""
+"""Kinds of supervision that use the labels of bags only."""
 Monitor = Literal["accuracy", "f1", "loss", "last"]
 Precision = Annotated[Literal["auto", "32", "bf16"], BeforeValidator(_text)]
 
@@ -186,11 +186,11 @@ class Settings:
     def changed(self, changes: Mapping[str, object]) -> Settings:
         """A copy with other values for some settings, given by name.
 
-        A text is read as TOML, where quotes around words may be left out; other values are taken as they are. Another
-        pool starts with its default options; another network keeps those that it shares.
+        Text is parsed as TOML, in which quotes around words are optional; other values are used as given. A different
+        pool starts with its default options; a different network keeps the options that both networks have.
         """
         sections = self.to_dict()
-        values = {key: _value(value) for key, value in changes.items()}
+        values = {key: _parsed(value) for key, value in changes.items()}
         encoder = {
             key.removeprefix("features."): values.pop(key)
             for key in ("encoder", "features.encoder", "train_encoder", "features.train_encoder")
@@ -198,7 +198,7 @@ class Settings:
         }
         if encoder:
             sections["features"] = _with_encoder(sections["features"], encoder)
-        for section in _FAMILIES:  # first, since the names of other settings depend on them
+        for section in _FAMILIES:  # first, since they determine which other settings exist
             for key in (section, f"{section}.name"):
                 if key in values:
                     _select(sections, section, str(values.pop(key)))
@@ -243,7 +243,7 @@ def _is_plain(value: object) -> bool:
 
 
 def _complete(section: object, defaults: Mapping[str, str]) -> object:
-    """A section with its defaults, and with None for "none"."""
+    """Complete a section with defaults, and convert "none" to None."""
     if not isinstance(section, Mapping):
         return section  # rejected later
     values = {**defaults, **section}
@@ -251,7 +251,7 @@ def _complete(section: object, defaults: Mapping[str, str]) -> object:
 
 
 def _with_encoder(features: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Features with another encoder, or of one that is trained or not."""
+    """Features with a different encoder, or with a different choice of whether it is trained."""
     values = {name: features[name] for name in ("encoder", "train_encoder") if name in features} | dict(changes)
     if "encoder" not in values:
         raise ArgumentError("train_encoder: expected features of an encoder, such as --encoder mn04, got log-mel")
@@ -259,11 +259,11 @@ def _with_encoder(features: Mapping[str, Any], changes: Mapping[str, Any]) -> di
 
 
 def _select(sections: dict[str, dict[str, Any]], section: str, name: str) -> None:
-    """Set the name of the pool or network, with the options that stay valid."""
+    """Select a pool or network by name, and keep the options that remain valid."""
     if name == sections[section]["name"]:
         return
     known = _FAMILIES[section][name].options()
-    # The same option means the same to all networks, but not to all pools.
+    # an option has the same meaning for all networks, but not for all pools
     kept = {k: v for k, v in sections[section].items() if section == "network" and k in known}
     sections[section] = {"name": name, **kept}
 
@@ -282,7 +282,7 @@ def _resolve(key: str, known: Mapping[str, list[str]]) -> tuple[str, str]:
     raise unknown_name("setting", key, dict.fromkeys(n for names in known.values() for n in names))
 
 
-def _value(value: object) -> object:
+def _parsed(value: object) -> object:
     if not isinstance(value, str):
         return value
     try:

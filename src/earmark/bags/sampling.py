@@ -188,7 +188,7 @@ class Bags:
         without times, since that class would be unknown in its patches. Clips of similar length share a batch.
         """
         length, lengths = self._patch_frames(patch), self._lengths
-        to_cut = (lengths > SLACK * length) & ~self._has_lost_times()
+        to_cut = (lengths > SLACK * length) & ~self._lacks_times()
         cut = [
             (clip, 0, offset)
             for clip in np.flatnonzero(to_cut)
@@ -235,7 +235,7 @@ class Bags:
         """Feature frames of a patch of this many seconds."""
         return self.config.frames(round(patch * self.config.rate))
 
-    def _has_lost_times(self) -> npt.NDArray[np.bool_]:
+    def _lacks_times(self) -> npt.NDArray[np.bool_]:
         """Whether a clip has a class without times: (clips,)."""
         unknown = (self._activity == _UNKNOWN).cpu().numpy()
         somewhere = np.logical_or.reduceat(unknown, self._starts.cpu().numpy(), axis=0)
@@ -253,7 +253,8 @@ class Bags:
 
     def _balanced_items(self, rng: np.random.Generator, count: int) -> npt.NDArray[np.int64]:
         targets = self._targets.cpu().numpy()
-        positive = [clips for c in range(len(self.classes)) if len(clips := np.flatnonzero(targets[:, c] == 1))]
+        positive = [np.flatnonzero(column == 1) for column in targets.T]  # clips of each class
+        positive = [clips for clips in positive if len(clips)]
         if not positive:
             raise DataError("no clip is labelled with any class, so classes cannot be drawn equally often")
         clips = np.array([rng.choice(positive[c]) for c in rng.integers(0, len(positive), count)])

@@ -1,4 +1,4 @@
-"""Sound of files that several clips have in common, as mixtures do: decoded and resampled once."""
+"""Sound of files that several clips share, as mixtures do: decoded and resampled once."""
 
 import threading
 from collections import Counter
@@ -13,7 +13,7 @@ Samples = npt.NDArray[np.float32]
 
 
 class SharedSources:
-    """Reads the sound of clips at one rate, and keeps that of sources which clips not yet read need again.
+    """Reads the sound of clips at one rate, and keeps the sound of sources that later clips need again.
 
     At most `seconds` of sound are kept. Threads may share it.
     """
@@ -25,7 +25,7 @@ class SharedSources:
         self._lock = threading.Lock()
 
     def read(self, clip: Clip, stamps: Iterable[Hashable]) -> Samples:
-        """The sound of a clip, whose files have these stamps; sound of a file with another stamp is not used."""
+        """The sound of a clip, whose files have these stamps; sound kept under another stamp is read again."""
         stamp_of = dict(zip(clip.sources, stamps, strict=False))
         return clip.read(self._rate, lambda source: self._sound(source, stamp_of[source]))
 

@@ -78,7 +78,7 @@ class FeatureStore:
         self._row_bytes = settings.row_bytes
         self._verified: set[str] = set()
         self._lock = threading.Lock()
-        # read from a file, not mapped into memory: a file that is truncated meanwhile would end the process
+        # read rather than mapped into memory: the process would crash if another one truncated a mapped file
         self._file = FileIO(self.path / "features.bin") if self._entries else None
 
     def __repr__(self) -> str:
@@ -132,16 +132,16 @@ class FeatureStore:
         self._read_rows(filename, entry.start + variant * entry.frames + first, out)
 
     def damaged(self, filenames: Iterable[str], workers: int) -> list[str]:
-        """Clips whose frames are not those that were written; `read_frames` does not check the others again."""
+        """Names of clips whose frames do not match their checksum; `read_frames` does not check the others again."""
         names = [name for name in filenames if name in self._entries]
-        found = []
+        damaged = []
         with closing(parallel_map(self.__getitem__, names, workers=workers)) as results:
             for name, result in results:
                 if isinstance(result, DataError):
-                    found.append(name)
+                    damaged.append(name)
                 elif isinstance(result, Exception):
                     raise result
-        return found
+        return damaged
 
     def leave_out(self, filenames: Iterable[str]) -> None:
         """Forget some clips, as if the store had been built without them."""
@@ -222,7 +222,7 @@ def build_store(
     if damaged:
         stale = {name: store.entry(name) for name in damaged}
         store = filled(stale)
-        store.leave_out(name for name in damaged if store.entry(name) == stale[name])  # without recordings
+        store.leave_out(name for name in damaged if store.entry(name) == stale[name])  # their recordings are missing
         store.repaired = tuple(name for name in damaged if name in store)
     return store
 
@@ -288,8 +288,8 @@ def _fill(
                 raise result
             else:
                 rows, samples, stamps = result
-                place = {"filename": clip.filename, "start": end, "frames": len(rows) // variants}
-                append(rows, {**place, "samples": samples, "crc32": zlib.crc32(rows.data), "sources": stamps})
+                line = {"filename": clip.filename, "start": end, "frames": len(rows) // variants, "samples": samples}
+                append(rows, {**line, "crc32": zlib.crc32(rows.data), "sources": stamps})
                 end += len(rows)
             done += 1
             on_progress(Progress("features", done, total, "clips"))

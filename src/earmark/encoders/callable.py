@@ -41,8 +41,8 @@ class CallableEncoder(Encoder):
 
     def _embed(self, samples: Samples) -> npt.NDArray[np.floating[Any]]:
         with self._lock:
-            found = self._function(samples)
-        return fitted(np.asarray(found), self.card, len(samples))
+            embeddings = self._function(samples)
+        return fitted(np.asarray(embeddings), self.card, len(samples))
 
 
 @ENCODERS.register("python", "any Python callable with a card")
@@ -56,14 +56,15 @@ class NamedEncoder(Encoder):
         module, _, name = path.partition(":")
         if not module or not name.isidentifier():
             raise ArgumentError(f"encoder: expected python:MODULE:NAME, got python:{path}")
-        found = getattr(import_named(module, (name,)), name)
-        if not isinstance(found, Encoder):
-            if not callable(found) or not isinstance(getattr(found, "card", None), Card):
-                raise ArgumentError(f"{path}: expected an Encoder, or a function whose attribute `card` is a Card")
-            found = CallableEncoder(found, found.card)
-        self._encoder: Encoder = found
+        value = getattr(import_named(module, (name,)), name)
+        if isinstance(value, Encoder):
+            self._encoder = value
+        elif callable(value) and isinstance(getattr(value, "card", None), Card):
+            self._encoder = CallableEncoder(value, value.card)
+        else:
+            raise ArgumentError(f"{path}: expected an Encoder, or a function whose attribute `card` is a Card")
         self._module = module
-        self.card = found.card
+        self.card = self._encoder.card
 
     def _embed(self, samples: Samples) -> npt.NDArray[np.floating[Any]]:
         return self._encoder.embed(samples)

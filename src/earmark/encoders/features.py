@@ -6,8 +6,6 @@ features in training are those in detection.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -26,10 +24,11 @@ from earmark.encoders.mn04 import MobileNetEncoder
 from earmark.encoders.stored import FileEncoder
 from earmark.errors import ArgumentError, DataError, ModelFileError
 from earmark.features import FeatureConfig, LogMel
+from earmark.files import json_digest
 from earmark.schema import parse, record
 
 TRUSTED = "EARMARK_TRUSTED_ENCODERS"
-"""Environment variable: names of encoders that may run Python code when a model or recipe names them, with commas."""
+"""Environment variable: encoders that run Python code and that files may name nevertheless, separated by commas."""
 
 _SILENCE = -50.0  # decibels: the lowest level of the front end
 
@@ -70,7 +69,7 @@ class EncoderFeatures:
 
     @classmethod
     def named(cls, name: str, *, train_encoder: bool = False) -> EncoderFeatures:
-        """The features of an encoder whose name may come from a file; weights are not loaded if it is earmark's own."""
+        """The features of an encoder whose name may come from a file; loads no weights if earmark knows its card."""
         known = None if name in _provided else card_of(name)
         if known is None:
             return cls.of(_encoder(name), train_encoder=train_encoder)
@@ -78,11 +77,12 @@ class EncoderFeatures:
 
     @classmethod
     def _from_card(cls, card: Card, identity: str, train_encoder: bool) -> EncoderFeatures:
-        whole, hop, dimension = card.frames(card.window_samples) * card.hop_samples, card.hop_samples, card.dimension
+        window = card.frames(card.window_samples) * card.hop_samples
+        hop, dimension = card.hop_samples, card.dimension
         if train_encoder:
             front = trainable_encoder(card.name).front_end
             hop, dimension = front.hop_samples, front.n_bands
-        return cls(card.name, identity, card.rate, whole, hop, dimension, train_encoder=train_encoder)
+        return cls(card.name, identity, card.rate, window, hop, dimension, train_encoder=train_encoder)
 
     @property
     def n_bands(self) -> int:
@@ -121,7 +121,7 @@ class EncoderFeatures:
 
     def fingerprint(self) -> str:
         """16 hexadecimal digits that identify the features."""
-        return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()[:16]
+        return json_digest(self.to_dict())
 
 
 Features = FeatureConfig | EncoderFeatures
@@ -147,7 +147,7 @@ def parse_features(settings: Mapping[str, Any]) -> Features:
 
 
 def completed(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Plain values of features; the name of an encoder, and whether it is trained, stand for all its settings."""
+    """Plain values of features, with the geometry of the encoder filled in if only its name is given."""
     if "encoder" in settings and settings.keys() <= {"encoder", "train_encoder"}:
         name, is_trained = settings["encoder"], settings.get("train_encoder", False)
         if isinstance(name, str):
@@ -168,11 +168,12 @@ def trainable_encoder(name: str) -> type[MobileNetEncoder]:
 def provide(encoder: Encoder | str) -> Encoder:
     """Make an encoder available, in this process, to recipes and models that name it.
 
-    Needed for encoders that run Python code (`imports_code`): such a name in a file imports nothing by itself.
+    This is needed for encoders that run Python code (`imports_code`), which are not imported because a file names them.
     """
-    made = load(encoder) if isinstance(encoder, str) else encoder
-    _provided[made.card.name] = made
-    return made
+    if isinstance(encoder, str):
+        encoder = load(encoder)
+    _provided[encoder.card.name] = encoder
+    return encoder
 
 
 def encoder_of(features: EncoderFeatures) -> Encoder:
@@ -190,8 +191,10 @@ def encoder_of(features: EncoderFeatures) -> Encoder:
 
 def stored_encoder(features: Features) -> FileEncoder | None:
     """The encoder of features that are read from files; None for features that are computed."""
-    kind, _, folder = features.encoder.partition(":") if isinstance(features, EncoderFeatures) else ("", "", "")
-    if not isinstance(features, EncoderFeatures) or kind != FileEncoder.name:
+    if not isinstance(features, EncoderFeatures):
+        return None
+    kind, _, folder = features.encoder.partition(":")
+    if kind != FileEncoder.name:
         return None
     names = ("rate", "window_samples", "hop_samples", "dimension")
     card = Card(name=features.encoder, licence="that of the encoder", **{n: getattr(features, n) for n in names})
@@ -235,8 +238,8 @@ class EncoderFrontEnd(nn.Module):
             with without_tf32():
                 embeddings = embed_bags(self.encoder, samples).transpose(1, 2)
         else:
-            found = [torch.from_numpy(self.encoder(bag, self.config.rate)).T for bag in samples.cpu().numpy()]
-            embeddings = torch.stack(found).to(samples.device).contiguous()
+            bags = [torch.from_numpy(self.encoder(bag, self.config.rate)).T for bag in samples.cpu().numpy()]
+            embeddings = torch.stack(bags).to(samples.device).contiguous()
         return embeddings if semitones is None else embeddings[:, None]
 
 

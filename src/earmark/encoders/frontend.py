@@ -12,9 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-_Tables = list[tuple[int, int, Tensor]]  # of filters: first and last row, and weights
+from earmark.features.config import triangles
+from earmark.features.logmel import Block, nonzero_blocks
+
 _GROUP = 128  # frames that are computed at a time: they stay in a core's cache
-_BLOCK_BANDS = 32  # per product: most of the matrix of filters is zeros, and those of other bands' bins are skipped
 
 
 @dataclass(frozen=True)
@@ -43,25 +44,26 @@ class FrontEnd(nn.Module):
         window = np.hanning(config.win_samples)  # symmetric
         self.register_buffer("window", torch.tensor(window, dtype=torch.float32), persistent=False)
         self._rows = []
-        for i, (first, last, table) in enumerate(_blocks(mel_filters(config))):
+        for i, (first, last, part) in enumerate(_blocks(config)):
             self._rows.append((first, last))
-            self.register_buffer(f"mel_{i}", torch.from_numpy(table), persistent=False)
+            self.register_buffer(f"mel_{i}", torch.from_numpy(part), persistent=False)
 
     def forward(self, samples: Tensor) -> Tensor:
-        tables = [(a, b, getattr(self, f"mel_{i}")) for i, (a, b) in enumerate(self._rows)]
-        return self._frames(samples, [tables])[:, 0]
+        bank = [(a, b, getattr(self, f"mel_{i}")) for i, (a, b) in enumerate(self._rows)]
+        return self._frames(samples, [bank])[:, 0]
 
     def shifted(self, samples: Tensor, semitones: Sequence[float]) -> Tensor:
         """Frames with the pitch shifted by each of `semitones`, from one Fourier transform: (bags, shifts, bands, n).
 
         Filters are moved instead of the sound, as by `earmark.features.mel_matrix`.
         """
-        banks = [_blocks(mel_filters(self.config, shift)) for shift in semitones]
-        return self._frames(
-            samples, [[(a, b, torch.from_numpy(t).to(self.window)) for a, b, t in bank] for bank in banks]
-        )
+        banks = []
+        for shift in semitones:
+            blocks = _blocks(self.config, shift)
+            banks.append([(a, b, torch.from_numpy(part).to(self.window)) for a, b, part in blocks])
+        return self._frames(samples, banks)
 
-    def _frames(self, samples: Tensor, banks: Sequence[_Tables]) -> Tensor:
+    def _frames(self, samples: Tensor, banks: Sequence[Sequence[Block]]) -> Tensor:
         c = self.config
         reach = c.win_samples // 2
         x = F.pad(emphasised(samples), (reach, reach), mode="reflect")
@@ -70,12 +72,13 @@ class FrontEnd(nn.Module):
         levels = [self._levels(some, banks) for some in torch.split(frames, group, dim=1)]
         return torch.cat(levels, dim=2).transpose(2, 3)
 
-    def _levels(self, frames: Tensor, banks: Sequence[_Tables]) -> Tensor:
+    def _levels(self, frames: Tensor, banks: Sequence[Sequence[Block]]) -> Tensor:
         """(bags, frames, samples) -> (bags, banks, frames, bands)"""
         spectrum = torch.fft.rfft(frames * self.window, n=self.config.n_fft)
         parts = torch.view_as_real(spectrum).flatten(-2)
         s = parts * parts
-        return torch.stack([scaled(torch.cat([s[..., a:b] @ t for a, b, t in bank], -1)) for bank in banks], 1)
+        energies = [torch.cat([s[..., a:b] @ part for a, b, part in bank], -1) for bank in banks]
+        return scaled(torch.stack(energies, 1))
 
 
 def emphasised(samples: Tensor) -> Tensor:
@@ -89,7 +92,7 @@ def scaled(energy: Tensor) -> Tensor:
 
 
 def to_decibels(levels: Tensor) -> Tensor:
-    """Levels as `scaled` returns them in decibels, from -50 on: the unit of log-mel features and their augmentation."""
+    """Convert levels from `scaled` to decibels, at least -50: the unit of log-mel features and their augmentation."""
     return (5 * levels - 4.5) * (10 / math.log(10))
 
 
@@ -107,21 +110,12 @@ def mel_filters(config: FrontEndConfig, semitones: float = 0.0) -> npt.NDArray[n
     ratio = 2.0 ** (semitones / 12)
     bins = _mel(np.arange(config.n_fft // 2, dtype=np.float64) * (ratio * config.rate / config.n_fft))
     corners = np.linspace(0, _mel(np.float64(config.fmax)), config.n_bands + 2)
-    low, middle, high = corners[:-2, None], corners[1:-1, None], corners[2:, None]
-    filters = np.maximum(0, np.minimum((bins - low) / (middle - low), (high - bins) / (high - middle)))
-    return np.pad(filters, ((0, 0), (0, 1)))
+    return np.pad(triangles(bins, corners, norm=None), ((0, 0), (0, 1)))
 
 
-def _blocks(filters: npt.NDArray[np.float64]) -> list[tuple[int, int, npt.NDArray[np.float32]]]:
-    """Filters as tables of some bands each, with the first and last row that they multiply."""
-    matrix = filters.T.repeat(2, axis=0)  # a row for the square of each real and imaginary part
-    blocks = []
-    for band in range(0, matrix.shape[1], _BLOCK_BANDS):
-        part = matrix[:, band : band + _BLOCK_BANDS]
-        rows = np.flatnonzero(part.any(axis=1))
-        first, last = int(rows[0]), int(rows[-1]) + 1
-        blocks.append((first, last, part[first:last].astype(np.float32)))
-    return blocks
+def _blocks(config: FrontEndConfig, semitones: float = 0.0) -> list[tuple[int, int, npt.NDArray[np.float32]]]:
+    """The filters in blocks; a bin has two rows, since the product adds its squared real and imaginary parts."""
+    return nonzero_blocks(mel_filters(config, semitones).T.repeat(2, axis=0))
 
 
 def _mel(frequency: npt.NDArray[np.float64] | np.float64) -> npt.NDArray[np.float64]:

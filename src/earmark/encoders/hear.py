@@ -53,12 +53,13 @@ class HearEncoder(Encoder):
                 raise ArgumentError(f"{weights}: no such file")
             digest = hashlib.sha256(Path(weights).read_bytes()).hexdigest()
         self._model = self._call("load_model", *([] if weights is None else [str(weights)]))
-        rate, dimension = (self._attribute(name) for name in ("sample_rate", "timestamp_embedding_size"))
+        rate = self._attribute("sample_rate")
+        dimension = self._attribute("timestamp_embedding_size")
         for name, seconds in (("window", window), ("hop", hop)):
             if seconds is not None and not 0 < seconds < math.inf:
                 raise ArgumentError(f"{name}: expected a positive number of seconds, got {seconds}")
         samples = time_to_sample(window, rate)
-        hop_samples = self._own_hop(rate, samples) if hop is None else time_to_sample(hop, rate)
+        hop_samples = self._default_hop(rate, samples) if hop is None else time_to_sample(hop, rate)
         self.card = Card(
             name=f"hear:{package}",
             rate=rate,
@@ -79,11 +80,11 @@ class HearEncoder(Encoder):
         """Embeddings (t, dimension) of an excerpt, and their times in seconds (t,)."""
         with torch.no_grad():
             audio = torch.from_numpy(np.require(samples, requirements="W"))[None]
-            found = self._call("get_timestamp_embeddings", audio, self._model)
+            result = self._call("get_timestamp_embeddings", audio, self._model)
         try:
-            embeddings, times = (np.asarray(torch.as_tensor(part).cpu()) for part in found)
+            embeddings, times = (np.asarray(torch.as_tensor(part).cpu()) for part in result)
         except (TypeError, ValueError, RuntimeError):
-            kind = type(found).__name__
+            kind = type(result).__name__
             raise DataError(f"{self._package}: expected embeddings and timestamps, got {kind}") from None
         if embeddings.ndim != 3 or times.shape != embeddings.shape[:2] or len(times) != 1 or not times.size:
             raise DataError(
@@ -95,7 +96,7 @@ class HearEncoder(Encoder):
             raise DataError(f"{self._package}: expected timestamps that increase")
         return embeddings[0], times
 
-    def _own_hop(self, rate: int, samples: int) -> int:
+    def _default_hop(self, rate: int, samples: int) -> int:
         """The median distance of the package's timestamps, in samples."""
         times = self._embeddings(np.zeros(samples, np.float32))[1]
         if len(times) < 2:
@@ -115,7 +116,7 @@ class HearEncoder(Encoder):
                 return getattr(self._module, name)(*args)
         except EarmarkError:
             raise
-        except Exception as error:  # of a package that we do not know
+        except Exception as error:  # the package may raise anything
             raise DataError(f"{self._package}: {name} failed: {reason(error)}") from error
 
     def _identity(self) -> dict[str, object]:
@@ -123,12 +124,12 @@ class HearEncoder(Encoder):
 
 
 def import_named(name: str, wanted: tuple[str, ...]) -> ModuleType:
-    """Import a module that a user has named, which must have these attributes."""
+    """Import a module that the user named, and check that it has these attributes."""
     try:
         module = importlib.import_module(name)
     except ImportError as error:
         raise ArgumentError(f"{name}: cannot be imported: {reason(error)}") from error
-    except Exception as error:  # of a package that we do not know
+    except Exception as error:  # the module may raise anything
         raise ArgumentError(f"{name}: failed while it was imported: {reason(error)}") from error
     for attribute in wanted:
         if not hasattr(module, attribute):
@@ -137,11 +138,11 @@ def import_named(name: str, wanted: tuple[str, ...]) -> ModuleType:
 
 
 def package_version(module: str) -> str:
-    """The version of the package that an imported module belongs to; empty if it is not known."""
+    """The version of the package that an imported module belongs to; empty if unknown."""
     top = module.partition(".")[0]
     try:
         return importlib.metadata.version(top)
-    except importlib.metadata.PackageNotFoundError:  # a package may have another name than its module
+    except importlib.metadata.PackageNotFoundError:  # the distribution may be named differently from its module
         return str(getattr(sys.modules.get(top), "__version__", ""))
 
 

@@ -17,7 +17,7 @@ from earmark.errors import MissingExtraError, ModelFileError
 
 
 class PatchEncoder(Encoder):
-    """Frame k is the embedding of the patch around its centre; an interpreter for each thread."""
+    """Frame k is the embedding of the patch around its centre. Each thread has an interpreter."""
 
     patch: ClassVar[int]
     """Samples that the file takes."""
@@ -55,7 +55,7 @@ class PatchEncoder(Encoder):
         except ImportError as error:
             raise MissingExtraError(f"the encoder {self.card.name}", "yamnet") from error
         try:
-            with warnings.catch_warnings():  # that keeping all tensors takes memory
+            with warnings.catch_warnings():  # keeping all tensors takes memory
                 warnings.simplefilter("ignore")
                 interpreter = Interpreter(
                     model_content=self._content, num_threads=1, experimental_preserve_all_tensors=True

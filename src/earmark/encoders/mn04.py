@@ -73,21 +73,21 @@ class MobileNetEncoder(Encoder):
             return self._copies[device]
 
     def module(self) -> FrameEmbedder:
-        """The network with its front end, for fine-tuning, a GPU or export: (bags, n) to (bags, frames, dimension).
+        """The network with its front end, for fine-tuning or export: (bags, n) to (bags, frames, dimension).
 
-        Evaluation mode; n is a multiple of `card.hop_samples`. It shares its parameters with nothing in `embed`.
+        It is in evaluation mode; n is a multiple of `card.hop_samples`. Training it does not change `embed`.
         """
         return self._embedder
 
     @torch.inference_mode()
     def _embed(self, samples: Samples) -> npt.NDArray[np.floating[Any]]:
-        writable = np.require(samples, requirements="W")  # torch warns of others
+        writable = np.require(samples, requirements="W")  # torch warns about others
         return self._folded(torch.from_numpy(writable)[None])[0].numpy()  # type: ignore[no-any-return]
 
 
 @ENCODERS.register("mn04", _SUMMARY)
 class Mn04(MobileNetEncoder):
-    """EfficientAT mn04, with the weights in their place or those of another file."""
+    """EfficientAT mn04, with downloaded weights or those of a given file."""
 
     front_end, layout = FRONT_END, LAYOUT
 
@@ -112,14 +112,14 @@ class Mn04(MobileNetEncoder):
 
 
 def load_embedder(content: bytes, path: Path, front_end: FrontEndConfig, layout: Layout) -> FrameEmbedder:
-    """A network in evaluation mode with the state dict of a PyTorch file; nothing in the file is executed."""
+    """Load a network in evaluation mode from the state dict in a PyTorch file, without executing code in the file."""
     embedder = empty_embedder(front_end, layout)
     try:
-        with warnings.catch_warnings():  # of unusual files, which are rejected if they are not what is expected
+        with warnings.catch_warnings():  # about unusual files
             warnings.simplefilter("ignore")
             state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
         embedder.network.load_state_dict(state, strict=True)
-    except Exception as error:  # those of torch have no common base
+    except Exception as error:  # torch's exceptions have no common base
         raise ModelFileError(f"{path}: not the weights of this network: {reason(error)}") from error
     for name, tensor in embedder.network.state_dict().items():
         if not torch.isfinite(tensor).all():
@@ -128,6 +128,6 @@ def load_embedder(content: bytes, path: Path, front_end: FrontEndConfig, layout:
 
 
 def empty_embedder(front_end: FrontEndConfig, layout: Layout) -> FrameEmbedder:
-    """A network in evaluation mode whose weights are still arbitrary."""
+    """A network in evaluation mode with random weights."""
     with torch.random.fork_rng(devices=[]):  # leave the caller's generator alone
         return FrameEmbedder(front_end, layout).eval()

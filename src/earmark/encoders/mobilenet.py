@@ -1,7 +1,7 @@
 """MobileNetV3 over log-mel frames, as EfficientAT uses it (Schmid, Koutini and Widmer, 2023): frame embeddings.
 
-The network halves bands and frames five times, so its last feature map has a column for every 32 log-mel frames. With
-`is_dense`, the last halving leaves the frames alone, and later kernels skip every second column instead: one pass then
+The published network halves bands and frames five times, so its last feature map has a column for every 32 log-mel
+frames. Here, the last halving leaves the frames alone, and later kernels skip every second column instead: one pass
 has the columns of two passes over sound that is shifted by 16 frames, at little more than the cost of one.
 
 Parameters have the names of the published weights, which are those of torchvision's implementation.
@@ -19,13 +19,15 @@ from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from earmark.encoders.frontend import FrontEnd, FrontEndConfig
+from earmark.features.logmel import reflected
 
 Module = TypeVar("Module", bound=nn.Module)
 
 REDUCTION = 16
-"""Log-mel frames per column of a dense network."""
+"""Log-mel frames per column."""
 
-# Log-mel frames that are mirrored before and after an excerpt. See `FrameEmbedder`: column 2 is centred on frame -8.
+# Log-mel frames that are mirrored before and after an excerpt, and columns that are dropped again. See `FrameEmbedder`:
+# column 2 is centred on frame -8.
 _BEFORE, _AFTER, _DROPPED = 40, 24, 2
 
 
@@ -97,27 +99,26 @@ def _rounded(channels: float) -> int:
 class MobileNet(nn.Module):
     """From log-mel frames to embeddings: (bags, bands, frames) to (bags, frames', layout.dimension).
 
-    frames' is frames / 32, or frames / 16 with `is_dense`, rounded up. Column m is centred on frame 32 m or 16 m.
+    frames' is frames / 16, rounded up. Column m is centred on frame 16 m.
 
     An embedding is the last feature map, averaged over bands, and means and maxima over bands of the maps before the
     last two halvings: these know less about what a sound is, and more about when it is.
     """
 
-    def __init__(self, layout: Layout, *, is_dense: bool = True) -> None:
+    def __init__(self, layout: Layout) -> None:
         super().__init__()
         layers: list[nn.Module] = [_conv(1, layout.stem, 3, stride=(2, 2), act=nn.Hardswish())]
         channels = layout.stem
-        last_halving = max(i for i, block in enumerate(layout.blocks) if block.stride == 2)
+        first, last = layout.halvings
         for i, block in enumerate(layout.blocks):
-            step = 1 if is_dense and i == last_halving else block.stride
-            skip = 2 if is_dense and i > last_halving else 1
+            step = 1 if i == last else block.stride
+            skip = 2 if i > last else 1
             layers.append(_Residual(channels, block, stride=(block.stride, step), dilation=(1, skip)))
             channels = block.out
         layers.append(_conv(channels, layout.last, act=nn.Hardswish()))
         self.features = nn.Sequential(*layers)
-        first, last = layout.halvings
-        # layers before the last two halvings, and how many of their columns make one of the last layer
-        self.early = {first: 2 if is_dense else 4, last: 1 if is_dense else 2}
+        # layers before the last two halvings (the stem precedes the blocks), and their columns per column of the last
+        self.early = {first: 2, last: 1}
         self.classifier = nn.Sequential(
             nn.AdaptiveAvgPool2d(1),
             nn.Flatten(),
@@ -164,7 +165,7 @@ class _Residual(nn.Module):
 
 
 class _Squeezes(nn.Module):
-    """Squeeze-and-excitation of channels; the published networks could have others as well, hence the list."""
+    """Squeeze-and-excitation of channels, in a list of one module, so that parameters have the published names."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -231,7 +232,7 @@ class FrameEmbedder(nn.Module):
 def embed_frames(network: MobileNet, x: Tensor) -> Tensor:
     """Embeddings of log-mel frames, (bags, bands, frames) to (bags, frames // 16, dimension); see `FrameEmbedder`."""
     frames = x.shape[2]
-    columns: Tensor = network(x[:, :, mirrored(frames, _BEFORE, _AFTER).to(x.device)])
+    columns: Tensor = network(reflected(x, -_BEFORE, frames + _AFTER))
     return columns[:, _DROPPED : _DROPPED + frames // REDUCTION]
 
 
@@ -243,17 +244,6 @@ def folded(module: Module) -> Module:
             if isinstance(child, nn.Sequential) and len(child) > 1 and isinstance(child[1], nn.BatchNorm2d):
                 setattr(part, name, _folded(child))
     return copied.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
-
-
-def mirrored(n: int, before: int, after: int) -> Tensor:
-    """Indices into n > 1 values, mirrored at both ends, as often as necessary: (before + n + after,).
-
-    >>> mirrored(4, 2, 1).tolist(), mirrored(2, 3, 2).tolist()
-    ([2, 1, 0, 1, 2, 3, 2], [1, 0, 1, 0, 1, 0, 1])
-    """
-    last = n - 1
-    period = torch.full((1,), 2 * last)  # a tensor, since PyTorch exports no remainder of a variable number
-    return last - (torch.arange(-before, n + after) % period - last).abs()
 
 
 def _folded(layers: nn.Sequential) -> nn.Sequential:

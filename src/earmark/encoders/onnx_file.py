@@ -9,11 +9,10 @@
     licence = "MIT"
 
 The graph has one input of float32 samples, (n,) or (bags, n), and an output of float32 embeddings, (frames, dimension)
-or (bags, frames, dimension); `output` in the card names it if there are several. One frame more than n // hop_samples
-is dropped, and one frame fewer is made up for by repeating the last: frameworks round differently.
+or (bags, frames, dimension); `output` in the card names it if there are several. Frameworks round differently: of
+n // hop_samples + 1 frames the last is dropped, and of n // hop_samples - 1 frames the last is repeated.
 
-It needs the extra `onnx`. Graphs cannot execute code, but are run with all memory that they ask for: only use files
-from people that you trust.
+It needs the extra `onnx`. Graphs cannot execute code, but may take any amount of memory: use only files that you trust.
 """
 
 from __future__ import annotations
@@ -77,13 +76,13 @@ class OnnxEncoder(Encoder):
         self._output = self._find_output(file, about.output)
 
     def _identity(self) -> dict[str, object]:
-        return {**super()._identity(), "name": f"onnx:{self._name}"}  # wherever the card is
+        return {**super()._identity(), "name": f"onnx:{self._name}"}  # independent of where the card is
 
     def _find_input(self, file: Path) -> tuple[str, bool]:
         inputs = self._session.get_inputs()
         if len(inputs) != 1 or inputs[0].type != "tensor(float)" or len(inputs[0].shape) not in (1, 2):
-            found = ", ".join(f"{i.name} {i.type} {i.shape}" for i in inputs) or "none"
-            raise ModelFileError(f"{file}: expected one input of samples, (n,) or (bags, n) float32, got {found}")
+            actual = ", ".join(f"{i.name} {i.type} {i.shape}" for i in inputs) or "none"
+            raise ModelFileError(f"{file}: expected one input of samples, (n,) or (bags, n) float32, got {actual}")
         return inputs[0].name, len(inputs[0].shape) == 2
 
     def _find_output(self, file: Path, name: str | None) -> str:
@@ -101,22 +100,20 @@ class OnnxEncoder(Encoder):
     def _embed(self, samples: Samples) -> npt.NDArray[np.floating[Any]]:
         x = samples[None] if self._has_bags else samples
         try:
-            (found,) = self._session.run([self._output], {self._input: x})
+            (embeddings,) = self._session.run([self._output], {self._input: x})
         except Exception as error:  # onnxruntime's exceptions have no common base
             raise ModelFileError(f"{self.path}: cannot be run: {reason(error)}") from error
-        found = np.asarray(found)
-        if found.ndim == 3 and len(found) == 1:
-            found = found[0]
-        return fitted(found, self.card, len(samples))
+        embeddings = np.asarray(embeddings)
+        if embeddings.ndim == 3 and len(embeddings) == 1:
+            embeddings = embeddings[0]
+        return fitted(embeddings, self.card, len(samples))
 
 
 def _read_card(path: Path) -> _FileCard:
+    content = _read(path, _LARGEST_CARD)
     try:
-        text = _read(path, _LARGEST_CARD).decode("utf-8")
-        about = tomllib.loads(text)
+        about = tomllib.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        if isinstance(error, ModelFileError):
-            raise
         raise DataError(f"{path}: not TOML: {reason(error)}") from None
     card = parse(_FileCard, about, where=path)
     if Path(card.file).name != card.file or card.file in ("", ".", "..") or not card.file.isprintable():

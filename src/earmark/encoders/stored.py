@@ -1,12 +1,12 @@
 """`files:FOLDER`: embeddings that another program computed, one file for each recording.
 
-`night.wav` has its embeddings in `night.npz` or `night.parquet`, next to it or in FOLDER, there also below the names of
-the folders that it is in. A file has a time and an embedding for each frame:
+The embeddings of `site/night.wav` are in `night.npz` or `night.parquet`, next to it, in FOLDER or in FOLDER/site. A
+file has a time and an embedding for each frame:
 
     night.npz       times (frames,) in seconds, embeddings (frames, dimension); encoder and licence, text, optional
     night.parquet   columns time and embedding, a list of numbers; encoder and licence in the metadata (extra parquet)
 
-Parquet files are read in another process, since pyarrow ends the process for some damaged ones.
+Parquet files are read in another process, since pyarrow crashes on some damaged files.
 
 Times are those at which frames begin, or their centres, with a constant hop. Geometry and name of the encoder are those
 of the first file in FOLDER; other files are compared with it.
@@ -26,8 +26,9 @@ import numpy.typing as npt
 
 from earmark.arrays import read_arrays
 from earmark.audio import Samples
-from earmark.encoders.base import ENCODERS, Card, Embeddings, Encoder, digest, reason
+from earmark.encoders.base import ENCODERS, Card, Embeddings, Encoder, reason
 from earmark.errors import ArgumentError, DataError, MissingExtraError
+from earmark.files import json_digest
 from earmark.isolation import IsolatedProcess
 from earmark.parquet import read_lists
 from earmark.schema import parse
@@ -57,7 +58,7 @@ class Stored(NamedTuple):
 
 @ENCODERS.register("files", "embeddings computed elsewhere, a file for each recording")
 class FileEncoder(Encoder):
-    """Embeddings in files; see the module."""
+    """Reads embeddings from files; the module docstring describes them."""
 
     target = "FOLDER"
     reads_sound = False
@@ -72,7 +73,7 @@ class FileEncoder(Encoder):
 
     @property
     def fingerprint(self) -> str:
-        """That of the first file; for a model, that of its training."""
+        """Identifies the encoder of the first file or, for a model, that of its training data."""
         return self._expected
 
     def _identity(self) -> dict[str, object]:
@@ -85,8 +86,8 @@ class FileEncoder(Encoder):
 
     def find(self, recording: Path) -> Path:
         """The file with the embeddings of a recording."""
-        below = [self.folder.joinpath(*recording.parts[-depth:]) for depth in (3, 2, 1) if depth < len(recording.parts)]
-        for path in (recording, *below, self.folder / recording.name):
+        candidates = [recording, *(self.folder.joinpath(*recording.parts[-depth:]) for depth in (3, 2, 1))]
+        for path in candidates:
             for suffix in _SUFFIXES:
                 if (place := path.with_suffix(suffix)).is_file():
                     return place
@@ -105,17 +106,17 @@ class FileEncoder(Encoder):
                 f"{path}: expected about {frames} frames of {c.hop:g} s, as {recording.name} has {samples / c.rate:g} "
                 f"s, got {len(stored.times)}"
             )
-        # frames before the first and after the last, within half a window of the encoder, take these
+        # the first and the last embedding are repeated at the ends, for up to half a window of the encoder
         return stored.embeddings[np.clip(np.arange(frames) - start, 0, len(stored.times) - 1)]
 
     def _check(self, path: Path, stored: Stored) -> None:
         c, dimension = self.card, stored.embeddings.shape[1]
         if dimension != c.dimension:
             raise DataError(f"{path}: expected {c.dimension} numbers per frame, got {dimension}")
-        due = stored.times[0] + np.arange(len(stored.times)) * c.hop
-        if np.abs(stored.times - due).max() > c.hop / 2:
+        expected = stored.times[0] + np.arange(len(stored.times)) * c.hop
+        if np.abs(stored.times - expected).max() > c.hop / 2:
             raise DataError(f"{path}: expected a hop of {c.hop:g} s, got {stored.hop:g} s")
-        if digest({**self._identity(), "encoder": stored.encoder}) != self.fingerprint:
+        if json_digest({**self._identity(), "encoder": stored.encoder}) != self.fingerprint:
             wanted = f"the encoder {self._name!r}" if self._name else "the encoder that training used"
             raise DataError(f"{path}: expected embeddings of {wanted}, got those of {stored.encoder!r}")
 
@@ -154,7 +155,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def read_embeddings(path: Path) -> Stored:
-    """Read a file; anything wrong with it is a DataError of one line."""
+    """Read a file; anything invalid in it is a DataError with a one-line message."""
     stored = _read_parquet(path) if path.suffix == ".parquet" else _read_npz(path)
     times, x = stored.times, stored.embeddings
     if not x.size:
@@ -192,11 +193,11 @@ def _read_parquet(path: Path) -> Stored:
         raise DataError(f"{path}: {error}") from error
     except ImportError as error:
         raise MissingExtraError("embeddings in Parquet", "parquet") from error
-    except Exception as error:  # those of pyarrow have no common base; or its process has died
+    except Exception as error:  # pyarrow's exceptions have no common base, and its process may crash
         raise DataError(f"{path}: not a Parquet file of embeddings: {reason(error)}") from error
     return _stored(times, embeddings, *(about.get(name, "")[:200] for name in _ABOUT))
 
 
 def _stored(times: npt.NDArray[Any], embeddings: npt.NDArray[Any], encoder: str, licence: str) -> Stored:
-    with np.errstate(over="ignore"):  # of numbers beyond float32, which are rejected
+    with np.errstate(over="ignore"):  # numbers beyond float32 become infinity and are rejected later
         return Stored(np.asarray(times, np.float64), np.asarray(embeddings, np.float32), encoder, licence)

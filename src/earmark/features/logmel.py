@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from earmark.errors import ArgumentError, DataError
 from earmark.features.config import FeatureConfig, mel_matrix
 
-Block = tuple[int, int, Tensor]  # a part of the mel matrix: its first row, one past its last, (rows, bands)
+Block = tuple[int, int, Tensor]  # see `nonzero_blocks`
 Tables = tuple[Tensor, list[list[Block]]]  # window; blocks of each shift
 
 # Frames are computed this many at a time: they stay in a core's cache, and a clip of ten seconds (431 frames) fills
@@ -30,20 +31,24 @@ _BLOCK_BANDS = 32
 _GPU_FRAMES = 1 << 15  # at a time: 0.8 GB on the way at the default n_fft
 
 
-@lru_cache(maxsize=32)
-def _blocks(config: FeatureConfig, semitones: float) -> list[tuple[int, int, npt.NDArray[np.float32]]]:
-    """The parts of the mel matrix that are not zero, in order of bands.
+def nonzero_blocks(matrix: npt.NDArray[np.floating[Any]]) -> list[tuple[int, int, npt.NDArray[np.float32]]]:
+    """The parts of a mel matrix (bins, bands) that are not zero, in order of bands.
 
-    Rows are bins; for power 2, two per bin, for the squares of its real and imaginary part, which the product adds.
+    Each has its first row, one past its last, and its values (rows, bands).
     """
-    matrix = mel_matrix(config, semitones).T.repeat(2 if config.power == 2 else 1, axis=0)
     blocks = []
-    for band in range(0, config.n_bands, _BLOCK_BANDS):
+    for band in range(0, matrix.shape[1], _BLOCK_BANDS):
         part = matrix[:, band : band + _BLOCK_BANDS]
         rows = np.flatnonzero(part.any(axis=1))
         first, last = (int(rows[0]), int(rows[-1]) + 1) if rows.size else (0, 0)
-        blocks.append((first, last, np.ascontiguousarray(part[first:last])))
+        blocks.append((first, last, np.ascontiguousarray(part[first:last], np.float32)))
     return blocks
+
+
+@lru_cache(maxsize=32)
+def _blocks(config: FeatureConfig, semitones: float) -> list[tuple[int, int, npt.NDArray[np.float32]]]:
+    """The mel matrix in blocks; for power 2, a bin has two rows, since the product adds its squared parts."""
+    return nonzero_blocks(mel_matrix(config, semitones).T.repeat(2 if config.power == 2 else 1, axis=0))
 
 
 def _window(name: str, length: int) -> npt.NDArray[np.float64]:

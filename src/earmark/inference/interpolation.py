@@ -16,11 +16,11 @@ _SHIFTS = {"start": 0.0, "middle": 0.5}
 def interpolate(p: npt.ArrayLike, factor: float, n_frames: int, *, align: str = "start") -> Floats:
     """Linear interpolation to a higher rate: (frames, classes) -> (n_frames, classes).
 
-    With "start", value k stands at frame k * factor of the result, and the last value is held to the end. The paper's
+    With "start", value k is placed at frame k * factor of the result, and the last one is held to the end. The paper's
     authors did so with `n_frames / len(p)` as factor: for ten seconds 430 / 26 = 16.54 instead of the network's 16,
-    which moves the last frames by up to a third of a second. With the network's factor they stay in place. Either way
-    events come out half an output frame early, since value k depends on sound up to frame (k + 1) * factor. With
-    "middle", values stand at the centres of their output frames, and the first and last are held to the ends.
+    which moves the last frames by up to a third of a second. With either factor, events are half an output frame early,
+    since value k depends on sound up to frame (k + 1) * factor. With "middle", values are placed at the centres of
+    their output frames, and the first and last are held to the ends.
 
     >>> interpolate([[0.0], [1.0]], 4, 8).T
     array([[0.  , 0.25, 0.5 , 0.75, 1.  , 1.  , 1.  , 1.  ]])

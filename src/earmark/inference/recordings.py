@@ -1,8 +1,8 @@
 """Scores recordings of any length in blocks, in bounded memory.
 
 If an output frame depends on a limited context (`Scorer.context`), blocks overlap by that much, and the result is that
-of the whole recording scored at once. If it depends on everything, the **window rule** applies, since a whole night is
-nothing like the patches the model was trained on:
+of the whole recording scored at once. If it depends on all frames, the **window rule** applies, since the model was
+trained on short patches:
 
 - A recording no longer than `Scorer.window` is scored as a whole, like a clip.
 - A longer one is scored in windows of that length, independently of each other. With scaling "clip", each is relative
@@ -19,6 +19,7 @@ Sound at the end that does not fill an output frame is ignored.
 
 from __future__ import annotations
 
+import math
 import sys
 from abc import ABC, abstractmethod
 from collections import deque
@@ -77,7 +78,8 @@ def score_recording(
     features = scorer.stored_features(Path(path), total)
     if features is not None:
         rows = _Rows(scorer)
-        return _score_all(rows, _cutter(rows, first=first, last=last, total=len(features)).cuts_of(features))
+        cutter = _cutter(rows, first=first, last=last, total=len(features))
+        return _score_all(rows, cutter.cuts([features[cutter.origin :]]))
     cutter = _cutter(scorer, first=first, last=last, total=total, block=block)
     needed = cutter.needed(last)
     offset = None if needed >= total else needed / scorer.rate
@@ -97,11 +99,12 @@ def score_blocks(scorer: Scorer, blocks: Iterable[Samples]) -> Iterator[Probabil
 
     Output frames are yielded as soon as no later sound can change them; see `latency`.
     """
-    cut, p = None, np.empty((0, scorer.columns), np.float32)
-    for new in _cutter(scorer, is_eager=True).cuts(blocks):
-        if cut is None or new.begin != cut.begin or len(new.samples) != len(cut.samples):
-            p = scorer.score(new.samples)  # otherwise the same window yields more of its frames
-        cut = new
+    scored = None  # begin and length of the last excerpt
+    p = np.empty((0, scorer.columns), np.float32)
+    for cut in _cutter(scorer, is_eager=True).cuts(blocks):
+        if (cut.begin, len(cut.samples)) != scored:  # otherwise the same window yields more of its frames
+            p = scorer.score(cut.samples)
+            scored = cut.begin, len(cut.samples)
         yield p[cut.first : cut.last]
 
 
@@ -118,7 +121,7 @@ def _score_all(scorer: Scorer, cuts: Iterable[_Cut]) -> Iterator[Probabilities]:
 
 
 class _Rows(Scorer):
-    """A scorer of features that are read from files: a frame takes the place of a sample."""
+    """A scorer of features that are read from files, to which `_Cutter` applies as if frames were samples."""
 
     rate = hop_samples = n_fft = 1
     padding = 0
@@ -151,7 +154,7 @@ class _Cut(NamedTuple):
 
 
 class _Cutter(ABC):
-    """Cuts sound that arrives in blocks into excerpts to score."""
+    """Cuts a recording that arrives in blocks into excerpts to score."""
 
     delay: int  # the longest, in samples, between a sound and the excerpt that keeps its output frame
 
@@ -175,10 +178,6 @@ class _Cutter(ABC):
             yield from self._available()
         if self.received:
             yield from self._remaining(min(output_frames(self.scorer, self.received), self.last))
-
-    def cuts_of(self, whole: Samples) -> Iterator[_Cut]:
-        """All excerpts of a recording in memory."""
-        return self.cuts([whole[self.origin :]])
 
     @abstractmethod
     def needed(self, stop: int) -> int:
@@ -309,7 +308,7 @@ def _cutter(
     is_eager: bool = False,
 ) -> _Cutter:
     seconds = scorer.block if block is None else block
-    if not 0 < seconds < float("inf"):
+    if not 0 < seconds < math.inf:
         raise ArgumentError(f"block: expected a positive number of seconds, got {block}")
     if scorer.context is None:
         return _Windows(scorer, first, last, is_eager, total)

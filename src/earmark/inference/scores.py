@@ -30,7 +30,7 @@ _CHUNK = 1 << 16  # frames pooled at once
 
 @dataclass(frozen=True)
 class RecordingScores:
-    """Frame probabilities of a recording or clip, and where they lie in time."""
+    """Frame probabilities of a recording or clip, and their times."""
 
     filename: str
     classes: tuple[str, ...]
@@ -133,14 +133,15 @@ def repool(
     centres = (np.arange(len(scores.p)) + 0.5) * scores.hop
     interval = np.zeros(len(centres), np.int64)
     if horizon is not None:
-        last = max(0, math.ceil(scores.duration / horizon - 1e-9) - 1)  # 2.1 s are 3 of 0.7 s, though 2.1 / 0.7 > 3
+        last = max(0, math.ceil(scores.duration / horizon - 1e-9) - 1)  # 2.1 s are 3 intervals of 0.7 s: 2.1 / 0.7 > 3
         interval = np.minimum((centres // horizon).astype(np.int64), last)
     bounds = np.searchsorted(interval, np.arange(interval[-1] + 2))  # first frame of each interval, and the end
     longest = int(np.diff(bounds).max())
     at_once = max(1, _CHUNK // longest)
     pooled = []
     for k in range(0, len(bounds) - 1, at_once):
-        # frames of each interval, too many for shorter ones; the last row only has the end of the row before it
+        # Rows are intervals, all as long as the longest; the mask ends each where the next row begins. The last row
+        # only marks the end of the one before it.
         index = bounds[k : k + at_once + 1, None] + np.arange(longest)
         mask = torch.from_numpy(index[:-1] < index[1:, :1])
         stream = pool.stream()

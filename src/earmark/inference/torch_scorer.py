@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from earmark.audio import Samples
 from earmark.checkpoint import load_detector, model_file, read_model_info
-from earmark.detector import Detector, alive_sigmoid
+from earmark.detector import Detector, unsaturated_sigmoid
 from earmark.encoders import EncoderFeatures
 from earmark.encoders.base import OVERLAP
 from earmark.encoders.devices import without_tf32
@@ -64,7 +64,8 @@ class TorchScorer(Scorer):
             self.block = _GPU_BLOCK
         self.detector = copy.deepcopy(detector).to(self.device).eval().requires_grad_(False)
         self._embedding = self.detector.head.in_features if pooled and self.detector.pool.uses_embedding else 0
-        network: nn.Module = getattr(self.detector.network, "_orig_mod", self.detector.network)  # of a compiled one
+        # the original of a compiled network
+        network: nn.Module = getattr(self.detector.network, "_orig_mod", self.detector.network)
         if isinstance(c, EncoderFeatures):
             self.context = None
             self.window = c.window_samples / c.rate
@@ -101,7 +102,7 @@ class TorchScorer(Scorer):
         """(bags, samples), or features (bags, bands, frames) -> (bags, frames', columns)"""
         with without_tf32() if self.device.type == "cuda" else nullcontext():
             embedding = self._network(self._front_end(x) if is_sound else x)
-            p = alive_sigmoid(self.detector.head(embedding))
+            p = unsaturated_sigmoid(self.detector.head(embedding))
         return torch.cat([p, embedding], -1) if self._embedding else p
 
     @property
@@ -122,7 +123,8 @@ class TorchScorer(Scorer):
     def _streams(self) -> tuple[torch.cuda.Stream, torch.cuda.Stream]:
         """Streams of this thread for copying and computing; reused, since memory is cached for each stream."""
         if not hasattr(self._local, "streams"):
-            copying, computing = (torch.cuda.Stream(self.device) for _ in range(2))  # type: ignore[no-untyped-call]
+            copying = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+            computing = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
             computing.wait_stream(torch.cuda.current_stream(self.device))  # which copied the weights
             self._local.streams = copying, computing
         return self._local.streams  # type: ignore[no-any-return]
@@ -170,7 +172,7 @@ def _batches(excerpts: Iterable[Samples], at_once: int) -> Iterator[list[Samples
 
 
 def _tensor(samples: Samples) -> Tensor:
-    return torch.from_numpy(np.require(samples, np.float32, "W"))  # torch warns of arrays that cannot be written to
+    return torch.from_numpy(np.require(samples, np.float32, "W"))  # torch warns about read-only arrays
 
 
 def load_scorer(path: str | Path, *, device: str | torch.device | None = None, pooled: bool = False) -> TorchScorer:
@@ -179,7 +181,7 @@ def load_scorer(path: str | Path, *, device: str | torch.device | None = None, p
     about = read_model_info(path)
     detector = load_detector(path)
     window = about["provenance"].get("patch", _PATCH)
-    # "False" has no meaning any more, but other fingerprints would separate jobs from their models
+    # "False" has no meaning, but without it detection jobs would no longer recognise the models they began with
     identity = f"{about['tensors']} {detector.features.fingerprint()} {sorted(about['network'].items())} False"
     fingerprint = hashlib.sha256(identity.encode()).hexdigest()[:16]
     scorer = TorchScorer(detector, window=float(window), fingerprint=fingerprint, device=device, pooled=pooled)

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 _DROPOUT = 1  # distinguishes draws inside the network from those of augmentation
-_LOOK_EVERY = 50  # steps between reading the loss, which on a GPU waits for all steps before
+_READ_LOSS_EVERY = 50  # steps; on a GPU, reading the loss waits for all previous steps
 
 
 @dataclass(frozen=True)
@@ -130,8 +130,8 @@ def train(
     Parameters
     ----------
     validation
-        Bags that the learning rate, the last and the best epoch are chosen on; or, epoch by epoch, what runs with the
-        same settings counted in cross-validation. Training ends with the last epoch that has such a tally.
+        Bags on which the learning rate, the last and the best epoch are chosen; or the tallies of each epoch from
+        cross-validation with the same settings. Training then ends with the last epoch that has a tally.
     fabric
         The device or devices, and the precision.
     resume
@@ -161,12 +161,12 @@ def train(
             _set_mode(detector, options.freeze_norm)
             for loss in _steps(step, training, settings, memory, fabric):
                 watch.stepped(memory.epoch, memory.step)
-                # Several processes read the loss, and communicate, at the same steps: otherwise one waits for ever.
-                is_due = memory.step % _LOOK_EVERY == 0 or memory.step == options.steps
+                # Processes communicate whenever they read the loss, so all must read it at the same steps.
+                is_due = memory.step % _READ_LOSS_EVERY == 0 or memory.step == options.steps
                 if not is_due and not (fabric.world_size == 1 and interruption):
                     continue
                 memory.loss += _finite(_reduced(loss(), "mean", fabric), memory, out)
-                watch.looked(memory.loss / memory.step)
+                watch.loss_read(memory.loss / memory.step)
                 stop = _reduced(float(bool(interruption)), "sum", fabric) > 0 and memory.step < options.steps
                 if log and (stop or time.monotonic() - saved > 60 * options.save_minutes):
                     save_state()
@@ -249,14 +249,14 @@ def _steps(
 
 @contextmanager
 def _seeded(key: tuple[int, ...]) -> Iterator[None]:
-    """Draws inside the network, which are those of the global generator, depend on the key alone."""
+    """Seed PyTorch's global generator, which dropout draws from, with a key for the duration of the block."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(np.random.SeedSequence((*key, _DROPOUT)).generate_state(1)[0]))
         yield
 
 
 def _reduced(value: float, operation: str, fabric: Fabric) -> float:
-    """The mean or sum over all processes, so that all see the same value, also if it is NaN in one of them."""
+    """The mean or sum over all processes; all get the same value, even if it is NaN in one of them."""
     if fabric.world_size == 1:
         return value
     tensor = torch.tensor(value, dtype=torch.float64, device=fabric.device)

@@ -80,8 +80,8 @@ def make_fabric(settings: Settings, *, devices: int | None = None, nodes: int = 
 def launch(fabric: Fabric) -> None:
     """Start or join the processes, and destroy their group when this one exits.
 
-    Threads of the group that outlive the interpreter would kill the process with a signal, which torchrun reports as a
-    failure. They end with the group, once neither torch nor a wrapped model refers to it.
+    If its threads outlived the interpreter, they would kill the process with a signal, which torchrun reports as a
+    failure. They end with the group, when neither torch nor a wrapped model refers to it any more.
     """
     fabric.launch()
     if fabric.world_size > 1:
@@ -126,10 +126,10 @@ def run(
         refuse_without_negatives(training)
         mixed = with_mixtures(training, settings.augment.mixtures)
         with fabric.rank_zero_first():
-            store_of = partial(feature_store, settings=settings, cache=cache, device=fabric.device)
-            stores = [store_of(mixed, to_learn=True, on_progress=_counting(len(mixed) - len(training), on_progress))]
+            build = partial(feature_store, settings=settings, cache=cache, device=fabric.device)
+            stores = [build(mixed, to_learn=True, on_progress=_counting(len(mixed) - len(training), on_progress))]
             if validation is not training:
-                stores.append(store_of(validation, to_learn=False, on_progress=on_progress))
+                stores.append(build(validation, to_learn=False, on_progress=on_progress))
         for store in stores:
             notes += [*_repaired(store), *_skipped(store, data)]
         bags = Bags(stores[0], mixed.labels, device=fabric.device)
@@ -138,22 +138,29 @@ def run(
         durations = {name: seconds for name, seconds in bags.durations.items() if name in clips}  # without mixtures
         notes += check_times(data, durations | validation_bags.durations)
         notes += check_examples(training, durations) + check_validation(training, validation)
-        notes += check_folds(training) if folds else []
+        if folds:
+            notes += check_folds(training)
         notes += _too_long(durations, training, settings.training.patch)
         for note in notes:
             on_note(note)
         if not settings.training.steps:
             settings = settings.changed({"steps": math.ceil(len(bags) / settings.training.batch_size)})
-        about = {**(provenance or {}), "data": data_fingerprint(data), "versions": _versions()}
-        about |= {"training_clips": len(durations), "validation_clips": len(validation_bags)}
-        about |= {"folds": folds} if folds else {}
+        about = {
+            **(provenance or {}),
+            "data": data_fingerprint(data),
+            "versions": _versions(),
+            "training_clips": len(durations),
+            "validation_clips": len(validation_bags),
+        }
+        if folds:
+            about["folds"] = folds
         mixtures = mixed_clips(training, settings.augment.mixtures)
-        lesson = _Lesson(stores[0], bags, mixed.labels, mixtures, cache, training)
+        training_set = _TrainingSet(stores[0], bags, mixed.labels, mixtures, cache, training)
         with few_threads(settings):
             if folds:
-                result = _cross_validate(lesson, folds, settings, out, fabric, about, on_progress)
+                result = _cross_validate(training_set, folds, settings, out, fabric, about, on_progress)
             else:
-                result = _train_rounds(lesson, validation_bags, settings, out, fabric, about, on_progress)
+                result = _train_rounds(training_set, validation_bags, settings, out, fabric, about, on_progress)
         return replace(result, notes=tuple(notes), warnings=tuple(useless_warnings(result, validation)))
 
 
@@ -163,8 +170,8 @@ def _versions() -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class _Lesson:
-    """What a network learns from."""
+class _TrainingSet:
+    """Features and labels of the clips that a network is trained on."""
 
     store: FeatureStore
     bags: Bags
@@ -173,17 +180,19 @@ class _Lesson:
     cache: Path
     clips: Collection  # without mixtures
 
-    def without(self, held: Sequence[str], device: torch.device) -> _Lesson:
+    def without(self, held: Sequence[str], device: torch.device) -> _TrainingSet:
         """The same without some clips, and without mixtures of them."""
-        out = set(held)
-        names = [name for name in self.bags.filenames if out.isdisjoint((name, *self.mixtures.get(name, ())))]
-        labels, kept = self.labels.select(names), set(names)
+        left_out = set(held)
+        names = [name for name in self.bags.filenames if left_out.isdisjoint((name, *self.mixtures.get(name, ())))]
+        kept = set(names)
+        labels = self.labels.select(names)
+        bags = Bags(self.store, labels, device=device)
         mixtures = {name: pair for name, pair in self.mixtures.items() if name in kept}
         clips = self.clips.select(clip.filename for clip in self.clips.clips if clip.filename in kept)
-        return _Lesson(self.store, Bags(self.store, labels, device=device), labels, mixtures, self.cache, clips)
+        return _TrainingSet(self.store, bags, labels, mixtures, self.cache, clips)
 
-    def prepare(self, model: Path, settings: Settings, fabric: Fabric) -> None:
-        """Replace frame targets by the scores of a model, where labels leave them open."""
+    def use_teacher(self, model: Path, settings: Settings, fabric: Fabric) -> None:
+        """Replace frame targets that the labels leave unknown by the scores of a model."""
         teacher = load_detector(model_file(model)).to(fabric.device)
         bags = self.bags
         if teacher.classes != bags.classes:
@@ -214,7 +223,7 @@ def fold_count(data: Collection, settings: Settings) -> int:
 
 
 def _cross_validate(
-    lesson: _Lesson,
+    training_set: _TrainingSet,
     count: int,
     settings: Settings,
     out: Path,
@@ -222,16 +231,18 @@ def _cross_validate(
     provenance: Mapping[str, Any],
     on_progress: OnProgress,
 ) -> Run:
-    """Train without each fold, in `fold-1`, `fold-2` and so on, then on all clips with choices by all folds."""
+    """Train without each fold, in `fold-1`, `fold-2` and so on, then on all clips, with the validation of all folds."""
     folders = []
     if fabric.is_global_zero:
         write_config(out, settings)
-    clips = lesson.clips.select(clip.filename for clip in lesson.clips.clips if clip.filename in lesson.bags.frames)
+    usable = set(training_set.bags.filenames)
+    clips = training_set.clips.select(clip.filename for clip in training_set.clips.clips if clip.filename in usable)
     folds = stratified_folds(clips, count)
     for number, held in enumerate(folds, 1):
-        part = lesson.without(held, fabric.device)
-        steps = math.ceil(settings.training.steps * len(part.bags) / len(lesson.bags))  # passes as long as those on all
-        validation = Bags(lesson.store, clips.select(held).labels, device=fabric.device)
+        part = training_set.without(held, fabric.device)
+        # as many passes over the clips as in training on all of them
+        steps = math.ceil(settings.training.steps * len(part.bags) / len(training_set.bags))
+        validation = Bags(training_set.store, clips.select(held).labels, device=fabric.device)
         about = {**provenance, "fold": number, "held_out": list(held)}
         about |= {"training_clips": len(part.clips), "validation_clips": len(held)}
         on_fold_progress = renamed(on_progress, f"fold {number} of {len(folds)}, {{}}")
@@ -240,12 +251,12 @@ def _cross_validate(
         result = _train_rounds(part, validation, changed, folders[-1], fabric, about, on_fold_progress)
         if not result.is_finished:
             return result
-    result = _train_rounds(lesson, folders, settings, out, fabric, provenance, on_progress)
+    result = _train_rounds(training_set, folders, settings, out, fabric, provenance, on_progress)
     return replace(result, folds=len(folds))
 
 
 def _tallies(folders: Sequence[Path]) -> list[Tally]:
-    """What runs of cross-validation counted together, in the epochs that all of them have."""
+    """The tallies of all runs of a cross-validation together, for the epochs that all of them have."""
     logs = []
     for path in (folder / "log.jsonl" for folder in folders):
         tallies = [line.tally for line in read_log(path) if line.tally is not None]
@@ -256,7 +267,7 @@ def _tallies(folders: Sequence[Path]) -> list[Tally]:
 
 
 def _train_rounds(
-    lesson: _Lesson,
+    training_set: _TrainingSet,
     validation: Bags | Sequence[Path],
     settings: Settings,
     out: Path,
@@ -264,10 +275,10 @@ def _train_rounds(
     provenance: Mapping[str, Any],
     on_progress: OnProgress,
 ) -> Run:
-    """Train once, or take a teacher, then train `rounds` times a new network on the scores of the one before.
+    """Train once, unless there is a teacher; then train `rounds` new networks, each on the scores of the previous one.
 
-    The last run is in `out` itself, those before it in `round-0`, `round-1` and so on, each a run folder of its own.
-    `validation` may be the folders of cross-validation, which have the same rounds.
+    The last run is in `out` itself, those before it in run folders `round-0`, `round-1` and so on. `validation` may be
+    the folders of cross-validation, which have the same rounds.
     """
     rounds = settings.training.rounds
     teacher = None if settings.training.teacher is None else Path(settings.training.teacher)
@@ -276,11 +287,11 @@ def _train_rounds(
     for number in range(0 if teacher is None else 1, rounds + 1):
         changed = settings.changed({"rounds": number})
         if teacher is not None:
-            lesson.prepare(teacher, changed, fabric)
+            training_set.use_teacher(teacher, changed, fabric)
         name = "" if number == rounds else f"round-{number}"
         folder = out / name
         result = train(
-            lesson.bags,
+            training_set.bags,
             validation if isinstance(validation, Bags) else _tallies([fold / name for fold in validation]),
             changed,
             folder,
@@ -298,7 +309,7 @@ def _train_rounds(
 
 @contextmanager
 def few_threads(settings: Settings) -> Iterator[None]:
-    """One thread for a head with small batches, where several would spend their time waiting for each other."""
+    """Use one thread for a head with small batches, for which several threads would mostly wait for each other."""
     threads = torch.get_num_threads()
     features, options = settings.features, settings.training
     elements = options.batch_size * features.n_bands * features.frames(round(options.patch * features.rate))
@@ -312,14 +323,14 @@ def few_threads(settings: Settings) -> Iterator[None]:
 
 @contextmanager
 def _writing(out: Path, fabric: Fabric, resume: bool) -> Iterator[None]:
-    """Lock the run folder, and refuse to replace files in it that are not of a run."""
+    """Lock the run folder, and refuse to replace files that do not belong to a run."""
     if not fabric.is_global_zero:
         yield
         return
     make_folder(out)
     with locked(_outermost(out)):
         is_resumed = check_folder(out, resume=resume)
-        folders = (out, *(f for part in ("round-*", "fold-*", "fold-*/round-*") for f in out.glob(part)))
+        folders = [out, *out.glob("round-*"), *out.glob("fold-*"), *out.glob("fold-*/round-*")]
         names = (*FILES, "last.ckpt", "figures/learning.png", "figures/learning.svg")
         remove_drafts(folder / name for folder in folders for name in names)  # of a killed process
         with owned(out, files=() if is_resumed else [out / name for name in FILES]):
@@ -417,7 +428,7 @@ def _summary(data: Collection, training: Collection, validation: Collection) -> 
 
 
 def useless_warnings(result: Run, validation: Collection) -> list[str]:
-    """A warning if the kept epoch finds nothing of what the validation clips have, or if these have nothing."""
+    """A warning if the best epoch detects nothing in the validation clips, or if there is nothing in them to detect."""
     if not result.scores:
         return []
     n = len(validation)

@@ -58,15 +58,15 @@ def frame_targets(
 ) -> dict[str, Floats]:
     """Targets of feature frames by file name, (frames, classes), for `Bags.teach`.
 
-    What the labels say is kept: a class is 0 where it is absent, NaN where it is unknown, and, with `use_times`, as
-    labelled where times are known. Elsewhere in clips that have it, it is the score, divided by its maximum over the
+    Labels take precedence: a class is 0 where it is absent, NaN where it is unknown and, with `use_times`, as labelled
+    where times are known. Elsewhere in clips with the class, the target is the score, divided by its maximum over the
     clip if that is reliable. In a mixture of two clips, it is the larger of both targets.
 
     `scores` are `hop` seconds apart; the classes are those of the labels.
     """
     frames, step = bags.frames, bags.config.hop
     targets = {
-        name: _clip_targets(labels, name, frames[name], scores[name], (step, hop), use_times)
+        name: _clip_targets(labels, name, frames[name], scores[name], step=step, hop=hop, use_times=use_times)
         for name in bags.filenames
         if name not in mixtures
     }
@@ -78,20 +78,20 @@ def frame_targets(
 
 
 def _clip_targets(
-    labels: LabelTable, name: str, frames: int, p: Floats, steps: tuple[float, float], use_times: bool
+    labels: LabelTable, name: str, frames: int, p: Floats, *, step: float, hop: float, use_times: bool
 ) -> Floats:
     tags = labels.bag_targets([name])[0]
     if use_times:
-        known = labels.frame_targets(name, frames, steps[0])
+        known = labels.frame_targets(name, frames, step)
     else:
         known = np.broadcast_to(np.where(tags == 1, np.nan, tags), (frames, len(tags)))
     peak = p.max(0)
     p = np.where(peak > _RELIABLE, p / np.maximum(peak, _RELIABLE), p)
-    places = (np.arange(frames) * (steps[0] / steps[1]) + _SLACK).astype(np.int64)
-    guess = p[np.minimum(places, len(p) - 1)]
-    return np.where(np.isnan(known) & (tags == 1), guess, known).astype(np.float32)
+    places = (np.arange(frames) * (step / hop) + _SLACK).astype(np.int64)  # the score of each feature frame
+    estimates = p[np.minimum(places, len(p) - 1)]
+    return np.where(np.isnan(known) & (tags == 1), estimates, known).astype(np.float32)
 
 
 def _fitted(targets: Floats, frames: int) -> Floats:
-    """Targets of a clip that is cut, or followed by silence."""
+    """Targets of a clip that is cut, or padded with silence, to a number of frames."""
     return np.pad(targets[:frames], ((0, max(0, frames - len(targets))), (0, 0)))

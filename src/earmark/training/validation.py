@@ -50,8 +50,7 @@ class Tally:
     def total(cls, tallies: Iterable[Tally]) -> Tally:
         """The sum of several."""
         rows = [(t.loss, t.known, t.tp, t.fp, t.fn) for t in tallies]
-        loss, *counts = (sum(column) for column in zip(*rows, strict=True))
-        return cls(loss, *map(int, counts))
+        return cls(*(sum(column) for column in zip(*rows, strict=True)))
 
 
 @torch.no_grad()

@@ -21,7 +21,7 @@ class TrainingProgress(Progress):
 
 
 class Watch:
-    """Keeps the time of a run and calls `on_progress`."""
+    """Measures the speed of a run and calls `on_progress`."""
 
     def __init__(self, options: Training, epoch: int, step: int, on_progress: OnProgress) -> None:
         self._options = options
@@ -40,7 +40,7 @@ class Watch:
         if time.monotonic() - self._reported > _REPORT_EVERY:
             self._report()
 
-    def looked(self, loss: float) -> None:
+    def loss_read(self, loss: float) -> None:
         """Report the mean loss of the epoch so far."""
         self._loss = loss
         elapsed = max(time.monotonic() - self._epoch_start, 1e-9)
