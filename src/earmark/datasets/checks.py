@@ -13,30 +13,21 @@ _UNKNOWN = "empty cells mean unknown; write 0 where the class is absent"
 
 
 def check_labels(data: Collection) -> list[str]:
-    """Notes on class names that are spelled in two ways, contain several labels, or mean "nothing"."""
+    """Notes on class names that differ only in case or spaces, or mean "nothing"."""
     spellings: dict[str, list[str]] = {}
     for name in data.classes:
         spellings.setdefault(name.strip().casefold(), []).append(name)
     similar = [name for names in spellings.values() if len(names) > 1 for name in names]
-    joined = [repr(name) for name in data.classes if _has_several_labels(name, data.classes)]
     empty = [repr(name) for name in data.classes if name.strip().casefold().replace("_", " ") in _EMPTY]
     notes = []
     if similar:
         notes.append(
             f"classes differ only in case or spaces: {', '.join(map(repr, similar))}; use one name if they are one"
         )
-    if joined:
-        names = f"{plural(len(joined), 'class', 'classes')} {first_few(joined)}"
-        notes.append(f"{names} may be several labels in one cell; use a row for each label")
     if empty:
         names = f"class {plural(len(empty), 'name')} {first_few(empty)}"
         notes.append(f"{names} found; to mark a clip as empty, leave its label blank")
     return notes
-
-
-def _has_several_labels(name: str, classes: Iterable[str]) -> bool:
-    """Whether a name has a semicolon, or commas and one part that is a class."""
-    return ";" in name or ("," in name and not set(classes).isdisjoint(part.strip() for part in name.split(",")))
 
 
 def check_times(data: Collection, durations: Mapping[str, float]) -> list[str]:
@@ -80,10 +71,9 @@ def check_validation(training: Collection, validation: Collection) -> list[str]:
     if not missing:
         return []
     names = f"{plural(len(missing), 'class', 'classes')} {first_few(missing)}"
-    what = f"{names} {plural(len(missing), 'is', 'are')} in no validation clip: validation cannot assess"
-    return [
-        f"{what} {plural(len(missing), 'it', 'them')}; label more recordings of {plural(len(missing), 'it', 'them')}"
-    ]
+    verb = plural(len(missing), "is", "are")
+    it = plural(len(missing), "it", "them")
+    return [f"{names} {verb} in no validation clip: validation cannot assess {it}; label more recordings of {it}"]
 
 
 def check_folds(training: Collection) -> list[str]:
