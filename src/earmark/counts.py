@@ -1,7 +1,7 @@
 """Counts of right and wrong decisions, and the ratios computed from them.
 
-Everything that measures quality counts first and divides last: a metric counts clip by clip (`Counts`), `scores` adds
-the clips up and divides. A bootstrap over clips adds the same counts up with other weights (`ratios`, `ratio`).
+Every metric counts first and divides last: it counts clip by clip (`Counts`), and `scores` adds the clips up and
+divides. A bootstrap over clips adds the same counts up with other weights (`ratios`, `ratio`).
 
 There are two conventions for division by zero:
 
@@ -155,8 +155,8 @@ def ratios(
 ) -> dict[str, dict[str, Floats]]:
     """Ratios of counts added up over clips, by average (`overall`, `macro`, `per_class`) and name.
 
-    `weights`, (..., clips), say how often each clip counts; by default once. Ratios are (...,), and (..., classes) per
-    class.
+    `weights`, (..., clips), are the numbers of times that each clip counts, 1 by default. Ratios are (...,), and (...,
+    classes) per class.
     """
     return _ratios(_weighted(_columns(counts), weights), convention)
 
@@ -174,7 +174,7 @@ class ratio:
         self.__name__ = name if average == "overall" else f"{average}.{name}"
 
     def __call__(self, counts: Counts, weights: npt.ArrayLike | None = None) -> Floats:
-        """The ratio of clips that count as often as `weights` says, (..., clips)."""
+        """The ratio, with weights (..., clips) as in `ratios`."""
         return self._of(_weighted(_columns(counts, pooled=self._average == "overall"), weights))
 
     def without_each(self, counts: Counts) -> Floats:

@@ -376,7 +376,7 @@ def embedded_toml(folder: str) -> dict[str, str]:
 
 
 def load_toml(kind: str, source: str | Path, folder: str) -> dict[str, Any]:
-    """The contents of a TOML file, or of the one in a folder of this package; messages call it `kind`: "recipe"."""
+    """The contents of a TOML file, or of one in a folder of this package; `kind` names it in messages: "recipe"."""
     if Path(source).suffix != ".toml":
         embedded = embedded_toml(folder)
         if str(source) not in embedded:

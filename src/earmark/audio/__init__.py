@@ -1,11 +1,11 @@
 """Audio files of any kind and rate as mono float32: whole, in excerpts, as streams.
 
-wav (also RF64 and extensible), aiff, flac, ogg (Vorbis or Opus), opus and mp3, with any number of channels, at any rate
-and depth. Channels are averaged. At another rate, sample k is the sound at k / rate seconds, and there are
+Formats are wav (also RF64 and extensible), aiff, flac, ogg (Vorbis or Opus), opus and mp3, with any number of channels
+and any rate and depth. Channels are averaged. At another rate, sample k is the sound at k / rate seconds, and there are
 ceil(duration * rate) samples. Whole files, excerpts and streams give the same samples.
 
-Resampling uses soxr at quality HQ, which is made for 16-bit audio: its errors are below the noise of most recordings,
-and what VHQ adds is lost in log-mel features.
+Resampling uses soxr at quality HQ, which is intended for 16-bit audio: its errors are below the noise of most
+recordings, and log-mel features do not show the difference from VHQ.
 
 Files with damaged audio are rejected with their name, the reason and the time of the first gap, never silently
 shortened or shifted. With `damaged="keep"` the rest is read, and gaps are silence, so that everything else keeps
@@ -100,8 +100,8 @@ def read(
     file whose sound is not intact is an error, or with `damaged="keep"` has silence in its gaps.
 
     An excerpt equals the same slice of the whole file: from the sample nearest to `onset` up to, not including, the one
-    nearest to `offset`. Its cost is that of its length, and at pairs of rates with a large period (44,056 to 44,100 Hz)
-    that of up to half a minute more. Opus files are always decoded from their start.
+    nearest to `offset`. The cost is proportional to its length, but between rates with a long period (44,056 to 44,100
+    Hz) up to 30 s more are read, and Opus files are always decoded from their start.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -5,10 +5,11 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from earmark.datasets.base import Collection
+from earmark.datasets.cleaning import NOTHING, plain
 from earmark.errors import DataError
 from earmark.text import counted, first_few, plural
 
-_EMPTY = ("-", "background", "background noise", "n/a", "na", "nan", "nocall", "none", "nothing", "silence")
+_EMPTY = (*NOTHING, "background", "background noise", "silence")
 _UNKNOWN = "empty cells mean unknown; write 0 where the class is absent"
 
 
@@ -16,9 +17,9 @@ def check_labels(data: Collection) -> list[str]:
     """Notes on class names that differ only in case or spaces, or mean "nothing"."""
     spellings: dict[str, list[str]] = {}
     for name in data.classes:
-        spellings.setdefault(name.strip().casefold(), []).append(name)
+        spellings.setdefault(plain(name), []).append(name)
     similar = [name for names in spellings.values() if len(names) > 1 for name in names]
-    empty = [repr(name) for name in data.classes if name.strip().casefold().replace("_", " ") in _EMPTY]
+    empty = [repr(name) for name in data.classes if plain(name).replace("_", " ") in _EMPTY]
     notes = []
     if similar:
         notes.append(
@@ -62,11 +63,11 @@ def check_examples(data: Collection, filenames: Iterable[str]) -> list[str]:
 def check_validation(training: Collection, validation: Collection) -> list[str]:
     """A note on the classes that no validation clip has, although training clips do."""
     learned = (training.labels.bag_targets() == 1).sum(axis=0)
-    judged = (validation.labels.bag_targets() == 1).any(axis=0)
+    validated = (validation.labels.bag_targets() == 1).any(axis=0)
     missing = [
         f"{label!r} (in {counted(int(n), 'training clip')})"
-        for label, n, is_judged in zip(training.classes, learned, judged, strict=True)
-        if n and not is_judged
+        for label, n, is_validated in zip(training.classes, learned, validated, strict=True)
+        if n and not is_validated
     ]
     if not missing:
         return []
@@ -77,7 +78,7 @@ def check_validation(training: Collection, validation: Collection) -> list[str]:
 
 
 def check_folds(training: Collection) -> list[str]:
-    """A note on the classes of a single clip, which cross-validation cannot judge."""
+    """A note on the classes that occur in a single clip, which cross-validation cannot assess."""
     counts = (training.labels.bag_targets() == 1).sum(axis=0)
     single = [repr(label) for label, n in zip(training.classes, counts, strict=True) if n == 1]
     if not single:

@@ -27,7 +27,8 @@ SEPARATORS: Mapping[str, str] = {
 """Names of separators, for `folder,separator=semicolon:PATH`; `none` means that a cell has one label."""
 
 _USUAL = (";", "|", ",", "+", "/", "&")  # tried where no separator is given
-_NOTHING = ("-", "n/a", "na", "nan", "no call", "nocall", "none", "nothing", "empty", "no event", "no events")
+NOTHING = ("-", "n/a", "na", "nan", "no call", "nocall", "none", "nothing", "empty", "no event", "no events")
+"""Labels that mean "nothing", as `plain` gives them, with spaces for underscores."""
 
 
 def separator_of(name: str) -> str:
@@ -97,12 +98,12 @@ def _divided(table: LabelTable, separator: str | None) -> tuple[LabelTable, Coun
     """The table with a row for each label of a cell, and the cells that were divided."""
     if separator == "":
         return table, Counter()
-    known = {_plain(label) for label in table.classes}
+    known = {plain(label) for label in table.classes}
     parts_of: dict[str, list[str]] = {}
     for label in table.classes:
         for char in _USUAL if separator is None else (separator,):
             parts = [part.strip() for part in label.split(char)]
-            is_known = separator is not None or all(_plain(part) in known for part in parts)
+            is_known = separator is not None or all(plain(part) in known for part in parts)
             if len(parts) > 1 and all(parts) and is_known:
                 parts_of[label] = parts
                 break
@@ -112,10 +113,10 @@ def _divided(table: LabelTable, separator: str | None) -> tuple[LabelTable, Coun
     return table, cells
 
 
-def _plain(label: str) -> str:
-    """A label without differences that carry no meaning.
+def plain(label: str) -> str:
+    """A label in lower case, with single spaces.
 
-    >>> _plain("Wood_Pigeon"), _plain(" wood  pigeon")
+    >>> plain("Wood_Pigeon"), plain(" wood  pigeon")
     ('wood_pigeon', 'wood pigeon')
     """
     return " ".join(label.split()).casefold()
@@ -126,18 +127,18 @@ def _spellings(table: LabelTable) -> dict[str, str]:
     frequency = Counter(row.label for row in table)
     groups: dict[str, list[str]] = {}
     for label in table.classes:
-        groups.setdefault(_plain(label), []).append(label)
+        groups.setdefault(plain(label), []).append(label)
 
     def rank(label: str) -> tuple[int, bool, bool, str]:
-        return -frequency[label], label.casefold() != _plain(label), label != label.lower(), label
+        return -frequency[label], label.casefold() != plain(label), label != label.lower(), label
 
     best = {key: min(labels, key=rank) for key, labels in groups.items()}
-    return {label: best[_plain(label)] for label in table.classes if label != best[_plain(label)]}
+    return {label: best[plain(label)] for label in table.classes if label != best[plain(label)]}
 
 
 def _without_nothing(table: LabelTable) -> tuple[LabelTable, Counter[str]]:
     """The table without labels such as `none`, whose recordings have none of the classes, and the labels dropped."""
-    empty = {label for label in table.classes if _plain(label).replace("_", " ") in _NOTHING}
+    empty = {label for label in table.classes if plain(label).replace("_", " ") in NOTHING}
     marks = [row for row in table if row.label in empty and row.present]
     dropped = Counter(row.label for row in marks)
     if not empty:
