@@ -297,17 +297,17 @@ class _Sound:
             end = min(last, piece.last)
             if end <= at:
                 continue
-            yield from _silence(min(piece.first, last) - at)
-            at = max(at, min(piece.first, last))
-            if at < end:
-                entry = piece.entry(at)
+            begin = min(max(at, piece.first), last)
+            yield from _silence(begin - at)
+            if begin < end:
+                entry = piece.entry(begin)
                 with (
                     PieceFile(self.about.path, entry.head, entry.begin, piece.end) as raw,
                     ForwardFile(raw) as file,
                 ):
                     span = range(entry.first, piece.last)
-                    yield from _decoded(file, self.about, span, at, end, can_seek=piece.can_seek)
-                at = end
+                    yield from _decoded(file, self.about, span, begin, end, can_seek=piece.can_seek)
+            at = end
         yield from _silence(last - at)
 
 
