@@ -142,7 +142,7 @@ def test_notes_and_separators_reach_the_clips(recordings):
 
 @pytest.mark.parametrize("separator", ["none", ","])
 def test_a_stated_separator_allows_names_with_other_separators(recordings, separator):
-    (recordings / "labels.csv").write_text("filename,label\na.wav,crow;dog\nb.wav,owl\n")
+    (recordings / "labels.csv").write_text("filename,label\na.wav,crow;dog\nb.wav,owl\nc.wav,owl\n")
     with pytest.raises(DataError, match="'crow;dog' may be several labels in one cell"):
         refuse_joined(open_data(recordings))
     data = open_data(with_separator(str(recordings), separator), "train")

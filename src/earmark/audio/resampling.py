@@ -63,7 +63,7 @@ class _Segment:
             self.tail.append(samples[self._until_tail :])
         self._until_tail = max(0, self._until_tail - len(samples))
         self.room -= len(samples)
-        piece = self._resampler.resample_chunk(samples, last=last)
+        piece: Samples = self._resampler.resample_chunk(samples, last=last)
         part = piece[self._skip :][: self._left]
         self._skip = max(0, self._skip - len(piece))
         self._left -= len(part)
