@@ -6,7 +6,7 @@ import pytest
 
 from earmark import audio
 from earmark.annotations import LabelTable
-from earmark.datasets import open_data, with_separator
+from earmark.datasets import Clip, Collection, open_data, with_separator
 from earmark.datasets.cleaning import clean_labels, refuse_joined, separator_of
 from earmark.errors import ArgumentError, DataError, MissingExtraError
 from earmark.formats import read_labels
@@ -15,6 +15,10 @@ from earmark.formats import read_labels
 def weak(**labels):
     rows = [(f"{name}.wav", None, None, label) for name, found in labels.items() for label in found]
     return LabelTable(rows, filenames=[f"{name}.wav" for name in labels])
+
+
+def collection(table):
+    return Collection(tuple(Clip(name, ()) for name in table.filenames), table)
 
 
 def by_file(table):
@@ -52,17 +56,17 @@ def test_a_cell_of_unknown_labels_stops_training_unless_told(labels, message):
     table, notes = clean_labels(weak(a=labels, b=["rain"]))
     assert notes == ()
     with pytest.raises(DataError, match=message.replace(".", r"\.")):
-        refuse_joined(table)
+        refuse_joined(collection(table))
     joined = max(labels, key=len)
     divided, notes = clean_labels(table, ";" if ";" in joined else ",")
-    refuse_joined(divided)
+    refuse_joined(collection(divided))
     assert joined not in divided.classes
     assert len(notes) == 1
 
 
 def test_names_with_commas_are_names():
     table, notes = clean_labels(weak(a=["Fire engine, fire truck"], b=["dog"]))
-    refuse_joined(table)
+    refuse_joined(collection(table))
     assert notes == ()
     assert clean_labels(weak(a=["crow;dog"], b=["crow"], c=["dog"]), "")[0].classes == ("crow", "crow;dog", "dog")
 
@@ -134,6 +138,16 @@ def test_notes_and_separators_reach_the_clips(recordings):
     data = open_data(with_separator(str(recordings), ";"))
     assert data.classes == ("crow", "dog")
     assert len(data.notes) == 2
+
+
+@pytest.mark.parametrize("separator", ["none", ","])
+def test_a_stated_separator_allows_names_with_other_separators(recordings, separator):
+    (recordings / "labels.csv").write_text("filename,label\na.wav,crow;dog\nb.wav,owl\nc.wav,owl\n")
+    with pytest.raises(DataError, match="'crow;dog' may be several labels in one cell"):
+        refuse_joined(open_data(recordings))
+    data = open_data(with_separator(str(recordings), separator), "train")
+    refuse_joined(data)
+    assert data.classes == ("crow;dog", "owl")
 
 
 def test_a_workbook_is_read_like_a_table(recordings):

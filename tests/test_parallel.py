@@ -247,7 +247,7 @@ def is_running(pid):
 
 
 def test_time_during_which_the_process_was_suspended_does_not_count(monkeypatch):
-    """As with Ctrl-Z: the clock goes on for an hour between two checks."""
+    """As with Ctrl-Z: the clock advances by an hour between two checks."""
     clock = [0.0]
     monkeypatch.setattr("earmark.parallel.time.monotonic", lambda: clock[0])
     released = threading.Event()
@@ -258,11 +258,11 @@ def test_time_during_which_the_process_was_suspended_does_not_count(monkeypatch)
             pass
         for _ in range(5):
             clock[0] += 3600
-            pool.give_up_late_calls()
+            pool.abandon_late_calls()
         assert not future.done()
         for _ in range(10):
             clock[0] += 3600
-            pool.give_up_late_calls()
+            pool.abandon_late_calls()
         assert isinstance(future.exception(timeout=0), WorkerError)
     finally:
         released.set()

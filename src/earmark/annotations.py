@@ -187,9 +187,10 @@ class LabelTable(Sequence[Label]):
         """Reject a class that is both present in a file and absent from it, or both present and unknown."""
         present = {(row.filename, row.label) for row in self._rows if row.present}
         somewhere = {(row.filename, row.label) for row in self._rows if row.present and not row.has_times}
-        for row in self._rows if present else ():
-            others = somewhere if row.present is None else present
-            if row.present is not True and not row.has_times and (row.filename, row.label) in others:
+        for row in self._rows:
+            if row.present is True or row.has_times:
+                continue
+            if (row.filename, row.label) in (somewhere if row.present is None else present):
                 raise DataError(f"{row.filename}: {row.label!r} is marked both present and absent or unknown")
 
     @overload
@@ -233,8 +234,10 @@ class LabelTable(Sequence[Label]):
         return f"{counted(len(self), 'row')}, {counted(len(self.filenames), 'file')}"
 
     def _columns(self) -> list[str]:
-        with_presence = any(row.present is not True for row in self._rows)
-        return ["filename", "onset", "offset", "label", "confidence", *["present"] * with_presence]
+        columns = ["filename", "onset", "offset", "label", "confidence"]
+        if any(row.present is not True for row in self._rows):
+            columns.append("present")
+        return columns
 
     def to_pandas(self) -> pandas.DataFrame:
         """Rows as a data frame: filename, onset, offset, label, confidence.

@@ -81,19 +81,21 @@ def _read(
     format_: Any = np.lib.format  # not typed
     version = format_.read_magic(member)
     read_header = format_.read_array_header_1_0 if version == (1, 0) else format_.read_array_header_2_0
-    found, is_fortran, dtype = read_header(member, max_header_size=_LONGEST_HEADER)
+    actual, is_fortran, dtype = read_header(member, max_header_size=_LONGEST_HEADER)
     is_text = dtype.kind == "U" and types == "U"
     if not is_text and dtype.str[1:] not in types.split():
         raise DataError(f"{name}: expected {'text' if types == 'U' else f'numbers ({types})'}, got {dtype}")
     expected = tuple(sizes.get(axis, axis) if isinstance(axis, str) else axis for axis in shape)
-    if len(found) != len(expected) or any(isinstance(e, int) and e != n for e, n in zip(expected, found, strict=True)):
-        raise DataError(f"{name}: expected shape ({', '.join(map(str, expected))}), got {found}")
-    n_bytes = math.prod(found) * dtype.itemsize
+    if len(actual) != len(expected) or not all(
+        isinstance(e, str) or e == n for e, n in zip(expected, actual, strict=True)
+    ):
+        raise DataError(f"{name}: expected shape ({', '.join(map(str, expected))}), got {actual}")
+    n_bytes = math.prod(actual) * dtype.itemsize
     if n_bytes != size - member.tell():
-        raise DataError(f"{name}: expected {n_bytes} bytes for shape {found}, got {size - member.tell()}")
-    sizes.update({axis: n for axis, n in zip(shape, found, strict=True) if isinstance(axis, str)})
-    content = member.read()  # checks the sum of the file
+        raise DataError(f"{name}: expected {n_bytes} bytes for shape {actual}, got {size - member.tell()}")
+    sizes.update({axis: n for axis, n in zip(shape, actual, strict=True) if isinstance(axis, str)})
+    content = member.read()  # also verifies the CRC of the member
     if len(content) != n_bytes:
         raise DataError(f"{name}: expected {n_bytes} bytes, got {len(content)}")
-    flat = np.frombuffer(content, dtype) if n_bytes else np.empty(math.prod(found), dtype)
-    return flat.reshape(found, order="F" if is_fortran else "C")
+    flat = np.frombuffer(content, dtype) if n_bytes else np.empty(math.prod(actual), dtype)
+    return flat.reshape(actual, order="F" if is_fortran else "C")

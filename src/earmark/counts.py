@@ -1,7 +1,7 @@
 """Counts of right and wrong decisions, and the ratios computed from them.
 
-Everything that measures quality counts first and divides last: a metric counts clip by clip (`Counts`), `scores` adds
-the clips up and divides. A bootstrap over clips adds the same counts up with other weights (`ratios`, `ratio`).
+Every metric counts first and divides last: it counts clip by clip (`Counts`), and `scores` adds the clips up and
+divides. A bootstrap over clips adds the same counts up with other weights (`ratios`, `ratio`).
 
 There are two conventions for division by zero:
 
@@ -155,8 +155,8 @@ def ratios(
 ) -> dict[str, dict[str, Floats]]:
     """Ratios of counts added up over clips, by average (`overall`, `macro`, `per_class`) and name.
 
-    `weights`, (..., clips), say how often each clip counts; by default once. Ratios are (...,), and (..., classes) per
-    class.
+    `weights`, (..., clips), are the numbers of times that each clip counts, 1 by default. Ratios are (...,), and (...,
+    classes) per class.
     """
     return _ratios(_weighted(_columns(counts), weights), convention)
 
@@ -174,7 +174,7 @@ class ratio:
         self.__name__ = name if average == "overall" else f"{average}.{name}"
 
     def __call__(self, counts: Counts, weights: npt.ArrayLike | None = None) -> Floats:
-        """The ratio of clips that count as often as `weights` says, (..., clips)."""
+        """The ratio, with weights (..., clips) as in `ratios`."""
         return self._of(_weighted(_columns(counts, pooled=self._average == "overall"), weights))
 
     def without_each(self, counts: Counts) -> Floats:
@@ -216,8 +216,7 @@ def _ratios(sums: Floats, convention: str) -> dict[str, dict[str, Floats]]:
     """Ratios of sums of `_columns`, (..., 4 classes + 3)."""
     if convention not in CONVENTIONS:
         raise unknown_name("convention", convention, CONVENTIONS)
-    n_classes = (sums.shape[-1] - 3) // 4
-    tp, fp, fn, tn = (sums[..., k * n_classes : (k + 1) * n_classes] for k in range(4))
+    tp, fp, fn, tn = np.split(sums[..., :-3], 4, axis=-1)
     per_class = _rows(tp, fp, fn, tn, (np.zeros_like(fn), fn, fp), convention)
     errors = (sums[..., -3], sums[..., -2], sums[..., -1])  # substitutions, deletions, insertions
     overall = _rows(tp.sum(-1), fp.sum(-1), fn.sum(-1), tn.sum(-1), errors, convention)
@@ -229,15 +228,19 @@ def _rows(
     tp: Floats, fp: Floats, fn: Floats, tn: Floats, errors: tuple[Floats, Floats, Floats], convention: str
 ) -> dict[str, Floats]:
     """The fields of `Ratios`; `errors` are substitutions, deletions and insertions."""
-    n_ref, n_est = tp + fn, tp + fp
-    precision, recall = _divide(tp, n_est), _divide(tp, n_ref)
-    eps, f1 = 0.0, f1_score(tp, fp, fn)
+    n_ref = tp + fn
+    n_est = tp + fp
+    precision = _divide(tp, n_est)
+    recall = _divide(tp, n_ref)
+    eps = 0.0
+    f1 = f1_score(tp, fp, fn)
     if convention == "sed_eval":
         eps = _EPS
         mean = _divide(2 * precision * recall, precision + recall)
         f1 = np.where(tp == 0, precision + recall, mean)  # without hits both are 0 or NaN
-    substitutions, deletions, insertions = (_divide(part, n_ref + eps) for part in errors)
-    sensitivity, specificity = _divide(tp, n_ref + eps), _divide(tn, tn + fp + eps)
+    substitutions, deletions, insertions = [_divide(part, n_ref + eps) for part in errors]
+    sensitivity = _divide(tp, n_ref + eps)
+    specificity = _divide(tn, tn + fp + eps)
     return {
         "f1": f1,
         "precision": precision,

@@ -170,7 +170,8 @@ def _follow(s: Curve, rate: int, attack: float, decay: float) -> Curve:
     each step takes, solve the linear recursion in closed form, correct the guess where the solution disagrees, and
     repeat. This is policy iteration: solutions increase towards the level and converge in a few rounds.
     """
-    keep_rising, keep_falling = (math.exp(-1 / (rate * seconds)) for seconds in (attack, decay))
+    keep_rising = math.exp(-1 / (rate * attack))
+    keep_falling = math.exp(-1 / (rate * decay))
     out = np.empty_like(s)
     v = 1.0
     # the closed form divides by the product of all factors so far, which must not underflow

@@ -42,8 +42,8 @@ _DRAFT = re.compile(r"\.(.+)~[0-9a-f]{8}", re.DOTALL)  # stem of the temporary f
 def written_whole(path: Path, *, admit: Callable[[Path, Path], object] = ownership.admit) -> Iterator[Path]:
     """Write a file atomically: yields a temporary path that replaces `path`, or is removed if the block raises.
 
-    Its content is on the disk before it replaces anything, and the change of name when the block ends, so that not even
-    a power cut leaves half a file. A full disk is an OSError with the name of the file, whatever library wrote it.
+    The content is on the disk before the file is renamed, and the new name when the block ends, so that not even a
+    power cut leaves half a file. A full disk is an OSError with the name of the file, whatever library wrote it.
     `admit` is called with both paths first; by default it protects files that are not earmark's (`earmark.ownership`).
 
     >>> import tempfile
@@ -124,8 +124,8 @@ def remove_drafts(files: Iterable[Path]) -> None:
 def locked(folder: Path, *, wait: bool = False, name: str = ".lock") -> Iterator[None]:
     """Hold the lock of a folder, which the system releases when the process ends, however it ends.
 
-    If another process holds it, wait, or raise an ArgumentError that names the process. The file `.lock.json` says who
-    holds the lock; it means nothing without it. A file of that name that somebody else wrote is left alone.
+    If another process holds it, wait, or raise an ArgumentError that names the process. The file `.lock.json` describes
+    that process, only for this message. A file of that name with other contents is not touched.
     """
     holder = folder / f"{name}.json"
     refuse_link(folder / name)
@@ -133,7 +133,7 @@ def locked(folder: Path, *, wait: bool = False, name: str = ".lock") -> Iterator
         with FileLock(folder / name, blocking=wait):
             is_named = _is_free(holder)
             try:
-                with suppress(OSError):  # of a full disk: what the lock is for will say it
+                with suppress(OSError):  # if the disk is full, the work under the lock reports it
                     if is_named:
                         holder.write_text(json.dumps(_this_process()), encoding="utf-8")
                 yield
@@ -146,7 +146,7 @@ def locked(folder: Path, *, wait: bool = False, name: str = ".lock") -> Iterator
 
 
 def _holder(path: Path) -> str:
-    """The process that holds a lock. It may have taken the lock just now, and not have written its name yet."""
+    """The process that holds a lock. It may have acquired the lock a moment ago and not have written its name yet."""
     for _ in range(5):
         with suppress(OSError, ValueError, LookupError, TypeError):
             about = json.loads(_start_of(path))

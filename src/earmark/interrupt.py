@@ -63,7 +63,7 @@ class Interruption:
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """Do not raise inside this block, however many signals arrive: for code that polls but must not be torn."""
+        """Do not raise inside this block, however many signals arrive: for code that polls and must not end halfway."""
         self._holds += 1
         try:
             yield

@@ -46,7 +46,7 @@ class IsolatedProcess:
                 code = None if self._process is None else self._process.wait()
                 self._stop()
                 raise WorkerError(f"the process that read it died ({cause(code)})") from None
-            except BaseException:  # a late result would be taken for that of the next call
+            except BaseException:  # a late result would be mistaken for that of the next call
                 self._stop()
                 raise
         if is_error:
@@ -78,7 +78,7 @@ class IsolatedProcess:
         atexit.unregister(self._stop)
 
     def _forget(self) -> None:
-        """In a fork of this process, which must not use the pipes of its parent."""
+        """Called in a fork of this process, which must not use the pipes of its parent."""
         self._process, self._lock = None, threading.Lock()
 
 
@@ -99,10 +99,11 @@ def _send(pipe: Any, message: object) -> None:
 
 def _serve(memory: int) -> None:
     """In an isolated process: call what standard input names, send results to standard output; exit at its end."""
-    replies, requests = os.fdopen(os.dup(1), "wb"), queue.SimpleQueue[bytes]()
+    requests = queue.SimpleQueue[bytes]()
+    replies = os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 1)
-    os.dup2(nothing, 2)  # a library that ends the process may say why, in lines of its own
+    os.dup2(nothing, 2)  # a library that ends the process may print its reason
     ignore_signals()
 
     def read() -> None:

@@ -1,12 +1,12 @@
-"""Which files are earmark's own: a command replaces and deletes only what a manifest lists with its hash.
+"""Protection of users' files: a command replaces and deletes only files that a manifest lists with their hash.
 
     with owned(folder):
         ...                                  # files.written_whole checks and records every file below the folder
 
-A manifest is `.earmark.jsonl` in the folder that a command writes to: a line for each file, with the SHA-256 it has, or
-two while it is being replaced, so that a kill at any moment leaves no doubt. A file with another hash was edited or put
-there by somebody. It is never replaced, unless the user asks for that, and never deleted. Nothing is written or deleted
-through symbolic links below the folder. The ledger of a detection job is a manifest too.
+A manifest is `.earmark.jsonl` in the folder that a command writes to: a line for each file with its SHA-256, or with
+the old and the new one while the file is being replaced, so that a process may be killed at any moment. A file with
+another hash was edited or is not earmark's: it is replaced only if the user asks for that, and never deleted. Nothing
+is written or deleted through symbolic links below the folder. The ledger of a detection job is a manifest too.
 
 The command line works inside `replacing_nothing()`: outside such folders, no existing file is replaced at all.
 """
@@ -77,7 +77,8 @@ class Owner:
     def admit(self, path: Path, draft: Path) -> None:
         """Refuse to replace a file that is not earmark's; record that it will have the content of the draft."""
         self.check_links(path)
-        new, old, key = sha256(draft), sha256(path), self.key(path)
+        new, old = sha256(draft), sha256(path)
+        key = self.key(path)
         known = self.record.hashes(key)
         if os.path.lexists(path) and not self.force and old not in {new, *known}:
             raise _refusal(path)
@@ -103,7 +104,7 @@ class Owner:
 
 
 class _Manifest:
-    """Hashes in a file of JSON lines, to which changes are appended; of several lines for a file the last counts."""
+    """Hashes in a file of JSON lines to which changes are appended; the last line about a file applies."""
 
     def __init__(self, root: Path) -> None:
         self._path = root / MANIFEST
@@ -136,10 +137,10 @@ class _Manifest:
 def owned(
     root: Path, *, files: Iterable[Path] = (), force: bool = False, record: Record | None = None
 ) -> Iterator[Owner]:
-    """Check and record every file that `written_whole` writes below a folder, by the manifest in it or another record.
+    """Check and record every file that `written_whole` writes below a folder, in its manifest or another record.
 
-    `files` that will be written are checked at once, before any work. Within another block for the same folder, that
-    one decides.
+    `files` that will be written are checked at once, before any work. A block inside another one for the same folder
+    uses the record and `force` of the outer one.
     """
     outer = next((owner for owner in _owners if owner.root.absolute() == root.absolute()), None)
     owner = outer or Owner(root, record or _Manifest(root), force=force)
@@ -163,7 +164,7 @@ def replacing_nothing() -> Iterator[None]:
 
 
 def admit(path: Path, draft: Path) -> None:
-    """Called before a finished draft replaces a file; raises an error if it must not."""
+    """Raise an error if a finished draft must not replace a file, else record the replacement."""
     owners = [owner for owner in _owners if owner.contains(path)]
     if path in DRAFTS:
         return
@@ -174,7 +175,7 @@ def admit(path: Path, draft: Path) -> None:
 
 
 def sha256(path: Path) -> str:
-    """Of a regular file; empty for anything else, such as a symbolic link."""
+    """SHA-256 of a regular file; empty for anything else, such as a symbolic link."""
     if path.is_symlink() or not path.is_file():
         return ""
     with path.open("rb") as file:

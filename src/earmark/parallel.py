@@ -8,8 +8,8 @@ them, since a worker that is interrupted while it starts may block the pool; the
 they must write files atomically. Workers exit when the parent does. If one dies, for example because memory ran out,
 the others are killed and one WorkerError is raised. `call_isolated` limits the memory and the time of a single call.
 
-A thread cannot be killed. One whose call takes longer than it may is given up: another takes its place, and the program
-does not wait for it when it ends.
+A thread cannot be killed. A thread whose call exceeds its time limit is abandoned: another one takes its place, and the
+program does not wait for it when it ends.
 """
 
 import atexit
@@ -83,13 +83,8 @@ def parallel_map(
                 return executor.submit_limited(function, item, seconds(item))
             return executor.submit(_call, item)
 
-        def wait(running: Collection[Future[Result]]) -> Iterable[Future[Result]]:
-            done = _wait(running)
-            if isinstance(executor, _ThreadPool):
-                executor.give_up_late_calls()
-            return done
-
-        with closing(in_flight(items, submit, wait, Future.cancel, limit=lambda: bound)) as finished:
+        wait_for = executor.wait if isinstance(executor, _ThreadPool) else _wait
+        with closing(in_flight(items, submit, wait_for, Future.cancel, limit=lambda: bound)) as finished:
             for item, future in finished:
                 error = future.exception()
                 if error is not None and (isinstance(error, BrokenProcessPool) or not isinstance(error, Exception)):
@@ -134,9 +129,8 @@ def call_limited(function: Callable[[Item], Result], argument: Item, *, seconds:
     try:
         future = pool.submit_limited(function, argument, seconds)
         with interruptible() as interruption:
-            while not _wait([future]):
+            while not pool.wait([future]):
                 interruption.check()
-                pool.give_up_late_calls()
         return future.result()
     finally:
         pool.shutdown(wait=False)
@@ -211,7 +205,7 @@ class WeightedSemaphore:
 
 
 class _ThreadPool(Executor):
-    """Threads that run calls, and can be given up; each runs `prepare` first."""
+    """Threads that run calls, and are abandoned if a call takes too long; each runs `prepare` first."""
 
     def __init__(self, workers: int, prepare: Callable[[], None] = lambda: None) -> None:
         self._prepare = prepare
@@ -231,15 +225,24 @@ class _ThreadPool(Executor):
         thread.start()
 
     def submit_limited(self, function: Callable[[Item], Result], item: Item, seconds: float) -> Future[Result]:
-        """Call a function in a thread; the result is a WorkerError if that takes longer than it may."""
+        """Call a function in a thread; the result is a WorkerError if that takes longer than `seconds`."""
         future: Future[Result] = Future()
         if seconds < math.inf:
             self._left[future] = seconds, seconds
         self._calls.put((future, function, item))
         return future
 
-    def give_up_late_calls(self) -> None:
-        """To be called again and again, in one thread: what takes too long fails, and another thread takes over."""
+    def wait(self, running: Collection[Future[Result]]) -> Iterable[Future[Result]]:
+        """Futures that are done, none after a short time-out; abandons calls that exceed their time limit.
+
+        It must be called repeatedly, from one thread.
+        """
+        done = _wait(running)
+        self.abandon_late_calls()
+        return done
+
+    def abandon_late_calls(self) -> None:
+        """Fail calls that exceed their time limit, and replace their threads."""
         now = time.monotonic()
         step, self._checked = min(now - self._checked, _LONGEST_STEP), now
         for future in [future for future in self._left if future.done()]:
@@ -247,9 +250,9 @@ class _ThreadPool(Executor):
         for future, (allowed, left) in self._left.items():
             self._left[future] = allowed, left - step if future.running() else left
             if left < 0:
-                self._give_up(future, WorkerError(f"no result after {allowed:.0f} s"))
+                self._abandon(future, WorkerError(f"no result after {allowed:.0f} s"))
 
-    def _give_up(self, future: Future[Any], error: Exception) -> None:
+    def _abandon(self, future: Future[Any], error: Exception) -> None:
         with self._lock:
             thread = self._running.pop(future, None)
             if thread is not None and not future.done():
@@ -272,7 +275,7 @@ class _ThreadPool(Executor):
                 error = problem
             with self._lock:
                 if self._running.pop(future, None) is None:
-                    return  # given up meanwhile
+                    return  # abandoned meanwhile
                 if error is None:
                     future.set_result(result)
                 else:
@@ -317,7 +320,7 @@ def _use_one_torch_thread() -> None:
 def _process_pool(workers: int, function: Callable[..., Any], interruption: Interruption) -> Iterator[Executor]:
     context = _Context()
     pool = ProcessPoolExecutor(workers, context, _start_worker, (function,))
-    with interruption.hold():  # an exception inside the executor's own code could leave it waiting for ever
+    with interruption.hold():  # an exception inside the executor's own code could leave it waiting forever
         try:
             yield pool
         except BaseException as error:
@@ -335,7 +338,7 @@ def _process_pool(workers: int, function: Callable[..., Any], interruption: Inte
 
 @contextmanager
 def blocked_signals() -> Iterator[None]:
-    """For the start of a process: children inherit the mask of their parent."""
+    """Block the signals while a process is started, which inherits the mask of its parent."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -376,13 +379,13 @@ def _start_worker(function: Callable[[Any], Any]) -> None:
 
 
 def ignore_signals() -> None:
-    """Where signals cannot be blocked, and for processes that a worker starts."""
+    """Ignore the signals, where they cannot be blocked and in processes that a worker starts."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
 
 def _answer(function: Callable[[Any], Any], argument: Any, sender: Connection, memory: int) -> None:
-    """In a process of its own: send the result of a call, or its exception."""
+    """In the separate process of `call_isolated`: send the result of the call, or its exception."""
     _start_worker(function)
     limit_memory(memory)
     _use_one_torch_thread()  # as in other workers, for identical results

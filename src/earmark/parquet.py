@@ -30,14 +30,15 @@ class Lists(NamedTuple):
 def read_lists(path: str, number: str, numbers: str, *, largest: int) -> Lists:
     """Read a column of numbers and a column of lists of numbers, all of one length.
 
-    `largest` limits the bytes of both columns, with 8 for each number. What earmark refuses is a DataError, without the
-    name of the file; what pyarrow refuses is an exception of its own.
+    `largest` limits the bytes of both columns, with 8 for each number. Unexpected columns raise a DataError without the
+    name of the file; a damaged file raises an exception of pyarrow.
     """
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # others reserve a gigabyte, which counts as used
     from pyarrow.parquet import ParquetFile
 
     columns: list[npt.NDArray[np.float64]] = [np.zeros(0)]
-    lists, lengths = list[npt.NDArray[np.float32]](), set[int]()
+    lists: list[npt.NDArray[np.float32]] = []
+    lengths: set[int] = set()
     with ParquetFile(path, pre_buffer=False, buffer_size=_BUFFER) as file:
         _check_columns(file, number, numbers, largest)
         about = {_text(key): _text(value) for key, value in (file.schema_arrow.metadata or {}).items()}
@@ -64,7 +65,7 @@ def _text(value: bytes) -> str:
 
 
 def _check_columns(file: Any, number: str, numbers: str, largest: int) -> None:
-    """Refuse columns of anything but numbers, and of too many: in the file, many equal ones take a few bytes."""
+    """Reject columns that are not numbers, or too many: many equal numbers take only a few bytes of the file."""
     from pyarrow import types
 
     schema, about = file.schema_arrow, file.metadata

@@ -55,8 +55,8 @@ def link_error(path: Path) -> ArgumentError:
 def append_line(path: Path, line: bytes) -> None:
     """Append a line, which ends with a line feed, to a file and wait until it is on the disk.
 
-    If that fails, for example because the disk is full, nothing is appended. A line that somebody left incomplete stays
-    one of its own. Symbolic links are rejected.
+    If that fails, for example because the disk is full, nothing is appended. If the last line of the file is
+    incomplete, a line feed is written first. Symbolic links are rejected.
     """
     refuse_link(path)
     if path.exists() and not path.is_file():

@@ -31,7 +31,7 @@ class Entry(Generic[T]):
 
 
 class Registry(Generic[T]):
-    """Classes of one family, by name, in order of registration; messages call a member `kind`: "pool"."""
+    """Classes of one family, by name, in order of registration; `kind` names a member in messages: "pool"."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind

@@ -60,7 +60,7 @@ Many = Annotated[tuple[T, ...], Strict(False)]
 """`Many[float]`: a tuple, given as a tuple or, as files have it, a list."""
 
 Number = float | None
-"""A number in a file of ours; None where it is not defined, since JSON has no NaN."""
+"""A number in a file that earmark writes; None where it is undefined, since JSON has no NaN."""
 
 _CONFIG = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 _OPEN = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
@@ -188,7 +188,7 @@ def _from_json(text: str | bytes) -> Any:
 
 
 def _check_numbers(text: str | bytes, value: Any) -> None:
-    """Reject a document with a whole number of too many digits; the text says quickly that it has none."""
+    """Reject a document with a whole number of too many digits; most texts have no such run of digits at all."""
     digits = rf"[0-9]{{{_MOST_DIGITS + 1}}}"
     if not (re.search(digits, text) if isinstance(text, str) else re.search(digits.encode(), text)):
         return
@@ -322,22 +322,26 @@ def _expected(node: Mapping[str, Any], root: Mapping[str, Any]) -> str:
     if "type" not in node:
         return ""
     text = _NAMES[node["type"]][0]
-    items = _resolved(node.get("items", {}), root)
-    length = node.get("minItems", 0) or node.get("minLength", 0) or node.get("minProperties", 0)
-    if items.get("type") in _NAMES:
-        is_fixed = length and length == node.get("maxItems")
-        count = f"{length} " if is_fixed else "one or more " if length == 1 else ""
-        text += f" of {count}{_NAMES[items['type']][1]}"
-    elif "maxLength" in node:
-        text += f" of {length} to {node['maxLength']} characters"
-    elif length:
-        text += " that is not empty"
+    text += _expected_length(node, _resolved(node.get("items", {}), root))
     if "examples" in node:
         text += f" such as {json.dumps(node['examples'][0])}"
     if "minimum" in node and "maximum" in node:
         return f"{text} from {node['minimum']} to {node['maximum']}"
     bounds = [phrase.format(node[key]) for key, phrase in _BOUNDS.items() if key in node]
     return " ".join([text, " and ".join(bounds)]).strip()
+
+
+def _expected_length(node: Mapping[str, Any], items: Mapping[str, Any]) -> str:
+    """What a JSON schema requires of the length of a text, list or table, and of the items of a list."""
+    length = node.get("minItems", 0) or node.get("minLength", 0) or node.get("minProperties", 0)
+    if items.get("type") in _NAMES:
+        plural = _NAMES[items["type"]][1]
+        if length and length == node.get("maxItems"):
+            return f" of {length} {plural}"
+        return f" of one or more {plural}" if length == 1 else f" of {plural}"
+    if "maxLength" in node:
+        return f" of {length} to {node['maxLength']} characters"
+    return " that is not empty" if length else ""
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
@@ -372,7 +376,7 @@ def embedded_toml(folder: str) -> dict[str, str]:
 
 
 def load_toml(kind: str, source: str | Path, folder: str) -> dict[str, Any]:
-    """The contents of a TOML file, or of the one in a folder of this package; messages call it `kind`: "recipe"."""
+    """The contents of a TOML file, or of one in a folder of this package; `kind` names it in messages: "recipe"."""
     if Path(source).suffix != ".toml":
         embedded = embedded_toml(folder)
         if str(source) not in embedded:

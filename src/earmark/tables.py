@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import groupby
+from itertools import groupby, zip_longest
 from typing import TYPE_CHECKING, Any
 
 import jinja2
@@ -148,28 +148,29 @@ class Table:
         from rich.text import Text
 
         headings = [visible(column.heading).split("\n") for column in self.columns]
-        height = max(map(len, headings), default=0)
-        lines = [
-            [Text.assemble((heading[k] if k < len(heading) else "", "bold")) for heading in headings]
-            for k in range(height)
-        ]
+        lines = [[Text.assemble((text, "bold")) for text in line] for line in zip_longest(*headings, fillvalue="")]
         lines += [
             [Text.assemble((visible(cell.text), _marked(cell, "bold", "underline", ""))) for cell in row]
             for row in self.rows
         ]
         widths = [max(text.cell_len for text in column) for column in zip(*lines, strict=True)]
-        above, first = "", 0
-        for name, count in self.groups:
-            width = sum(widths[first : first + count]) + count - 1  # with a space between columns
-            widths[first + count - 1] += max(0, len(name) - width)
-            above += name.ljust(max(len(name), width) + 1)
-            first += count
+        above = self._group_headings(widths)
         for line in lines:
             for text, column, width in zip(line, self.columns, widths, strict=True):
                 text.align("left" if column.is_text else "right", width)
         whole: dict[str, Any] = {"no_wrap": True, "overflow": "ignore"}
-        titles = [Text(line, "bold", **whole) for line in (self.caption, above.rstrip()) if line]
+        titles = [Text(line, "bold", **whole) for line in (self.caption, above) if line]
         return rich.console.Group(*titles, *(Text(" ", **whole).join(line) for line in lines))
+
+    def _group_headings(self, widths: list[int]) -> str:
+        """The line of group headings above columns of these widths; the last column of a narrow group is widened."""
+        line, first = "", 0
+        for name, count in self.groups:
+            width = sum(widths[first : first + count]) + count - 1  # with a space between columns
+            widths[first + count - 1] += max(0, len(name) - width)
+            line += name.ljust(max(len(name), width) + 1)
+            first += count
+        return line.rstrip()
 
     def to_markdown(self, *, intervals: bool = False) -> str:
         """As a Markdown table (GitHub's dialect)."""
@@ -186,8 +187,11 @@ class Table:
         if self.groups:
             cells, rules, first = [], [], 1
             for name, count in self.groups:
-                cells.append(rf"\multicolumn{{{count}}}{{c}}{{{_escape_latex(name)}}}" if name else " &" * (count - 1))
-                rules += [rf"\cmidrule(lr){{{first}-{first + count - 1}}}"] if name else []
+                if name:
+                    cells.append(rf"\multicolumn{{{count}}}{{c}}{{{_escape_latex(name)}}}")
+                    rules.append(rf"\cmidrule(lr){{{first}-{first + count - 1}}}")
+                else:
+                    cells.append(" &" * (count - 1))
                 first += count
             lines += [_latex_row(cells), " ".join(rules)]
         lines += [_latex_row(_escape_latex(column.heading) for column in self.columns), r"\midrule"]
@@ -200,7 +204,7 @@ class Table:
 
 
 def import_pandas() -> Any:
-    """pandas, which users install if they want it: imported only where a result is converted."""
+    """Import pandas, an optional dependency, when a result is converted."""
     try:
         import pandas
     except ImportError as error:
@@ -209,7 +213,7 @@ def import_pandas() -> Any:
 
 
 def _marked(cell: Cell, best: str, tied: str, plain: str) -> str:
-    """The style or pattern that a cell's mark asks for."""
+    """One of three styles or patterns, by the mark of a cell."""
     if cell.best:
         return best
     return tied if cell.tied else plain

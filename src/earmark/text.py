@@ -44,7 +44,9 @@ def first_few(names: Iterable[str], most: int = 3) -> str:
     'a.wav, b.wav, c.wav, ...'
     """
     names = list(names)
-    return ", ".join([*names[:most], *(["..."] if len(names) > most else [])])
+    if len(names) > most:
+        names[most:] = ["..."]
+    return ", ".join(names)
 
 
 def percent(share: float) -> str:
@@ -107,7 +109,7 @@ def visible(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """The same on one line: undecodable bytes are replaced, line feeds and tabs escaped too.
+    """Text as by `visible`, on one line: undecodable bytes are replaced, line feeds and tabs escaped too.
 
     >>> printable("two\\nlines")
     'two\\\\nlines'

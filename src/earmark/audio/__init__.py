@@ -1,11 +1,11 @@
 """Audio files of any kind and rate as mono float32: whole, in excerpts, as streams.
 
-wav (also RF64 and extensible), aiff, flac, ogg (Vorbis or Opus), opus and mp3, with any number of channels, at any rate
-and depth. Channels are averaged. At another rate, sample k is the sound at k / rate seconds, and there are
+Formats are wav (also RF64 and extensible), aiff, flac, ogg (Vorbis or Opus), opus and mp3, with any number of channels
+and any rate and depth. Channels are averaged. At another rate, sample k is the sound at k / rate seconds, and there are
 ceil(duration * rate) samples. Whole files, excerpts and streams give the same samples.
 
-Resampling uses soxr at quality HQ, which is made for 16-bit audio: its errors are below the noise of most recordings,
-and what VHQ adds is lost in log-mel features.
+Resampling uses soxr at quality HQ, which is intended for 16-bit audio: its errors are below the noise of most
+recordings, and log-mel features do not show the difference from VHQ.
 
 Files with damaged audio are rejected with their name, the reason and the time of the first gap, never silently
 shortened or shifted. With `damaged="keep"` the rest is read, and gaps are silence, so that everything else keeps
@@ -100,8 +100,8 @@ def read(
     file whose sound is not intact is an error, or with `damaged="keep"` has silence in its gaps.
 
     An excerpt equals the same slice of the whole file: from the sample nearest to `onset` up to, not including, the one
-    nearest to `offset`. Its cost is that of its length, and at pairs of rates with a large period (44,056 to 44,100 Hz)
-    that of up to half a minute more. Opus files are always decoded from their start.
+    nearest to `offset`. The cost is proportional to its length, but between rates with a long period (44,056 to 44,100
+    Hz) up to 30 s more are read, and Opus files are always decoded from their start.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -136,15 +136,12 @@ def read_pieces(path: AnyPath, starts: Sequence[int], samples: int, *, damaged: 
             last = min(first + samples, about.samples)
             if first >= last:
                 continue
-            if about.format.endswith("OPUS"):  # which is always decoded from the start of the file
+            if about.format.endswith("OPUS"):  # always decoded from the start of the file
                 row[: last - first] = read(path, onset=first / about.rate, offset=last / about.rate, damaged=damaged)
                 continue
-            at = 0
             if not sound.pieces and (not first or about.format.endswith("VORBIS")):
-                sound.file.seek(0)  # `_decoded` may begin where a file begins
-            for block in sound.blocks(first, last):
-                row[at : at + len(block)] = block
-                at += len(block)
+                sound.file.seek(0)  # `_decoded` may expect the file at its start
+            row[: last - first] = np.concatenate(list(sound.blocks(first, last)))
     return result
 
 
@@ -235,7 +232,8 @@ def find(
             raise bad_file(Path(error.filename), f"cannot be listed: {error.strerror}") from error
         unreadable(Path(error.filename))
 
-    wanted, files = frozenset(suffixes), []
+    wanted = frozenset(suffixes)
+    files: list[Path] = []
     for place, folders, names in os.walk(folder, onerror=skip):
         folders[:] = [name for name in folders if not name.startswith(".")]
         paths = (Path(place, name) for name in names if not name.startswith("."))
@@ -271,7 +269,9 @@ def _stream(
         for piece in _excerpt(sound, rate, *_bounds(sound.about, rate, onset, offset)):
             while len(piece) >= missing:
                 yield np.concatenate([*kept, piece[:missing]]) if kept else piece[:missing]
-                piece, kept, missing = piece[missing:], [], size
+                piece = piece[missing:]
+                kept = []
+                missing = size
             if len(piece):
                 kept.append(piece)
                 missing -= len(piece)
@@ -281,14 +281,14 @@ def _stream(
 
 @dataclass(frozen=True)
 class _Sound:
-    """An open file: one that libsndfile reads as it is, or pieces that it reads one by one."""
+    """An open file: read by libsndfile directly, or piece by piece."""
 
     file: soundfile.SoundFile
     about: AudioInfo
     pieces: tuple[Piece, ...]
 
     def blocks(self, first: int, last: int) -> Iterator[Samples]:
-        """Samples of the file at its rate, with channels averaged; silence where no piece is."""
+        """Samples of the file at its rate, with channels averaged; silence between the pieces."""
         if not self.pieces:
             yield from _decoded(self.file, self.about, range(self.about.samples), first, last)
             return
@@ -297,17 +297,17 @@ class _Sound:
             end = min(last, piece.last)
             if end <= at:
                 continue
-            yield from _silence(min(piece.first, last) - at)
-            at = max(at, min(piece.first, last))
-            if at < end:
-                entry = piece.entry(at)
+            begin = min(max(at, piece.first), last)
+            yield from _silence(begin - at)
+            if begin < end:
+                entry = piece.entry(begin)
                 with (
                     PieceFile(self.about.path, entry.head, entry.begin, piece.end) as raw,
                     ForwardFile(raw) as file,
                 ):
                     span = range(entry.first, piece.last)
-                    yield from _decoded(file, self.about, span, at, end, can_seek=piece.can_seek)
-                at = end
+                    yield from _decoded(file, self.about, span, begin, end, can_seek=piece.can_seek)
+            at = end
         yield from _silence(last - at)
 
 
@@ -348,9 +348,9 @@ def _decoded(
         count = min(last - at, max(1, _BLOCK // about.channels))
         block = file.read(count, dtype="float32", always_2d=True)
         if not len(block):
-            found = examine(about.path, with_flac=True)
-            if found.gaps and not about.gaps:
-                raise _damage(about.path, found)
+            contents = examine(about.path, with_flac=True)
+            if contents.gaps and not about.gaps:
+                raise _damage(about.path, contents)
             raise bad_file(about.path, f"truncated: ends at {at / about.rate:.3f} s of {about.duration:.3f} s")
         check_values(about.path, block, at, about.rate)
         at += len(block)
@@ -367,20 +367,20 @@ def _opened(path: AnyPath, damaged: str) -> Iterator[_Sound]:
         raise _damage(path, contents)
     try:
         with ExitStack() as stack:
-            name: str | bytes | PieceFile = native_name(path)
+            source: str | bytes | PieceFile = native_name(path)
             if contents.gaps:
                 entry = contents.pieces[0].entries[0]
-                name = stack.enter_context(PieceFile(path, entry.head, entry.begin, contents.pieces[0].end))
+                source = stack.enter_context(PieceFile(path, entry.head, entry.begin, contents.pieces[0].end))
             elif contents.head or (path.suffix.lower() == ".mp3" and path.stat().st_size > contents.pieces[-1].end):
-                # without what follows the sound, about which libmpg123 prints complaints
+                # with a corrected header, and without anything behind the sound: libmpg123 prints notes about both
                 head = contents.head
-                name = stack.enter_context(PieceFile(path, head, len(head), contents.pieces[-1].end))
-            file = stack.enter_context(ForwardFile(name))
+                source = stack.enter_context(PieceFile(path, head, len(head), contents.pieces[-1].end))
+            file = stack.enter_context(ForwardFile(source))
             yield _Sound(file, _about(path, file, contents), contents.pieces)
     except soundfile.SoundFileError as error:
-        found = examine(path, with_flac=True)
-        if found.gaps and not keep:
-            raise _damage(path, found) from error
+        contents = examine(path, with_flac=True)
+        if contents.gaps and not keep:
+            raise _damage(path, contents) from error
         raise bad_file(path, f"damaged, truncated or without samples: {reason_of(error)}") from error
 
 
@@ -413,7 +413,7 @@ def describe_gaps(gaps: Sequence[Gap]) -> str:
 
 
 def check_damaged(damaged: str) -> str:
-    """Return what to do with damaged files if it is valid."""
+    """Return the setting for damaged files if it is valid."""
     if damaged not in DAMAGED:
         raise unknown_name("damaged", damaged, DAMAGED)
     return damaged

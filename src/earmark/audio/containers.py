@@ -38,7 +38,7 @@ _HEADS = {
 
 
 def checked_kind(path: Path, head: bytes) -> str:
-    """Kind of an audio file that can be read and has the right suffix."""
+    """Kind of an audio file, if it can be read and has the right suffix; other files are rejected."""
     kind = _kind(head)
     if kind not in ("aiff", "flac", "mp3", "ogg", "wav"):
         target = path.with_suffix(".wav" if path.suffix.lower() == ".flac" else ".flac")
@@ -78,8 +78,10 @@ def _kind(head: bytes) -> str:
         return "aiff"
     if mp3_frame(head[:4]) is not None:
         return "mp3"
-    unknown = "text" if head.isascii() and b"\0" not in head else "unknown or damaged data"
-    return next((kind for start, kind in _HEADS.items() if head.startswith(start)), unknown)
+    for start, kind in _HEADS.items():
+        if head.startswith(start):
+            return kind
+    return "text" if head.isascii() and b"\0" not in head else "unknown or damaged data"
 
 
 def riff_chunks(file: IO[bytes], order: str = "<") -> Iterator[tuple[bytes, int, int]]:
@@ -128,7 +130,7 @@ def mp3_rate(head: bytes) -> int:
     return (44100, 48000, 32000)[head[2] >> 2 & 3] // divisor
 
 
-def folder_trouble(path: Path) -> str | None:
+def folder_problem(path: Path) -> str | None:
     """Why a folder cannot be listed; None if it can."""
     try:
         with os.scandir(path) as entries:

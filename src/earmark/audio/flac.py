@@ -1,6 +1,6 @@
 """Walk through the frames of a flac file, each with a sample number, a CRC-8 of its header and a CRC-16 of the whole.
 
-libFLAC notices every damage while it decodes, so this walk is only needed to find out where it is.
+libFLAC detects any damage while it decodes, so this walk is only needed to locate it.
 """
 
 import re
@@ -24,32 +24,30 @@ class _Frame(NamedTuple):
     first: int  # sample
     samples: int
 
+    @property
+    def last(self) -> int:
+        """One past its last sample."""
+        return self.first + self.samples
+
 
 def walk(path: Path, data: Bytes, start: int) -> Contents:
     """Check the frames from byte `start` on; reject damaged headers."""
     head_end, block, rate, total = _header(path, data, start)
     if not total:
         raise bad_file(path, "its header does not state its length; re-encode it, for example with flac")
-    found = [frame for frame in _frames(data, head_end, block) if frame.first + frame.samples <= total]
-    if not found:
+    frames = [frame for frame in _frames(data, head_end, block) if frame.last <= total]
+    if not frames:
         raise bad_file(path, "damaged, truncated or without samples: no flac frame is intact")
     end = len(data) - 128 if data[-128:-125] == b"TAG" else len(data)
-    ends = [frame.begin for frame in found[1:]] + [end]
-    is_intact = _checked(data, np.array([frame.begin for frame in found]), np.array(ends))
-    runs: list[list[int]] = []  # indices of frames
-    for k in np.flatnonzero(is_intact):
-        previous = found[k - 1] if runs and runs[-1][-1] == k - 1 else None
-        if previous is not None and previous.first + previous.samples == found[k].first:
-            runs[-1].append(int(k))
-        else:
-            runs.append([int(k)])
+    ends = [frame.begin for frame in frames[1:]] + [end]
+    is_intact = _checked(data, np.array([frame.begin for frame in frames]), np.array(ends))
     head = bytes(data[start:head_end])
     pieces: list[Piece] = []
-    for run in runs:
-        first, last = found[run[0]], found[run[-1]]
-        entries = tuple(EntryPoint(found[k].first, found[k].first, head, found[k].begin) for k in run[::_ENTRY])
-        if first.first >= (pieces[-1].last if pieces else 0):
-            pieces.append(Piece(first.first, last.first + last.samples, ends[run[-1]], entries))
+    for run in _runs(frames, is_intact):
+        first, last = frames[run[0]].first, frames[run[-1]].last
+        entries = tuple(EntryPoint(frames[k].first, frames[k].first, head, frames[k].begin) for k in run[::_ENTRY])
+        if first >= (pieces[-1].last if pieces else 0):
+            pieces.append(Piece(first, last, ends[run[-1]], entries))
     if not pieces:
         raise bad_file(path, "damaged, truncated or without samples: no flac frame is intact")
     gaps = gaps_between(pieces, rate, "damaged flac frames")
@@ -57,6 +55,17 @@ def walk(path: Path, data: Bytes, start: int) -> Contents:
     if at < total:
         gaps.append(Gap(at / rate, total / rate, "the end is damaged or missing"))
     return Contents(total, tuple(pieces), tuple(gaps)) if gaps else Contents()
+
+
+def _runs(frames: list[_Frame], is_intact: npt.NDArray[np.bool_]) -> list[list[int]]:
+    """Indices of intact frames, for each run of frames that follow each other without a gap."""
+    runs: list[list[int]] = []
+    for k in map(int, np.flatnonzero(is_intact)):
+        if runs and runs[-1][-1] == k - 1 and frames[k - 1].last == frames[k].first:
+            runs[-1].append(k)
+        else:
+            runs.append([k])
+    return runs
 
 
 def _header(path: Path, data: Bytes, start: int) -> tuple[int, int, int, int]:
@@ -79,8 +88,8 @@ def _frames(data: Bytes, at: int, block: int) -> list[_Frame]:
     """Frames with a valid header, by position; `block` is the number of samples in each, if it is fixed."""
     matches = re.finditer(rb"\xff[\xf8\xf9]", memoryview(data)[at:])
     heads = ((at + match.start(), data[at + match.start() : at + match.start() + 16]) for match in matches)
-    found = (_frame(begin, head.ljust(16, b"\0"), block) for begin, head in heads)
-    return [frame for frame in found if frame is not None]
+    candidates = (_frame(begin, head.ljust(16, b"\0"), block) for begin, head in heads)
+    return [frame for frame in candidates if frame is not None]
 
 
 def _frame(begin: int, head: bytes, block: int) -> _Frame | None:

@@ -16,7 +16,7 @@ from typing import IO
 import soundfile
 
 from earmark.audio import flac, mp3, ogg
-from earmark.audio.containers import bad_file, checked_kind, folder_trouble, riff_chunks, skip_id3
+from earmark.audio.containers import bad_file, checked_kind, folder_problem, riff_chunks, skip_id3
 from earmark.audio.pieces import Contents, EntryPoint, Gap, Piece, PieceFile
 from earmark.audio.quiet import QuietFile
 from earmark.errors import DataError
@@ -32,7 +32,7 @@ def examine(path: Path, *, with_flac: bool) -> Contents:
     try:
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):
-            raise bad_file(path, folder_trouble(path) or "expected a file, got a folder")
+            raise bad_file(path, folder_problem(path) or "expected a file, got a folder")
         if not stat.S_ISREG(status.st_mode):
             raise bad_file(path, "is not a regular file")
         if not status.st_size:
@@ -77,15 +77,14 @@ def _examine_wav(path: Path, file: IO[bytes], start: int, size: int) -> Contents
         if name != b"data":
             continue
         actual = size - body
-        if stated in (0xFFFFFFFF, 0x7FFFFFFF, 0x7FFFF000):
-            return Contents()  # written to a pipe, before the length was known
-        if stated > actual:
-            if not actual or not bytes_per_second:
-                raise bad_file(path, f"truncated: expected {stated} bytes of samples, got {actual}")
-            return _cut(path, size, stated * rate // bytes_per_second)
+        is_unknown = stated in (0xFFFFFFFF, 0x7FFFFFFF, 0x7FFFF000)  # written to a pipe
         if not stated and actual:
             raise bad_file(path, f"its header was never completed: states no samples, contains {actual} bytes")
-        return Contents()
+        if is_unknown or stated <= actual:
+            break
+        if not actual or not bytes_per_second:
+            raise bad_file(path, f"truncated: expected {stated} bytes of samples, got {actual}")
+        return _cut(path, size, stated * rate // bytes_per_second)
     return Contents()
 
 

@@ -18,10 +18,10 @@ from earmark.audio.containers import Bytes, bad_file, mp3_bits, mp3_frame, mp3_r
 from earmark.audio.pieces import Contents, EntryPoint, Gap, Piece, gaps_between
 
 _TAGS = (b"TAG", b"APETAGEX", b"LYRICSBEGIN", b"ID3")
-_CHAIN = 4  # frames in a row, without which a frame behind a gap may be chance
+_CHAIN = 4  # frames in a row that a gap must be followed by: fewer may be chance
 _STEP = 512  # frames from one entry to the next
 _MOST_MUTED = 65  # frames at an entry that may need bits of frames before it
-_WARM_UP = 4  # frames from which on what came before an entry is no longer heard
+_WARM_UP = 4  # frames after an entry until the frames before it no longer affect the sound
 _DECODER_DELAY = 529  # samples that libmpg123 drops at the start if a header states the encoder's delay
 
 
@@ -38,45 +38,58 @@ class _Header(NamedTuple):
 
 def walk(path: Path, data: Bytes, start: int) -> Contents:
     """Check the mp3 stream from byte `start` on."""
-    size = mp3_frame(data[start : start + 4])
-    if size is None:
+    first = data[start : start + 4]
+    frame = mp3_frame(first)
+    if frame is None:
         raise bad_file(path, "damaged: it does not begin with an mp3 frame")
-    spf = size[1]
-    header = _header(data, start, size[0], spf)
+    length, spf = frame
+    header = _header(data, start, length, spf)
     runs = _runs(data, header.end)
     if not runs:
         raise bad_file(path, "truncated: the mp3 file contains no complete frame")
-    if not _fit(data[start : start + 4], data[runs[0][0] : runs[0][0] + 4]):
+    if not _fit(first, data[runs[0][0] : runs[0][0] + 4]):
         raise bad_file(path, "damaged: its first mp3 frame does not match the others")
-    stated = header.frames
-    intact = sum(len(run) - 1 for run in runs)
     is_cut = header.bytes > len(data) - start or _is_broken(data, runs[-1][-1])
-    lost = 0 if stated is None else stated - intact
-    if lost < -1 and len(runs) == 1:
-        raise bad_file(path, f"its header states {stated} mp3 frames, but there are {intact}; re-encode it")
-    if lost == 1 and len(runs) == 1 and not is_cut:
-        lost = 0  # some encoders count the header as a frame
-    missing = _missing(data, runs, spf, None if stated is None or is_cut else lost)
-    pieces, at = [], 0
+    lost = _lost(path, header, runs, is_cut)
+    missing = _missing(data, runs, spf, None if is_cut else lost)
+    pieces, at = [], 0  # `at` counts frames
     for run, gap in zip(runs, [*missing, 0], strict=True):
         pieces.append(_piece(data, run, at * spf - header.skipped, spf))
         at += len(run) - 1 + gap
-    rate = mp3_rate(data[start : start + 4])
+    rate = mp3_rate(first)
     gaps = gaps_between(pieces, rate, "bytes that are not mp3 frames, or missing frames", start=pieces[0].first)
     total = at * spf if header.samples is None else header.samples
-    if stated is None and is_cut:
-        gaps.append(Gap(total / rate, None, "the last mp3 frames are damaged or incomplete"))
-    elif stated is not None and lost and stated - at > (0 if is_cut else 1):
+    if header.frames is None:
+        if is_cut:
+            gaps.append(Gap(total / rate, None, "the last mp3 frames are damaged or incomplete"))
+    elif lost and header.frames - at > (0 if is_cut else 1):
         gaps.append(Gap((at * spf - header.skipped) / rate, total / rate, "the last mp3 frames are missing"))
-    head = b""
-    if header.size_at is not None and header.bytes != pieces[-1].end - start:  # libmpg123 prints complaints
-        head = data[: header.size_at] + struct.pack(">I", min(pieces[-1].end - start, 0xFFFFFFFF))
-    samples = total if stated is None or gaps else None
-    return Contents(samples, tuple(pieces), tuple(gaps), head)
+    samples = total if header.frames is None or gaps else None
+    return Contents(samples, tuple(pieces), tuple(gaps), _corrected_head(data, start, header, pieces[-1].end))
+
+
+def _lost(path: Path, header: _Header, runs: list[list[int]], is_cut: bool) -> int | None:
+    """Number of frames that the header counts and that are missing; None if it counts none."""
+    if header.frames is None:
+        return None
+    intact = sum(len(run) - 1 for run in runs)
+    lost = header.frames - intact
+    if len(runs) > 1:
+        return lost
+    if lost < -1:
+        raise bad_file(path, f"its header states {header.frames} mp3 frames, but there are {intact}; re-encode it")
+    return 0 if lost == 1 and not is_cut else lost  # some encoders count the header as a frame
+
+
+def _corrected_head(data: Bytes, start: int, header: _Header, end: int) -> bytes:
+    """The first bytes of the file with the right size, if the header states a wrong one, which libmpg123 reports."""
+    if header.size_at is None or header.bytes == end - start:
+        return b""
+    return data[: header.size_at] + struct.pack(">I", min(end - start, 0xFFFFFFFF))
 
 
 def _header(data: Bytes, start: int, length: int, spf: int) -> _Header:
-    """Read a first frame of Xing or Info: flags, the fields that they announce, and the delay that LAME states."""
+    """Read a first frame of Xing or Info: flags, the fields that they declare, and the delay that LAME states."""
     head = data[start : start + length]
     tag = re.search(rb"Xing|Info", head[:48])
     if tag is None:
@@ -125,7 +138,7 @@ def _runs(data: Bytes, at: int) -> list[list[int]]:
             run.append(at)
         at = _next_frame(data, run[-1], size)
         if at >= 0:
-            run.pop()  # its own head may be the damaged one, with a wrong length
+            run.pop()  # the last frame may have a damaged header, with a wrong length
         if len(run) > 1:
             runs.append(run)
     return runs
@@ -155,12 +168,15 @@ def _is_broken(data: Bytes, end: int) -> bool:
 
 def _missing(data: Bytes, runs: list[list[int]], spf: int, lost: int | None) -> list[int]:
     """Frames missing between runs; in all `lost`, if it is known."""
-    lengths = [np.diff(run) for run in runs]
-    weights = []
+    lengths = [np.diff(run) for run in runs]  # of frames, in bytes
+    weights = []  # sizes of the gaps, in frames
     head = data[runs[0][0] : runs[0][0] + 4]
     is_constant = max(np.max(n) for n in lengths) - min(np.min(n) for n in lengths) <= 1
     for (before, after), (a, b) in zip(pairwise(lengths), pairwise(runs), strict=True):
-        mean = spf * mp3_bits(head) / 8 / mp3_rate(head) if is_constant else np.mean([*before[-32:], *after[:32]])
+        if is_constant:
+            mean = spf * mp3_bits(head) / 8 / mp3_rate(head)
+        else:
+            mean = float(np.mean([*before[-32:], *after[:32]]))
         weights.append((b[0] - a[-1]) / mean)
     counts = np.maximum(1, np.round(weights)).astype(int)
     if lost is None or is_constant or not weights:

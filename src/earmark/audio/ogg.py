@@ -57,14 +57,16 @@ def walk(path: Path, data: Bytes, start: int) -> Contents:
     last = next(pages, None)
     if last is None or last.begin != start:
         raise bad_file(path, "damaged: the first ogg page is not intact")
-    first_end, serial, head_end = last.end, last.serial, last.end
+    serial = last.serial
+    first_end = head_end = last.end
     runs: list[_Run] = []
     for page in pages:
         if page.serial != serial or last.flags & _LAST:
             raise bad_file(path, "contains several streams, of which only the first can be read; split or convert it")
         is_next = page.begin == last.end and page.number == last.number + 1
         if not runs and page.granule in (0, -1) and not page.flags & _LAST:
-            head_end = page.end if is_next else head_end
+            if is_next:
+                head_end = page.end
         elif runs and is_next:
             runs[-1] = _Run(runs[-1].begin, page.end, max(page.granule, runs[-1].granule))
         else:
@@ -106,10 +108,11 @@ def _pages(data: Bytes, at: int) -> Iterator[_Page]:
     """Intact pages from byte `at` on; what is between them is skipped."""
     while at >= 0:
         page = _page(data, at)
-        is_intact = page is not None and _has_checksum(data, page)
-        if page is not None and is_intact:
+        end = at + 1
+        if page is not None and _has_checksum(data, page):
             yield page
-        at = data.find(b"OggS", page.end if page is not None and is_intact else at + 1)
+            end = page.end
+        at = data.find(b"OggS", end)
 
 
 def _page(data: Bytes, at: int) -> _Page | None:

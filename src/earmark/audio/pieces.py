@@ -1,6 +1,6 @@
-"""What the walk through a file finds: gaps in its sound, and the intact pieces between them.
+"""Results of the walk through a file: gaps in its sound, and the intact pieces between them.
 
-A piece is a run of bytes that, behind a short head, is a complete file of the same kind. It is decoded on its own and
+A piece is a run of bytes that, after a short head, is a complete file of the same kind. It is decoded separately and
 placed by its first sample, so that sound after a gap keeps its time.
 """
 
@@ -26,7 +26,7 @@ class Gap(NamedTuple):
 class EntryPoint(NamedTuple):
     """A file with the end of a piece: `head`, and the bytes from `begin` to the end of the piece."""
 
-    certain: int  # sample of the recording from which on its sound is right
+    certain: int  # sample of the recording from which on the decoded sound is exact
     first: int  # sample of the recording that is decoded first
     head: bytes
     begin: int
@@ -46,7 +46,7 @@ class Piece:
     can_seek: bool = False  # whether the decoder may seek from there
 
     def entry(self, sample: int) -> EntryPoint:
-        """The last entry from which on `sample` is right."""
+        """The last entry from which `sample` is decoded exactly."""
         at = bisect_right(self.entries, sample, key=lambda entry: entry.certain)
         return self.entries[max(0, at - 1)]
 
@@ -58,7 +58,7 @@ class Contents:
     samples: int | None = None  # per channel; None if libsndfile counts them
     pieces: tuple[Piece, ...] = ()
     gaps: tuple[Gap, ...] = ()
-    head: bytes = b""  # what takes the place of the first bytes of an intact file
+    head: bytes = b""  # replaces the first bytes of an intact file
 
 
 def gaps_between(pieces: Sequence[Piece], rate: int, reason: str, *, start: int = 0) -> list[Gap]:
@@ -72,13 +72,10 @@ def gaps_between(pieces: Sequence[Piece], rate: int, reason: str, *, start: int 
 
 
 class ForwardFile(QuietFile):
-    """A sound file without the seek with which soundfile confirms its position after each read.
-
-    It would fail in a piece of a flac file.
-    """
+    """A sound file that soundfile does not ask for its position after each read: that seek fails in a piece of flac."""
 
     def seekable(self) -> bool:
-        """False, also if `seek` works."""
+        """False, although `seek` works."""
         return False
 
 

@@ -1,9 +1,9 @@
 """`QuietFile`: a sound file whose decoder prints nothing.
 
 libmpg123, with which libsndfile decodes mp3, prints notes about damaged files to standard error, and libsndfile cannot
-turn them off. They are written to `stderr`, a variable of the C library, which points to the null device while
-libsndfile is at work. File descriptor 2 and `sys.stderr` do not change, so that nothing is lost that Python prints in
-other threads.
+turn them off. They are written to `stderr`, a variable of the C library, which is set to the null device while
+libsndfile is running. File descriptor 2 and `sys.stderr` do not change, so that output of Python from other threads is
+not lost.
 
 The GNU C library documents that this variable can be set. With others, where it may be read-only, notes are printed.
 """
@@ -46,7 +46,7 @@ class _Redirection:
                     self._stderr.value = self._usual
 
     def _reset(self) -> None:
-        """In a fork of this process, which has none of its other threads."""
+        """Called in a fork of this process, which has none of its other threads."""
         if self._users and self._null:
             self._stderr.value = self._usual
         self._lock, self._users = threading.Lock(), 0

@@ -55,7 +55,7 @@ class Clip:
 
     @property
     def is_file(self) -> bool:
-        """Whether the clip is one file as it is, rather than a mixture or an excerpt."""
+        """Whether the clip is one unmodified file, rather than a mixture or an excerpt."""
         return len(self.sources) == 1 and self.sources[0].gain == 1 and self.sources[0].is_whole
 
     def read(
@@ -83,6 +83,7 @@ class Collection:
     origin: str = ""  # where the labels come from: "labels.csv", or `FOLDER_NAMES`; empty for published data sets
     has_own_splits: bool = True  # False if earmark drew them
     notes: tuple[str, ...] = ()  # notes on labels that were cleaned while reading
+    separator: str | None = None  # between labels in a cell, if the user stated it; "" if a cell has one label
 
     def __post_init__(self) -> None:
         names = [clip.filename for clip in self.clips]

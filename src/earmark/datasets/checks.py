@@ -5,38 +5,30 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from earmark.datasets.base import Collection
+from earmark.datasets.cleaning import NOTHING, plain
 from earmark.errors import DataError
 from earmark.text import counted, first_few, plural
 
-_EMPTY = ("-", "background", "background noise", "n/a", "na", "nan", "nocall", "none", "nothing", "silence")
+_EMPTY = (*NOTHING, "background", "background noise", "silence")
 _UNKNOWN = "empty cells mean unknown; write 0 where the class is absent"
 
 
 def check_labels(data: Collection) -> list[str]:
-    """Notes on class names that are spelled in two ways, contain several labels, or mean "nothing"."""
+    """Notes on class names that differ only in case or spaces, or mean "nothing"."""
     spellings: dict[str, list[str]] = {}
     for name in data.classes:
-        spellings.setdefault(name.strip().casefold(), []).append(name)
+        spellings.setdefault(plain(name), []).append(name)
     similar = [name for names in spellings.values() if len(names) > 1 for name in names]
-    joined = [repr(name) for name in data.classes if _has_several_labels(name, data.classes)]
-    empty = [repr(name) for name in data.classes if name.strip().casefold().replace("_", " ") in _EMPTY]
+    empty = [repr(name) for name in data.classes if plain(name).replace("_", " ") in _EMPTY]
     notes = []
     if similar:
         notes.append(
             f"classes differ only in case or spaces: {', '.join(map(repr, similar))}; use one name if they are one"
         )
-    if joined:
-        names = f"{plural(len(joined), 'class', 'classes')} {first_few(joined)}"
-        notes.append(f"{names} may be several labels in one cell; use a row for each label")
     if empty:
         names = f"class {plural(len(empty), 'name')} {first_few(empty)}"
         notes.append(f"{names} found; to mark a clip as empty, leave its label blank")
     return notes
-
-
-def _has_several_labels(name: str, classes: Iterable[str]) -> bool:
-    """Whether a name has a semicolon, or commas and one part that is a class."""
-    return ";" in name or ("," in name and not set(classes).isdisjoint(part.strip() for part in name.split(",")))
 
 
 def check_times(data: Collection, durations: Mapping[str, float]) -> list[str]:
@@ -71,23 +63,22 @@ def check_examples(data: Collection, filenames: Iterable[str]) -> list[str]:
 def check_validation(training: Collection, validation: Collection) -> list[str]:
     """A note on the classes that no validation clip has, although training clips do."""
     learned = (training.labels.bag_targets() == 1).sum(axis=0)
-    judged = (validation.labels.bag_targets() == 1).any(axis=0)
+    validated = (validation.labels.bag_targets() == 1).any(axis=0)
     missing = [
         f"{label!r} (in {counted(int(n), 'training clip')})"
-        for label, n, is_judged in zip(training.classes, learned, judged, strict=True)
-        if n and not is_judged
+        for label, n, is_validated in zip(training.classes, learned, validated, strict=True)
+        if n and not is_validated
     ]
     if not missing:
         return []
     names = f"{plural(len(missing), 'class', 'classes')} {first_few(missing)}"
-    what = f"{names} {plural(len(missing), 'is', 'are')} in no validation clip: validation cannot assess"
-    return [
-        f"{what} {plural(len(missing), 'it', 'them')}; label more recordings of {plural(len(missing), 'it', 'them')}"
-    ]
+    verb = plural(len(missing), "is", "are")
+    it = plural(len(missing), "it", "them")
+    return [f"{names} {verb} in no validation clip: validation cannot assess {it}; label more recordings of {it}"]
 
 
 def check_folds(training: Collection) -> list[str]:
-    """A note on the classes of a single clip, which cross-validation cannot judge."""
+    """A note on the classes that occur in a single clip, which cross-validation cannot assess."""
     counts = (training.labels.bag_targets() == 1).sum(axis=0)
     single = [repr(label) for label, n in zip(training.classes, counts, strict=True) if n == 1]
     if not single:

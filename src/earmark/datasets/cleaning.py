@@ -3,13 +3,14 @@
     table, notes = clean_labels(table)       cleaned labels, and a note on each kind of change
 
 Only clear cases are changed: `crow;dog` is two labels only where `crow` and `dog` are labels elsewhere, or
-where a separator is given. Training rejects names that are probably several labels but could not be divided.
+where a separator is given. Otherwise training rejects names that are probably several labels (`refuse_joined`).
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 from earmark.annotations import Label, LabelTable
+from earmark.datasets.base import Collection
 from earmark.errors import ArgumentError, DataError
 from earmark.text import counted, first_few, plural
 
@@ -26,11 +27,12 @@ SEPARATORS: Mapping[str, str] = {
 """Names of separators, for `folder,separator=semicolon:PATH`; `none` means that a cell has one label."""
 
 _USUAL = (";", "|", ",", "+", "/", "&")  # tried where no separator is given
-_NOTHING = ("-", "n/a", "na", "nan", "no call", "nocall", "none", "nothing", "empty", "no event", "no events")
+NOTHING = ("-", "n/a", "na", "nan", "no call", "nocall", "none", "nothing", "empty", "no event", "no events")
+"""Labels that mean "nothing", as `plain` gives them, with spaces for underscores."""
 
 
 def separator_of(name: str) -> str:
-    """The separator of a name, or the separator itself.
+    """A separator by its name, or the character itself.
 
     >>> separator_of("semicolon"), separator_of(";")
     (';', ';')
@@ -76,12 +78,13 @@ def clean_labels(table: LabelTable, separator: str | None = None) -> tuple[Label
     return table, tuple(notes)
 
 
-def refuse_joined(table: LabelTable) -> None:
-    """Reject class names that are probably several labels."""
-    for name in table.classes:
+def refuse_joined(data: Collection) -> None:
+    """Reject class names that are probably several labels, unless the user stated the separator of labels."""
+    classes = data.classes if data.separator is None else ()
+    for name in classes:
         for separator in (";", "|", ","):
             parts = [part.strip() for part in name.split(separator)]
-            unknown = [part for part in parts if part not in table.classes]
+            unknown = [part for part in parts if part not in classes]
             is_certain = separator != "," or len(unknown) < len(parts)
             if len(parts) > 1 and all(parts) and is_certain:
                 only = f"; {unknown[0]!r} occurs nowhere else" if unknown else ""
@@ -93,23 +96,27 @@ def refuse_joined(table: LabelTable) -> None:
 
 def _divided(table: LabelTable, separator: str | None) -> tuple[LabelTable, Counter[str]]:
     """The table with a row for each label of a cell, and the cells that were divided."""
-    known = {_plain(label) for label in table.classes}
+    if separator == "":
+        return table, Counter()
+    known = {plain(label) for label in table.classes}
     parts_of: dict[str, list[str]] = {}
     for label in table.classes:
         for char in _USUAL if separator is None else (separator,):
-            parts = [part.strip() for part in label.split(char)] if char else [label]
-            is_known = separator is not None or all(_plain(part) in known for part in parts)
+            parts = [part.strip() for part in label.split(char)]
+            is_known = separator is not None or all(plain(part) in known for part in parts)
             if len(parts) > 1 and all(parts) and is_known:
                 parts_of[label] = parts
                 break
     cells = Counter(row.label for row in table if row.label in parts_of)
-    return (_renamed(table, lambda label: parts_of.get(label, [label])), cells) if cells else (table, cells)
+    if cells:
+        table = _renamed(table, lambda label: parts_of.get(label, [label]))
+    return table, cells
 
 
-def _plain(label: str) -> str:
-    """A label without differences that carry no meaning.
+def plain(label: str) -> str:
+    """A label in lower case, with single spaces.
 
-    >>> _plain("Wood_Pigeon"), _plain(" wood  pigeon")
+    >>> plain("Wood_Pigeon"), plain(" wood  pigeon")
     ('wood_pigeon', 'wood pigeon')
     """
     return " ".join(label.split()).casefold()
@@ -120,19 +127,20 @@ def _spellings(table: LabelTable) -> dict[str, str]:
     frequency = Counter(row.label for row in table)
     groups: dict[str, list[str]] = {}
     for label in table.classes:
-        groups.setdefault(_plain(label), []).append(label)
+        groups.setdefault(plain(label), []).append(label)
 
     def rank(label: str) -> tuple[int, bool, bool, str]:
-        return -frequency[label], label.casefold() != _plain(label), label != label.lower(), label
+        return -frequency[label], label.casefold() != plain(label), label != label.lower(), label
 
     best = {key: min(labels, key=rank) for key, labels in groups.items()}
-    return {label: best[_plain(label)] for label in table.classes if label != best[_plain(label)]}
+    return {label: best[plain(label)] for label in table.classes if label != best[plain(label)]}
 
 
 def _without_nothing(table: LabelTable) -> tuple[LabelTable, Counter[str]]:
     """The table without labels such as `none`, whose recordings have none of the classes, and the labels dropped."""
-    empty = {label for label in table.classes if _plain(label).replace("_", " ") in _NOTHING}
-    dropped = Counter(row.label for row in table if row.label in empty and row.present)
+    empty = {label for label in table.classes if plain(label).replace("_", " ") in NOTHING}
+    marks = [row for row in table if row.label in empty and row.present]
+    dropped = Counter(row.label for row in marks)
     if not empty:
         return table, dropped
     classes = tuple(label for label in table.classes if label not in empty)
@@ -140,24 +148,18 @@ def _without_nothing(table: LabelTable) -> tuple[LabelTable, Counter[str]]:
         raise DataError(f"the only label is {table.classes[0]!r}, which means that there is nothing to learn")
     rows = [row for row in table if row.label not in empty]
     if not table.complete:  # a class without a row is unknown, but here it is absent
-        named = {(row.filename, row.label) for row in rows}
-        marked = dict.fromkeys(row.filename for row in table if row.label in empty and row.present)
-        rows += [
-            Label(name, None, None, label, False) for name in marked for label in classes if (name, label) not in named
-        ]
+        stated = {(row.filename, row.label) for row in rows}
+        for name in dict.fromkeys(row.filename for row in marks):
+            rows += [Label(name, None, None, label, False) for label in classes if (name, label) not in stated]
     return table.replace(rows=rows, classes=classes), dropped
 
 
 def _renamed(table: LabelTable, names: Callable[[str], list[str]]) -> LabelTable:
     """The table with other labels; what becomes the same is kept once, and present wins over absent and unknown."""
-    rows = list(dict.fromkeys(_rows(table, names)))
+    renamed = (row._replace(label=name) for row in table for name in names(row.label))
+    rows = list(dict.fromkeys(renamed))
     present = {(row.filename, row.label) for row in rows if row.present}
     rows = [row for row in rows if row.present or (row.filename, row.label) not in present]
     classes = dict.fromkeys(name for label in table.classes for name in names(label))
     is_sorted = list(table.classes) == sorted(table.classes)
     return table.replace(rows=rows, classes=tuple(sorted(classes) if is_sorted else classes))
-
-
-def _rows(table: LabelTable, names: Callable[[str], list[str]]) -> Iterator[Label]:
-    for row in table:
-        yield from (row._replace(label=name) for name in names(row.label))

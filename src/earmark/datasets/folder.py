@@ -9,7 +9,7 @@ Labels are taken from the first of these that exists:
    has its class and no other.
 
 An Excel workbook is a table too (extra `excel`). A spreadsheet of another kind in place of a table is an error: its
-labels cannot be read, and folders would be taken for classes. `earmark.datasets.cleaning` divides and unites labels.
+labels cannot be read, and folders would be mistaken for classes. `earmark.datasets.cleaning` cleans the labels.
 
 Splits come from the table's column `split`; else from a file `split.csv` or `splits.tsv` (filename, split); else from
 subfolders named train, validate and test (or val, dev, eval, ...); else they are drawn: `earmark.datasets.splitting`.
@@ -51,7 +51,7 @@ _MOVE = "; if it contains no labels, move it elsewhere"
     "folder", "a folder of recordings with a label table, label files, or subfolders named after classes"
 )
 class Folder(Dataset):
-    """Your own recordings. Clips have the names of the label table or, without one, of their path below the folder."""
+    """A folder of recordings. Clips are named as in the label table or, without one, by their path below the folder."""
 
     licence = "yours"
     citation = "yours"
@@ -101,12 +101,12 @@ DATA/                DATA/
         splits = _read_splits(folder, origin, table, matched)
         has_own_splits = bool(splits)
         if not splits:
-            # by the path of the recording, not by its spelling in a table: else another spelling would change the split
+            # by path: the spelling of a name in the table must not change the split of its recording
             below = {path: name_to_key(name) for name, path in names_below(matched.values(), folder).items()}
             splits = draw_splits(table, {name: (below[path], path) for name, path in matched.items()})
         clips = tuple(Clip(name, (Source(path),), splits[name]) for name, path in matched.items())
         labels = table.select(matched).replace(splits=splits)
-        collection = Collection(clips, labels, source, has_own_splits, notes)
+        collection = Collection(clips, labels, source, has_own_splits, notes, self.separator)
         return collection if split is None else collection.split(split)
 
 
@@ -122,8 +122,8 @@ def _skipped(
     lost = [name for name in table.filenames if name not in matched]
     if foreign:
         yield f"{folder}: {_unreadable(foreign)}; skipped until then"
-        named = match_names(lost, foreign, folder)
-        lost = [name for name in lost if name not in named]
+        unread = match_names(lost, foreign, folder)
+        lost = [name for name in lost if name not in unread]
     if lost:
         n = len(table.filenames)
         yield f"{origin}: skipped {len(lost)} of {n} labelled files (no recording): {first_few(lost)}"
@@ -159,10 +159,9 @@ def _find_table(folder: Path, recordings: Sequence[Path]) -> Path | None:
 
 
 def _label_files(paths: Iterable[Path]) -> list[Path]:
-    """Files that may contain labels, by suffix; hidden files are skipped."""
+    """Files that may contain labels, by suffix; hidden files and Excel's lock files are skipped."""
     suffixes = (".txt", WORKBOOK, *(entry.cls.suffix for entry in FORMATS))
     candidates = (path for path in paths if path.name.lower().removesuffix(".gz").endswith(suffixes))
-    # hidden files, and Excel's mark of an open workbook, are skipped
     return sorted(path for path in candidates if not path.name.startswith((".", "~$")) and path.is_file())
 
 
@@ -196,13 +195,17 @@ def _read_labels(folder: Path, path: Path | None, recordings: Sequence[Path]) ->
 
 
 def _refuse_spreadsheets(folder: Path, paths: Iterable[Path], stems: Sequence[str] = ()) -> None:
-    """Reject a spreadsheet that may hold the labels: of certain names, or of any, also a workbook without labels."""
+    """Reject a spreadsheet that cannot be read and may hold the labels: with one of these names, or with any.
+
+    If any name counts, a workbook without labels is rejected too.
+    """
     for name, path in sorted(names_below(paths, folder).items()):
-        is_skipped = "/." in f"/{name}" or path.name.startswith("~$")  # hidden, or Excel's lock file
-        is_suspect = not stems or path.stem.lower() in stems
-        if path.suffix.lower() in SPREADSHEETS and is_suspect and not is_skipped:
+        if "/." in f"/{name}" or path.name.startswith("~$"):  # hidden, or Excel's lock file
+            continue
+        suffix = path.suffix.lower()
+        if suffix in SPREADSHEETS and (not stems or path.stem.lower() in stems):
             refuse_spreadsheet(path, "" if stems else _MOVE)
-        if path.suffix.lower() == WORKBOOK and not stems and not is_skipped:
+        if suffix == WORKBOOK and not stems:
             try:
                 guess_format(path)
             except DataError as error:
@@ -221,9 +224,8 @@ def _read_label_files(folder: Path, recordings: Sequence[Path]) -> LabelTable | 
             continue
         if stem.lower() in _TABLE_NAMES:
             raise DataError(f"{path}: a label table in a subfolder; pass it instead of the folder, or move it up")
-        kind = _kind(path)
-        if not path.stat().st_size and stem in stems:
-            kind = Audacity  # exports an empty file for a recording without events
+        is_empty = not path.stat().st_size and stem in stems
+        kind = Audacity if is_empty else _kind(path)  # which exports an empty file for a recording without events
         if kind is None or not (kind.per_recording or stem in stems):
             continue
         table = kind().read(path)
@@ -261,7 +263,6 @@ def _read_splits(folder: Path, origin: Path, table: LabelTable, matched: Mapping
     files = [path for path in _label_files(folder.iterdir()) if stem_of(path).lower() in _SPLIT_FILES]
     if len(files) > 1:
         raise DataError(f"{folder}: {len(files)} files of splits: {first_few(p.name for p in files)}; keep one of them")
-    below = {path: name for name, path in names_below(matched.values(), folder).items()}
     source = origin
     splits = {name: normal_split(table.splits[name], str(origin)) for name in matched if name in table.splits}
     if not splits and files:
@@ -270,10 +271,11 @@ def _read_splits(folder: Path, origin: Path, table: LabelTable, matched: Mapping
         splits = {name: by_path[path] for name, path in matched.items() if path in by_path}
     if not splits:
         source = folder
+        below = {path: name for name, path in names_below(matched.values(), folder).items()}
         top = {name: below[path].split("/")[0].lower() for name, path in matched.items()}
         splits = {name: SPLIT_NAMES[part] for name, part in top.items() if part in SPLIT_NAMES}
-    missing = [name for name in matched if name not in splits] if splits else []
-    if missing:
+    missing = [name for name in matched if name not in splits]
+    if splits and missing:
         raise DataError(
             f"{source}: expected a split for all {len(matched)} recordings, {len(missing)} without: "
             f"{first_few(missing)}"

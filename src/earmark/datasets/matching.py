@@ -17,7 +17,7 @@ SPLIT_NAMES: Mapping[str, str] = {
     **dict.fromkeys(("validate", "validation", "valid", "val", "dev"), "validate"),
     **dict.fromkeys(("test", "testing", "eval", "evaluation"), "test"),
 }
-"""Usual names of splits, in lower case, and ours."""
+"""Usual names of splits, in lower case, and the names that earmark uses."""
 
 
 class MissingDataWarning(UserWarning):
@@ -47,7 +47,7 @@ def names_below(paths: Iterable[Path], root: Path) -> dict[str, Path]:
 
 
 def normal_split(name: str, where: str) -> str:
-    """Our name of a split; `where` is the prefix of the error for unknown names.
+    """earmark's name of a split; `where` is the prefix of the error for unknown names.
 
     >>> normal_split("Val", "labels.tsv"), normal_split("evaluation", "labels.tsv")
     ('validate', 'test')
@@ -75,8 +75,8 @@ def match_names(names: Iterable[str], recordings: Iterable[Path], root: Path) ->
     that fits several recordings, or two names that fit one, are an error. Finally case is ignored, as on Windows, for
     names and recordings that fit only each other.
 
-    >>> found = match_names(["a.wav", "B.mp3", "c.wav"], [Path("d/x/a.wav"), Path("d/b.flac")], Path("d"))
-    >>> {name: path.as_posix() for name, path in found.items()}
+    >>> matched = match_names(["a.wav", "B.mp3", "c.wav"], [Path("d/x/a.wav"), Path("d/b.flac")], Path("d"))
+    >>> {name: path.as_posix() for name, path in matched.items()}
     {'a.wav': 'd/x/a.wav', 'B.mp3': 'd/b.flac'}
     """
     exact = {name_to_key(name): path for name, path in names_below(recordings, root).items()}
@@ -88,8 +88,8 @@ def match_names(names: Iterable[str], recordings: Iterable[Path], root: Path) ->
         unmatched = {name: key for name, key in keys_by_name.items() if name not in matched}
         for name, fits in _fitting(unmatched, exact, without_suffix).items():
             key = keys_by_name[name]
-            same = [other for other in fits if other.casefold() == key.casefold()]  # the path in another case
-            fits = same or fits
+            # the same path in another case takes precedence
+            fits = [other for other in fits if other.casefold() == key.casefold()] or fits
             if taken.issuperset(fits):
                 continue
             if len(fits) > 1:

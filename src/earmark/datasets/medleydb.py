@@ -255,9 +255,7 @@ MedleyDB/
             events = self._events(track, files)
             for mix, stems in chosen.items():
                 clips.append(Clip(mix, tuple(sources[stem.number] for stem in stems), splits[mix]))
-                rows += [
-                    Label(mix, *event) for event in sorted(event for stem in stems for event in events[stem.number])
-                ]
+                rows += sorted(Label(mix, *event) for stem in stems for event in events[stem.number])
         if not clips:
             raise DataError(f"{root}: no mix of these songs is in {' or '.join(wanted)}")
         names = {clip.filename: clip.split for clip in clips}

@@ -39,7 +39,8 @@ def _drawn(data: Collection, count: int) -> Iterator[tuple[str, Clip, Clip, floa
     """Name, clips and level, in decibels, of each mixture."""
     rng = np.random.default_rng(len(data))
     for number in range(count if len(data) > 1 else 0):
-        first, second = (data.clips[int(k)] for k in rng.choice(len(data), 2, replace=False))
+        i, j = rng.choice(len(data), 2, replace=False)
+        first, second = data.clips[int(i)], data.clips[int(j)]
         level = round(float(rng.uniform(-SPREAD_DB, SPREAD_DB)), 1)
         yield f"mixture {number + 1} of {first.filename} and {second.filename} at {level:+} dB", first, second, level
 
@@ -47,14 +48,14 @@ def _drawn(data: Collection, count: int) -> Iterator[tuple[str, Clip, Clip, floa
 def _labels(labels: LabelTable, first: str, second: str, name: str) -> Iterator[Label]:
     """Rows of a mixture."""
     for label in labels.classes:
-        known = labels.presence(first, label), labels.presence(second, label)
-        marks = [row.present for file in (first, second) for row in labels.of(file) if row.label == label]
-        if True not in known:
-            if known == (False, False) and labels.complete:
-                continue  # as for every class without a row
-            yield Label(name, None, None, label, False if known == (False, False) else None)
-        elif None in known or None in marks:  # it may be there at other times too
-            yield Label(name, None, None, label)
-        else:
-            rows = [row for file in (first, second) for row in labels.of(file) if row.label == label and row.present]
-            yield from dict.fromkeys(row._replace(filename=name) for row in rows)
+        rows = [row for row in (*labels.of(first), *labels.of(second)) if row.label == label]
+        presence = {labels.presence(first, label), labels.presence(second, label)}
+        if True in presence:
+            if None in presence or any(row.present is None for row in rows):  # it may be there at other times too
+                yield Label(name, None, None, label)
+            else:
+                yield from dict.fromkeys(row._replace(filename=name) for row in rows if row.present)
+        elif None in presence:
+            yield Label(name, None, None, label, None)
+        elif not labels.complete:  # else a class without a row is absent
+            yield Label(name, None, None, label, False)

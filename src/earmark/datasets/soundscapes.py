@@ -1,7 +1,7 @@
 """Soundscapes made by `earmark synth`: audio, specifications as JAMS, and one table with all labels.
 
-The table, which lists also soundscapes without events, is what is read here. `urban-sed` reads the specifications of
-the same folders.
+Labels are read from the table, which also lists soundscapes without events. The data set `urban-sed` reads the
+specifications of the same folders.
 """
 
 from pathlib import Path

@@ -1,7 +1,7 @@
 """Splits and folds: stratified by class, grouped by recording, and the same on every machine.
 
-    draw_splits(names, labels)          train, validate and test, where a data set has no splits of its own
-    hold_out_clips(data)                training clips without some that validate
+    draw_splits(labels, recordings)     train, validate and test, where a data set has no splits
+    hold_out_clips(data)                clips to train on, and clips to validate with
     stratified_folds(data, 5)           folds for cross-validation
 
 Pieces of one recording stay together: a model that was trained on one piece is not evaluated on another. Pieces are
@@ -31,11 +31,11 @@ from earmark.errors import ArgumentError, DataError
 from earmark.formats.text import without_sound_suffix
 
 FEW = 40
-"""With fewer clips, none are set aside: the few that could be would decide and show next to nothing."""
+"""With fewer clips, none are set aside: so few would not be enough to validate or test with."""
 
 _SHARES = {"train": 0.8, "validate": 0.1, "test": 0.1}
-_LARGEST = 0.2  # share of the clips that one group may have, where names only suggest a grouping
-_FOLDERS = 10  # with at least this many, folders are taken for recordings or places; fewer may be anything
+_LARGEST = 0.2  # largest share of the clips in one group, where names only suggest a grouping
+_FOLDERS = 10  # with at least this many, folders are assumed to be recordings or places
 _WORDS = "part|piece|segment|seg|chunk|clip|slice|section|excerpt"
 _SPAN = re.compile(r"[ _-]+\d+(\.\d+)?s?[ _-]+\d+(\.\d+)?s?\Z|[ _.-]*\((\d+)\)\Z")  # x_30.000_40.000, x (2)
 _WORD = re.compile(rf"(^|[ _.-]+)({_WORDS})[ _.-]*\d+\Z", re.IGNORECASE)  # x_part2
@@ -115,10 +115,10 @@ def stratified_folds(data: Collection, count: int = 5) -> list[tuple[str, ...]]:
 
 
 def piece_of(name: str, *, numbered: bool = True) -> str:
-    """The recording that a file is a piece of, by its name; the name without suffix if nothing says so.
+    """The recording that a file is a piece of, by its name; the name without suffix if it is not named like a piece.
 
     Pieces have times (x_30.0_40.0), a number in brackets, or a word and a number (x_part2); with `numbered`, a number
-    alone is enough (x_0002). Date and time of a recorder are not taken for numbers of pieces.
+    alone is enough (x_0002). Date and time of a recorder are not mistaken for numbers of pieces.
 
     >>> [piece_of(name) for name in ("a/x_30.000_40.000.wav", "a/x_0002.wav", "a/0002.wav", "100032-3-0-0.wav")]
     ['a/x', 'a/x', 'a', '100032']
@@ -130,11 +130,10 @@ def piece_of(name: str, *, numbered: bool = True) -> str:
     kept = stamps[-1].end() if stamps else 0
     patterns = (_SPAN, _WORD, _NUMBER) if numbered else (_SPAN, _WORD)
     while True:
-        match = next((found for p in patterns if (found := p.search(stem, kept))), None)
-        # a number that is all there is names a recording where there is no folder to name it
-        if match is None or (match.start() == 0 and not folder):
+        starts = [match.start() for pattern in patterns if (match := pattern.search(stem, kept))]
+        if not starts or (starts[0] == 0 and not folder):  # a name of only a number is that of a recording
             break
-        stem = stem[: match.start()]
+        stem = stem[: starts[0]]
     return posixpath.join(folder, stem).rstrip("/")
 
 
@@ -154,7 +153,7 @@ def _grouped(labels: LabelTable, keys: Mapping[str, str], files: Mapping[str, Pa
 
 
 def _folder(key: str) -> str:
-    """The folder and, in it, the recording that a file is a piece of: both must not straddle."""
+    """The folder of a file; outside folders, the recording that it is a piece of."""
     return posixpath.dirname(key) or piece_of(key)
 
 
@@ -163,19 +162,20 @@ def _timed_piece(key: str) -> str:
 
 
 def _can_be_divided(groups: _Groups, key_of: Callable[[str], str], keys: Mapping[str, str]) -> bool:
-    """Whether a grouping is believable: enough groups, none of them much of the data, classes in more than one."""
+    """Whether a grouping is plausible: enough groups, none of them too large, most classes in several."""
     if key_of is _timed_piece:
         return len(groups.names) > 2
     if key_of is _folder and len({posixpath.dirname(key) for key in keys.values()}) < _FOLDERS:
         return False
-    clips_of, groups_of = groups.counts.sum(0), (groups.counts > 0).sum(0)
-    n_lost = int(((clips_of > 1) & (groups_of < 2)).sum())  # classes that could be divided no more
+    n_clips = groups.counts.sum(0)  # of each class
+    n_groups = (groups.counts > 0).sum(0)
+    n_lost = ((n_clips > 1) & (n_groups < 2)).sum()  # classes that could no longer be divided
     is_small = groups.sizes.max() <= max(_LARGEST * groups.sizes.sum(), 2)
-    return bool(is_small and 2 * n_lost <= int((clips_of > 0).sum()))
+    return bool(is_small and 2 * n_lost <= (n_clips > 0).sum())
 
 
 def _grouped_by(labels: LabelTable, group_of: Mapping[str, Key], keys: Mapping[str, str] | None = None) -> _Groups:
-    """Groups in an order that depends only on the paths in them: the largest first, then by hash."""
+    """Groups in an order that depends only on their paths: by size, largest first, then by hash."""
     keys = keys or {name: name for name in group_of}
     members: dict[Key, list[str]] = {}
     for name, group in group_of.items():
@@ -242,7 +242,7 @@ def _is_spare(groups: _Groups, place: npt.NDArray[np.int64], g: int) -> bool:
 
 
 def _merged(group_of: Mapping[str, str], same: Iterable[Sequence[str]]) -> dict[str, Key]:
-    """Groups of which those that share files of the same content are one."""
+    """Group of each name, after groups with equal files have been merged."""
     parent: dict[str, str] = {}
 
     def root(group: str) -> str:
@@ -257,9 +257,9 @@ def _merged(group_of: Mapping[str, str], same: Iterable[Sequence[str]]) -> dict[
 
 
 def _same_content(files: Mapping[str, Path]) -> list[list[str]]:
-    """Names of files that are the same: of one size, and alike at the start, in the middle and at the end.
+    """Names of equal files: of the same size, and with the same bytes at the start, in the middle and at the end.
 
-    Where most files are the same, as in a test of something else, none is taken for a copy.
+    Where most files are equal, as silent placeholders are, none counts as a copy.
     """
     by_size: dict[int, list[str]] = {}
     for name, path in files.items():

@@ -17,7 +17,7 @@ from earmark.text import first_few
 
 @DATASETS.register("urban-sed", "10,000 soundscapes of 10 s, ten city sounds, strong labels")
 class UrbanSED(Dataset):
-    """URBAN-SED as published, or rendered again as flac. Clips are named by their path: `audio/train/NAME.wav`."""
+    """URBAN-SED as published, or synthesised again as flac. Clips are named by their path: `audio/train/NAME.wav`."""
 
     classes = CLASSES
     licence = "CC BY 4.0"

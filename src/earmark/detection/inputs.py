@@ -12,7 +12,7 @@ from itertools import count
 from pathlib import Path
 
 from earmark import audio
-from earmark.audio.containers import folder_trouble, plain_name
+from earmark.audio.containers import folder_problem, plain_name
 from earmark.detection.ledger import UNSAFE, Entry
 from earmark.errors import ArgumentError, DataError, EarmarkError
 
@@ -127,7 +127,7 @@ def _is_gone(path: Path) -> bool:
         return True
     except (OSError, ValueError):
         return False
-    return path.is_dir() and folder_trouble(path) is None
+    return path.is_dir() and folder_problem(path) is None
 
 
 def _candidates(root: Path, path: Path) -> Iterator[str]:

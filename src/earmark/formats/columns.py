@@ -62,7 +62,7 @@ def refuse_unknown_times(header: Sequence[str], columns: Mapping[str, int]) -> N
 
 
 def is_mark(text: str) -> bool:
-    """Whether a cell says present, absent or unknown."""
+    """Whether a cell means present, absent or unknown."""
     return text.strip().lower() in _PRESENCE
 
 
@@ -119,18 +119,19 @@ def records(table: LabelTable) -> Iterator[dict[str, Any]]:
 
 
 def _listed(table: LabelTable) -> Iterator[tuple[str, Label | None]]:
+    """Rows with their files, and None for files that need a line without a label: before the next file has rows."""
     if not table.filenames:
         raise DataError("cannot write a table without files")
-    waiting = list(reversed(table.filenames))
+    unlisted = iter(table.filenames)
     listed: set[str] = set()
     for row in table:
         while row.filename not in listed:
-            name = waiting.pop()
+            name = next(unlisted)
             listed.add(name)
             if name != row.filename or not table.complete:
                 yield name, None
         yield row.filename, row
-    for name in reversed(waiting):
+    for name in unlisted:
         yield name, None
 
 

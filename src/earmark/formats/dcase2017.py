@@ -1,8 +1,8 @@
 """The official label files of DCASE 2017 Task 4, with their peculiarities.
 
 - Weak files (`groundtruth_weak_label_*`) have the position of the clip in the YouTube video in place of times: the same
-  numbers as in the file name. They are labels without times. A file is weak as a whole, because a strong row of a clip
-  that starts at 0 may have the same numbers and mean them.
+  numbers as in the file name. They are labels without times. A file is weak as a whole or not at all, because in a clip
+  that starts at 0, an event may really have these times.
 - Strong files (`groundtruth_strong_label_*`) have times from the start of the clip; `0 0` marks a class that is present
   at unknown times.
 - `testing_set.csv` joins labels with commas, and two of the labels contain one; the machine ids next to them have none.

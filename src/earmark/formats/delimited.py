@@ -3,7 +3,7 @@
 import csv
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -40,14 +40,8 @@ _LAYOUTS = {  # of tables without a heading, by the number of columns
     5: ("filename", "scene", "onset", "offset", "label"),
 }
 _NUMBER = re.compile(r"\d+(\.\d*)?(e-?\d+)?", re.I)
-_IGNORED = (
-    "scene",
-    "scene_label",
-    "identifier",
-    "source_label",
-    "index",
-    *CLOCK_COLUMNS,
-)  # columns that are not part of a label
+# columns that are not part of a label
+_IGNORED = ("scene", "scene_label", "identifier", "source_label", "index", *CLOCK_COLUMNS)
 _SEPARATOR_LINE = re.compile(r'"?sep=([,;|\t])"?\s*', re.I)  # Excel writes one above the heading
 _BLANK = ("", "nan", "na", "n/a", "-")  # what programs write into an empty cell
 _INDEX = ("", "index", "unnamed: 0")  # pandas numbers its lines
@@ -82,23 +76,13 @@ class CSV(Format):
                 f"no column with file names (filename, file, clip) in the first line: {', '.join(header)}; "
                 "rename the column, or add a first line: filename,label"
             )
-        is_long = bool(columns.keys() & {"label", "labels"})
-        if is_long:
+        if columns.keys() & {"label", "labels"}:
             refuse_unknown_times(header, columns)
-        classes = {} if is_long else _class_columns(header, columns)
-        for rows.line, cells in lines:
-            too_many = len(cells) > len(header)
-            hint = "; quote names with commas or semicolons" if too_many else "; keep the commas of empty cells"
-            check_width(cells, len(header), hint=hint)
-            if is_long:
+            for rows.line, cells in lines:
+                _check_csv_width(cells, len(header))
                 add_cells(rows, {column: cells[index] for column, index in columns.items()}, separators=";|,")
-            else:
-                _add_wide(rows, cells, columns, classes)
-        if not is_long:
-            rows.line, rows.classes = None, tuple(classes)
-        if not is_long and rows.complete:  # what is not present is absent, and needs no row
-            rows.table()  # rejects lines that contradict each other
-            rows.labels = [row for row in rows.labels if row.present]
+        else:
+            _read_wide(header, columns, lines, rows)
 
     def write(self, table: LabelTable, path: Path) -> None:
         _check_names(table, self.name, forbidden="\r")
@@ -133,12 +117,13 @@ class TSV(Format):
     def _read(self, text: str, rows: Rows) -> None:
         lines = tab_cells(text)
         rows.line, header = next(lines, (None, []))
-        columns, width = find_columns(header), len(header)
+        columns = find_columns(header)
+        width = len(header)
         if _is_heading(header, columns):
             _check_heading(header, columns)
         elif header:
-            first = (rows.line, header)
-            rows.line, cells = next((line for line in tab_cells(text) if len(line[1]) > 1), first)
+            # a line with only a file name does not show the number of columns
+            rows.line, cells = next((line for line in tab_cells(text) if len(line[1]) > 1), (rows.line, header))
             width = len(cells)
             if width not in _LAYOUTS:
                 raise DataError(
@@ -186,6 +171,12 @@ def _csv_cells(text: str, rows: Rows) -> Iterator[tuple[int, list[str]]]:
     except csv.Error:
         rows.line = reader.line_num
         raise
+
+
+def _check_csv_width(cells: Sequence[str], width: int) -> None:
+    too_many = len(cells) > width
+    hint = "; quote names with commas or semicolons" if too_many else "; keep the commas of empty cells"
+    check_width(cells, width, hint=hint)
 
 
 def _sniff_delimiter(first: str) -> str:
@@ -236,6 +227,20 @@ def _class_columns(header: Sequence[str], columns: dict[str, int]) -> dict[str, 
     if "onset" in columns:
         raise DataError(f"no column with labels (label, class, species, tag) in {', '.join(header)}")
     return dict(classes)
+
+
+def _read_wide(
+    header: Sequence[str], columns: dict[str, int], lines: Iterable[tuple[int, list[str]]], rows: Rows
+) -> None:
+    """Read a table with a column per class."""
+    classes = _class_columns(header, columns)
+    for rows.line, cells in lines:
+        _check_csv_width(cells, len(header))
+        _add_wide(rows, cells, columns, classes)
+    rows.line, rows.classes = None, tuple(classes)
+    if rows.complete:  # what is not present is absent, and needs no row
+        rows.table()  # rejects lines that contradict each other
+        rows.labels = [row for row in rows.labels if row.present]
 
 
 def _add_wide(rows: Rows, cells: Sequence[str], columns: dict[str, int], classes: dict[str, int]) -> None:

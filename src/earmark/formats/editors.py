@@ -44,8 +44,8 @@ class Audacity(Format):
             if onset is None:
                 raise DataError("no onset")
             label, confidence = cells[2], None
-            if found := _CONFIDENCE.search(label):
-                label, confidence = label[: found.start()], float(found[1])
+            if match := _CONFIDENCE.search(label):
+                label, confidence = label[: match.start()], float(match[1])
             rows.add(name, onset, offset, label, True, confidence)
 
     def write(self, table: LabelTable, path: Path) -> None:

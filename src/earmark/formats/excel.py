@@ -62,7 +62,7 @@ def _sheet_text(path: Path, sheet: Any, limit: int) -> str:
 
 
 def _cell(value: object) -> str:
-    """A cell as it is written in a CSV file.
+    """A cell as text, as in a CSV file.
 
     >>> [_cell(value) for value in (None, True, 1.0, 0.25, "dog", date(2026, 5, 14))]
     ['', '1', '1', '0.25', 'dog', '2026-05-14']

@@ -1,7 +1,7 @@
-"""Tables that people open in a spreadsheet, which runs cells that look like formulas.
+"""Tables that may be opened in a spreadsheet, which evaluates cells that look like formulas.
 
-An apostrophe before such a text makes it text in every spreadsheet (OWASP, "CSV injection"). It is removed when a table
-is read. A text that itself has apostrophes before a formula gets one more, so that every text survives:
+With an apostrophe in front, every spreadsheet treats such a cell as text (OWASP, "CSV injection"). It is removed when a
+table is read. A text that already has apostrophes before a formula gets one more, so that every text is preserved:
 
     written     '=SUM(A1)      ''=SUM(A1)     -2.5     'tis
     read        =SUM(A1)       '=SUM(A1)      -2.5     'tis

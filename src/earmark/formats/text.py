@@ -26,7 +26,7 @@ _SOUND = re.compile(
     r"(?<=[^/])\.(aac|aif|aifc|aiff|au|caf|flac|m4a|mp3|mp4|oga|ogg|opus|snd|w64|wav|wave|wma)\Z", re.IGNORECASE
 )
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
-_CONTROL = re.compile("[\0-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # and what ends a line, or is not a character
+_CONTROL = re.compile("[\0-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # also line separators and lone surrogates
 _LONGEST_LINE = 1 << 20
 _LONGEST_MESSAGE = 400
 _LONGEST_NAME = 4096
@@ -102,7 +102,7 @@ def one_line(message: str) -> str:
 def whole_lines(text: str) -> Iterator[str]:
     r"""Lines with their ends, one at a time, since a list of them would need many times the memory of the text.
 
-    A line that no table has raises csv.Error, as a cell that is too long does in a reader of csv.
+    A line that is too long for a table raises csv.Error, as a cell that is too long does in `csv.reader`.
 
     >>> list(whole_lines("a\r\n\rb"))
     ['a\r\n', '\r', 'b']
@@ -189,7 +189,7 @@ def number(text: str, what: str) -> float | None:
 
 
 def file_name(text: str) -> str:
-    """The name of a file as it is in label tables: with slashes; what no file can be called is rejected."""
+    """A file name as in label tables, with forward slashes; impossible names are rejected."""
     if not text:
         raise DataError("no file name")
     if len(text) > _LONGEST_NAME:
@@ -200,7 +200,7 @@ def file_name(text: str) -> str:
 
 
 def class_name(text: str) -> str:
-    r"""A class name as it is in label files: without white space around it; control characters are rejected.
+    r"""A class name without white space around it; control characters are rejected.
 
     >>> class_name(" dog ")
     'dog'

@@ -86,7 +86,7 @@ class Summary:
     clips: dict[str, int]  # by split
     events: int
     kept: int  # clips that existed already
-    substituted: int  # events with another source of the same class, as theirs is not in the bank or not in their split
+    substituted: int  # events with another source of their class, since theirs is not in the bank or in another split
     turned_down: int  # clips that were attenuated because they exceeded full scale
     silent: int  # events whose excerpt of the source is silent
     seconds: float = field(default=0.0, compare=False)  # duration of the call
@@ -95,18 +95,15 @@ class Summary:
         shares = ", ".join(f"{count} {split}" for split, count in self.clips.items())
         made = f"{counted(sum(self.clips.values()), 'clip')} ({shares}) with {counted(self.events, 'event')}"
         lines = [f"{made} in {self.out}, {self.seconds:.0f} s"]
-        for n, noun, what in (
-            (self.kept, "clip", "already there, kept"),
-            (
-                self.substituted,
-                "event",
-                "source not in the sound bank, replaced by another of the same class and split",
-            ),
-            (self.turned_down, "clip", "attenuated to avoid clipping"),
-            (self.silent, "event", "source silent in the part that is used"),
-        ):
-            if n:
-                lines.append(f"{counted(n, noun)}: {what}")
+        if self.kept:
+            lines.append(f"{counted(self.kept, 'clip')}: already there, kept")
+        if self.substituted:
+            what = "source not in the sound bank, replaced by another of the same class and split"
+            lines.append(f"{counted(self.substituted, 'event')}: {what}")
+        if self.turned_down:
+            lines.append(f"{counted(self.turned_down, 'clip')}: attenuated to avoid clipping")
+        if self.silent:
+            lines.append(f"{counted(self.silent, 'event')}: source silent in the part that is used")
         return "\n".join([*lines, f"Labels: {self.out / 'labels.tsv'}"])
 
 
@@ -286,5 +283,7 @@ def _fingerprint(plan: list[Soundscape]) -> str:
 
 
 def _substituted(wanted: list[Soundscape], resolved: list[Soundscape]) -> int:
-    pairs = ((a, b) for x, y in zip(wanted, resolved, strict=True) for a, b in zip(x.events, y.events, strict=True))
-    return sum(bool(a.source_file) and Path(a.source_file).stem != Path(b.source_file).stem for a, b in pairs)
+    """Number of events whose source was replaced by another."""
+    before = [Path(event.source_file).stem for soundscape in wanted for event in soundscape.events]
+    after = [Path(event.source_file).stem for soundscape in resolved for event in soundscape.events]
+    return sum(old not in ("", new) for old, new in zip(before, after, strict=True))

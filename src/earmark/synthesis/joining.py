@@ -81,8 +81,9 @@ def join(
     for name, start in zip(clips, starts[:-1], strict=True):
         for row in table.of(name):
             if row.onset is not None and row.offset is not None:
-                # rounding errors could reach into an empty segment
-                onset, offset = (round(time + start / rate, 6) for time in (row.onset, row.offset))
+                # without rounding, an event could last into the next segment by a rounding error
+                onset = round(row.onset + start / rate, 6)
+                offset = round(row.offset + start / rate, 6)
                 rows.append(row._replace(filename=path.name, onset=onset, offset=offset))
     with owned(path.parent, files=[path, labels]) as owner:
         with written_whole(path) as draft:
@@ -90,7 +91,7 @@ def join(
                 _write_sound(draft, [folder / name for name in clips], rate, on_progress)
             except soundfile.SoundFileError as error:
                 raise ArgumentError(f"{path}: cannot be written, is the disk full? {error}") from error
-            owner.remove(labels)  # of an earlier recording, which must not be taken for those of this one
+            owner.remove(labels)  # of an earlier recording, which must not be mistaken for those of this one
         TSV().write(LabelTable(rows, filenames=[path.name]), labels)
     return Joined(path, labels, rate, tuple(clips), starts, len(rows))
 

@@ -53,12 +53,13 @@ def render(soundscape: Soundscape, bank: Bank, rate: int = 44100) -> Rendered:
     mix = _background(soundscape, rate)
     silent = 0
     for event in soundscape.events:
-        onset, offset = (time_to_sample(time, rate) for time in event.span(soundscape.duration))
-        if offset > onset:
-            sound, level = _event_sound(event, soundscape, bank, rate, offset - onset)
+        onset, offset = event.span(soundscape.duration)
+        first, last = time_to_sample(onset, rate), time_to_sample(offset, rate)
+        if last > first:
+            sound, level = _event_sound(event, soundscape, bank, rate, last - first)
             silent += level < _QUIETEST
             sound *= gain(soundscape.ref_db + event.snr - max(level, _QUIETEST))
-            mix[onset:offset] += sound
+            mix[first:last] += sound
     if soundscape.reverb is not None:
         mix = _reverberated(mix, soundscape.reverb, draw(soundscape.seed, soundscape.name, "reverb"), rate)
     peak = max(float(mix.max()), -float(mix.min()))

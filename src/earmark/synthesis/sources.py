@@ -15,7 +15,7 @@ test, and so on.
 A source that does not exist for its split is replaced by another of the same class and split, drawn by the soundscape's
 seed, preferably one that is long enough.
 
-The embedded bank, `ProceduralBank`, needs no files: it generates every sound, and never the same in two splits.
+The embedded bank, `ProceduralBank`, needs no files: it generates every sound, and different ones for each split.
 """
 
 import re

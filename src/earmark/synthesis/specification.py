@@ -69,7 +69,7 @@ class Event:
 
 @record
 class Soundscape:
-    """One clip to render. Its sound depends on this and the sound bank alone."""
+    """One clip to render. Its sound depends only on these fields and the sound bank."""
 
     name: str
     events: tuple[Event, ...]

@@ -122,7 +122,7 @@ def run(
         training, validation, split_notes = split_for_training(data, hold_out=hold_out, folds=folds)
         notes = [*_summary(data, training, validation), *data.notes, *split_notes, *check_labels(data)]
         refuse_names(data)
-        refuse_joined(data.labels)
+        refuse_joined(data)
         refuse_without_negatives(training)
         mixed = with_mixtures(training, settings.augment.mixtures)
         with fabric.rank_zero_first():
