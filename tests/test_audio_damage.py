@@ -312,6 +312,16 @@ def test_flac_frames_that_are_damaged(make, channels):
             read(path)
 
 
+def test_a_header_that_states_months_of_sound_is_not_filled_with_silence(make):
+    path = make("a.flac", 8000)
+    data = bytearray(path.read_bytes())
+    data[21:26] = b"\x7f\xff\xff\xff\xff"  # number of samples
+    path.write_bytes(data)
+    for read in (audio.info, audio.read, lambda path, damaged: list(audio.stream(path, damaged=damaged))):
+        with pytest.raises(DataError, match=r"a\.flac: damaged: .* gaps of more than a day are not filled$"):
+            read(path, damaged="keep")
+
+
 @pytest.mark.parametrize("name", ["a.wav", "a.aiff", "a.flac"])
 def test_a_truncated_file_has_silence_at_its_end(make, name):
     path = make(name, 44100)

@@ -58,6 +58,7 @@ DAMAGED = ("refuse", "keep")
 """What to do with sound that is not intact: raise an error, or read the rest with silence in the gaps."""
 
 _LOWEST_RATE, _HIGHEST_RATE = 1000, 2_000_000  # Hz; a header outside this range is damaged
+_LONGEST_GAP = 86400.0  # seconds; a longer one comes from a damaged header, and its silence would fill the memory
 _LOUDEST = 1e9  # full scale is 1; float files scaled like 16-bit or 24-bit integers still pass
 _BLOCK = 1 << 18  # values decoded at a time
 _OGG_PAGE = 255 * 4096  # samples of Vorbis, at most
@@ -365,6 +366,8 @@ def _opened(path: AnyPath, damaged: str) -> Iterator[_Sound]:
     contents = examine(path, with_flac=keep)
     if contents.gaps and not keep:
         raise _damage(path, contents)
+    if any(gap.offset is not None and gap.offset - gap.onset > _LONGEST_GAP for gap in contents.gaps):
+        raise bad_file(path, f"damaged: {describe_gaps(contents.gaps)}; gaps of more than a day are not filled")
     try:
         with ExitStack() as stack:
             source: str | bytes | PieceFile = native_name(path)
