@@ -172,7 +172,7 @@ def test_ctrl_c_at_the_very_end_is_not_lost(bags, fabric, tmp_path):
 def test_an_interrupted_command_says_how_to_go_on(folder, tmp_path, monkeypatch, capsys):
     fingers = []
     press = lambda *_: signal.raise_signal(fingers.pop()) if fingers else None  # noqa: E731
-    monkeypatch.setattr("earmark.training.watch.Watch.looked", press)
+    monkeypatch.setattr("earmark.training.watch.Watch.loss_read", press)
     for name, more in (("a", []), ("b", ["--json"])):
         words = command(folder, tmp_path / name, *more, cache=tmp_path / "cache")[3:]
         monkeypatch.setattr(sys, "argv", ["earmark", *words])

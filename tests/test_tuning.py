@@ -367,7 +367,7 @@ def test_the_command_tells_what_was_found(drawn_figures, folder, whole, earmark,
 def test_the_command_can_be_interrupted(earmark, capsys, tmp_path, monkeypatch):
     fingers = []
     press = lambda *_: signal.raise_signal(fingers.pop()) if fingers else None  # noqa: E731
-    monkeypatch.setattr("earmark.training.watch.Watch.looked", press)
+    monkeypatch.setattr("earmark.training.watch.Watch.loss_read", press)
     fingers.append(signal.SIGINT)
     assert earmark("--out", tmp_path / "a") == 130
     assert capsys.readouterr().err.endswith("\nInterrupted in trial 1; run the same command again to continue\n")
