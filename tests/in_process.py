@@ -16,8 +16,8 @@ def map_here(function: Callable[[Any], Any], items: Iterable[Any], **options: An
             yield item, error
 
 
-def call_here(function: Callable[[Any], Any], argument: Any, **limits: Any) -> Any:
-    """As `earmark.parallel.call_isolated`, in this process and without its limits."""
+def call_here(self: Any, function: Callable[[Any], Any], argument: Any, *, seconds: float) -> Any:
+    """As `earmark.isolation.IsolatedProcess.call`, in this process and without its limits."""
     return function(argument)
 
 

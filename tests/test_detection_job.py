@@ -19,6 +19,7 @@ import pytest
 import soundfile
 import warm
 from fake_scorer import EnergyScorer, bursts
+from in_process import call_here
 
 from earmark import audio
 from earmark.detection import job, spans
@@ -769,9 +770,7 @@ def start(folder, out, pause=0.0, most=1000):
 
 def test_a_recording_alone_in_a_process_has_the_same_bits(tmp_path, monkeypatch):
     """Also where it is resampled, which rounds differently when it starts elsewhere."""
-    monkeypatch.setattr(
-        "earmark.detection.spans.call_isolated", lambda function, argument, **limits: function(argument)
-    )
+    monkeypatch.setattr("earmark.isolation.IsolatedProcess.call", call_here)
     noise = 0.2 * np.random.default_rng(0).standard_normal(11025 * 9).astype(np.float32)
     audio.write(tmp_path / "a.wav", noise, 11025)
     scorer, found = EnergyScorer(), []
@@ -785,9 +784,7 @@ def test_a_recording_alone_in_a_process_has_the_same_bits(tmp_path, monkeypatch)
 
 def test_a_killed_job_ends_as_if_nothing_had_happened(tmp_path, monkeypatch):
     # recordings that were being read are tried alone; that they are, in processes of their own, is tested below
-    monkeypatch.setattr(
-        "earmark.detection.spans.call_isolated", lambda function, argument, **limits: function(argument)
-    )
+    monkeypatch.setattr("earmark.isolation.IsolatedProcess.call", call_here)
     folder = tmp_path / "in"
     folder.mkdir()
     for k in range(40):
@@ -867,10 +864,10 @@ def test_a_recording_that_kills_the_process_is_tried_alone_and_costs_nothing_els
     here = [str(tmp_path), str(Path(__file__).parent)]
     path = os.pathsep.join([*here, os.environ.get("PYTHONPATH", "")])
     run = (
-        "import sys; from deadly import Deadly; from earmark.detection import spans; call = spans.call_isolated; "
+        "import sys; from deadly import Deadly; from earmark.detection import spans; "
         "spans.IsolatedExecutor.SECONDS = float(sys.argv[3]); spans.IsolatedExecutor.MEMORY = 1 << 29; "
-        "spans.call_isolated = lambda function, item, seconds, memory: "  # a slow machine plans for seconds
-        "call(function, item, seconds=seconds if isinstance(item, spans.Span) else 600, memory=memory); "
+        "call = spans.IsolatedProcess.call; spans.IsolatedProcess.call = lambda self, function, item, seconds: "
+        "call(self, function, item, seconds=seconds if isinstance(item, spans.Span) else 600); "  # for slow machines
         "from earmark.detection.detector import SoundDetector; from earmark.detection.job import run_job; "
         "report = run_job(SoundDetector(Deadly()), [sys.argv[1]], sys.argv[2], workers=1); "
         "print(report.done + report.kept, report.failed)"

@@ -100,7 +100,7 @@ def test_3_a_recording_that_was_read_when_the_machine_died_twice_is_read_again(
     earmark, model, sounds, tmp_path, monkeypatch
 ):
     """In a process of its own; tests/test_detection_job.py starts it."""
-    monkeypatch.setattr("earmark.detection.spans.call_isolated", call_here)
+    monkeypatch.setattr("earmark.isolation.IsolatedProcess.call", call_here)
     out = tmp_path / "out"
     earmark("detect", model, sounds, "--out", out)
     changes = {

@@ -13,7 +13,14 @@ from multiprocessing import spawn
 from typing import Any, TypeVar
 
 from earmark.errors import WorkerError
-from earmark.parallel import blocked_signals, call_limited, cause, ignore_signals, limit_memory
+from earmark.parallel import (
+    blocked_signals,
+    call_limited,
+    cause,
+    ignore_signals,
+    limit_memory,
+    use_one_torch_thread,
+)
 
 __all__ = ["IsolatedProcess"]
 
@@ -24,9 +31,9 @@ Result = TypeVar("Result")
 class IsolatedProcess:
     """A separate process that calls functions, one at a time; it starts with the first call, and again after a crash.
 
-    Unlike `parallel.call_isolated` it does not import the main module, so scripts need no `if __name__ == "__main__":`,
-    and it can be used in any process. Functions and arguments must come from other modules. Anything that functions
-    print is discarded.
+    It does not import the main module, so scripts need no `if __name__ == "__main__":`, and it can be used in any
+    process. Functions and arguments must come from other modules. PyTorch runs on one core there, for the same results
+    as in the threads of `parallel_map`. Anything that functions print is discarded.
     """
 
     def __init__(self, *, memory: int) -> None:
@@ -37,7 +44,10 @@ class IsolatedProcess:
             os.register_at_fork(after_in_child=self._forget)
 
     def call(self, function: Callable[[Item], Result], argument: Item, *, seconds: float) -> Result:
-        """Call a function, which may take that long and allocate `memory` bytes; raises as `call_isolated` does."""
+        """Call a function, which may take that long and allocate `memory` bytes.
+
+        Its exceptions are raised here. If the process dies or takes too long, a WorkerError gives the reason.
+        """
         with self._lock:
             try:
                 process = self._running()
@@ -117,6 +127,7 @@ def _serve(memory: int) -> None:
         try:
             function, argument = pickle.loads(requests.get())
             limit_memory(memory)
+            use_one_torch_thread()
             reply = False, function(argument)
         except Exception as error:
             reply = True, error

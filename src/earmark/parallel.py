@@ -6,7 +6,7 @@ as soon as it is available. Close the iterator (`contextlib.closing`) to cancel 
 Ctrl-C and the other signals of `earmark.interrupt` raise KeyboardInterrupt between results. Worker processes ignore
 them, since a worker that is interrupted while it starts may block the pool; the parent kills its workers instead, so
 they must write files atomically. Workers exit when the parent does. If one dies, for example because memory ran out,
-the others are killed and one WorkerError is raised. `call_isolated` limits the memory and the time of a single call.
+the others are killed and one WorkerError is raised.
 
 A thread cannot be killed. A thread whose call exceeds its time limit is abandoned: another one takes its place, and the
 program does not wait for it when it ends.
@@ -26,14 +26,13 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager, suppress
 from itertools import islice
 from multiprocessing import parent_process
-from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any, TypeVar
 
 from earmark.errors import ArgumentError, WorkerError
 from earmark.interrupt import SIGNALS, Interruption, interruptible
 
-__all__ = ["WeightedSemaphore", "call_isolated", "call_limited", "cores", "in_flight", "parallel_map", "worker_count"]
+__all__ = ["WeightedSemaphore", "call_limited", "cores", "in_flight", "parallel_map", "worker_count"]
 
 _POLL_INTERVAL = 0.1  # seconds between checks for an interruption
 _LONGEST_STEP = 1.0  # seconds that count between two checks: the process may have been suspended
@@ -134,37 +133,6 @@ def call_limited(function: Callable[[Item], Result], argument: Item, *, seconds:
         return future.result()
     finally:
         pool.shutdown(wait=False)
-
-
-def call_isolated(function: Callable[[Item], Result], argument: Item, *, seconds: float, memory: int) -> Result:
-    """Call a function in a separate process, which may take that long and allocate that many bytes.
-
-    The function's exceptions are raised here. If the process dies or takes too long, a WorkerError gives the reason.
-    """
-    context = _Context()
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_answer, args=(function, argument, sender, memory))
-    end = time.monotonic() + seconds
-    with interruptible() as interruption:
-        try:
-            process.start()
-            sender.close()
-            while not receiver.poll(_POLL_INTERVAL):
-                interruption.check()
-                if time.monotonic() > end:
-                    raise WorkerError(f"no result after {seconds:.0f} s")
-            result = receiver.recv()
-        except EOFError:
-            process.join()
-            raise WorkerError(f"the process that read it died ({cause(process.exitcode)})") from None
-        finally:
-            if process.pid is not None:
-                process.kill()
-                process.join()
-            receiver.close()
-    if isinstance(result, Exception):
-        raise result
-    return result  # type: ignore[no-any-return]
 
 
 def cause(code: int | None) -> str:
@@ -299,7 +267,7 @@ class _ThreadPool(Executor):
 def _thread_pool(workers: int, stop: threading.Event | None) -> Iterator[Executor]:
     torch = sys.modules.get("torch")
     threads = torch.get_num_threads() if torch else 0
-    with _ThreadPool(workers, _use_one_torch_thread) as pool:
+    with _ThreadPool(workers, use_one_torch_thread) as pool:
         try:
             yield pool
         finally:
@@ -310,7 +278,7 @@ def _thread_pool(workers: int, stop: threading.Event | None) -> Iterator[Executo
                 torch.set_num_threads(threads)
 
 
-def _use_one_torch_thread() -> None:
+def use_one_torch_thread() -> None:
     """Parallel items are faster than parallel operations, and results do not depend on the number of threads."""
     if torch := sys.modules.get("torch"):  # not loaded for ONNX models
         torch.set_num_threads(1)
@@ -382,18 +350,6 @@ def ignore_signals() -> None:
     """Ignore the signals, where they cannot be blocked and in processes that a worker starts."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-
-
-def _answer(function: Callable[[Any], Any], argument: Any, sender: Connection, memory: int) -> None:
-    """In the separate process of `call_isolated`: send the result of the call, or its exception."""
-    _start_worker(function)
-    limit_memory(memory)
-    _use_one_torch_thread()  # as in other workers, for identical results
-    try:
-        result = function(argument)
-    except Exception as error:
-        result = error
-    sender.send(result)
 
 
 def limit_memory(memory: int) -> None:

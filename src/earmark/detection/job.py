@@ -17,7 +17,6 @@ import hashlib
 import json
 import math
 import os
-import pickle
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -36,7 +35,7 @@ from earmark.detection.detector import SoundDetector, load
 from earmark.detection.inputs import check_exists, choose_names, find_missing, find_recordings, reason_of, status_of
 from earmark.detection.ledger import Entry, Ledger
 from earmark.detection.outputs import JobFolder, OutputFiles, check_formats, event_table, presence_table
-from earmark.detection.spans import SPAN, Executor, IsolatedExecutor, LocalExecutor, score_files
+from earmark.detection.spans import SPAN, Executor, LocalExecutor, isolated, score_files
 from earmark.errors import ArgumentError, DataError, EarmarkError, WorkerError
 from earmark.events import Decoder, decode_scores
 from earmark.files import json_text
@@ -245,8 +244,11 @@ class _Job:
                 (suspects if entry.attempts else batch).append(path)
         self._update_progress()
         self._score(batch, self.executor)
-        for path in suspects:
-            self._score([path], self._isolated())
+        if suspects:
+            source = self.detector if self.detector.path else self.scorer
+            with isolated(self.scorer, source, self.options.span, otherwise=self.executor) as executor:
+                for path in suspects:
+                    self._score([path], executor)
 
     def _score(self, paths: list[Path], executor: Executor) -> None:
         score_files(
@@ -261,15 +263,6 @@ class _Job:
             span=self.options.span,
             damaged=self.options.damaged,
         )
-
-    def _isolated(self) -> Executor:
-        """An executor for a recording that may have crashed a process: isolated, if the model can be sent there."""
-        source = self.detector if self.detector.path else self.scorer
-        try:
-            pickle.dumps(source)
-        except Exception:  # pickling fails with errors of many types
-            return self.executor
-        return IsolatedExecutor(self.scorer, source, self.options.span)
 
     def _must_score(self, entry: Entry) -> bool:
         """Whether a recording must be scored. If not, it is up to date now."""

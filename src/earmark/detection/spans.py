@@ -5,9 +5,10 @@ the recording was cut. An executor draws spans and yields their probabilities in
 """
 
 import math
+import pickle
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -20,7 +21,8 @@ from earmark.errors import ArgumentError, DataError
 from earmark.inference.recordings import Probabilities, feature_frames, output_frames, score_recording
 from earmark.inference.scorer import Scorer
 from earmark.inference.scores import RecordingScores
-from earmark.parallel import call_isolated, call_limited, parallel_map, worker_count
+from earmark.isolation import IsolatedProcess
+from earmark.parallel import call_limited, parallel_map, worker_count
 
 Results = Generator[tuple["Span", Probabilities | Exception], None, None]
 
@@ -116,10 +118,10 @@ class LocalExecutor:
 
 
 class IsolatedExecutor:
-    """Scores each recording in a separate process, with limited memory and time, since it may crash it.
+    """Scores recordings in a separate process, one at a time, with limited memory and time, since they may crash it.
 
-    `source` is sent to the process: the scorer, or a detector that loads it there. There the recording is cut into
-    spans of `span` seconds as usual: resampling that starts elsewhere rounds differently.
+    `source` is sent to the process: the scorer, or a detector that loads it there. There a recording is cut into spans
+    of `span` seconds as usual: resampling that starts elsewhere rounds differently.
     """
 
     MEMORY = 4 << 30  # bytes
@@ -127,11 +129,16 @@ class IsolatedExecutor:
 
     def __init__(self, scorer: Scorer, source: object, span: float = SPAN) -> None:
         self.scorer, self.source, self.span = scorer, source, span
+        self._process = IsolatedProcess(memory=self.MEMORY)
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.close()
 
     def plan(self, path: Path, damaged: str) -> Plan:
         """The recording in one piece; `plan` in a separate process, since reading a header can crash it too."""
         make = partial(_plan_from, self.source, damaged)
-        return call_isolated(make, path, seconds=self.SECONDS, memory=self.MEMORY)
+        return self._process.call(make, path, seconds=self.SECONDS)
 
     def map_spans(self, spans: Iterable[Span]) -> Results:
         """See `Executor`."""
@@ -140,10 +147,27 @@ class IsolatedExecutor:
             score = partial(_score_from, self.source, self.span)
             result: Probabilities | Exception
             try:
-                result = call_isolated(score, span, seconds=seconds, memory=self.MEMORY)
+                result = self._process.call(score, span, seconds=seconds)
             except Exception as error:
                 result = error
             yield span, result
+
+
+@contextmanager
+def isolated(scorer: Scorer, source: object, span: float, *, otherwise: Executor) -> Iterator[Executor]:
+    """An executor for recordings that may have crashed a process: `otherwise` if the source cannot be sent to another.
+
+    Objects of the main module cannot, since that is a different one there.
+    """
+    try:
+        can_be_sent = b"__main__" not in pickle.dumps(source)
+    except Exception:  # pickling fails with errors of many types
+        can_be_sent = False
+    if not can_be_sent:
+        yield otherwise
+        return
+    with closing(IsolatedExecutor(scorer, source, span)) as executor:
+        yield executor
 
 
 def _duration(span: Span, scorer: Scorer) -> float:
