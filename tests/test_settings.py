@@ -63,6 +63,8 @@ def test_the_papers_numbers():
     assert (training.batch_size, training.patch, training.steps, training.epochs) == (16, 10.0, 512, 150)
     assert (training.plateau_epochs, training.plateau_factor, training.stop_epochs) == (10, 0.1, 30)
     assert (training.monitor, training.min_share, training.bias_penalty) == ("accuracy", 0.1, 0.01)
+    others = {"semitones": (-2.0, -1.0, 1.0, 2.0), "pad_mode": "reflect"}  # docs/training.md names both
+    assert settings == Settings().changed({"reduction": 16, **others})
 
 
 def test_what_is_left_out_has_its_default():
