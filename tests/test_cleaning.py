@@ -2,6 +2,7 @@
 
 import zipfile
 
+import numpy as np
 import pytest
 
 from earmark import audio
@@ -84,6 +85,20 @@ def test_present_wins_over_absent_where_spellings_are_united():
     rows = [("a.wav", None, None, "dog"), ("a.wav", None, None, "Dog", False), ("b.wav", None, None, "dog")]
     table, _ = clean_labels(LabelTable(rows))
     assert table.presence("a.wav", "dog") is True
+
+
+def test_what_is_known_in_part_stays_so_where_other_labels_are_renamed():
+    rows = [
+        ("a.wav", 0.0, 1.0, "dog"),
+        ("a.wav", 2.0, 3.0, "dog", False),
+        ("a.wav", None, None, "dog", None),
+        ("b.wav", None, None, "crow"),
+        ("c.wav", None, None, "Crow"),
+    ]
+    table, notes = clean_labels(LabelTable(rows, complete=False))
+    assert len(notes) == 1
+    dog = table.frame_targets("a.wav", 4, 1.0)[:, table.classes.index("dog")]
+    np.testing.assert_array_equal(dog, [1, np.nan, 0, np.nan])
 
 
 @pytest.mark.parametrize("nothing", ["none", "None", "NOCALL", "n/a", "nothing", "-", "no_call"])

@@ -2,12 +2,14 @@
 
 import json
 import shlex
+import shutil
 
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
 from earmark.annotations import LabelTable
+from earmark.api import is_model
 from earmark.checkpoint import save_detector
 from earmark.cli import app
 from earmark.datasets import open_data
@@ -137,6 +139,8 @@ def test_decisions_are_made_as_told_and_tuned_elsewhere_than_judged(run, tmp_pat
     ):
         with pytest.raises(ArgumentError, match=f"--tune-on {split}: thresholds tuned on {why} would make"):
             evaluate(run, "@a", "@data", "--split", judged, "--tune-on", split)
+    with pytest.raises(ArgumentError, match="--thresholds and --tune-on cannot be combined"):
+        evaluate(run, "@a", "@data", "--thresholds", tmp_path / "scores.json", "--tune-on", "validate")
     with pytest.raises(EarmarkError, match="did you mean 'test'"):
         evaluate(run, "@a", "@data", "--split", "tset")
 
@@ -235,6 +239,20 @@ def test_json_that_judging_prints_and_comparisons_are_strict(run, tmp_path):
 def test_scores_on_disk_are_strict_json(run, tmp_path):
     evaluate(run, "@a", "@data", "--threshold", 1.0, "--out", tmp_path)
     strictly((tmp_path / "scores.json").read_text())
+
+
+def test_events_of_a_spreadsheet_are_not_taken_for_a_model(world, tmp_path):
+    """Workbooks and text of two bytes per character have zeros in their first bytes, as model files have."""
+    openpyxl = pytest.importorskip("openpyxl")
+    rows = [["filename", "onset", "offset", "label"], ["clip0.wav", 0, 1, "dog"]]
+    book = openpyxl.Workbook()
+    for row in rows:
+        book.active.append(row)
+    book.save(tmp_path / "events.xlsx")
+    text = "".join("\t".join(map(str, row)) + "\n" for row in rows)
+    (tmp_path / "events.txt").write_bytes(text.encode("utf-16"))
+    shutil.copy(world / "a" / "model.safetensors", tmp_path / "model")
+    assert [is_model(tmp_path / name) for name in ("events.xlsx", "events.txt", "model")] == [False, False, True]
 
 
 def test_labels_without_times_are_given_as_the_reason_for_dashes(world, run, tmp_path):

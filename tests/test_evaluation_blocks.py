@@ -53,6 +53,17 @@ def test_classes_without_times_stay_unknown_in_every_block():
     assert counts.fn.sum() == 3
 
 
+@pytest.mark.parametrize("untimed", [[], [("h.wav", None, None, "dog")]])
+def test_blocks_without_events_are_known_where_the_recording_is(hour, untimed):
+    """Labels that are unknown without a row, and times that override a label without times."""
+    durations = {"h.wav": 3600.0}
+    reference = LabelTable([*hour[0], *untimed], classes=hour[0].classes, complete=bool(untimed))
+    whole = segment.counts(reference, hour[1], segment=1.0, durations=durations)
+    blocks = block_counts(reference, hour[1], segment_length=1.0, block=20.0, durations=durations)
+    for name, value in whole.arrays().items():
+        assert np.array_equal(blocks.arrays()[name].sum(0), value.sum(0)), name
+
+
 def test_one_long_recording_has_an_interval_over_time_and_dashes_for_clips(hour):
     evaluation = evaluate_events(hour[1], hour[0], durations={"h.wav": 3600.0})
     low, high = evaluation.intervals["dynamic.f1"]

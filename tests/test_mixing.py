@@ -73,13 +73,16 @@ def test_times_are_kept_where_they_are_known(data):
     mixed = with_mixtures(data, 30)
     by_parts = {frozenset(parts(clip)[:2]): clip.filename for clip in mixed.clips[3:]}
     rows = {key: {row[1:5] for row in mixed.labels.of(name)} for key, name in by_parts.items()}
-    # cat is unknown in b, and may be there at any time; dog is somewhere in a, and at a time in b
+    # cat is unknown in b, and may be there at any time; dog is at a time in b, and may be at any time in a
     assert rows[frozenset({"b.wav", "c.wav"})] == {(0.5, 0.8, "dog", True), (None, None, "cat", True)}
     assert rows[frozenset({"a.wav", "b.wav"})] == {
-        (None, None, "dog", True),
+        (None, None, "dog", None),
         (0.5, 0.8, "dog", True),
         (None, None, "cat", None),
     }
+    name = by_parts[frozenset({"a.wav", "b.wav"})]
+    assert mixed.labels.bag_targets([name])[0, 2] == 1
+    np.testing.assert_array_equal(mixed.labels.frame_targets(name, 3, 0.4)[:, 2], [np.nan, 1, np.nan])
     assert rows[frozenset({"a.wav", "c.wav"})] == {(None, None, "dog", True), (0.1, 0.2, "cat", True)}
 
 

@@ -47,6 +47,15 @@ def test_detections_are_right_where_the_reference_says_so():
     assert [event.label for event, _ in judge([Label(*row) for row in FOUND], unknown)] == ["owl"]
 
 
+def test_detections_are_not_counted_where_a_recording_is_not_known():
+    """As in the verdicts of a review: one event is right, one is wrong, the rest was not judged."""
+    rows = [("a.wav", 1.0, 2.0, "dog"), ("a.wav", 5.0, 6.0, "dog", False), ("a.wav", None, None, "dog", None)]
+    rows += [("a.wav", 5.0, 6.0, "owl", False)]
+    found = [Label("a.wav", onset, onset + 1, label) for label in ("dog", "owl") for onset in (1.5, 3.0, 5.5)]
+    decided = [(e.label, e.onset, is_right) for e, is_right in judge(found, LabelTable(rows, complete=False))]
+    assert decided == [("dog", 1.5, True), ("dog", 5.5, False), ("owl", 5.5, False)]
+
+
 def test_shares_come_from_the_evaluation_of_the_run(run):
     found = read_reliability(str(run / "model.safetensors"))
     assert (found.clips, found.problem, found.is_timed) == ("2 clips", "", True)

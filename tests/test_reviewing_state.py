@@ -5,6 +5,8 @@ import json
 import os
 import subprocess
 import sys
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from earmark.errors import ArgumentError, DataError
 from earmark.formats import read_labels
 from earmark.reviewing.intervals import covers, subtract, union
 from earmark.reviewing.journal import Journal, parse_entry
-from earmark.reviewing.labels import label_table, verified_table, write_table
+from earmark.reviewing.labels import TableWriter, label_table, verified_table, write_table
 from earmark.reviewing.queues import ORDERS, Query, Queues, explain, select
 from earmark.reviewing.source import Given, Recording, Source, event_id, open_source, recording_paths
 from earmark.reviewing.state import Review
@@ -233,6 +235,53 @@ def test_the_table_can_be_read_and_an_edited_one_is_kept(review, tmp_path):
     write_table(review)
     assert (tmp_path / "verdicts.edited.csv").read_text() == "mine"
     assert len(read_labels(path)) == 3
+
+
+def test_the_table_goes_when_all_verdicts_are_undone(review):
+    judge(review, ids(review)[0], "right")
+    path = write_table(review)
+    act(review, "undo")
+    write_table(review)
+    assert not path.exists()
+    act(review, "redo")
+    assert read_labels(write_table(review)).classes == ("dog",)
+    path.write_text("mine")
+    act(review, "undo")
+    write_table(review)
+    assert path.read_text() == "mine"
+
+
+def test_a_change_during_the_last_write_is_written_too(review, monkeypatch):
+    monkeypatch.setattr(TableWriter, "DELAY", 0.0)
+    is_writing, may_go_on, written = threading.Event(), threading.Event(), []
+
+    def write(review):
+        written.append(label_table(review).filenames)
+        is_writing.set()
+        may_go_on.wait(10)
+
+    monkeypatch.setattr("earmark.reviewing.labels.write_table", write)
+    writer = TableWriter(review)
+    writer.notify()
+    assert is_writing.wait(10)
+    judge(review, ids(review)[0], "right")
+    writer.notify()
+    closing = threading.Thread(target=writer.close)
+    closing.start()
+    while not writer._stopped.is_set():
+        time.sleep(0.001)
+    may_go_on.set()
+    closing.join(10)
+    assert written == [(), ("a.wav",)]
+
+
+@pytest.mark.parametrize("verdict", ["right", "wrong"])
+def test_verdicts_on_a_class_that_is_no_longer_detected_stay(verdict, review, tmp_path):
+    judge(review, ids(review)[2], verdict)
+    again = Review(make_source(tmp_path, [event for event in EVENTS if event[3] != "cat"]))
+    assert again.classes == ["dog", "cat"]
+    assert again.progress()["total"][verdict] == 1
+    assert [tuple(row)[3:5] for row in label_table(again) if row.has_times] == [("cat", verdict == "right")]
 
 
 def test_events_for_other_programs(review):

@@ -99,6 +99,17 @@ def test_a_table_about_the_data_says_more_about_its_clips(recordings):
     assert "not found: gone.wav" in notes[2]
 
 
+def test_a_table_without_times_adds_its_labels(recordings, tmp_path):
+    """Classes without a row are absent, as in the data set; a longer recording stays whole."""
+    for name, seconds in (("x.wav", 2), ("y.wav", 2), ("z.wav", 70)):
+        audio.write(tmp_path / name, np.zeros(8000 * seconds), 8000)
+    (tmp_path / "more.csv").write_text("filename,label\nx.wav,owl\ny.wav,\nz.wav,owl\nz.wav,hum\n")
+    joined, _ = with_labels(open_data(recordings), tmp_path / "more.csv")
+    targets = joined.labels.bag_targets(["x.wav", "y.wav", "z.wav"])
+    assert joined.classes == ("click", "hum", "owl")
+    np.testing.assert_array_equal(targets, [[NAN, 0, 1], [NAN, 0, 0], [NAN, 1, 1]])
+
+
 SMALL = {"features.n_bands": 16, "features.rate": 8000, "epochs": 1, "steps": 1, "batch_size": 2, "patch": 1.0}
 
 

@@ -219,6 +219,23 @@ def test_a_teacher_may_have_other_features_and_another_network(folder, fabric, t
         run(open_data(tmp_path / "other"), student, tmp_path / "third", **options)
 
 
+def test_the_first_round_with_a_teacher_belongs_to_a_run_too(folder, fabric, tmp_path):
+    options = {"cache": tmp_path / "cache", "fabric": fabric}
+    run(open_data(folder), SETTINGS.changed({"epochs": 1}), tmp_path / "teacher", **options)
+    settings = SETTINGS.changed({"teacher": str(tmp_path / "teacher"), "rounds": 2})
+
+    def stop(progress):
+        if progress.stage.startswith("training") and progress.epoch == 2:
+            raise StoppedError
+
+    with pytest.raises(StoppedError):
+        run(open_data(folder), settings, tmp_path / "out", **options, on_progress=stop)
+    assert [path.parent.name for path in (tmp_path / "out").rglob("last.ckpt")] == ["round-1"]
+    with pytest.raises(ArgumentError, match="already contains a run"):
+        run(open_data(folder), settings, tmp_path / "out", **options)
+    assert run(open_data(folder), settings, tmp_path / "out", **options, resume=True).is_finished
+
+
 def test_strong_supervision_leaves_nothing_to_guess():
     with pytest.raises(ArgumentError, match="strong labels already cover all frames"):
         SETTINGS.changed({"supervision": "strong", "rounds": 1})

@@ -369,8 +369,8 @@ def is_model(path: Path) -> bool:
         return any((path / name).exists() for name in ("model.safetensors", "config.toml", "last.ckpt"))
     if not path.exists() or path.suffix in (".safetensors", ".onnx"):
         return True  # a missing file is reported where it is opened
-    with path.open("rb") as file:  # a model file starts with the length of its header, in eight bytes
-        return path.suffix != ".gz" and b"\0" in file.read(8)
+    with path.open("rb") as file:  # a model file starts with the length of its header, in eight bytes: four are 0
+        return path.suffix != ".gz" and file.read(8)[4:] == bytes(4)
 
 
 def _is_swapped(model: Path, data: Path) -> bool:

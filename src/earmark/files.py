@@ -1,4 +1,4 @@
-"""Durable atomic writes, file locks that name their holder, and strict JSON."""
+"""Durable atomic writes, file locks that name their holder, strict JSON, and the folder for caches."""
 
 import hashlib
 import json
@@ -17,12 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
+from platformdirs import user_cache_path
 
 from earmark import ownership
 from earmark.errors import ArgumentError
 from earmark.platforms import flush, refuse_link, replace
 
 __all__ = [
+    "cache_folder",
     "flush",
     "json_digest",
     "json_text",
@@ -186,6 +188,12 @@ def make_folder(path: Path) -> Path:
     if not os.access(path, os.W_OK):
         raise ArgumentError(f"{path}: this folder is not writable")
     return path
+
+
+def cache_folder() -> Path:
+    """The folder for what can be recomputed: in the user's cache, or below EARMARK_CACHE."""
+    base = os.environ.get("EARMARK_CACHE")
+    return Path(base, "earmark") if base else user_cache_path("earmark")
 
 
 def json_text(value: Any, **style: Any) -> str:

@@ -6,11 +6,12 @@ touches, which is the rule by which the paper's authors trained and scored.
 """
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["frames_covering", "frames_within", "span_to_frames", "time_to_frame", "time_to_sample"]
+__all__ = ["frames_covering", "frames_within", "joined_spans", "span_to_frames", "time_to_frame", "time_to_sample"]
 
 _SLACK = 1e-6  # of a frame: 0.3 / 0.1 is 2.9999999999999996, and means 3
 
@@ -41,6 +42,22 @@ def span_to_frames(onset: float, offset: float, hop: float) -> tuple[int, int]:
     """
     first = time_to_frame(onset, hop)
     return first, max(first + 1, math.ceil(offset / hop - _SLACK))
+
+
+def joined_spans(spans: Iterable[tuple[float, float]], *, slack: float = 0.0) -> list[tuple[float, float]]:
+    """Spans of time in order, with those joined that overlap, or that are at most `slack` seconds apart.
+
+    >>> joined_spans([(2.0, 3.0), (0.0, 1.0), (1.0, 1.5)])
+    [(0.0, 1.5), (2.0, 3.0)]
+    """
+    joined: list[tuple[float, float]] = []
+    for onset, offset in sorted(spans):
+        if joined and onset <= joined[-1][1] + slack:
+            first, last = joined.pop()
+            joined.append((first, max(last, offset)))
+        else:
+            joined.append((onset, offset))
+    return joined
 
 
 def frames_within(durations: npt.ArrayLike, hop: float) -> npt.NDArray[np.float64]:

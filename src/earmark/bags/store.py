@@ -9,7 +9,6 @@ for values down to -80 dB at half the size of float32.
 import hashlib
 import json
 import math
-import os
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +20,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from platformdirs import user_cache_path
 
 from earmark import audio
 from earmark.bags.index import (
@@ -40,7 +38,7 @@ from earmark.effects import change_pitch_and_time, compress
 from earmark.encoders import FileEncoder
 from earmark.encoders.features import Features, front_end, stored_encoder
 from earmark.errors import ArgumentError, DataError, unknown_name
-from earmark.files import json_text, locked, make_folder, named_errors
+from earmark.files import cache_folder, json_text, locked, make_folder, named_errors
 from earmark.formats.text import write_text
 from earmark.ownership import owned
 from earmark.parallel import WeightedSemaphore, parallel_map, worker_count
@@ -173,10 +171,8 @@ def default_cache(data: str) -> Path:
     """The folder for features of a data set, a path or "NAME:PATH": in the user's cache, or below EARMARK_CACHE."""
     name, colon, path = data.partition(":")
     place = str(Path(path if colon and len(name) > 1 else data).resolve())
-    base = os.environ.get("EARMARK_CACHE")
-    cache = Path(base, "earmark") if base else user_cache_path("earmark")
     digest = hashlib.sha256(place.encode(errors="surrogateescape")).hexdigest()[:12]  # a path may be any bytes
-    return cache / "features" / f"{Path(place).stem}-{digest}"
+    return cache_folder() / "features" / f"{Path(place).stem}-{digest}"
 
 
 def build_store(

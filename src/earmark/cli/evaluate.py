@@ -18,6 +18,7 @@ from earmark.cli.decoding import (
     decoder_of,
 )
 from earmark.cli.display import live_display
+from earmark.errors import ArgumentError
 from earmark.files import json_text
 
 _REFERENCE_HELP = (
@@ -91,6 +92,8 @@ def evaluate(
     from earmark.events import Decoder
 
     check_thresholds(threshold, thresholds)
+    if thresholds is not None and tune_on is not None:
+        raise ArgumentError("--thresholds and --tune-on cannot be combined; use one of them")
     decoding = {"threshold": threshold, "low": low, "median": median, "boxes": boxes}
     decoding |= {"min_duration": min_duration, "min_gap": min_gap}
     decoder: Decoder | None = None

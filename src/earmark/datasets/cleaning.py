@@ -155,11 +155,20 @@ def _without_nothing(table: LabelTable) -> tuple[LabelTable, Counter[str]]:
 
 
 def _renamed(table: LabelTable, names: Callable[[str], list[str]]) -> LabelTable:
-    """The table with other labels; what becomes the same is kept once, and present wins over absent and unknown."""
+    """The table with other labels; what becomes the same is kept once, and present wins over absent and unknown.
+
+    Where a class has times, intervals without it stay, and so does the statement that it is unknown elsewhere.
+    """
     renamed = (row._replace(label=name) for row in table for name in names(row.label))
     rows = list(dict.fromkeys(renamed))
     present = {(row.filename, row.label) for row in rows if row.present}
-    rows = [row for row in rows if row.present or (row.filename, row.label) not in present]
+    somewhere = {(row.filename, row.label) for row in rows if row.present and not row.has_times}
+
+    def is_overruled(row: Label) -> bool:
+        stronger = somewhere if row.present is None else present
+        return not row.present and not row.has_times and (row.filename, row.label) in stronger
+
+    rows = [row for row in rows if not is_overruled(row)]
     classes = dict.fromkeys(name for label in table.classes for name in names(label))
     is_sorted = list(table.classes) == sorted(table.classes)
     return table.replace(rows=rows, classes=tuple(sorted(classes) if is_sorted else classes))

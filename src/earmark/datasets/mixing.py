@@ -1,6 +1,6 @@
 """Mixtures of training clips: two recordings at the same time, with the labels of both."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +15,8 @@ SPREAD_DB = 5.0
 def with_mixtures(data: Collection, count: int) -> Collection:
     """The clips and `count` mixtures of two of them, drawn at random but always the same.
 
-    A class is in a mixture if it is in either clip, and absent if it is absent from both; otherwise it is unknown.
+    A class is in a mixture if it is in either clip, and absent if it is absent from both; otherwise it is unknown. If
+    its times are known in one clip only, it is unknown outside them.
     """
     if not count or len(data) < 2:
         return data
@@ -54,8 +55,18 @@ def _labels(labels: LabelTable, first: str, second: str, name: str) -> Iterator[
             if None in presence or any(row.present is None for row in rows):  # it may be there at other times too
                 yield Label(name, None, None, label)
             else:
-                yield from dict.fromkeys(row._replace(filename=name) for row in rows if row.present)
+                yield from _present_rows(rows, name)
         elif None in presence:
             yield Label(name, None, None, label, None)
         elif not labels.complete:  # else a class without a row is absent
             yield Label(name, None, None, label, False)
+
+
+def _present_rows(rows: Sequence[Label], name: str) -> Iterator[Label]:
+    """Rows of a mixture about a class that is in one of its clips or in both."""
+    timed = {row.filename for row in rows if row.is_event}
+    is_partial = timed and any(row.present and row.filename not in timed for row in rows)
+    kept = (row for row in rows if row.present and (row.has_times or not is_partial))
+    yield from dict.fromkeys(row._replace(filename=name) for row in kept)
+    if is_partial:
+        yield Label(name, None, None, rows[0].label, None)

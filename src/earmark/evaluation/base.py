@@ -14,6 +14,7 @@ from earmark.annotations import Label, LabelTable
 from earmark.errors import ArgumentError, DataError, unknown_name
 from earmark.formats import read_labels
 from earmark.text import counted, first_few
+from earmark.timing import joined_spans
 
 Labels: TypeAlias = LabelTable | str | os.PathLike[str] | Iterable[Label | tuple[object, ...]]
 
@@ -189,22 +190,6 @@ def _partial(
         estimate.select(is_partial[estimate.clip, estimate.label]),
         Events(*np.array(cells, np.int64).T, *np.array(times, np.float64).T),
     )
-
-
-def joined_spans(spans: Iterable[tuple[float, float]], *, slack: float = 0.0) -> list[tuple[float, float]]:
-    """Spans of time in order, with those joined that overlap, or that are at most `slack` seconds apart.
-
-    >>> joined_spans([(2.0, 3.0), (0.0, 1.0), (1.0, 1.5)])
-    [(0.0, 1.5), (2.0, 3.0)]
-    """
-    joined: list[tuple[float, float]] = []
-    for onset, offset in sorted(spans):
-        if joined and onset <= joined[-1][1] + slack:
-            first, last = joined.pop()
-            joined.append((first, max(last, offset)))
-        else:
-            joined.append((onset, offset))
-    return joined
 
 
 def _as_columns(table: LabelTable, clips: Mapping[str, int], columns: Mapping[str, int]) -> tuple[Events, list[Label]]:

@@ -43,11 +43,15 @@ def block_counts(
 
 
 def _cut(table: LabelTable, block: float, names: Mapping[str, float]) -> Iterator[Label]:
-    """Rows of blocks; those without times, absent or unknown, hold in every block of their clip."""
+    """Rows of blocks; what is known of a class in a clip is known of it in every block of the clip."""
+    unknown = {(row.filename, row.label) for row in table if row.present is None}
+    # a class with events is absent outside them, also in blocks without events
+    timed = {(row.filename, row.label) for row in table if row.is_event} - unknown
+    active: set[tuple[str, str]] = set()  # blocks and classes with events
     for row in table:
         if row.onset is None or row.offset is None:
-            blocks = takewhile(names.__contains__, (f"{row.filename}@{k}" for k in count()))
-            yield from (row._replace(filename=name) for name in blocks)
+            if (row.filename, row.label) not in timed:
+                yield from (row._replace(filename=name) for name in _blocks_of(row.filename, names))
             continue
         first, last = int(row.onset // block), int(row.offset // block)
         for k in range(first, last + 1):
@@ -55,3 +59,13 @@ def _cut(table: LabelTable, block: float, names: Mapping[str, float]) -> Iterato
             onset, offset = max(row.onset - k * block, 0.0), min(row.offset - k * block, block)
             if name in names and (offset > onset or first == last):
                 yield row._replace(filename=name, onset=onset, offset=offset)
+                if row.is_event:
+                    active.add((name, row.label))
+    for filename, label in () if table.complete else sorted(timed):
+        silent = (name for name in _blocks_of(filename, names) if (name, label) not in active)
+        yield from (Label(name, None, None, label, False) for name in silent)
+
+
+def _blocks_of(filename: str, names: Mapping[str, float]) -> Iterator[str]:
+    """Names of the blocks of a clip."""
+    return takewhile(names.__contains__, (f"{filename}@{k}" for k in count()))

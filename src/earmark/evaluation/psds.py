@@ -47,10 +47,10 @@ from earmark.evaluation.base import (
     Pair,
     as_table,
     frame_scores,
-    joined_spans,
     pair_labels,
 )
 from earmark.schema import record
+from earmark.timing import joined_spans
 
 __all__ = ["PSDS", "Roc", "Scenario", "evaluate"]
 

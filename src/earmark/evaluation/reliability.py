@@ -1,8 +1,8 @@
 """How many detections were right, by class and band of confidence.
 
 A detection is right if it overlaps an event of its class in the reference or, where the reference has no times, if the
-class is in the clip. Detections of unknown classes are not counted. Training saves these numbers for the validation
-clips, in `validation.json`.
+class is in the clip. Detections where the class is unknown are not counted. Training saves these numbers for the
+validation clips, in `validation.json`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -72,15 +72,24 @@ def band_of(confidence: float) -> int:
 
 def judge(estimate: Iterable[Label], reference: LabelTable) -> Iterator[tuple[Label, bool]]:
     """Detections, and whether each was right; those that the reference cannot decide are left out."""
+    filenames = set(reference.filenames)
     for event in estimate:
-        if event.filename not in reference.filenames or event.onset is None or event.offset is None:
-            continue
-        spans = [
-            (row.onset, row.offset)
-            for row in reference.of(event.filename)
-            if row.label == event.label and row.present and row.onset is not None and row.offset is not None
-        ]
-        if spans:
-            yield event, any(event.onset < offset and onset < event.offset for onset, offset in spans)
-        elif (present := reference.presence(event.filename, event.label)) is not None:
-            yield event, present
+        if event.filename in filenames and event.has_times and (is_right := _is_right(event, reference)) is not None:
+            yield event, is_right
+
+
+def _is_right(event: Label, reference: LabelTable) -> bool | None:
+    """Whether a detection is right; None if the reference does not decide it."""
+    rows = [row for row in reference.of(event.filename) if row.label == event.label]
+    overlapping = [row.present for row in rows if _overlap(row, event)]
+    if overlapping:
+        return any(overlapping)
+    if any(row.is_event for row in rows):  # absent outside its events, unless it is known in part
+        return None if any(row.present is None for row in rows) else False
+    return reference.presence(event.filename, event.label)
+
+
+def _overlap(a: Label, b: Label) -> bool:
+    if a.onset is None or a.offset is None or b.onset is None or b.offset is None:
+        return False
+    return a.onset < b.offset and b.onset < a.offset

@@ -19,7 +19,7 @@ from matplotlib.ticker import LogLocator, NullLocator
 from earmark.annotations import LabelTable
 from earmark.counts import ratio
 from earmark.errors import ArgumentError, DataError
-from earmark.evaluation.base import Floats, joined_spans
+from earmark.evaluation.base import Floats
 from earmark.evaluation.curves import Curve
 from earmark.evaluation.result import Evaluation
 from earmark.evaluation.scoring import segment_curve
@@ -27,6 +27,7 @@ from earmark.evaluation.statistics import Interval, bootstrap
 from earmark.events import Decoder
 from earmark.plots.style import COLOURS, COLUMN, PAGE, STYLE, check_names, legend_above, looks, name_rows, readable
 from earmark.pooling import alpha_family
+from earmark.timing import joined_spans
 
 Values = Mapping[str, Mapping[str, float]]  # by model and class
 Intervals = Mapping[str, Mapping[str, tuple[float, float]]]

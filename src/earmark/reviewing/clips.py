@@ -2,8 +2,9 @@
 
     data, notes = with_labels(open_data("clips"), Path("found/verdicts.csv"))
 
-A recording of up to a minute becomes a clip. Of a longer one, only excerpts with known classes are used. One in five of
-these clips, chosen by name, is held out for testing: its split is `HELD_OUT`.
+A recording of up to a minute becomes a clip, and so does one that has a class without times. Of other recordings, only
+excerpts with known classes are used. One in five of these clips, chosen by name, is held out for testing: its split is
+`HELD_OUT`.
 
 If a table contains clips of the data set, its labels replace those of the classes that it names there. Clips of the
 data set that are not in the split train stay as they are.
@@ -91,8 +92,9 @@ def _cut(name: str, path: Path, table: LabelTable) -> Iterator[tuple[Clip, list[
     except EarmarkError:
         return  # recordings that cannot be read are left out
     known = {label: _known(table, name, label, seconds) for label in table.classes}
-    if seconds <= LONGEST:
-        yield _clip(name, Source(path)), [row._replace(filename=name) for row in _rows(name, seconds, known)]
+    untimed = [row for row in table.of(name) if row.present and not row.has_times and not known[row.label][0]]
+    if seconds <= LONGEST or untimed:
+        yield _clip(name, Source(path)), [*_rows(name, seconds, known), *dict.fromkeys(untimed)]
         return
     for onset, offset in _windows(known.values(), seconds):
         title = f"{name}@{onset:.2f}-{offset:.2f}"
@@ -108,6 +110,8 @@ def _clip(name: str, source: Source) -> Clip:
 def _known(table: LabelTable, name: str, label: str, seconds: float) -> tuple[Intervals, Intervals]:
     """Where a class is present in a recording, and where it is absent."""
     rows = [row for row in table.of(name) if row.label == label]
+    if not rows and table.complete:
+        return [], [(0.0, seconds)]
     present = union((row.onset or 0.0, row.offset or 0.0) for row in rows if row.is_event)
     absent = union((row.onset or 0.0, row.offset or 0.0) for row in rows if row.present is False and row.has_times)
     is_absent = any(row.present is False and not row.has_times for row in rows)

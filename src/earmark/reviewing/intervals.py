@@ -1,7 +1,10 @@
 """Unions of intervals: sorted lists of (onset, offset) in seconds that neither overlap nor touch."""
 
 from collections.abc import Iterable
+from itertools import chain
 from typing import TypeAlias
+
+from earmark.timing import joined_spans
 
 Intervals: TypeAlias = list[tuple[float, float]]
 
@@ -14,13 +17,7 @@ def union(*parts: Iterable[tuple[float, float]]) -> Intervals:
     >>> union([(3, 4), (0, 1)], [(1, 2)])
     [(0, 2), (3, 4)]
     """
-    merged: Intervals = []
-    for onset, offset in sorted(interval for part in parts for interval in part):
-        if merged and onset <= merged[-1][1] + _LEAST:
-            merged[-1] = merged[-1][0], max(merged[-1][1], offset)
-        else:
-            merged.append((onset, offset))
-    return merged
+    return joined_spans(chain(*parts), slack=_LEAST)
 
 
 def subtract(whole: Iterable[tuple[float, float]], part: Iterable[tuple[float, float]]) -> Intervals:

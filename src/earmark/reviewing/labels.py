@@ -58,12 +58,16 @@ def verified_table(review: Review, *, only_right: bool = True) -> LabelTable:
 
 
 def write_table(review: Review) -> Path:
-    """Write verdicts.csv; a version that the user has edited is kept as verdicts.edited.csv."""
+    """Write verdicts.csv; a version that the user has edited is kept as verdicts.edited.csv.
+
+    There is no table if nothing is known, as after all verdicts were undone.
+    """
     table = label_table(review)
     path = make_folder(review.source.folder) / TABLE
-    if not table.filenames:
-        return path
     with owned(review.source.folder) as owner:
+        if not table.filenames:
+            owner.remove(path)
+            return path
         if os.path.lexists(path) and not owner.is_own(path):
             names = (f"verdicts.edited{'' if n == 1 else n}.csv" for n in count(1))
             path.rename(next(free for free in map(path.with_name, names) if not os.path.lexists(free)))
@@ -132,10 +136,12 @@ class TableWriter:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._stopped.is_set():
+        is_last = False
+        while not is_last:
             self._changed.wait()
             self._stopped.wait(self.DELAY)
             self._changed.clear()
+            is_last = self._stopped.is_set()  # read last: `close` sets it before `_changed`, so no change is missed
             try:
                 write_table(self.review)
                 self.problem = None

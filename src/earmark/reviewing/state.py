@@ -282,6 +282,7 @@ class Review:
     def _insert(self, event: Event) -> Event:
         self.events[event.id] = event
         self.by_recording[event.given.recording].append(event.id)
+        self._add_class(event.given.label)
         self._note_change(event, moved=True)
         return event
 
@@ -304,8 +305,12 @@ class Review:
             self._refresh_note(action)
         elif isinstance(action, Stretch | Checked) and action.recording in self.index:
             self._refresh_recording(self.index[action.recording])
-        if isinstance(action, Verdict | Add) and action.label and action.label not in self.classes:
-            self.classes.append(action.label)
+        if isinstance(action, Verdict) and action.label:
+            self._add_class(action.label)
+
+    def _add_class(self, label: str) -> None:
+        if label not in self.classes:
+            self.classes.append(label)
 
     def _refresh_note(self, action: Note) -> None:
         """Derive the note on an event or a recording: the latest text that is not undone."""

@@ -24,12 +24,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import scipy.fft
-from platformdirs import user_cache_path
 from scipy.sparse import csr_array
 
 from earmark.audio import AudioInfo, Samples
 from earmark.errors import ArgumentError, unknown_name
-from earmark.files import make_folder, written_whole
+from earmark.files import cache_folder, make_folder, written_whole
+from earmark.parallel import cores
 from earmark.reviewing.sound import read_glimpses, read_part
 from earmark.reviewing.source import Recording
 
@@ -162,11 +162,11 @@ class TileCache:
     """Tiles in memory and on disk. Methods may be called from several threads."""
 
     def __init__(self, folder: Path | None = None, *, most_bytes: int = 512 << 20, most_in_memory: int = 256) -> None:
-        self.folder = make_folder(folder or default_folder())
+        self.folder = make_folder(folder or cache_folder() / "tiles")
         self.most_bytes, self.most_in_memory = most_bytes, most_in_memory
         self._memory: OrderedDict[str, bytes] = OrderedDict()
         self._lock = threading.Lock()
-        self._computing = threading.Semaphore(max(2, os.cpu_count() or 1))
+        self._computing = threading.Semaphore(max(2, cores()))
         self._unchecked = most_bytes  # bytes written since the folder was last measured
 
     def get(self, recording: Recording, scale: str, level: int, index: int) -> bytes:
@@ -231,9 +231,3 @@ class TileCache:
             with suppress(OSError):
                 path.unlink()
             total -= size
-
-
-def default_folder() -> Path:
-    """A folder in the user's cache, or below EARMARK_CACHE."""
-    base = os.environ.get("EARMARK_CACHE")
-    return (Path(base, "earmark") if base else user_cache_path("earmark")) / "tiles"

@@ -186,7 +186,8 @@ def read_log(path: Path) -> list[LogLine]:
 
 def check_folder(out: Path, *, resume: bool) -> bool:
     """Whether a folder contains a run to resume; an error if it holds one and `resume` is False."""
-    folders = (out, *(out / part for part in ("round-0", "fold-1", "fold-1/round-0")))
+    # the first to be trained: with a teacher, there is no round 0
+    folders = (out, *(out / part for part in ("round-0", "round-1", "fold-1", "fold-1/round-0")))
     has_run = any((folder / "last.ckpt").exists() for folder in folders)
     if has_run and not resume:
         raise ArgumentError(f"{out} already contains a run; continue it with --resume, or choose another folder")
