@@ -141,6 +141,8 @@ def test_decisions_are_made_as_told_and_tuned_elsewhere_than_judged(run, tmp_pat
             evaluate(run, "@a", "@data", "--split", judged, "--tune-on", split)
     with pytest.raises(ArgumentError, match="--thresholds and --tune-on cannot be combined"):
         evaluate(run, "@a", "@data", "--thresholds", tmp_path / "scores.json", "--tune-on", "validate")
+    with pytest.raises(ArgumentError, match=r"expected a split to tune the decoder on \(--tune-on\), got none"):
+        evaluate(run, "@a", "@data", "--tune", "decoder")
     with pytest.raises(EarmarkError, match="did you mean 'test'"):
         evaluate(run, "@a", "@data", "--split", "tset")
 

@@ -198,11 +198,16 @@ def test_an_isolated_process_is_used_again_and_raises_the_errors_of_its_calls(is
     assert isolated.call(eval, "__import__('os').getpid()", seconds=LIMIT) == first
 
 
+# an incomplete bytes object, in the file of replies
+DIES_WHILE_IT_REPLIES = "[__import__('os').write(3, bytes([128, 5, 66, 16])), __import__('os')._exit(4)]"
+
+
 @pytest.mark.parametrize(
     ("code", "seconds", "reason"),
     [
         ("__import__('os').abort()", LIMIT, r"the process that read it died \(\w+"),
         ("__import__('os')._exit(3)", LIMIT, r"the process that read it died \(exit code 3\)"),
+        (DIES_WHILE_IT_REPLIES, LIMIT, r"the process that read it died \(exit code 4\)"),
         ("__import__('time').sleep(3600)", 1, "no result after 1 s"),
     ],
 )

@@ -239,6 +239,8 @@ def evaluate(
         Whether to replace files in `out` that earmark did not write, or that were edited since.
     """
     options = options or EvaluationOptions()
+    if options.tune == "decoder" and tune_on is None:
+        raise ArgumentError("expected a split to tune the decoder on (--tune-on), got none")
     source = os.fspath(data)
     folder = None if out is None else Path(out)
     score: Callable[[], tuple[Evaluation, LabelTable]]

@@ -52,7 +52,7 @@ class IsolatedProcess:
             try:
                 process = self._running()
                 is_error, result = call_limited(_exchange, (process, function, argument), seconds=seconds)
-            except (EOFError, OSError):
+            except (EOFError, OSError, pickle.UnpicklingError):  # the last: it died while it replied
                 code = None if self._process is None else self._process.wait()
                 self._stop()
                 raise WorkerError(f"the process that read it died ({cause(code)})") from None
