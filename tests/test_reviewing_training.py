@@ -110,6 +110,20 @@ def test_a_table_without_times_adds_its_labels(recordings, tmp_path):
     np.testing.assert_array_equal(targets, [[NAN, 0, 1], [NAN, 0, 0], [NAN, 1, 1]])
 
 
+def test_labels_of_a_further_table_are_cleaned_and_spelled_as_in_the_data(recordings, tmp_path):
+    for name in ("x.wav", "y.wav"):
+        audio.write(tmp_path / name, np.zeros(16000), 8000)
+    (tmp_path / "more.csv").write_text("filename,label\nx.wav,Hum ;CLICK\ny.wav,none\n")
+    joined, notes = with_labels(open_data(recordings), tmp_path / "more.csv")
+    assert joined.classes == ("click", "hum")
+    np.testing.assert_array_equal(joined.labels.bag_targets(["x.wav", "y.wav"]), [[1, 1], [0, 0]])
+    assert notes[1:] == [
+        "more.csv: 1 cell with several labels was divided: 'Hum ;CLICK'",
+        "more.csv: labels that differ only in case or spaces are one class: 'CLICK' is 'click', 'Hum' is 'hum'",
+        "more.csv: 1 label that means \"nothing\" ('none') was dropped: its recording counts as empty",
+    ]
+
+
 SMALL = {"features.n_bands": 16, "features.rate": 8000, "epochs": 1, "steps": 1, "batch_size": 2, "patch": 1.0}
 
 

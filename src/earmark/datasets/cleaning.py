@@ -7,7 +7,7 @@ where a separator is given. Otherwise training rejects names that are probably s
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from earmark.annotations import Label, LabelTable
 from earmark.datasets.base import Collection
@@ -43,11 +43,13 @@ def separator_of(name: str) -> str:
     return text
 
 
-def clean_labels(table: LabelTable, separator: str | None = None) -> tuple[LabelTable, tuple[str, ...]]:
+def clean_labels(
+    table: LabelTable, separator: str | None = None, *, known: Iterable[str] = ()
+) -> tuple[LabelTable, tuple[str, ...]]:
     """Split cells with several labels, merge spellings, and drop labels that mean "nothing"; with notes.
 
     `separator` is the character between labels in a cell; by default a cell is split where all parts are labels
-    elsewhere, and with an empty one never.
+    elsewhere, and with an empty one never. `known` are labels of other tables; their spellings are used.
 
     >>> rows = [("a.wav", None, None, "crow;Dog"), ("b.wav", None, None, "crow"), ("c.wav", None, None, "dog")]
     >>> cleaned, notes = clean_labels(LabelTable([*rows, ("d.wav", None, None, "none")]))
@@ -59,12 +61,13 @@ def clean_labels(table: LabelTable, separator: str | None = None) -> tuple[Label
     1 label that means "nothing" ('none') was dropped: its recording counts as empty
     """
     notes: list[str] = []
-    table, cells = _divided(table, separator)
+    known = tuple(known)
+    table, cells = _divided(table, separator, known)
     if cells:
         n = cells.total()
         what = f"{counted(n, 'cell')} with several labels {plural(n, 'was', 'were')} divided"
         notes.append(f"{what}: {first_few(map(repr, cells))}")
-    spellings = _spellings(table)
+    spellings = _spellings(table, known)
     if spellings:
         table = _renamed(table, lambda label: [spellings.get(label, label)])
         pairs = (f"{old!r} is {new!r}" for old, new in spellings.items())
@@ -94,11 +97,11 @@ def refuse_joined(data: Collection) -> None:
                 )
 
 
-def _divided(table: LabelTable, separator: str | None) -> tuple[LabelTable, Counter[str]]:
+def _divided(table: LabelTable, separator: str | None, others: Iterable[str]) -> tuple[LabelTable, Counter[str]]:
     """The table with a row for each label of a cell, and the cells that were divided."""
     if separator == "":
         return table, Counter()
-    known = {plain(label) for label in table.classes}
+    known = {plain(label) for label in (*table.classes, *others)}
     parts_of: dict[str, list[str]] = {}
     for label in table.classes:
         for char in _USUAL if separator is None else (separator,):
@@ -122,8 +125,8 @@ def plain(label: str) -> str:
     return " ".join(label.split()).casefold()
 
 
-def _spellings(table: LabelTable) -> dict[str, str]:
-    """The most frequent spelling of each label that has several, for the others; of equals, the plainest."""
+def _spellings(table: LabelTable, known: Iterable[str]) -> dict[str, str]:
+    """The known spelling of each label that has several, or the most frequent one; of equals, the plainest."""
     frequency = Counter(row.label for row in table)
     groups: dict[str, list[str]] = {}
     for label in table.classes:
@@ -132,7 +135,7 @@ def _spellings(table: LabelTable) -> dict[str, str]:
     def rank(label: str) -> tuple[int, bool, bool, str]:
         return -frequency[label], label.casefold() != plain(label), label != label.lower(), label
 
-    best = {key: min(labels, key=rank) for key, labels in groups.items()}
+    best = {key: min(labels, key=rank) for key, labels in groups.items()} | {plain(label): label for label in known}
     return {label: best[plain(label)] for label in table.classes if label != best[plain(label)]}
 
 
