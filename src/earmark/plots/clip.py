@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
 
 from earmark.annotations import Label
 from earmark.encoders.features import Features
@@ -46,6 +47,7 @@ def clip_figure(
     probabilities: Mapping[str, npt.ArrayLike],
     classes: Sequence[str],
     *,
+    onset: float = 0.0,
     duration: float | None = None,
     p_hop: float | None = None,
     events: Mapping[str, Labels] | None = None,
@@ -62,6 +64,7 @@ def clip_figure(
     reference : labels of the clip; None for a figure without this panel
     probabilities : model -> (frames, classes), in [0, 1]
     classes : names of the columns of probabilities
+    onset : of an excerpt in its recording, in seconds: the time axis shows times in the recording
     duration, p_hop : of the clip, and between frames of probabilities, in seconds; by default those of the spectrogram
     events : model -> detected events, drawn as black lines under the probabilities
     only : classes to show, in this order; by default all
@@ -96,6 +99,11 @@ def clip_figure(
         name_rows(axes, shown, 60, fontsize=7)
         axes.invert_yaxis()
     panels[-1].set(xlabel=f"time ({unit})", xlim=(0, end / scale))
+    if onset:
+        first, last_time = onset / scale, (onset + end) / scale
+        times = MaxNLocator(_TICKS, steps=[1, 2, 5, 10]).tick_values(first, last_time)
+        times = times[(times >= first) & (times <= last_time)]
+        panels[-1].set_xticks(times - first, [f"{time:g}" for time in times])
     return figure
 
 
