@@ -121,6 +121,10 @@ def test_help_has_an_example(command):
         (["lisst"], "earmark: No such command 'lisst'."),
         (["list", "pools", "--jsn"], "earmark: No such option: --jsn"),
         (["train", "x", "--gpu"], "earmark: No such option: --gpu; a GPU is used if PyTorch finds one; to use the CPU"),
+        (
+            ["train", "my", "recordings", "--out", "x"],
+            "earmark: Got unexpected extra argument(s) (recordings); put a path with spaces in quotes",
+        ),
         (["detect", "run", "a.wav", "--device", "cuda"], "earmark: No such option: --device"),
         (
             ["detect", "a.wav"],

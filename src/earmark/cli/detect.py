@@ -169,8 +169,9 @@ def detect(
     else:
         print(result, *written, sep="\n")
     if result.failed and result.failed == result.files:
-        example = f", such as {result.first_failure}" if result.first_failure else ""
-        print_error(f"none of {result.files} recordings could be read{example}; {out / 'failed.csv'} says why")
+        what = "the recording could not be read"
+        what, such = (what, ": ") if result.files == 1 else (f"none of {result.files} recordings could be read", ", such as ")
+        print_error(f"{what}{such}{result.first_failure}" if result.first_failure else what)
     if not result.is_complete:
         raise typer.Exit(1)
 
