@@ -169,9 +169,10 @@ def detect(
     else:
         print(result, *written, sep="\n")
     if result.failed and result.failed == result.files:
-        what = "the recording could not be read"
-        what, such = (what, ": ") if result.files == 1 else (f"none of {result.files} recordings could be read", ", such as ")
-        print_error(f"{what}{such}{result.first_failure}" if result.first_failure else what)
+        is_one = result.files == 1
+        what = "the recording could not be read" if is_one else f"none of {result.files} recordings could be read"
+        example = f"{': ' if is_one else ', such as '}{result.first_failure}" if result.first_failure else ""
+        print_error(what + example)
     if not result.is_complete:
         raise typer.Exit(1)
 

@@ -9,7 +9,6 @@ where a separator is given. Otherwise training rejects names that are probably s
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from os.path import commonprefix
 
 from earmark.annotations import Label, LabelTable
 from earmark.datasets.base import Collection
@@ -193,11 +192,16 @@ def is_one_letter_off(one: str, other: str) -> bool:
     """
     if min(len(one), len(other)) < _SHORTEST or abs(len(one) - len(other)) > 1 or one == other:
         return False
-    first = len(commonprefix([one, other]))
+    first = _n_shared(one, other)
     a, b = one[first:], other[first:]
-    last = len(commonprefix([a[::-1], b[::-1]]))
+    last = _n_shared(a[::-1], b[::-1])
     a, b = a[: len(a) - last], b[: len(b) - last]
     return (a + b).isalpha() and (max(len(a), len(b)) == 1 or (len(a) == 2 and a == b[::-1]))
+
+
+def _n_shared(one: str, other: str) -> int:
+    """The number of characters at the beginning that two texts share."""
+    return next((k for k, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 def _without_nothing(table: LabelTable) -> tuple[LabelTable, Counter[str]]:

@@ -87,23 +87,23 @@ def clip_figure(
     _draw_spectrogram(figure, panels[0], x, features, scale)
     if truth is not None:
         _draw_reference(panels[1], truth, shown, scale, end)
-    last = list(panels[len(panels) - len(values) :])
-    for axes, (name, p) in zip(last, values.items(), strict=True):
+    shown_p = list(panels[len(panels) - len(values) :])
+    for axes, (name, p) in zip(shown_p, values.items(), strict=True):
         axes.set_title(readable(name, 60), loc="left")
         image = _draw_probabilities(axes, p.T[columns], len(p) * (p_hop or features.hop) / scale, end / scale)
         _draw_boxes(axes, truth or [], detected.get(name, []), shown, scale)
     if values:
-        _explain(last[0], bool(truth), bool(detected))
-        _colorbar(figure, image, last, "probability")
+        _explain(shown_p[0], bool(truth), bool(detected))
+        _colorbar(figure, image, shown_p, "probability")
     for axes in panels[1:]:
         name_rows(axes, shown, 60, fontsize=7)
         axes.invert_yaxis()
     panels[-1].set(xlabel=f"time ({unit})", xlim=(0, end / scale))
     if onset:
-        first, last_time = onset / scale, (onset + end) / scale
-        times = MaxNLocator(_TICKS, steps=[1, 2, 5, 10]).tick_values(first, last_time)
-        times = times[(times >= first) & (times <= last_time)]
-        panels[-1].set_xticks(times - first, [f"{time:g}" for time in times])
+        first, last = onset / scale, (onset + end) / scale
+        ticks = np.asarray(MaxNLocator(_TICKS, steps=[1, 2, 5, 10]).tick_values(first, last))
+        ticks = ticks[(ticks >= first) & (ticks <= last)]
+        panels[-1].set_xticks(ticks - first, [f"{tick:g}" for tick in ticks])
     return figure
 
 
