@@ -136,6 +136,7 @@ def test_help_has_an_example(command):
         (["synth", "durationz", "x"], "earmark: recipe='durationz' is not known; did you mean 'durations'?"),
         (["synth", "my.toml", "x"], "earmark: my.toml: no such file\n"),
         (["train", "nowhere", "--out", "x"], "earmark: nowhere: no such file or folder\n"),
+        (["train", "nowhere", "--out", "x", "--from", "nope"], "earmark: --from: nope: no such folder; expected"),
         (["train", "nowhere", "--out", "x", "--resume"], "earmark: nowhere: no such file or folder\n"),
         (
             ["train", "nowhere", "--out", "x", "--set", "epochs"],
