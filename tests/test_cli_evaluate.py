@@ -119,11 +119,13 @@ def test_a_clip_that_cannot_be_read_is_a_line(world, run, tmp_path):
     lines = ["filename\tonset\toffset\tlabel\tsplit"]
     for i, clip in enumerate(data.clips[:2]):
         sound = clip.sources[0].path.read_bytes()
-        (tmp_path / f"{i}.flac").write_bytes(sound if i else b"no sound")
+        (tmp_path / f"{i}.flac").write_bytes(sound if i else sound[: len(sound) // 2])
         lines += [f"{i}.flac\t{row.onset}\t{row.offset}\t{row.label}\ttest" for row in data.labels.of(clip.filename)]
     (tmp_path / "labels.tsv").write_text("\n".join(lines))
     said = run("evaluate", "@a", tmp_path, "--out", tmp_path / "out")
     assert "Note: 1 clip could not be read and is left out: 0.flac (" in said
+    assert "damaged: audio is missing from" in said
+    assert "--damaged" not in said  # an option of detect
 
 
 def test_decisions_are_made_as_told_and_tuned_elsewhere_than_judged(run, tmp_path):

@@ -252,7 +252,7 @@ def test_the_page_follows_training(detected, monkeypatch, tmp_path):
     script = """import json, sys, time
 print("a warning"); print(json.dumps({"note": "24 clips"}))
 for loss in (0.9, 0.5):
-    about = {"stage": "training, round 1 of 2", "done": 1, "total": 2, "detail": f"loss {loss}"}
+    about = {"stage": "training, round 1 of 2", "done": 1, "total": 2, "unit": "epochs", "detail": f"loss {loss}"}
     print(json.dumps(about), flush=True)
 time.sleep(float(sys.argv[2]))
 print(json.dumps({"summary": "It helped.", "result": {}}))"""
@@ -267,7 +267,7 @@ print(json.dumps({"summary": "It helped.", "result": {}}))"""
     while (status := trainer.status())["running"] or status["summary"] is None:
         time.sleep(0.02)
     assert (status["lines"], status["share"]) == (
-        ["a warning", "24 clips", "training, round 1 of 2: 1 of 2, loss 0.5"],
+        ["a warning", "24 clips", "training, round 1 of 2: 1 of 2 epochs, loss 0.5"],
         0.5,
     )
     trainer.start("60")

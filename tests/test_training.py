@@ -25,7 +25,7 @@ from earmark.cli import main
 from earmark.datasets import open_data
 from earmark.errors import ArgumentError, DataError, TrainingError
 from earmark.settings import Augmentation, load_recipe
-from earmark.training import Schedule, create_detector, train, validate
+from earmark.training import Run, Schedule, create_detector, train, validate
 from earmark.training.run import data_fingerprint, make_fabric, run, split_for_training
 from earmark.training.steps import augmented
 from earmark.training.watch import Watch
@@ -531,6 +531,15 @@ def test_the_first_note_says_what_was_found_and_where_labels_come_from(folder, f
     report = run(guessed, settings, tmp_path / "guessed", cache=tmp_path / "cache", fabric=fabric)
     assert report.notes[0].endswith(", 1 to test with; labels from the names of folders")
     assert report.notes[1] == "labels are the names of folders: 2 classes (beep, rain)"
+    held = replace(data, clips=(*data.clips[:-1], replace(data.clips[-1], split="verdicts")))
+    report = run(held, settings, tmp_path / "held", cache=tmp_path / "cache", fabric=fabric)
+    assert report.notes[0].endswith(", 1 of split verdicts; labels from labels.csv")
+
+
+def test_an_interrupted_run_does_not_say_how_many_epochs_there_will_be(tmp_path):
+    interrupted = Run(tmp_path, 10, 10, {"loss": 0.5}, "last", is_finished=False)
+    assert str(interrupted).splitlines()[0] == "Last epoch: 10 (interrupted); validation loss 0.500"
+    assert str(replace(interrupted, is_finished=True)).splitlines()[0] == "Last epoch: 10 of 10; validation loss 0.500"
 
 
 def test_labels_beyond_the_end_are_counted(folder, fabric, tmp_path):
