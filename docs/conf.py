@@ -21,7 +21,7 @@ html_theme = "furo"
 html_title = f"earmark {release}"
 html_copy_source = False
 html_static_path = ["_static"]
-html_css_files = ["tables.css"]
+html_css_files = ["site.css"]
 
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 4
