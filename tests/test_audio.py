@@ -298,7 +298,7 @@ def refused(path, match):
 
 
 def test_files_that_are_none(tmp_path):
-    refused(tmp_path / "a.wav", "there is no such file")
+    refused(tmp_path / "a.wav", "no such file")
     refused(tmp_path, "expected a file, got a folder")
     (tmp_path / "b.wav").touch()
     refused(tmp_path / "b.wav", "is empty: 0 bytes")

@@ -8,7 +8,7 @@ import pytest
 from earmark import audio
 from earmark.annotations import LabelTable
 from earmark.datasets import Clip, Collection, open_data, with_separator
-from earmark.datasets.cleaning import clean_labels, refuse_joined, separator_of
+from earmark.datasets.cleaning import clean_labels, match_spellings, refuse_joined, separator_of
 from earmark.errors import ArgumentError, DataError, MissingExtraError
 from earmark.formats import read_labels
 
@@ -47,9 +47,9 @@ def test_times_and_splits_of_a_divided_cell_stay():
     [
         (
             ["crow;dog"],
-            "class 'crow;dog' may be several labels in one cell; 'crow' occurs nowhere else. If it is, pass --se",
+            "class 'crow;dog' may be several labels in one cell, although 'crow' occurs nowhere else; for sev",
         ),
-        (["crow", "crow;dog"], "'crow;dog' may be several labels in one cell; 'dog' occurs nowhere else"),
+        (["crow", "crow;dog"], "'crow;dog' may be several labels in one cell, although 'dog' occurs nowhere else"),
         (["crow", "crow,owl"], "'crow,owl' may be several labels"),
     ],
 )
@@ -79,6 +79,25 @@ def test_spellings_become_the_most_frequent_one():
     assert len(table.of("b.wav")) == 1
     (note,) = notes
     assert note.startswith("labels that differ only in case or spaces are one class: 'DOG' is 'dog', 'Dog' is 'dog'")
+
+
+def test_a_rare_class_that_is_almost_a_frequent_one_is_pointed_out():
+    often = {name: ["siren"] for name in "abc"}
+    table, (note,) = clean_labels(weak(**often, d=["sirn"]))
+    assert table.classes == ("siren", "sirn")
+    expected = "class 'sirn' (1 recording) is spelled almost like 'siren' (3)"
+    assert note == f"{expected}: if it is a typing error, correct the labels"
+    for other in ("siren 2", "owl", "serin"):  # more than a letter apart
+        assert clean_labels(weak(**often, d=[other]))[1] == ()
+    assert clean_labels(weak(**often, d=["sirn"], e=["sirn"]))[1] == ()  # not rare, compared with three
+
+
+def test_labels_get_the_spelling_of_the_classes_only_if_it_is_clear():
+    table, notes = match_spellings(weak(a=["dog", "Owl"], b=["wood  pigeon"]), ["Dog", "owl", "OWL", "wood pigeon"])
+    assert table.classes == ("Dog", "Owl", "wood pigeon")  # Owl may be either
+    assert len(notes) == 1
+    table, notes = match_spellings(weak(a=["dog", "Dog"]), ["Dog", "dog"])
+    assert (table.classes, notes) == (("Dog", "dog"), ())
 
 
 def test_present_wins_over_absent_where_spellings_are_united():

@@ -121,6 +121,10 @@ def test_help_has_an_example(command):
         (["lisst"], "earmark: No such command 'lisst'."),
         (["list", "pools", "--jsn"], "earmark: No such option: --jsn"),
         (["train", "x", "--gpu"], "earmark: No such option: --gpu; a GPU is used if PyTorch finds one; to use the CPU"),
+        (
+            ["train", "my", "recordings", "--out", "x"],
+            "earmark: Got unexpected extra argument(s) (recordings); put a path with spaces in quotes",
+        ),
         (["detect", "run", "a.wav", "--device", "cuda"], "earmark: No such option: --device"),
         (
             ["detect", "a.wav"],
@@ -132,6 +136,7 @@ def test_help_has_an_example(command):
         (["synth", "durationz", "x"], "earmark: recipe='durationz' is not known; did you mean 'durations'?"),
         (["synth", "my.toml", "x"], "earmark: my.toml: no such file\n"),
         (["train", "nowhere", "--out", "x"], "earmark: nowhere: no such file or folder\n"),
+        (["train", "nowhere", "--out", "x", "--from", "nope"], "earmark: --from: nope: no such folder; expected"),
         (["train", "nowhere", "--out", "x", "--resume"], "earmark: nowhere: no such file or folder\n"),
         (
             ["train", "nowhere", "--out", "x", "--set", "epochs"],

@@ -323,5 +323,5 @@ def test_a_token_is_written_for_a_new_cluster_only_if_there_is_none(home, monkey
     cluster._check_token(is_new=True)
     assert token.read_text() == first
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(home / "none"))
-    with pytest.raises(ArgumentError, match=r"RAY_AUTH_TOKEN_PATH=.*none: there is no such file"):
+    with pytest.raises(ArgumentError, match=r"RAY_AUTH_TOKEN_PATH=.*none: no such file"):
         cluster._check_token(is_new=True)

@@ -292,7 +292,7 @@ def test_a_spreadsheet_beside_label_files_is_not_in_the_way(tmp_path):
 @pytest.mark.parametrize("recording", ["a.wav", "audio/a.wav"])
 def test_recordings_without_any_labels_are_refused(tmp_path, recording):
     put(tmp_path, recording)
-    with pytest.raises(DataError, match=r"audio files but no labels: expected a table \(labels.tsv with columns"):
+    with pytest.raises(DataError, match=r"audio files but no labels: expected a table \(labels.csv with columns"):
         folder(tmp_path)
 
 

@@ -455,9 +455,9 @@ def test_what_cannot_be_looked_at_is_not_missing(recordings, tmp_path, monkeypat
 
 
 def test_where_nothing_given_exists_no_folder_is_created(tmp_path):
-    with pytest.raises(DataError, match=r"nowhere: there is no such file or folder$"):
+    with pytest.raises(DataError, match=r"nowhere: no such file or folder$"):
         run_job(model(), [tmp_path / "nowhere"], tmp_path / "out")
-    with pytest.raises(DataError, match=r"nowhere: there is no such file or folder, nor are the 2 others$"):
+    with pytest.raises(DataError, match=r"nowhere: no such file or folder, nor are the 2 others$"):
         run_job(model(), [tmp_path / name for name in ("nowhere", "a.wav", "b.wav")], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -570,7 +570,7 @@ def test_bad_input_is_a_line_each_and_costs_nothing_else(matrix, tmp_path):
     for name, reason in bad.items():
         assert reason in failed[name]
         assert str(folder) not in failed[name].split("convert it")[0]  # the name is there already
-    assert failed["gone.wav"] == failed["notes.xyz"] == "there is no such file"
+    assert failed["gone.wav"] == failed["notes.xyz"] == "no such file"
     assert names_in(out) == ["deep.flac", "short.wav", "shortest.wav", "silent.wav", "stereo.mp3"]
     assert {path.name for path in (out / "scores").iterdir()} == {f"{name}.npz" for name in names_in(out)}
     audio.write(folder / "cut.flac", bursts(2), 8000)  # repaired

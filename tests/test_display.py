@@ -30,7 +30,7 @@ def test_long_stages_are_logged_now_and_then(clock, capsys):
         "features: 10/100 clips, 1 min 30 s left",
         "features: 40/100 clips, 1 min 00 s left",
         "features: 70/100 clips, 30 s left",
-        "features: 100/100 clips, 1 min 40 s so far",
+        "features: 100/100 clips, 1 min 40 s in all",
         "Note: hello",
     ]
 

@@ -37,6 +37,17 @@ def test_everything_left_out_is_counted_and_named():
         fit_reference(TRUTH, ["a.wav", "b.wav"], ["bat", "owl"])
 
 
+def test_labels_take_the_spelling_of_the_model():
+    table, notes = fit_reference(TRUTH, ["a.wav", "b.wav"], ["Dog", "CAT"])
+    assert table.classes == ("Dog", "CAT")
+    assert {row.label for row in table} == {"Dog", "CAT"}
+    assert notes == ("labels that differ only in case or spaces are one class: 'cat' is 'CAT', 'dog' is 'Dog'",)
+    truth, (table, notes) = fit_estimate(LabelTable([("a.wav", 0, 1, "DOG"), ("b.wav", 0, 1, "dog")]), TRUTH)
+    assert truth.classes == TRUTH.classes
+    assert {row.label for row in table} == {"dog"}
+    assert notes == ("labels that differ only in case or spaces are one class: 'DOG' is 'dog'",)
+
+
 def test_a_name_that_could_mean_two_clips_is_an_error():
     with pytest.raises(
         DataError, match=r"'a.wav' could be any of 2 recordings: x/a.wav, y/a.wav; label it by its path"

@@ -289,6 +289,12 @@ def panels(figure):
     return [axes for axes in figure.axes if axes.get_label() != "<colorbar>"]
 
 
+def test_an_excerpt_has_round_times_of_its_recording():
+    times = panels(a_clip(onset=25.8))[-1].xaxis
+    assert [label.get_text() for label in times.get_ticklabels()] == ["26", "28", "30", "32", "34"]
+    np.testing.assert_allclose(times.get_ticklocs(), [0.2, 2.2, 4.2, 6.2, 8.2])
+
+
 def test_a_clip_shows_spectrogram_reference_and_probabilities_over_the_same_time():
     p = np.tile([0.1, 0.9, 0.3], (200, 1))
     sound, truth, rap, most = panels(a_clip(probabilities={"rap": p, "max": p[:100]}))

@@ -219,6 +219,8 @@ def test_keys_in_the_grid_are_about_the_snippet_with_the_focus(browser, found):
         one.press("g")
         one.page.wait_for_selector(".card canvas")
         one.until("() => document.activeElement.classList.contains('card')")
+        left = one.page.locator("#queue .item").count()
+        one.wait("#queue-summary", f"{left} events not judged")
         one.press("m")  # about a recording that is not shown
         one.says("needs the recording view")
         one.press("ArrowRight", "e")
@@ -228,6 +230,7 @@ def test_keys_in_the_grid_are_about_the_snippet_with_the_focus(browser, found):
         one.press("g")
         one.wait("#inspector h2", "eagle")
         one.wait("#inspector dl", "3.000 s")
+        one.wait("#queue-summary", f"{left - 1} events not judged")
         one.page.select_option("#status-filter", "disputed")
         one.wait("#queue-summary", "no events with disagreements")
         one.press("Tab", "g")

@@ -403,7 +403,7 @@ def test_what_the_data_lack_is_said(folder, fabric, tmp_path):
     labels = LabelTable(rows, filenames=names, classes=["always", "beep", "never", "rain"])
     clips = list(training.clips)
     broken = tmp_path / clips[0].filename
-    broken.write_bytes(b"")
+    broken.write_bytes(clips[0].sources[0].path.read_bytes()[:5000])
     clips[0] = type(clips[0])(clips[0].filename, (type(clips[0].sources[0])(broken),))
     data = type(data)(tuple(clips), labels)
     told = []
@@ -415,6 +415,8 @@ def test_what_the_data_lack_is_said(folder, fabric, tmp_path):
     said = "\n".join(report.notes)
     assert re.search(r"no clips are set aside to validate with: \d of 30 training clips", said)
     assert "1 clip could not be read and will not be used: " in said
+    assert "damaged: audio is missing from" in said
+    assert "--damaged" not in said  # an option of detect
     assert "skipped.tsv" in said
     assert "class 'never' is in no training clip" in said
     assert "class 'always' is in every training clip" in said

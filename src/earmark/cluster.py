@@ -245,7 +245,7 @@ def _check_token(*, is_new: bool) -> None:
         ):
             file.write(secrets.token_hex(32))
     if given and not path.is_file():
-        raise ArgumentError(f"RAY_AUTH_TOKEN_PATH={given}: there is no such file")
+        raise ArgumentError(f"RAY_AUTH_TOKEN_PATH={given}: no such file")
     if os.name != "nt" and path.is_file() and path.stat().st_mode & 0o077:
         raise ArgumentError(
             f"{path}: other users can read this token, and with it run programs as you; make it private with: "

@@ -70,6 +70,9 @@ class MissingExtraError(EarmarkError, ImportError):
         )
 
 
+_MOST_NAMES = 40  # listed where a similar one is suggested
+
+
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> ArgumentError:
     """The error for an unknown name, with the most similar known one.
 
@@ -80,4 +83,5 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> ArgumentError
     lowered = {n.lower(): n for n in names}
     close = get_close_matches(str(name).lower(), lowered, n=1)
     hint = f"; did you mean {lowered[close[0]]!r}?" if close else "."
-    return ArgumentError(f"{kind}={name!r} is not known{hint} Choose from: {', '.join(names)}")
+    choices = f" Choose from: {', '.join(names)}" if len(names) <= _MOST_NAMES or not close else ""
+    return ArgumentError(f"{kind}={name!r} is not known{hint}{choices}")

@@ -54,6 +54,9 @@ AnyPath = str | os.PathLike[str]
 SUFFIXES = tuple(KINDS)
 """Suffixes of audio files, in lower case."""
 
+KEEP_HINT = "; process the rest with --damaged keep"
+"""End of the message about damaged audio: advice for detection, the only command with this option."""
+
 DAMAGED = ("refuse", "keep")
 """What to do with sound that is not intact: raise an error, or read the rest with silence in the gaps."""
 
@@ -401,7 +404,7 @@ def _about(path: Path, file: soundfile.SoundFile, contents: Contents) -> AudioIn
 
 
 def _damage(path: Path, contents: Contents) -> DataError:
-    return bad_file(path, f"damaged: {describe_gaps(contents.gaps)}; process the rest with --damaged keep")
+    return bad_file(path, f"damaged: {describe_gaps(contents.gaps)}{KEEP_HINT}")
 
 
 def describe_gaps(gaps: Sequence[Gap]) -> str:

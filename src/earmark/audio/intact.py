@@ -42,7 +42,7 @@ def examine(path: Path, *, with_flac: bool) -> Contents:
     except soundfile.SoundFileError as error:
         raise bad_file(path, f"damaged, truncated or without samples: {reason_of(error)}") from error
     except FileNotFoundError as error:
-        raise bad_file(path, "there is no such file") from error
+        raise bad_file(path, "no such file") from error
     except OSError as error:
         raise bad_file(path, f"cannot be read: {error.strerror}") from error
     except DataError:

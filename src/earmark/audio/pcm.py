@@ -159,7 +159,7 @@ def from_growing(
         raise ArgumentError(f"idle: expected a number of seconds, got {idle}")
     path = Path(path)
     if not path.is_file():
-        raise bad_file(path, "is not a regular file" if path.exists() else "there is no such file")
+        raise bad_file(path, "is not a regular file" if path.exists() else "no such file")
     stop = Interruption() if stop is None else stop
     if format is not None:
         with path.open("rb") as file:

@@ -279,7 +279,7 @@ def _fill(
     ):
         for clip, result in results:
             if isinstance(result, DataError):
-                skipped[clip.filename] = str(result)
+                skipped[clip.filename] = str(result).removesuffix(audio.KEEP_HINT)
             elif isinstance(result, Exception):
                 raise result
             else:

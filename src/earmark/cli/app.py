@@ -86,7 +86,7 @@ def _run() -> int:
         print_error(str(error))
     except _UsageError as error:  # type: ignore[misc]
         hint = _device_hint(getattr(error, "option_name", "")) or _model_hint(error)
-        print_error(hint or error.format_message())
+        print_error(hint or error.format_message() + _quotes_hint(error.format_message()))
     except (KeyboardInterrupt, typer.Abort):
         print_error("interrupted")
         code = exit_code()
@@ -114,6 +114,11 @@ def _model_hint(error: Any) -> str:
     if not is_missing or error.ctx.info_name != "detect":
         return ""
     return "detect: expected MODEL AUDIO, got one path; if there is no model yet: earmark train RECORDINGS --out MODEL"
+
+
+def _quotes_hint(message: str) -> str:
+    """Advice after a message about more arguments than expected, which often come from a path with spaces."""
+    return "; put a path with spaces in quotes" if message.startswith("Got unexpected extra argument") else ""
 
 
 def parse_seconds(option: str, text: str, names: Mapping[str, float | None]) -> float | None:

@@ -169,8 +169,10 @@ def detect(
     else:
         print(result, *written, sep="\n")
     if result.failed and result.failed == result.files:
-        example = f", such as {result.first_failure}" if result.first_failure else ""
-        print_error(f"none of {result.files} recordings could be read{example}; {out / 'failed.csv'} says why")
+        is_one = result.files == 1
+        what = "the recording could not be read" if is_one else f"none of {result.files} recordings could be read"
+        example = f"{': ' if is_one else ', such as '}{result.first_failure}" if result.first_failure else ""
+        print_error(what + example)
     if not result.is_complete:
         raise typer.Exit(1)
 

@@ -83,7 +83,8 @@ class _LogDisplay(Display):
         if progress.total and gained > 0 and progress.done < progress.total:
             seconds = f"{_duration((progress.total - progress.done) * (now - self._start) / gained)} left"
         else:
-            seconds = f"{_duration(now - self._start)} so far"
+            is_done = progress.total and progress.done >= progress.total
+            seconds = f"{_duration(now - self._start)}{' in all' if is_done else ' so far'}"
         self.print(f"{progress.stage}: {', '.join(filter(None, (_state(progress), seconds)))}")
 
 

@@ -70,6 +70,8 @@ def train(
     """
     if start is not None and recipe is not None:
         raise ArgumentError("--from uses the recipe of its run; change settings with --set instead of --recipe")
+    if start is not None and not start.exists():
+        raise ArgumentError(f"--from: {start}: no such folder; expected the folder of an earlier run")
     command = "earmark train " + shlex.join(sys.argv[2:])
     is_silent = as_json or not is_first_process()
     try:

@@ -1,6 +1,7 @@
 """Labels as people write them: several in one cell, in two spellings, or `none` for nothing.
 
-    table, notes = clean_labels(table)       cleaned labels, and a note on each kind of change
+    table, notes = clean_labels(table)                    cleaned labels, and a note on each kind of change
+    table, notes = match_spellings(table, classes)        labels in the spelling of a model's classes
 
 Only clear cases are changed: `crow;dog` is two labels only where `crow` and `dog` are labels elsewhere, or
 where a separator is given. Otherwise training rejects names that are probably several labels (`refuse_joined`).
@@ -27,6 +28,8 @@ SEPARATORS: Mapping[str, str] = {
 """Names of separators, for `folder,separator=semicolon:PATH`; `none` means that a cell has one label."""
 
 _USUAL = (";", "|", ",", "+", "/", "&")  # tried where no separator is given
+_RARE, _FREQUENT = 2, 3  # a typing error: in at most so many recordings, and its like in so many times as many
+_SHORTEST = 4  # letters of names that are compared
 NOTHING = ("-", "n/a", "na", "nan", "no call", "nocall", "none", "nothing", "empty", "no event", "no events")
 """Labels that mean "nothing", as `plain` gives them, with spaces for underscores."""
 
@@ -69,16 +72,34 @@ def clean_labels(
         notes.append(f"{what}: {first_few(map(repr, cells))}")
     spellings = _spellings(table, known)
     if spellings:
-        table = _renamed(table, lambda label: [spellings.get(label, label)])
-        pairs = (f"{old!r} is {new!r}" for old, new in spellings.items())
-        notes.append(f"labels that differ only in case or spaces are one class: {first_few(pairs)}")
+        table, note = _merged(table, spellings)
+        notes.append(note)
     table, dropped = _without_nothing(table)
     if dropped:
         n, names = dropped.total(), ", ".join(map(repr, dropped))
         what = f'{counted(n, "label")} that {plural(n, "means", "mean")} "nothing" ({names})'
         whose = plural(n, "its recording counts", "their recordings count")
         notes.append(f"{what} {plural(n, 'was', 'were')} dropped: {whose} as empty")
-    return table, tuple(notes)
+    return table, (*notes, *_possible_typos(table))
+
+
+def match_spellings(table: LabelTable, classes: Iterable[str]) -> tuple[LabelTable, tuple[str, ...]]:
+    """Labels that differ from one of `classes` only in case or spaces, renamed to it; with a note.
+
+    >>> table, notes = match_spellings(LabelTable([("a.wav", 0, 1, "dog"), ("a.wav", 2, 3, "Owl")]), ["Dog", "crow"])
+    >>> table.classes, *notes
+    (('Dog', 'Owl'), "labels that differ only in case or spaces are one class: 'dog' is 'Dog'")
+    """
+    classes = tuple(classes)
+    known: dict[str, list[str]] = {}
+    for label in classes:
+        known.setdefault(plain(label), []).append(label)
+    matches = {label: known.get(plain(label), []) for label in table.classes if label not in classes}
+    spellings = {label: names[0] for label, names in matches.items() if len(names) == 1}
+    if not spellings:
+        return table, ()
+    table, note = _merged(table, spellings)
+    return table, (note,)
 
 
 def refuse_joined(data: Collection) -> None:
@@ -90,10 +111,10 @@ def refuse_joined(data: Collection) -> None:
             unknown = [part for part in parts if part not in classes]
             is_certain = separator != "," or len(unknown) < len(parts)
             if len(parts) > 1 and all(parts) and is_certain:
-                only = f"; {unknown[0]!r} occurs nowhere else" if unknown else ""
+                only = f", although {unknown[0]!r} occurs nowhere else" if unknown else ""
                 raise DataError(
-                    f"class {name!r} may be several labels in one cell{only}. If it is, pass --separator "
-                    f"{separator!r}; if it is one name, pass --separator none"
+                    f"class {name!r} may be several labels in one cell{only}; for several labels, pass --separator "
+                    f"{separator!r}; for one name, pass --separator none"
                 )
 
 
@@ -137,6 +158,50 @@ def _spellings(table: LabelTable, known: Iterable[str]) -> dict[str, str]:
 
     best = {key: min(labels, key=rank) for key, labels in groups.items()} | {plain(label): label for label in known}
     return {label: best[plain(label)] for label in table.classes if label != best[plain(label)]}
+
+
+def _merged(table: LabelTable, spellings: Mapping[str, str]) -> tuple[LabelTable, str]:
+    """The table with other spellings, and a note on them."""
+    pairs = (f"{old!r} is {new!r}" for old, new in spellings.items())
+    note = f"labels that differ only in case or spaces are one class: {first_few(pairs)}"
+    return _renamed(table, lambda label: [spellings.get(label, label)]), note
+
+
+def _possible_typos(table: LabelTable) -> list[str]:
+    """A note for each rare label that differs from a frequent one by one letter; none is changed."""
+    present = {(row.filename, row.label) for row in table if row.present}
+    recordings = Counter(label for _, label in present)
+    notes = []
+    for rare in table.classes:
+        n = recordings[rare]
+        frequent = [label for label in table.classes if recordings[label] >= _FREQUENT * n]
+        close = next((label for label in frequent if is_one_letter_off(plain(rare), plain(label))), None)
+        if 0 < n <= _RARE and close is not None:
+            what = f"class {rare!r} ({counted(n, 'recording')}) is spelled almost like {close!r} ({recordings[close]})"
+            notes.append(f"{what}: if it is a typing error, correct the labels")
+    return notes
+
+
+def is_one_letter_off(one: str, other: str) -> bool:
+    """Whether two names differ by a letter that is missing, added, replaced or swapped with the next; not if short.
+
+    >>> is_one_letter_off("sirn", "siren"), is_one_letter_off("brak", "bark")
+    (True, True)
+    >>> is_one_letter_off("call 1", "call 2"), is_one_letter_off("owl", "fowl"), is_one_letter_off("bark", "bark")
+    (False, False, False)
+    """
+    if min(len(one), len(other)) < _SHORTEST or abs(len(one) - len(other)) > 1 or one == other:
+        return False
+    first = _n_shared(one, other)
+    a, b = one[first:], other[first:]
+    last = _n_shared(a[::-1], b[::-1])
+    a, b = a[: len(a) - last], b[: len(b) - last]
+    return (a + b).isalpha() and (max(len(a), len(b)) == 1 or (len(a) == 2 and a == b[::-1]))
+
+
+def _n_shared(one: str, other: str) -> int:
+    """The number of characters at the beginning that two texts share."""
+    return next((k for k, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 def _without_nothing(table: LabelTable) -> tuple[LabelTable, Counter[str]]:

@@ -189,8 +189,8 @@ def _read_labels(folder: Path, path: Path | None, recordings: Sequence[Path]) ->
     if labels is not None:
         return labels, FOLDER_NAMES
     raise DataError(
-        f"{folder}: audio files but no labels: expected a table (labels.tsv with columns filename, onset, offset, "
-        "label), a label file next to each recording, or at least two subfolders named after classes"
+        f"{folder}: audio files but no labels: expected a table (labels.csv with columns filename and label), "
+        "a label file next to each recording, or at least two subfolders named after classes"
     )
 
 

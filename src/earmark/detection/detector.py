@@ -212,7 +212,7 @@ class SoundDetector:
 
         def keep(clip: Clip, result: RecordingScores | Exception) -> None:
             if isinstance(result, DataError):
-                failed[clip.filename] = str(result)
+                failed[clip.filename] = str(result).removesuffix(audio.KEEP_HINT)
             elif isinstance(result, Exception):
                 raise result
             else:

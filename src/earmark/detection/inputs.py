@@ -77,7 +77,7 @@ def check_exists(given: Sequence[Path]) -> None:
     """Raise an error if nothing that was given exists."""
     if given and not any(os.path.lexists(path) for path in given):
         others = f", nor are the {len(given) - 1} others" if len(given) > 1 else ""
-        raise DataError(f"{plain_name(given[0])}: there is no such file or folder{others}")
+        raise DataError(f"{plain_name(given[0])}: no such file or folder{others}")
 
 
 def find_missing(entries: Iterable[Entry], given: Iterable[Path], recordings: Sequence[tuple[Path, Path]]) -> set[Path]:

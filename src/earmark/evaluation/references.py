@@ -5,8 +5,8 @@
     seconds = read_durations("durations.tsv")
 
 File names are matched in the same way as labels with the recordings of a data set: exactly, else by the end of the
-path, else without suffix; a name that matches two clips is an error. Each note is one sentence. Nothing is left out
-without a note.
+path, else without suffix; a name that matches two clips is an error. Labels that differ from a class only in case or
+spaces are that class. Each note is one sentence. Nothing is left out without a note.
 """
 
 import csv
@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from earmark.annotations import LabelTable
 from earmark.counts import Counts
+from earmark.datasets.cleaning import match_spellings
 from earmark.datasets.matching import match_names
 from earmark.errors import DataError
 from earmark.formats.text import first_line, number, one_line, read_text, whole_lines
@@ -58,6 +59,9 @@ def fit_reference(reference: LabelTable, clips: Sequence[str], classes: Sequence
     1 clip has no reference and is not evaluated: x/d.wav
     1 label of the reference is unknown to the model and not evaluated: owl
     """
+    spelling: tuple[str, ...] = ()
+    if classes is not None:
+        reference, spelling = match_spellings(reference, classes)
     if classes is not None and reference.classes and not set(reference.classes).intersection(classes):
         raise DataError(
             f"no class in common: the model has {first_few(classes)}, the labels have {first_few(reference.classes)}"
@@ -68,6 +72,7 @@ def fit_reference(reference: LabelTable, clips: Sequence[str], classes: Sequence
             f"no file of the reference is among the clips: it names {first_few(reference.filenames)}, "
             f"the clips are {first_few(clips)}"
         )
+    notes += spelling
     matched, labels = set(named.filenames), {row.label for row in named}
     without = [clip for clip in clips if clip not in matched]
     notes += _note(without, "{n} {clips} {have} no reference and {are} not evaluated")
@@ -97,7 +102,9 @@ def fit_estimate(estimate: LabelTable, reference: LabelTable) -> tuple[LabelTabl
     1 label of the estimate is nowhere in the reference, so all of its detections are wrong: owl
     """
     clips = reference.filenames
+    estimate, spelling = match_spellings(estimate, reference.classes)
     named, notes = _with_clip_names(estimate, clips, "estimate")
+    notes += spelling
     matched = set(named.filenames)
     if not matched:
         raise DataError(

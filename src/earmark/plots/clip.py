@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
 
 from earmark.annotations import Label
 from earmark.encoders.features import Features
@@ -46,6 +47,7 @@ def clip_figure(
     probabilities: Mapping[str, npt.ArrayLike],
     classes: Sequence[str],
     *,
+    onset: float = 0.0,
     duration: float | None = None,
     p_hop: float | None = None,
     events: Mapping[str, Labels] | None = None,
@@ -62,6 +64,7 @@ def clip_figure(
     reference : labels of the clip; None for a figure without this panel
     probabilities : model -> (frames, classes), in [0, 1]
     classes : names of the columns of probabilities
+    onset : of an excerpt in its recording, in seconds: the time axis shows times in the recording
     duration, p_hop : of the clip, and between frames of probabilities, in seconds; by default those of the spectrogram
     events : model -> detected events, drawn as black lines under the probabilities
     only : classes to show, in this order; by default all
@@ -84,18 +87,23 @@ def clip_figure(
     _draw_spectrogram(figure, panels[0], x, features, scale)
     if truth is not None:
         _draw_reference(panels[1], truth, shown, scale, end)
-    last = list(panels[len(panels) - len(values) :])
-    for axes, (name, p) in zip(last, values.items(), strict=True):
+    shown_p = list(panels[len(panels) - len(values) :])
+    for axes, (name, p) in zip(shown_p, values.items(), strict=True):
         axes.set_title(readable(name, 60), loc="left")
         image = _draw_probabilities(axes, p.T[columns], len(p) * (p_hop or features.hop) / scale, end / scale)
         _draw_boxes(axes, truth or [], detected.get(name, []), shown, scale)
     if values:
-        _explain(last[0], bool(truth), bool(detected))
-        _colorbar(figure, image, last, "probability")
+        _explain(shown_p[0], bool(truth), bool(detected))
+        _colorbar(figure, image, shown_p, "probability")
     for axes in panels[1:]:
         name_rows(axes, shown, 60, fontsize=7)
         axes.invert_yaxis()
     panels[-1].set(xlabel=f"time ({unit})", xlim=(0, end / scale))
+    if onset:
+        first, last = onset / scale, (onset + end) / scale
+        ticks = np.asarray(MaxNLocator(_TICKS, steps=[1, 2, 5, 10]).tick_values(first, last))
+        ticks = ticks[(ticks >= first) & (ticks <= last)]
+        panels[-1].set_xticks(ticks - first, [f"{tick:g}" for tick in ticks])
     return figure
 
 

@@ -354,6 +354,7 @@ def _show_mistake(
         truth,
         {model: p[first:last]},
         reference.classes,
+        onset=begin,
         duration=stop - begin,
         p_hop=features.hop,
         events={model: detected},
@@ -363,7 +364,6 @@ def _show_mistake(
     return {
         "mistake": mistake,
         "image": inline_png(figure),
-        "image_onset": begin,
         "audio": inline_audio(part, features.rate),
         "audio_onset": onset,
         "audio_offset": offset,

@@ -99,7 +99,9 @@ class Trainer:
         if "stage" in message:
             total = message.get("total")
             self._state["share"] = min(1.0, message["done"] / total) if total else None
-            parts = [f"{round(message['done'], 1):g} of {total:g}" if total else "", message.get("detail") or ""]
+            unit = f" {message['unit']}" if message.get("unit") else ""
+            done = f"{round(message['done'], 1):g} of {round(total, 1):g}{unit}" if total else ""
+            parts = [done, message.get("detail") or ""]
             if self._lines and self._lines[-1].split(":")[0] == message["stage"]:
                 self._lines.pop()
             self._lines.append(f"{message['stage']}: {', '.join(filter(None, parts))}".removesuffix(": "))

@@ -21,7 +21,7 @@ from earmark.reviewing.state import Review
 
 WHICH = {
     "verified": "events that are right",
-    "all": "events that are right or not judged",
+    "all": "events that are not wrong",
     "verdicts": "labels for earmark train: where classes are present, absent or unknown",
 }
 AUDIO = ("wav", "flac")

@@ -76,7 +76,8 @@ class Run:
         scores = ", ".join(f"{name} {value:.3f}" for name, value in self.scores.items())
         kept = "Last epoch" if self.monitor == "last" else f"Best epoch by {self.monitor}"
         how = f"{self.folds}-fold cross-validation" if self.folds else "validation"
-        best = f"{kept}: {self.best_epoch} of {self.epochs}{state}; {how} {scores}"
+        done = "" if self.monitor == "last" and state else f" of {self.epochs}"  # it is unknown how many there will be
+        best = f"{kept}: {self.best_epoch}{done}{state}; {how} {scores}"
         warnings = [f"Warning: {warning}" for warning in self.warnings]
         thresholds = [f"Thresholds: {self.thresholds}"] if self.thresholds else []
         return "\n".join([best, *warnings, *thresholds, f"Model: {self.path / 'model.safetensors'}"])

@@ -11,6 +11,7 @@ import math
 import os
 import platform
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -419,6 +420,8 @@ def _summary(data: Collection, training: Collection, validation: Collection) -> 
     parts = [f"{len(training)} to train on"]
     parts += [] if validation is training else [f"{len(validation)} to validate with"]
     parts += [f"{tested} to test with"] if tested else []
+    others = Counter(clip.split for clip in data.clips if clip.split not in ("train", "validate", "test"))
+    parts += [f"{n} of split {name}" for name, n in others.items()]  # such as the verdicts that are held out
     classes = counted(len(data.classes), "class", "classes")
     origin = f"; labels from {data.origin}" if data.origin else ""
     notes = [f"{counted(len(data), 'clip')}, {classes}: {', '.join(parts)}{origin}"]

@@ -172,7 +172,7 @@ export async function askText(title, text, hint = "", isLine = false) {
 
 /** @param {any} progress */
 export function showProgress(progress) {
-  const head = ["class", "", "right", "wrong", "unsure", "disputed", "open", "right of judged"];
+  const head = ["class", "", "right", "wrong", "unsure", "disputed", "not judged", "right of judged"];
   const rows = [...progress.classes, { ...progress.total, label: "all" }].map(({ label, ...counts }) => {
     const meter = make("div", { class: "meter" }, ...JUDGED.map((status) => make("i", { class: status })));
     fillMeter(meter, counts);

@@ -18,12 +18,22 @@ function onScrolledToEnd(box, load) {
 /** The item of a list that an event is about. @param {Event} e @returns {HTMLElement | null} */
 function itemOf(e) { return /** @type {HTMLElement} */ (e.target).closest(".item"); }
 
+/** Whether an event passes the filter of statuses. @param {ReviewEvent} event */
+function passes(event) {
+  const wanted = $("status-filter").value;
+  if (wanted === "all" || wanted === event.status) return true;
+  return wanted === "judged" && event.status !== "open";
+}
+
 export class Queue {
   /** @param {{select: (event: ReviewEvent) => void, classes: () => string[]}} on */
   constructor(on) {
     this.on = on;
     this.name = "";
     this.total = 0;
+    /** How many events pass the filter; judging one can change that, although it stays in the queue until it is
+     * made again. */
+    this.passing = 0;
     /** @type {ReviewEvent[]} */
     this.events = [];
     /** @type {string | null} */
@@ -46,7 +56,7 @@ export class Queue {
     const answer = await get("queue", { ...filters, seed: Math.floor(Math.random() * 1e9), count: PAGE });
     $("order").title = $("order").selectedOptions[0]?.title ?? "";
     this.name = answer.queue;
-    this.total = answer.total;
+    this.total = this.passing = answer.total;
     this.events = answer.events;
     $("queue").replaceChildren(...this.events.map((event) => this.item(event)));
     $("queue").scrollTop = 0;
@@ -65,7 +75,7 @@ export class Queue {
 
   summarise() {
     const phrase = $("status-filter").selectedOptions[0]?.dataset.phrase ?? "";
-    $("queue-summary").textContent = `${this.total ? counted(this.total, "event") : "no events"} ${phrase}`;
+    $("queue-summary").textContent = `${this.passing ? counted(this.passing, "event") : "no events"} ${phrase}`;
   }
 
   /** @param {ReviewEvent} event */
@@ -101,7 +111,9 @@ export class Queue {
   update(event) {
     const at = this.events.findIndex((one) => one.id === event.id);
     if (at < 0) return;
+    this.passing += Number(passes(event)) - Number(passes(this.events[at]));
     this.events[at] = event;
+    this.summarise();
     document.getElementById(`event-${event.id}`)?.replaceWith(this.item(event));
   }
 
@@ -169,7 +181,7 @@ export class Recordings {
       "aria-selected": row.index === this.selected,
     };
     const all = total(row.counts);
-    const events = all ? `${row.counts.open ?? 0} of ${all} open` : "no events";
+    const events = all ? `${row.counts.open ?? 0} of ${all} not judged` : "no events";
     const facts = [row.duration && duration(row.duration), events, row.note].filter(Boolean).join(", ");
     const badge = row.checked && make("span", { class: "badge right" }, "checked");
     return make("div", attributes,
