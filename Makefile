@@ -96,4 +96,4 @@ constraints:
 	tools/freeze $(PYTHON)
 
 clean:
-	rm -rf .venv demo build dist site .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv demo build dist site jupyter_execute .hypothesis .mypy_cache .pytest_cache .ruff_cache

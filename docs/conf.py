@@ -21,7 +21,7 @@ html_theme = "furo"
 html_title = f"earmark {release}"
 html_copy_source = False
 html_static_path = ["_static"]
-html_css_files = ["tables.css"]
+html_css_files = ["site.css"]
 
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 4
@@ -64,10 +64,30 @@ def point_to_pages(app, docname, source):
     source[0] = LINK.sub(moved, source[0])
 
 
+# How a package is divided into modules: the last sentence of its docstring, for those who change it.
+LAYOUT = re.compile(r"\s*\b(Files|Modules)(, each importing only those before it)?:\s+(- )?`.*", re.DOTALL)
+ARRAY = re.compile(r"~?numpy\.ndarray\[tuple\[~?typing\.Any, \.\.\.\], ~?numpy\.dtype\[(.*?)\]\]")
+PRIVATE = re.compile(r", _\w+: [^=]*= [^=]*(?=, \w+:|\)$)")
+
+
+def shorten_signature(app, what, name, obj, options, signature, returns):
+    """Write arrays as code does, NDArray[float32], and leave out parameters that are not public."""
+    if signature:
+        while (shorter := PRIVATE.sub("", signature, count=1)) != signature:
+            signature = shorter
+        signature = ARRAY.sub(r"~numpy.typing.NDArray[\1]", signature)
+    if returns:
+        returns = ARRAY.sub(r"~numpy.typing.NDArray[\1]", returns)
+    return signature, returns
+
+
 def to_restructured_text(app, what, name, obj, options, lines):
     """Docstrings mark code as Markdown does: `name`, and indented blocks."""
+    text = "\n".join(lines)
+    if what == "module":
+        text = LAYOUT.sub("", text)
     parts, was_code = [], False
-    for part in "\n".join(lines).split("\n\n"):
+    for part in text.split("\n\n"):
         is_code = what == "module" and part.startswith("    ")
         if is_code and not was_code:
             parts.append("::")
@@ -81,6 +101,7 @@ def to_restructured_text(app, what, name, obj, options, lines):
 
 def setup(app):
     app.connect("source-read", point_to_pages)
+    app.connect("autodoc-process-signature", shorten_signature)
     app.connect("autodoc-process-docstring", to_restructured_text, priority=400)  # before napoleon
     for name in ("csv", "tsv"):
         app.add_lexer(name, TextLexer)

@@ -168,6 +168,7 @@ def test_version_is_in_the_changelog():
     assert f"## {earmark.__version__}" in (ROOT / "CHANGELOG.md").read_text()
 
 
+@pytest.mark.skipif(not (ROOT / "results").is_dir(), reason="the sdist lacks files that documents link to")
 def test_links_between_documents_work():
     for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", path.read_text()):

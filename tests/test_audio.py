@@ -304,7 +304,7 @@ def test_files_that_are_none(tmp_path):
     refused(tmp_path / "b.wav", "is empty: 0 bytes")
     refused(tmp_path / "b.wav" / "c.wav", "cannot be read: Not a directory")
     refused(tmp_path / ("x" * 300 + ".wav"), "cannot be read: File name too long")
-    with pytest.raises(DataError, match="is not a valid file name: embedded null byte"):
+    with pytest.raises(DataError, match=r"is not a valid file name: .*embedded null"):
         audio.read("a\0.wav")
 
 

@@ -99,8 +99,9 @@ def test_a_named_encoder_has_the_choices_of_one_that_is_found(folder, encoder):
 
 def test_train_with_an_encoder_and_no_recipe_suits_the_recordings(folder, no_encoder, tmp_path):
     notes = []
+    settings = {"epochs": 1, "steps": 2}
     compute = earmark.api.Compute(cache=tmp_path / "cache")
-    earmark.train(folder, tmp_path / "run", encoder="tiny", compute=compute, on_note=notes.append)
+    earmark.train(folder, tmp_path / "run", encoder="tiny", settings=settings, compute=compute, on_note=notes.append)
     assert notes[0] == "recipe head: a small network on the encoder tiny"
     options = load_recipe(str(tmp_path / "run" / "config.toml")).training
     assert 1.0 < options.patch <= 2.0

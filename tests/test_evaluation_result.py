@@ -43,7 +43,7 @@ def test_what_is_loaded_is_what_was_saved(rng, tmp_path):
             assert np.array_equal(value, theirs[name]) if isinstance(value, np.ndarray) else value == theirs[name]
     for part in ("maximum", "pooled", "dynamic", "event"):
         np.testing.assert_equal(getattr(loaded, part).to_dict(), getattr(evaluation, part).to_dict())
-    assert scores(loaded.dynamic_counts) == evaluation.dynamic
+    assert repr(scores(loaded.dynamic_counts)) == repr(evaluation.dynamic)
     assert loaded.estimate() == evaluation.estimate()
     probabilities = loaded.probabilities()
     assert list(probabilities) == list(evaluation.probabilities())

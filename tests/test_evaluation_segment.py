@@ -157,8 +157,9 @@ def test_float_noise_is_that_of_sed_eval():
 
 def test_labels_may_be_in_files(tmp_path):
     table = LabelTable([("a.wav", 0.0, 1.0, "dog"), ("b.wav", 1.0, 2.0, "cat")])
-    write_labels(table, tmp_path / "labels.tsv", "tsv")
-    assert segment.evaluate(tmp_path / "labels.tsv", str(tmp_path / "labels.tsv")) == segment.evaluate(table, table)
+    path = tmp_path / "labels.tsv"
+    write_labels(table, path, "tsv")
+    assert repr(segment.evaluate(path, str(path))) == repr(segment.evaluate(table, table))  # in which NaN is NaN
 
 
 def test_an_estimate_that_the_reference_knows_nothing_of_is_an_error_or_a_false_alarm():

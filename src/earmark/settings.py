@@ -142,7 +142,7 @@ class Settings:
     (3, {'name': 'rap', 'penalty': 0.001})
     >>> settings.changed({"epoch": 3})
     Traceback (most recent call last):
-    earmark.errors.ArgumentError: setting='epoch' is not known; did you mean 'epochs'? ...
+    earmark.errors.ArgumentError: setting='epoch' is not known; did you mean 'epochs'?
     """
 
     features: CheckedFeatures = Field(default_factory=FeatureConfig, description="From samples to frames.")

@@ -1,7 +1,7 @@
 """Data sets: recordings with labels, read into clips.
 
-    data = open_data("recordings/")              a folder with a label table, label files, or a subfolder per class
-    data = open_data("recordings/labels.tsv")    the same, with a given table
+    data = open_data("recordings/")              # a folder with a label table, label files, or a subfolder per class
+    data = open_data("recordings/labels.tsv")    # the same, with a given table
     data = open_data("urban-sed:/data/URBAN-SED", split="test")
     data = open_data("medleydb,fold=3:/data/MedleyDB")
     data.clips, data.labels, data.classes, data.splits, data.split("train")

@@ -1,6 +1,6 @@
 """Checks of labels before training: probable mistakes, as notes for the user."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -71,10 +71,8 @@ def check_validation(training: Collection, validation: Collection) -> list[str]:
     ]
     if not missing:
         return []
-    names = f"{plural(len(missing), 'class', 'classes')} {first_few(missing)}"
-    verb = plural(len(missing), "is", "are")
-    it = plural(len(missing), "it", "them")
-    return [f"{names} {verb} in no validation clip: validation cannot assess {it}; label more recordings of {it}"]
+    classes, it = _classes_are(missing), plural(len(missing), "it", "them")
+    return [f"{classes} in no validation clip: validation cannot assess {it}; label more recordings of {it}"]
 
 
 def check_folds(training: Collection) -> list[str]:
@@ -83,10 +81,13 @@ def check_folds(training: Collection) -> list[str]:
     single = [repr(label) for label, n in zip(training.classes, counts, strict=True) if n == 1]
     if not single:
         return []
-    names = f"{plural(len(single), 'class', 'classes')} {first_few(single)}"
-    verb = plural(len(single), "is", "are")
-    it = plural(len(single), "it", "them")
-    return [f"{names} {verb} in one clip only: cross-validation counts {it} as missed; label more recordings of {it}"]
+    classes, it = _classes_are(single), plural(len(single), "it", "them")
+    return [f"{classes} in one clip only: cross-validation counts {it} as missed; label more recordings of {it}"]
+
+
+def _classes_are(names: Sequence[str]) -> str:
+    """The beginning of a sentence about classes: "classes 'cat', 'dog' are"."""
+    return f"{plural(len(names), 'class', 'classes')} {first_few(names)} {plural(len(names), 'is', 'are')}"
 
 
 def refuse_names(data: Collection) -> None:

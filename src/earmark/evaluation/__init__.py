@@ -1,8 +1,8 @@
 """Evaluation: clips, segments and events, with counts first and ratios last.
 
     from earmark.evaluation import segment
-    scores = segment.evaluate(reference, estimate, segment=1.0)     label tables, rows, or files of them
-    counts = segment.counts(reference, estimate, segment=1.0)       the counts behind them, clip by clip
+    scores = segment.evaluate(reference, estimate, segment=1.0)  # tables, rows or files
+    counts = segment.counts(reference, estimate, segment=1.0)    # by clip
 
 The reference always comes before the estimate. Counts and ratios are those of `earmark.counts`, with one default
 convention for division by zero. Modules, each importing only those before it:

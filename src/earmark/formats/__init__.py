@@ -1,7 +1,7 @@
 """Label files: read and write `LabelTable`s in the formats of other programs.
 
-    table = read_labels("labels.tsv")               a file, compressed or not, or a folder; the format is guessed
-    write_labels(table, "labels.csv", "csv")        or a folder, for formats with a file per recording
+    table = read_labels("labels.tsv")            # a file, compressed or not, or a folder; the format is guessed
+    write_labels(table, "labels.csv", "csv")     # or a folder, for formats with a file per recording
 
 Every format is a `Format` in the registry `FORMATS`: it reads a file into a `LabelTable`, writes one, recognises its
 files, and states what it cannot represent. Errors name file and line.
