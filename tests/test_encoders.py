@@ -139,7 +139,9 @@ def test_the_family_is_complete():
         "files",
         "birdnet",
     }
-    assert [entry.name for entry in ENCODERS if not entry.cls.is_listed] == ["tiny"]
+    assert [entry.name for entry in ENCODERS if not entry.is_listed] == ["tiny"]
+    with pytest.raises(ArgumentError, match=r"encoder='tinny' is not known\. Choose from: (?!.*tiny)"):
+        load("tinny")
 
 
 def test_frames_are_whole_hops_and_the_rest_is_ignored(encoder, rng):

@@ -230,7 +230,7 @@ def test_systems_are_called_by_what_was_set_otherwise(changes, names, rng, tmp_p
     assert [entry.name for entry in group_runs(tmp_path / str(i) for i in range(len(changes)))] == names
 
 
-def test_systems_of_different_recipes_have_short_names(rng, tmp_path):
+def test_systems_that_differ_in_many_settings_are_called_by_their_folders(rng, tmp_path):
     runs = {
         "a": ("paper", {}),
         "b": ("quick", {"epochs": "20", "penalty": "0.01"}),
@@ -241,7 +241,7 @@ def test_systems_of_different_recipes_have_short_names(rng, tmp_path):
         evaluated(rng).save(tmp_path / name)
         (tmp_path / name / "config.toml").write_text(load_recipe(recipe).changed(changes).to_toml())
     names = [entry.name for entry in group_runs(tmp_path / name for name in runs)]
-    assert names == ["rap (paper)", "rap (quick, penalty 0.01, epochs 20)", "rap (quick)", "linear (small)"]
+    assert names == ["a", "b", "c", "d"]
 
 
 def test_a_threshold_is_named_where_it_differs(tmp_path):

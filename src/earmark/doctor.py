@@ -103,7 +103,7 @@ def _audio() -> dict[str, Any]:
 
 def _encoders() -> list[dict[str, Any]]:
     """Encoders with weights to download, and whether they are installed."""
-    cards = [entry.cls.card for entry in ENCODERS if entry.cls.is_listed and not entry.cls.target]
+    cards = [entry.cls.card for entry in ENCODERS if entry.is_listed and not entry.cls.target]
     return [
         {"name": card.name, "present": weights.find(card) is not None, "path": str(weights.path_of(card))}
         for card in cards

@@ -24,6 +24,7 @@ class Entry(Generic[T]):
     name: str
     cls: type[T]
     summary: str
+    is_listed: bool = True  # in lists and messages
 
     def options(self) -> list[str]:
         """Names of the keyword options of its constructor."""
@@ -37,21 +38,21 @@ class Registry(Generic[T]):
         self.kind = kind
         self._entries: dict[str, Entry[T]] = {}
 
-    def register(self, name: str, summary: str) -> Callable[[type[C]], type[C]]:
+    def register(self, name: str, summary: str, *, is_listed: bool = True) -> Callable[[type[C]], type[C]]:
         """Class decorator that registers the class under `name` and sets its attribute `name`."""
 
         def add(cls: Any) -> Any:
             if name in self._entries:
                 raise RuntimeError(f"{self.kind} {name!r} is registered twice: {self._entries[name].cls}, {cls}")
             cls.name = name
-            self._entries[name] = Entry(name, cls, summary)
+            self._entries[name] = Entry(name, cls, summary, is_listed)
             return cls
 
         return add
 
     def __getitem__(self, name: str) -> Entry[T]:
         if name not in self._entries:
-            raise unknown_name(self.kind, name, self._entries)
+            raise unknown_name(self.kind, name, [entry.name for entry in self if entry.is_listed])
         return self._entries[name]
 
     def __iter__(self) -> Iterator[Entry[T]]:

@@ -74,7 +74,7 @@ def _known() -> list[dict[str, Any]]:
     """Every listed encoder as users write its name, with its card if that does not depend on a target."""
     from earmark.encoders import ENCODERS
 
-    listed = (entry for entry in ENCODERS if entry.cls.is_listed)
+    listed = (entry for entry in ENCODERS if entry.is_listed)
     return [
         {
             "name": f"{entry.name}:{entry.cls.target}" if entry.cls.target else entry.name,

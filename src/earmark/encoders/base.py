@@ -103,8 +103,6 @@ class Encoder(ABC):
     """Whether creating this encoder imports a Python module given in its name; see `imports_code`."""
     reads_sound: ClassVar[bool] = True
     """False if embeddings are read from files (`FileEncoder`) rather than computed."""
-    is_listed: ClassVar[bool] = True
-    """False for an encoder that only tests use."""
     version: ClassVar[int] = 1
     """Changes with the computation, so that embeddings of different versions are not mixed."""
 
@@ -279,9 +277,9 @@ def load(name: str, **options: Any) -> Encoder:
     <TinyEncoder 'tiny': 48 numbers every 0.16 s>
     >>> encoder(np.zeros(44100), rate=44100).shape
     (6, 48)
-    >>> load("tinny")
+    >>> load("mn4")
     Traceback (most recent call last):
-    earmark.errors.ArgumentError: encoder='tinny' is not known; did you mean 'tiny'? Choose from: ...
+    earmark.errors.ArgumentError: encoder='mn4' is not known; did you mean 'mn04'? Choose from: ...
     """
     kind, colon, target = name.partition(":")
     expected = ENCODERS[kind].cls.target

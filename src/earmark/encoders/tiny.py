@@ -28,11 +28,10 @@ LAYOUT = Layout(
 _SUMMARY = "for tests: random weights"
 
 
-@ENCODERS.register("tiny", _SUMMARY)
+@ENCODERS.register("tiny", _SUMMARY, is_listed=False)
 class TinyEncoder(MobileNetEncoder):
     """A small network with fixed random weights, at 8 kHz."""
 
-    is_listed = False
     front_end, layout = FRONT_END, LAYOUT
     card = Card(
         name="tiny",

@@ -1,4 +1,4 @@
-"""Runs grouped into systems: those that differ only in their seed are one, named by pool and changed settings."""
+"""Runs grouped into systems: those that differ only in their seed are one."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -9,10 +9,10 @@ from earmark.counts import Counts
 from earmark.errors import ArgumentError
 from earmark.evaluation.result import Evaluation
 from earmark.schema import parse
-from earmark.settings import Settings, load_recipe, recipes
+from earmark.settings import Settings
 
 _IGNORED = ("training.seed", "training.tensorboard", "training.save_minutes")  # settings that do not define a system
-_MOST_SETTINGS = 3  # that a name lists
+_MOST_SETTINGS = 2  # that a name lists
 
 
 class System(NamedTuple):
@@ -28,8 +28,9 @@ class System(NamedTuple):
 
 
 def group_runs(folders: Iterable[Path]) -> list[System]:
-    """Runs as systems: those whose settings differ only in the seed are one, named by pool and changed settings.
+    """Runs as systems: those whose settings differ only in the seed are one.
 
+    Systems are named by pool and changed settings, or if these are many by their folders.
     A folder of `evaluate --out` is accepted too; it is identified by the settings of its run, or else by its name.
     """
     groups: dict[str, list[tuple[Evaluation, dict[str, Any]]]] = {}
@@ -67,45 +68,23 @@ def _settings(evaluation: Evaluation) -> dict[str, Any]:
 def _names(systems: Sequence[Mapping[str, Any]], folders: Sequence[Path]) -> list[str]:
     """A name for each system: its pool, and the settings that distinguish it from the others.
 
-    If there are many of these, as between recipes, the name has the closest recipe, and how the system differs from it.
+    If these are many, as between recipes, systems are named by their folders.
     """
     known = [settings for settings in systems if settings]
     is_mixed = len({settings.get("training.supervision") for settings in known}) > 1
-    differing = [list(_distinguishing(settings, known)) for settings in systems]
-    described = [
-        [text for key in keys if (text := _describe(key, settings[key]))]
-        for settings, keys in zip(systems, differing, strict=True)
-    ]
+    described = []
+    for settings in systems:
+        texts = (_describe(key, settings[key]) for key in _distinguishing(settings, known))
+        described.append([text for text in texts if text])
     is_short = all(len(texts) <= _MOST_SETTINGS for texts in described)
     names = []
-    for settings, folder, keys, texts in zip(systems, folders, differing, described, strict=True):
+    for settings, folder, texts in zip(systems, folders, described, strict=True):
         supervision = str(settings.get("training.supervision", "weak"))
-        pool = str(settings.get("pool.name", folder.name))
-        base = supervision if is_mixed and supervision != "weak" else pool
-        if is_short or not settings:
-            names.append(" ".join([base, *texts]))
-        else:
-            names.append(f"{base} ({_by_recipe(settings, keys)})")
+        base = supervision if is_mixed and supervision != "weak" else str(settings.get("pool.name"))
+        names.append(" ".join([base, *texts]) if is_short and settings else folder.resolve().name)
     return [
         name if names.count(name) == 1 else f"{name} ({folder})" for name, folder in zip(names, folders, strict=True)
     ]
-
-
-def _by_recipe(settings: Mapping[str, Any], keys: Sequence[str]) -> str:
-    """The recipe that is closest to the settings, and those of `keys` that differ from it, as "quick, epochs 20"."""
-    ignored = ("pool.", "features.") if "features.encoder" in settings else ("pool.",)
-    changed = {}
-    for name in recipes():
-        recipe = _flat(load_recipe(name).to_dict())
-        changed[name] = [key for key in settings if not key.startswith(ignored) and recipe.get(key) != settings[key]]
-    closest = min(changed, key=lambda name: len(changed[name]))
-    parts = []
-    for key in keys:
-        if key in changed[closest] or key == "features.encoder" or key.startswith("pool."):
-            name = key.rpartition(".")[2].replace("_", " ")
-            parts.append(_describe(key, settings[key]) or f"{name} off")
-    more = [f"{len(parts) - _MOST_SETTINGS} more"] if len(parts) > _MOST_SETTINGS else []
-    return ", ".join([closest, *parts[:_MOST_SETTINGS], *more])
 
 
 def _flat(config: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
