@@ -162,8 +162,8 @@ def test_the_command_trains_on_an_encoder(earmark, recordings, tmp_path, monkeyp
     code, out, err = earmark("train", recordings, "--out", tmp_path / "r", "--encoder", "tiny", *changes, "--json")
     assert (code, err) == (0, "")
     assert json.loads(out)["best_epoch"] == 2
-    code, _, err = earmark("train", recordings, "--out", tmp_path / "r2", "--encoder", "tinny", *changes)
-    assert (code, err.splitlines()[0].split(";")[0]) == (2, "earmark: encoder='tinny' is not known")
+    code, _, err = earmark("train", recordings, "--out", tmp_path / "r2", "--encoder", "mn4", *changes)
+    assert (code, err.splitlines()[0].split("?")[0]) == (2, "earmark: encoder='mn4' is not known; did you mean 'mn04'")
     monkeypatch.setenv("EARMARK_HOME", str(tmp_path / "home"))
     code, _, err = earmark("train", recordings, "--out", tmp_path / "r2", "--encoder", "mn04", *changes)
     assert code == 2
