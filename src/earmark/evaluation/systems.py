@@ -74,8 +74,8 @@ def _names(systems: Sequence[Mapping[str, Any]], folders: Sequence[Path]) -> lis
     is_mixed = len({settings.get("training.supervision") for settings in known}) > 1
     described = []
     for settings in systems:
-        texts = (_describe(key, settings[key]) for key in _distinguishing(settings, known))
-        described.append([text for text in texts if text])
+        differences = (_describe(key, settings[key]) for key in _distinguishing(settings, known))
+        described.append([text for text in differences if text])
     is_short = all(len(texts) <= _MOST_SETTINGS for texts in described)
     names = []
     for settings, folder, texts in zip(systems, folders, described, strict=True):
