@@ -278,6 +278,14 @@ def test_what_the_reference_does_not_know_is_no_mistake():
     assert worst_mistakes(reference, estimate, {"a": np.ones((4, 2))}, 1.0) == []
 
 
+def test_of_a_class_that_is_known_in_part_only_what_is_known_is_a_mistake():
+    rows = [("a", 0.0, 1.0, "dog"), ("a", 2.0, 3.0, "dog", False), ("a", None, None, "dog", None)]
+    estimate = LabelTable([("a", 0.0, 1.0, "dog"), ("a", 2.0, 3.0, "dog"), ("a", 5.0, 6.0, "dog")])
+    p = np.arange(8).reshape(8, 1) / 8  # higher where the class is unknown
+    (mistake,) = worst_mistakes(LabelTable(rows), estimate, {"a": p}, 1.0)
+    assert (mistake.onset, mistake.is_miss) == (2.0, False)
+
+
 def test_evaluate_is_repeated_with_what_it_was_told(runs):
     (entry, *_) = group_runs(runs[:1])
     saved = entry.evaluations[0]

@@ -2,8 +2,8 @@
 
 The tables are also written as Markdown and LaTeX, next to the page. Of the errors, the page shows the largest. A false
 alarm is a detected event that overlaps no event of its class in the reference; the higher its probability, the worse. A
-miss is a reference event that no detected event of its class overlaps; the lower its probability, the worse. Classes
-that the reference leaves unknown count as neither.
+miss is a reference event that no detected event of its class overlaps; the lower its probability, the worse. Where the
+reference leaves a class unknown, a detected event is no false alarm.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from earmark.errors import ArgumentError, EarmarkError
 from earmark.evaluation.authors import authors_reference
 from earmark.evaluation.comparison import Comparison, compare_entries
 from earmark.evaluation.references import fit_reference
+from earmark.evaluation.reliability import judge
 from earmark.evaluation.result import Evaluation
 from earmark.evaluation.systems import group_runs
 from earmark.files import make_folder
@@ -303,10 +304,7 @@ def worst_mistakes(reference: LabelTable, estimate: LabelTable, p: Mapping[str, 
     for name in p:
         truth = [row for row in reference.of(name) if row.is_event]
         detected = [row for row in estimate.of(name) if row.is_event]
-        timed = {row.label for row in truth}
-        for row in _without_overlap(detected, truth):
-            if row.label in timed or reference.presence(name, row.label) is False:  # unknown classes do not count
-                alarms.append(mistake(row, is_miss=False))
+        alarms += [mistake(row, is_miss=False) for row, is_right in judge(detected, reference) if not is_right]
         misses += [mistake(row, is_miss=True) for row in _without_overlap(truth, detected)]
     alarms.sort(key=lambda m: (-m.p, m.onset - m.offset))  # of equals, the longer first
     misses.sort(key=lambda m: (m.p, m.onset - m.offset))
