@@ -200,7 +200,11 @@ def test_runs_are_grouped_by_what_they_were_told(runs):
     assert [entry.name for entry in group_runs(runs[:2])] == ["rap"]
     (runs[1] / "config.toml").write_text(text.replace("alpha_rate", "newer"))  # of a version that will
     assert [entry.name for entry in group_runs(runs[:2])] == ["rap alpha rate 1", "rap newer 1"]
-    (runs[1] / "config.toml").write_text(text)
+    for number, run in enumerate(runs[:2]):
+        (run / "config.toml").write_text(f"[training]\nnewer = {number}\n")  # the pool is unknown
+    assert [entry.name for entry in group_runs(runs[:2])] == ["a", "b"]
+    for run in runs[:2]:
+        (run / "config.toml").write_text(text)
     comparison = compare_entries(entries)
     assert len(comparison.tied) == 3  # they are all the same
     assert "the numbers are rough: only 6 clips were evaluated" in comparison.notes[-1]

@@ -293,6 +293,8 @@ def test_an_excerpt_has_round_times_of_its_recording():
     times = panels(a_clip(onset=25.8))[-1].xaxis
     assert [label.get_text() for label in times.get_ticklabels()] == ["26", "28", "30", "32", "34"]
     np.testing.assert_allclose(times.get_ticklocs(), [0.2, 2.2, 4.2, 6.2, 8.2])
+    times = panels(a_clip(onset=100000.8, duration=2.0))[-1].xaxis
+    assert [label.get_text() for label in times.get_ticklabels()] == ["100001", "100001.5", "100002", "100002.5"]
 
 
 def test_a_clip_shows_spectrogram_reference_and_probabilities_over_the_same_time():

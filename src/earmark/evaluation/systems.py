@@ -68,7 +68,7 @@ def _settings(evaluation: Evaluation) -> dict[str, Any]:
 def _names(systems: Sequence[Mapping[str, Any]], folders: Sequence[Path]) -> list[str]:
     """A name for each system: its pool, and the settings that distinguish it from the others.
 
-    If these are many, as between recipes, systems are named by their folders.
+    If these are many, as between recipes, systems are named by their folders. So is one whose pool is unknown.
     """
     known = [settings for settings in systems if settings]
     is_mixed = len({settings.get("training.supervision") for settings in known}) > 1
@@ -80,8 +80,8 @@ def _names(systems: Sequence[Mapping[str, Any]], folders: Sequence[Path]) -> lis
     names = []
     for settings, folder, texts in zip(systems, folders, described, strict=True):
         supervision = str(settings.get("training.supervision", "weak"))
-        base = supervision if is_mixed and supervision != "weak" else str(settings.get("pool.name"))
-        names.append(" ".join([base, *texts]) if is_short and settings else folder.resolve().name)
+        base = supervision if is_mixed and supervision != "weak" else settings.get("pool.name")
+        names.append(" ".join([base, *texts]) if is_short and base else folder.resolve().name)
     return [
         name if names.count(name) == 1 else f"{name} ({folder})" for name, folder in zip(names, folders, strict=True)
     ]

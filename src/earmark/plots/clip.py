@@ -103,7 +103,7 @@ def clip_figure(
         first, last = onset / scale, (onset + end) / scale
         ticks = np.asarray(MaxNLocator(_TICKS, steps=[1, 2, 5, 10]).tick_values(first, last))
         ticks = ticks[(ticks >= first) & (ticks <= last)]
-        panels[-1].set_xticks(ticks - first, [f"{tick:g}" for tick in ticks])
+        panels[-1].set_xticks(ticks - first, [f"{tick:.10g}" for tick in ticks])
     return figure
 
 
