@@ -50,6 +50,18 @@ class Page:
         found = "([s, t]) => document.querySelector(s)?.textContent.includes(t)"
         self.until(found, [selector, text])
 
+    def scroll(self, selector, pixels):
+        """Scroll a list to so many pixels before its end."""
+        scroll = "(box, pixels) => { box.scrollTop = box.scrollHeight - box.clientHeight - pixels; }"
+        self.page.locator(selector).evaluate(scroll, pixels)
+        self.page.wait_for_timeout(100)
+
+    def hold(self, pattern):
+        """Requests from now on, which wait for `continue_`."""
+        held = []
+        self.page.route(pattern, lambda route: held.append(route))
+        return held
+
     def close(self):
         self.context.close()
         assert self.complaints == []
@@ -263,6 +275,84 @@ def test_a_verdict_settles_once(browser, found):
         one.says("3 events without a verdict now count as wrong")
         one.close()
     assert [line.get("settles", False) for line in journal(found)] == [False, False, True, False, False]
+
+
+def test_a_key_pressed_twice_judges_one_event(browser, found):
+    with served(found) as server:
+        one = Page(browser, server.url)
+        one.wait("#inspector h2", "owl")
+        held = one.hold("**/api/actions")
+        one.press("y", "y")  # the second before the answer to the first
+        for count in (1, 2):
+            wait_until(one.page, lambda count=count: len(held) == count)
+            held[-1].continue_()
+        wait_until(one.page, lambda: len(journal(found)) == 2)
+        one.page.wait_for_timeout(200)
+        one.until("() => document.querySelectorAll('#queue .item')[1].ariaSelected === 'true'")
+        one.close()
+
+
+def test_the_queue_continues_after_an_error_and_while_it_loads(browser, tmp_path):
+    events = [(k, k + 0.5, "owl", 0.5) for k in range(75)]
+    with served(make_job(tmp_path, events=events, seconds=76.0)) as server:
+        one = Page(browser, server.url)
+        one.wait("#inspector h2", "owl")
+        one.page.route("**/api/queue/*", lambda route: route.abort())
+        one.page.locator("#queue .item").last.click()
+        one.press("j")
+        one.says("the server does not respond")
+        one.page.unroute("**/api/queue/*")
+        held = one.hold("**/api/queue/*")
+        one.scroll("#queue", 100)
+        one.scroll("#queue", 0)
+        wait_until(one.page, lambda: held)  # the list loads more
+        one.press("j")
+        wait_until(one.page, lambda: len(held) == 2)
+        for route in held:
+            route.continue_()
+        one.until("() => document.querySelectorAll('#queue .item')[100]?.ariaSelected === 'true'")
+        assert one.page.locator("#queue .item").count() == 150
+        one.context.close()
+
+
+def test_lists_of_recordings_are_loaded_once_and_the_last_choice_counts(browser, found):
+    rows = [{"index": k, "name": f"{k}.wav", "counts": {}} for k in range(300)]
+    with served(found) as server:
+        one = Page(browser, server.url)
+        page = one.page
+        one.wait("#name", NAMES[0])
+        first, rest = ({"total": 300, "recordings": part} for part in (rows[:200], rows[200:]))
+        page.route("**/api/recordings?count=200", lambda route: route.fulfill(json=first))
+        held = one.hold("**/api/recordings?first=200*")
+        page.locator("#tab-recordings").click()
+        one.until("() => document.querySelectorAll('#recordings .item').length === 200")
+        one.scroll("#recordings", 100)
+        one.scroll("#recordings", 0)
+        wait_until(page, lambda: held)
+        for route in held:
+            route.fulfill(json=rest)
+        one.until("() => document.querySelectorAll('#recordings .item').length >= 300")
+        page.wait_for_timeout(100)
+        assert page.locator("#recordings .item").count() == 300
+        held = one.hold("**/api/recordings/1")
+        one.scroll("#recordings", 10**6)
+        page.locator("#recordings .item").nth(1).click()
+        wait_until(page, lambda: held)
+        page.locator("#recordings .item").nth(0).click()  # the recording that is still shown
+        held[0].continue_()
+        page.wait_for_timeout(300)
+        assert one.text("#name") == NAMES[0]
+        one.close()
+
+
+def test_durations_are_rounded_as_a_whole(browser, found):
+    with served(found) as server:
+        one = Page(browser, server.url)
+        texts = one.page.evaluate(
+            "() => import('./static/text.js').then(m => [2.5, 59.97, 119.7, 3599.7, 7199].map(m.duration))"
+        )
+        one.close()
+    assert texts == ["2.50 s", "1 min 0 s", "2 min 0 s", "1 h 0 min", "2 h 0 min"]
 
 
 def test_touch_and_buttons_are_enough_to_correct_and_add_events(browser, found):

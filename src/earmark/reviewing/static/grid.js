@@ -50,7 +50,9 @@ export class Grid {
   /** @param {number} first */
   async show(first) {
     this.first = first;
-    this.events = await this.on.events(first, PAGE);
+    const events = await this.on.events(first, PAGE);
+    if (this.first !== first) return; // another page was requested
+    this.events = events;
     this.selected.clear();
     this.focus = 0;
     $("grid").replaceChildren(...this.events.map((event, k) => this.card(event, k)));

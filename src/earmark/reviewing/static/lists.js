@@ -10,8 +10,12 @@ const PAGE = 100;
 
 /** Calls a function when a list is scrolled near its end. @param {HTMLElement} box @param {() => Promise<void>} load */
 function onScrolledToEnd(box, load) {
-  box.addEventListener("scroll", () => {
-    if (box.scrollTop + box.clientHeight > box.scrollHeight - 300) load().catch(showError);
+  let isLoading = false;
+  box.addEventListener("scroll", async () => {
+    if (isLoading || box.scrollTop + box.clientHeight <= box.scrollHeight - 300) return;
+    isLoading = true;
+    await load().catch(showError);
+    isLoading = false;
   });
 }
 
@@ -38,7 +42,6 @@ export class Queue {
     this.events = [];
     /** @type {string | null} */
     this.selected = null;
-    this.isLoading = false;
     const box = $("queue");
     onScrolledToEnd(box, () => this.more());
     box.addEventListener("mouseover", async (e) => {
@@ -64,13 +67,13 @@ export class Queue {
   }
 
   async more() {
-    if (this.isLoading || this.events.length >= this.total) return;
-    this.isLoading = true;
-    const { events } = await get(`queue/${this.name}`, { first: this.events.length, count: PAGE });
-    this.isLoading = false;
-    if (!events.length) { this.total = this.events.length; return; }
-    this.events.push(...events);
-    $("queue").append(...events.map((/** @type {ReviewEvent} */ event) => this.item(event)));
+    const { events } = this, first = events.length;
+    if (first >= this.total) return;
+    const page = await get(`queue/${this.name}`, { first, count: PAGE });
+    if (this.events !== events || events.length !== first) return; // it was loaded by another call
+    if (!page.events.length) { this.total = first; return; }
+    events.push(...page.events);
+    $("queue").append(...page.events.map((/** @type {ReviewEvent} */ event) => this.item(event)));
   }
 
   summarise() {
@@ -168,9 +171,11 @@ export class Recordings {
   }
 
   async more() {
-    if (this.rows.length >= this.total) return;
-    const { recordings } = await get("recordings", { search: $("search").value, first: this.rows.length, count: 200 });
-    this.rows.push(...recordings);
+    const { rows } = this;
+    if (rows.length >= this.total) return;
+    const { recordings } = await get("recordings", { search: $("search").value, first: rows.length, count: 200 });
+    if (this.rows !== rows) return; // other recordings were searched for
+    rows.push(...recordings);
     $("recordings").append(...recordings.map((/** @type {Recording} */ row) => this.item(row)));
   }
 

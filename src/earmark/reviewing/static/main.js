@@ -40,8 +40,8 @@ let loadNumber = 0;
 // Opening
 
 async function openRecording(/** @type {number} */ index) {
-  if (view.recording?.index === index) return;
   const mine = ++loadNumber;
+  if (view.recording?.index === index) return;
   const recording = await get(`recordings/${index}`);
   if (mine !== loadNumber) return;
   player.stop();
@@ -49,7 +49,7 @@ async function openRecording(/** @type {number} */ index) {
   recordings.select(index);
   showHeading();
   const all = await get(`recordings/${index}/events`);
-  if (mine !== loadNumber) return;
+  if (view.recording?.index !== index) return;
   view.allEvents = all.events;
   view.redraw();
 }
@@ -249,7 +249,7 @@ async function judge(/** @type {string} */ verdict) {
   settles = false;
   renderInspector();
   say(verdict === "none" ? "Verdict withdrawn" : `${event.label}: ${verdict}`);
-  if (verdict !== "none") await advance();
+  if (verdict !== "none" && current?.id === event.id) await advance();
 }
 
 async function advance() {
