@@ -355,6 +355,25 @@ def test_durations_are_rounded_as_a_whole(browser, found):
     assert texts == ["2.50 s", "1 min 0 s", "2 min 0 s", "1 h 0 min", "2 h 0 min"]
 
 
+def test_buttons_are_about_the_verdict_of_the_present_reviewer(browser, found):
+    with served(found) as server:
+        one = Page(browser, server.url)
+        one.wait("#inspector h2", "owl")
+        one.press("y")
+        one.wait("#inspector h2", "dog")
+        one.press("k")
+        one.wait("#inspector h2", "owl")
+        one.page.locator("#reviewer-button").click()
+        one.page.locator("#dialog input").fill("bea")
+        one.press("Enter")
+        one.wait("#reviewer", "bea")
+        one.page.locator("#inspector .verdict.right").click()
+        one.says("owl: right")
+        one.close()
+    verdicts = [(line["reviewer"] == "bea", line["verdict"]) for line in journal(found)]
+    assert verdicts == [(False, "right"), (True, "right")]
+
+
 def test_touch_and_buttons_are_enough_to_correct_and_add_events(browser, found):
     with served(found) as server:
         one = Page(browser, server.url, viewport={"width": 820, "height": 1180}, has_touch=True, is_mobile=True)

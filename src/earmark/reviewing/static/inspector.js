@@ -5,13 +5,13 @@ import { $, duration, keyButton, make, moment } from "./text.js";
 /** @typedef {import("./api.js").ReviewEvent} ReviewEvent */
 
 /**
- * @typedef {{judge: (verdict: string) => unknown, relabel: () => unknown, note: () => unknown, add: () => unknown,
+ * @typedef {{toggle: (verdict: string) => unknown, relabel: () => unknown, note: () => unknown, add: () => unknown,
  *   nothingElse: () => unknown, settle: () => unknown}} Handlers
  */
 
 /**
  * @param {ReviewEvent | null} event
- * @param {{reviewer: string, colour: string, settles: boolean, showsScore: boolean, hasQueue: boolean}} state
+ * @param {{colour: string, settles: boolean, showsScore: boolean, hasQueue: boolean}} state
  * @param {Handlers} on
  */
 export function showInspector(event, state, on) {
@@ -25,8 +25,7 @@ export function showInspector(event, state, on) {
     return;
   }
   const verdictButton = (/** @type {string} */ verdict, /** @type {string} */ text, /** @type {string} */ key) => {
-    const judge = () => on.judge(event.verdicts[state.reviewer] === verdict ? "none" : verdict);
-    return keyButton(text, key, judge, { class: `verdict ${verdict}`, "aria-pressed": event.status === verdict });
+    return keyButton(text, key, () => on.toggle(verdict), { class: `verdict ${verdict}`, "aria-pressed": event.status === verdict });
   };
   const buttons = [
     verdictButton("right", "Right", "Y"), verdictButton("wrong", "Wrong", "X"), verdictButton("unsure", "Unsure", "U"),

@@ -425,13 +425,12 @@ function showTotals() {
 
 function renderInspector() {
   showInspector(current, {
-    reviewer,
     settles,
     colour: classColour(classes.indexOf(current?.label ?? "")),
     showsScore: $("order").value === "informative",
     hasQueue: queue.total > 0,
   }, {
-    judge,
+    toggle: (verdict) => judge(current?.verdicts[reviewer] === verdict ? "none" : verdict),
     relabel,
     note: () => note(true),
     add: addEvent,
