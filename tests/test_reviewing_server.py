@@ -22,6 +22,7 @@ from earmark import audio
 from earmark.errors import ArgumentError, MissingExtraError
 from earmark.formats import read_labels
 from earmark.reviewing import exporting, running
+from earmark.reviewing import server as server_module
 from earmark.reviewing.running import Address
 from earmark.reviewing.sound import byte_range, excerpt
 from earmark.reviewing.source import Recording
@@ -63,6 +64,13 @@ class Client:
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     return make_job(tmp_path_factory.mktemp("job"))
+
+
+def test_all_events_that_a_check_rules_out_are_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr(server_module, "_MOST_SHOWN", 2)
+    with served(make_job(tmp_path)) as server:
+        status, answer = Client(server.url).act("checked", recording=NAMES[0])
+    assert (status, len(answer["events"]), answer["ruledOut"]) == (200, 2, len(EVENTS))
 
 
 @pytest.fixture(scope="module")

@@ -313,6 +313,7 @@ def _changes(session: Session, since: int, reviewer: str) -> dict[str, Any]:
         return {
             "number": review.number,
             "events": describe_all(review, events[:_MOST_SHOWN]),
+            "ruledOut": sum(event.by_stretch for event in events),
             "recordings": [review.describe_recording(index) for index in recordings],
             "progress": review.progress() if review.number != since else None,
             "can": review.can_undo(reviewer),

@@ -317,8 +317,8 @@ async function nothingElse() {
 }
 
 /** How many events without a verdict a statement about an interval rules out, in words. */
-function ruledOut(/** @type {{events: ReviewEvent[]}} */ answer) {
-  const n = answer.events.filter((event) => event.byStretch && event.status === "wrong").length;
+function ruledOut(/** @type {{ruledOut: number}} */ answer) {
+  const n = answer.ruledOut;
   return n ? `: ${counted(n, "event")} without a verdict now ${n === 1 ? "counts" : "count"} as wrong` : "";
 }
 
