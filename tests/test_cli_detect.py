@@ -139,7 +139,7 @@ def test_what_telephones_record_is_not_passed_over(earmark, model, recordings, t
         assert line.endswith(f"convert it: {command}")
     code, out, err = earmark("detect", model, folder, "--out", tmp_path / "o")
     assert (code, err.count("\n")) == (1, 1)
-    assert "none of 2 recordings could be read, such as a.m4a: contains MP4 (AAC or ALAC); earmark reads" in err
+    assert "none of 2 recordings could be read; for example, a.m4a: contains MP4 (AAC or ALAC); earmark reads" in err
     assert commands[0] in err
     audio.write(folder / "c.wav", np.zeros(22050), 22050)
     code, out, err = earmark("detect", model, folder, "--out", tmp_path / "o")

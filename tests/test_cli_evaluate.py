@@ -203,7 +203,7 @@ def test_events_made_elsewhere_are_judged_without_model_or_sound(world, run, tmp
     assert not (tmp_path / "out" / "probabilities.npz").exists()
     assert run("compare", tmp_path / "out", tmp_path / "model").count("not distinguishable") == 1
     assert "Scores: " not in run("evaluate", events, tmp_path / "truth.jsonl")  # nothing is written
-    with pytest.raises(ArgumentError, match="thresholds do not apply to events found elsewhere"):
+    with pytest.raises(ArgumentError, match="thresholds do not apply to events from another program"):
         run("evaluate", events, tmp_path / "truth.jsonl", "--threshold", 0.3, "--out", tmp_path / "y")
     with pytest.raises(ArgumentError, match=r"labels.tsv: no clips of split 'x'; it has test, train, validate"):
         run("evaluate", events, world / "data" / "labels.tsv", "--split", "x", "--out", tmp_path / "y")

@@ -255,7 +255,7 @@ def evaluate(
         score = partial(evaluate_model, model, source, split, reference, tune_on, options, on_progress)
     else:
         if tune_on is not None or options.decoder is not None:
-            raise ArgumentError("thresholds do not apply to events found elsewhere; evaluate a model to change them")
+            raise ArgumentError("thresholds do not apply to events from another program; evaluate a model instead")
         name = Path(model).stem
         score = partial(evaluate_event_file, Path(model), source, split, reference, durations, options)
     return score()[0] if folder is None else _saved(score, folder, name, force)

@@ -72,7 +72,7 @@ def detect(
     presence: Annotated[
         str | None,
         typer.Option(
-            metavar="minute|hour|recording|SECONDS", help="Also write the probability of each class per such interval."
+            metavar="minute|hour|recording|SECONDS", help="Also write the probability of each class per interval."
         ),
     ] = None,
     workers: Annotated[int | None, typer.Option(help="Number of threads.  [default: one per core]")] = None,
@@ -171,7 +171,7 @@ def detect(
     if result.failed and result.failed == result.files:
         is_one = result.files == 1
         what = "the recording could not be read" if is_one else f"none of {result.files} recordings could be read"
-        example = f"{': ' if is_one else ', such as '}{result.first_failure}" if result.first_failure else ""
+        example = f"{': ' if is_one else '; for example, '}{result.first_failure}" if result.first_failure else ""
         print_error(what + example)
     if not result.is_complete:
         raise typer.Exit(1)

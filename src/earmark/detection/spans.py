@@ -157,7 +157,7 @@ class IsolatedExecutor:
 def isolated(scorer: Scorer, source: object, span: float, *, otherwise: Executor) -> Iterator[Executor]:
     """An executor for recordings that may have crashed a process: `otherwise` if the source cannot be sent to another.
 
-    Objects of the main module cannot, since that is a different one there.
+    Objects of classes in the main module cannot: the other process has a different main module.
     """
     try:
         can_be_sent = b"__main__" not in pickle.dumps(source)
