@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from earmark import audio
-from earmark.annotations import LabelTable
+from earmark.annotations import Label, LabelTable
 from earmark.datasets import Clip, Collection, open_data, with_separator
 from earmark.datasets.cleaning import clean_labels, match_spellings, refuse_joined, separator_of
 from earmark.errors import ArgumentError, DataError, MissingExtraError
@@ -133,6 +133,9 @@ def test_nothing_means_absent_where_labels_are_unknown():
     rows = [("a.wav", None, None, "none"), ("b.wav", None, None, "dog")]
     table, _ = clean_labels(LabelTable(rows, complete=False))
     assert table.presence("a.wav", "dog") is False
+    rows = [("a.wav", 5.0, 6.0, "none"), ("a.wav", 1.0, 2.0, "owl"), ("b.wav", None, None, "dog")]
+    table, _ = clean_labels(LabelTable(rows, complete=False))  # a correction in a review, for example
+    assert [row for row in table.of("a.wav") if row.label == "dog"] == [Label("a.wav", 5.0, 6.0, "dog", False)]
     with pytest.raises(DataError, match="nothing to learn"):
         clean_labels(weak(a=["none"]))
 

@@ -217,8 +217,8 @@ def _without_nothing(table: LabelTable) -> tuple[LabelTable, Counter[str]]:
     rows = [row for row in table if row.label not in empty]
     if not table.complete:  # a class without a row is unknown, but here it is absent
         stated = {(row.filename, row.label) for row in rows}
-        for name in dict.fromkeys(row.filename for row in marks):
-            rows += [Label(name, None, None, label, False) for label in classes if (name, label) not in stated]
+        absent = (Label(row.filename, row.onset, row.offset, label, False) for row in marks for label in classes)
+        rows += dict.fromkeys(row for row in absent if (row.filename, row.label) not in stated)
     return table.replace(rows=rows, classes=classes), dropped
 
 
