@@ -240,12 +240,13 @@ def test_systems_that_differ_in_many_settings_are_called_by_their_folders(rng, t
         "b": ("quick", {"epochs": "20", "penalty": "0.01"}),
         "c": ("quick", {}),
         "d": ("small", {}),
+        "e": ("small", {"seed": "7"}),
     }
     for name, (recipe, changes) in runs.items():
         evaluated(rng).save(tmp_path / name)
         (tmp_path / name / "config.toml").write_text(load_recipe(recipe).changed(changes).to_toml())
     names = [entry.name for entry in group_runs(tmp_path / name for name in runs)]
-    assert names == ["a", "b", "c", "d"]
+    assert names == ["a", "b", "c", "d and 1 more"]
 
 
 def test_a_threshold_is_named_where_it_differs(tmp_path):

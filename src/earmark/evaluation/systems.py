@@ -39,8 +39,8 @@ def group_runs(folders: Iterable[Path]) -> list[System]:
         settings = _settings(evaluation)
         key = repr(sorted(settings.items())) if settings else str(folder)
         groups.setdefault(key, []).append((evaluation, settings))
-    firsts = [group[0] for group in groups.values()]
-    names = _names([settings for _, settings in firsts], [evaluation.folder for evaluation, _ in firsts])
+    settings_of = [group[0][1] for group in groups.values()]
+    names = _names(settings_of, [[evaluation.folder for evaluation, _ in group] for group in groups.values()])
     return [
         System(name, tuple(evaluation for evaluation, _ in group))
         for name, group in zip(names, groups.values(), strict=True)
@@ -65,10 +65,11 @@ def _settings(evaluation: Evaluation) -> dict[str, Any]:
     return {**flat, "align": evaluation.scores.get("align")}
 
 
-def _names(systems: Sequence[Mapping[str, Any]], folders: Sequence[Path]) -> list[str]:
+def _names(systems: Sequence[Mapping[str, Any]], folders: Sequence[Sequence[Path]]) -> list[str]:
     """A name for each system: its pool, and the settings that distinguish it from the others.
 
-    If these are many, as between recipes, systems are named by their folders. So is one whose pool is unknown.
+    If these are many, as between recipes, systems are named by the folders of their runs. So is one whose pool is
+    unknown.
     """
     known = [settings for settings in systems if settings]
     is_mixed = len({settings.get("training.supervision") for settings in known}) > 1
@@ -78,12 +79,14 @@ def _names(systems: Sequence[Mapping[str, Any]], folders: Sequence[Path]) -> lis
         described.append([text for text in differences if text])
     is_short = all(len(texts) <= _MOST_SETTINGS for texts in described)
     names = []
-    for settings, folder, texts in zip(systems, folders, described, strict=True):
+    for settings, (folder, *others), texts in zip(systems, folders, described, strict=True):
         supervision = str(settings.get("training.supervision", "weak"))
         base = supervision if is_mixed and supervision != "weak" else settings.get("pool.name")
-        names.append(" ".join([base, *texts]) if is_short and base else folder.resolve().name)
+        more = f" and {len(others)} more" if others else ""
+        names.append(" ".join([base, *texts]) if is_short and base else folder.resolve().name + more)
     return [
-        name if names.count(name) == 1 else f"{name} ({folder})" for name, folder in zip(names, folders, strict=True)
+        name if names.count(name) == 1 else f"{name} ({folder})"
+        for name, (folder, *_) in zip(names, folders, strict=True)
     ]
 
 
