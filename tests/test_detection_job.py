@@ -457,7 +457,7 @@ def test_what_cannot_be_looked_at_is_not_missing(recordings, tmp_path, monkeypat
 def test_where_nothing_given_exists_no_folder_is_created(tmp_path):
     with pytest.raises(DataError, match=r"nowhere: no such file or folder$"):
         run_job(model(), [tmp_path / "nowhere"], tmp_path / "out")
-    with pytest.raises(DataError, match=r"nowhere: no such file or folder, nor are the 2 others$"):
+    with pytest.raises(DataError, match=r"nowhere and 2 others: no such file or folder$"):
         run_job(model(), [tmp_path / name for name in ("nowhere", "a.wav", "b.wav")], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -15,6 +15,7 @@ from earmark import audio
 from earmark.audio.containers import folder_problem, plain_name
 from earmark.detection.ledger import UNSAFE, Entry
 from earmark.errors import ArgumentError, DataError, EarmarkError
+from earmark.text import counted
 
 _UNSAFE = re.compile(rf"^\s+|\s+\Z|{UNSAFE}")  # white space at the ends too
 
@@ -76,8 +77,8 @@ def _escaped(match: re.Match[str]) -> str:
 def check_exists(given: Sequence[Path]) -> None:
     """Raise an error if nothing that was given exists."""
     if given and not any(os.path.lexists(path) for path in given):
-        others = f", nor are the {len(given) - 1} others" if len(given) > 1 else ""
-        raise DataError(f"{plain_name(given[0])}: no such file or folder{others}")
+        others = f" and {counted(len(given) - 1, 'other')}" if len(given) > 1 else ""
+        raise DataError(f"{plain_name(given[0])}{others}: no such file or folder")
 
 
 def find_missing(entries: Iterable[Entry], given: Iterable[Path], recordings: Sequence[tuple[Path, Path]]) -> set[Path]:
