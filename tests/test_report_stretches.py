@@ -48,6 +48,13 @@ def test_a_stretch_is_chosen_by_name_and_times(job, wanted, expected):
     assert chosen(job, wanted) == [expected]
 
 
+def test_figures_of_long_recordings_have_names_of_their_own(job):
+    (stretch,) = choose_stretches(job, "a.wav@5-10")
+    late = (stretch._replace(onset=36000.0 + k / 100, offset=36010.0) for k in range(3))
+    names = [stretches.figure_path(job, each).name for each in (stretch, *late)]
+    assert names == ["a.wav_5-10s.png", *(f"a.wav_{onset}-36010s.png" for onset in ("36000", "36000.01", "36000.02"))]
+
+
 def test_the_busiest_minutes_are_those_of_each_recording(job):
     assert chosen(job, "busiest") == [("a.wav", 4.0, 64.0), ("sub/b@1-2.wav", 0.0, 4.0), ("sub/c.wav", 0.0, 3.0)]
 

@@ -116,7 +116,8 @@ def figure_path(folder: Path, stretch: Stretch) -> Path:
     """The PNG file of a stretch in the folder of a job; the SVG file is next to it."""
     job = JobFolder(folder)
     place = job.scores(stretch.entry.name).relative_to(job.root / "scores").with_suffix("")
-    return job.root / "figures" / f"{place}_{stretch.onset:g}-{stretch.offset:g}s.png"
+    onset, offset = (f"{round(time, 3):.10g}" for time in (stretch.onset, stretch.offset))
+    return job.root / "figures" / f"{place}_{onset}-{offset}s.png"
 
 
 def draw_stretches(folder: Path, scorer: Scorer, stretches: Sequence[Stretch]) -> list[Path]:
