@@ -105,10 +105,9 @@ class FusedEncoder(TunedEncoder):
         filled, whole = _filled_up(x, mask)
         beside = self.beside(*self._embedded(filled, whole))
         repeated = beside[:, :, None].expand(-1, -1, REDUCTION // self.reduction, -1).flatten(1, 2)
-        frames = x.shape[2] // self.reduction
-        halved = F.avg_pool1d(filled[:, :, : frames * self.reduction], 2)
-        halved_mask = None if mask is None else reduce_mask(mask[:, : frames * self.reduction], 2)
-        return self.head(halved, halved_mask, repeated[:, :frames])  # type: ignore[no-any-return]
+        halved = F.avg_pool1d(filled[:, :, : x.shape[2]], 2)
+        halved_mask = None if mask is None else reduce_mask(mask, 2)
+        return self.head(halved, halved_mask, repeated[:, : x.shape[2] // self.reduction])  # type: ignore[no-any-return]
 
 
 def _filled_up(x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
