@@ -17,7 +17,7 @@ from earmark.encoders.frontend import from_decibels, to_decibels
 from earmark.encoders.mobilenet import embed_frames
 from earmark.encoders.tiny import TinyEncoder
 from earmark.errors import ArgumentError, ModelFileError
-from earmark.export import export_model
+from earmark.export import export_model, export_onnx
 from earmark.fine_tuning import FusedEncoder, TunedEncoder, network_for
 from earmark.inference.recordings import score_samples
 from earmark.inference.torch_scorer import TorchScorer
@@ -233,6 +233,11 @@ def test_convolutions_are_trained_next_to_an_encoder_that_stays(recordings, comp
     export_model(run.path, tmp_path / "m.onnx")
     found.append(list(product.load(tmp_path / "m.onnx").detect([recordings / "20.wav"])))
     assert [row[:4] for row in found[0]] == [row[:4] for row in found[1]]
+
+
+def test_convolutions_with_a_fine_resolution_are_exported(tmp_path):
+    network = network_for(features(), {**FUSED, "reduction": 1})
+    export_onnx(Detector(["a", "b"], features(), network, create_pool("mean", 2)), tmp_path / "m.onnx")
 
 
 @torch.inference_mode()
