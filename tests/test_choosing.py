@@ -200,6 +200,16 @@ def test_an_estimate_leaves_out_waiting(no_encoder, monkeypatch):
     assert choosing._seconds_of_step(settings, CPU) < 0.4
 
 
+def test_an_estimate_counts_the_networks_that_will_be_trained(folder, no_encoder, monkeypatch):
+    counted = []
+    monkeypatch.setattr(choosing, "_seconds_of_step", lambda settings, device: 1.0)
+    monkeypatch.setattr(choosing, "_seconds_of_features", lambda config: 0.0)
+    monkeypatch.setattr(choosing, "estimate", lambda *of: counted.append(estimate(*of)) or 60.0)
+    for changes in ({}, {"folds": 0}, {"teacher": "run"}, {"teacher": "run", "rounds": 1}, {"start": "m.safetensors"}):
+        choose(open_data(folder), {**TINY, "epochs": 10, "steps": 1, **changes}, CPU)
+    assert counted == pytest.approx([3 * 16, 16, 16, 16, 16])
+
+
 def test_an_estimate_grows_with_the_work(no_encoder):
     settings = load_recipe("small").changed(TINY)
     times = [estimate(settings.changed({"epochs": n}), 64, 640.0, CPU) for n in (1, 1000)]

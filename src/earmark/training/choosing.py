@@ -24,7 +24,7 @@ from earmark.parallel import cores
 from earmark.settings import Settings, load_recipe
 from earmark.text import counted
 from earmark.training.loop import create_detector
-from earmark.training.run import few_threads
+from earmark.training.run import few_threads, fold_count
 
 ENCODER = "mn04"
 """The encoder that is used if its weights are there."""
@@ -99,7 +99,8 @@ def choose(data: Collection, changes: Mapping[str, Any], device: torch.device) -
     whole = "as long as the longest recording" if patch >= max(seconds, default=0.0) else "parts of longer recordings"
     total = sum(seconds) / max(len(seconds), 1) * len(training)
     where = torch.cuda.get_device_name(device) if device.type == "cuda" else _threads()
-    minutes = estimate(settings, len(training), total, device) / 60
+    trained = settings.changed({"folds": fold_count(data, settings)})
+    minutes = estimate(trained, len(training), total, device) / 60
     long = "less than a minute" if minutes < 1 else f"about {counted(round(minutes), 'minute')}"
     lines = (
         f"recipe {recipe}: {why}",
@@ -149,18 +150,15 @@ def _suited(recipe: str, clips: int, seconds: Sequence[float], rounds: int, long
 def estimate(settings: Settings, clips: int, seconds: float, device: torch.device) -> float:
     """Seconds that features and training will take, from the times of a few steps on noise, without anything saved.
 
-    On a CPU they are processor time, since other processes may be using the processor now: that of this thread, which
-    takes part in all that several threads do. Of several tries the fastest counts. Cross-validation with k folds and
-    training on all clips take as long as k runs on all.
+    On a CPU, processor time is measured, since other processes may be using the processor now; for steps, that of this
+    thread, which takes part in all that several threads do. Of several tries the fastest counts. Cross-validation with
+    k folds and training on all clips take as long as k runs on all.
     """
     options = settings.training
     count = clips + settings.augment.mixtures
-    steps = (
-        (options.steps or math.ceil(count / options.batch_size))
-        * options.epochs
-        * (options.rounds + 1)
-        * max(1, options.folds)
-    )
+    networks = max(1, options.rounds + (options.teacher is None))  # a teacher counts as the first
+    per_epoch = options.steps or math.ceil(count / options.batch_size)
+    steps = per_epoch * options.epochs * networks * max(1, options.folds)
     with few_threads(settings):
         per_step = _seconds_of_step(settings, device)
     everything = seconds * count / max(clips, 1)
