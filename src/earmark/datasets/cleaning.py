@@ -28,8 +28,8 @@ SEPARATORS: Mapping[str, str] = {
 """Names of separators, for `folder,separator=semicolon:PATH`; `none` means that a cell has one label."""
 
 _USUAL = (";", "|", ",", "+", "/", "&")  # tried where no separator is given
-_RARE, _FREQUENT = 2, 3  # a typing error: in at most so many recordings, and its like in so many times as many
-_SHORTEST = 4  # letters of names that are compared
+_RARE, _FREQUENT = 2, 3  # a typing error is in at most 2 recordings; the correct name in at least 3 times as many
+_SHORTEST = 4  # letters; shorter names are not compared
 NOTHING = ("-", "n/a", "na", "nan", "no call", "nocall", "none", "nothing", "empty", "no event", "no events")
 """Labels that mean "nothing", as `plain` gives them, with spaces for underscores."""
 

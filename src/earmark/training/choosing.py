@@ -31,16 +31,16 @@ ENCODER = "mn04"
 
 _PROBES = 1000  # recordings whose length is looked up
 _LONGEST = {"head": 300.0, "best": 60.0, "small": 60.0}  # the recipes, and seconds of their longest patches
-_HEAD_PASSES = 5  # of a head over the clips, at least
+_HEAD_PASSES = 5  # passes of a head over the clips, at least
 # With few clips, linear soft-max spreads events out; so does a start at 0.5, where the background of clips with a sound
 # is pushed up with it.
 _FEW_CLIPS = {"prior": 0.1, "learning_rate": 1e-3, "steps": 6}
 _FEW_POOL = {"pool": "linear-cap", "pool.min_active": 0.05, "pool.alpha": 2.0}
-_SMALL_PASSES, _SMALL_CLIPS = 100, 20_000  # of the recipe small: most passes over few clips, and clips in all of them
-_OVERHEAD = 1.6  # of a run over its steps and features: optimiser, batches, validation
-_FOLDS = 3  # twice as long as training on all clips, and with two thirds of them
+_SMALL_PASSES, _SMALL_CLIPS = 100, 20_000  # recipe small, few clips: at most 100 passes, and 20,000 clips in all
+_OVERHEAD = 1.6  # factor for the rest of a run: optimiser, batches, validation
+_FOLDS = 3  # each trains on two thirds of the clips, so they take twice as long as training on all of them
 _TRIES = 4  # of a step, of which the first is slow
-_FEW, _FEWEST_STEPS = 1000, 16  # of fewer clips, the recipe best takes fewer steps, and self-training once
+_FEW, _FEWEST_STEPS = 1000, 16  # with fewer clips, the recipe best has fewer steps, and one round of self-training
 
 
 def fitting_recipes(changes: Mapping[str, Any]) -> list[str]:
