@@ -1,6 +1,7 @@
 """The recipe `auto`: what it chooses for which data and machine, what it says, and that explicit wishes win."""
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -145,6 +146,15 @@ def test_excerpts_are_as_long_as_recordings_up_to_a_limit(folder, encoder, monke
     choice = choose(open_data(folder), {}, CPU)
     assert choice.settings.training.patch == 300
     assert choice.reasons[1] == "excerpts of 300 s, parts of longer recordings"
+
+
+def test_excerpts_of_long_recordings_count_with_their_own_length(folder, no_encoder):
+    """As clips from verdicts are."""
+    whole = open_data(folder)
+    clips = tuple(replace(clip, sources=(replace(clip.sources[0], offset=0.5),)) for clip in whole.clips)
+    choice = choose(replace(whole, clips=clips), {"epochs": 1, "folds": 0}, CPU)
+    assert choice.settings.training.patch == 1.0
+    assert choosing._durations(replace(whole, clips=clips)) == [0.5] * 12
 
 
 def test_plain_train_says_what_it_chose_and_explicit_settings_win(folder, no_encoder, tmp_path):

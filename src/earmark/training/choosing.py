@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from earmark import audio
 from earmark.datasets import Collection
 from earmark.datasets.splitting import FEW
 from earmark.encoders import provide
@@ -211,7 +210,7 @@ def _durations(data: Collection) -> list[float]:
     found = []
     for clip in data.clips[::step]:
         try:
-            found.append(max(audio.info(source.path).duration for source in clip.sources))
+            found.append(max(source.duration for source in clip.sources))
         except (DataError, OSError):
             continue
     return found
