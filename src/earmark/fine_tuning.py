@@ -13,7 +13,7 @@ from torch import Tensor
 
 from earmark.encoders import EncoderFeatures, MobileNetEncoder
 from earmark.encoders.base import windows
-from earmark.encoders.features import Features, encoder_of, trainable_encoder
+from earmark.encoders.features import Features, encoder_of, trainable_encoder, trains_encoder
 from earmark.encoders.frontend import from_decibels
 from earmark.encoders.mobilenet import REDUCTION, MobileNet, embed_frames
 from earmark.errors import ArgumentError
@@ -129,7 +129,7 @@ def network_for(features: Features, settings: Mapping[str, Any], *, pretrained: 
     """
     options = dict(settings)
     name = options.pop("name")
-    if not (isinstance(features, EncoderFeatures) and features.train_encoder):
+    if not trains_encoder(features):
         return create_network(name, features.n_bands, **options)
     kind = NETWORKS[name].cls
     if kind is VGGGRU:

@@ -14,7 +14,7 @@ from earmark.datasets import Collection
 from earmark.datasets.splitting import FEW
 from earmark.encoders import provide
 from earmark.encoders.base import card_of
-from earmark.encoders.features import EncoderFeatures, Features, front_end, stored_encoder
+from earmark.encoders.features import Features, front_end, stored_encoder, trains_encoder
 from earmark.encoders.weights import find
 from earmark.errors import ArgumentError, DataError
 from earmark.features import FeatureConfig
@@ -85,7 +85,7 @@ def choose(data: Collection, changes: Mapping[str, Any], device: torch.device) -
     recipe, why = _recipe(fitting_recipes(changes), _named_encoder(changes), on_gpu=device.type == "cuda")
     settings = load_recipe(recipe).changed({"rounds": 0, **changes})
     rounds = 0 if settings.training.supervision in ("strong", "propagated") else load_recipe(recipe).training.rounds
-    longest = _LONGEST["best" if _trains_encoder(settings) else recipe]
+    longest = _LONGEST["best" if trains_encoder(settings.features) else recipe]
     suited = _suited(recipe, len(training), seconds, rounds, longest)
     if "validate" not in data.splits and len(training) < FEW:
         suited["folds"] = _FOLDS
@@ -107,10 +107,6 @@ def choose(data: Collection, changes: Mapping[str, Any], device: torch.device) -
         f"computed on {where}; expected to take {long}",
     )
     return Choice(recipe, settings, lines)
-
-
-def _trains_encoder(settings: Settings) -> bool:
-    return isinstance(settings.features, EncoderFeatures) and settings.features.train_encoder
 
 
 def _recipe(fitting: Sequence[str], encoder: str | None, *, on_gpu: bool) -> tuple[str, str]:
@@ -168,7 +164,7 @@ def _seconds_of_step(settings: Settings, device: torch.device) -> float:
     """Seconds of one training step."""
     config, size = settings.features, settings.training.batch_size
     on_gpu = device.type == "cuda"
-    bags = 1 if _trains_encoder(settings) and not on_gpu else size  # a step may take a minute
+    bags = 1 if trains_encoder(config) and not on_gpu else size  # a step may take a minute
     detector = create_detector(settings, ("a", "b")).to(device)
     frames = max(config.frames(round(settings.training.patch * config.rate)), detector.reduction)
     x, targets = torch.randn(bags, config.n_bands, frames, device=device), torch.ones(bags, 2, device=device)
