@@ -1,6 +1,7 @@
 """The recipe `auto`: what it chooses for which data and machine, what it says, and that explicit wishes win."""
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -147,6 +148,15 @@ def test_excerpts_are_as_long_as_recordings_up_to_a_limit(folder, encoder, monke
     assert choice.reasons[1] == "excerpts of 300 s, parts of longer recordings"
 
 
+def test_excerpts_of_long_recordings_count_with_their_own_length(folder, no_encoder):
+    """As clips from verdicts are."""
+    whole = open_data(folder)
+    clips = tuple(replace(clip, sources=(replace(clip.sources[0], offset=0.5),)) for clip in whole.clips)
+    choice = choose(replace(whole, clips=clips), {"epochs": 1, "folds": 0}, CPU)
+    assert choice.settings.training.patch == 1.0
+    assert choosing._durations(replace(whole, clips=clips)) == [0.5] * 12
+
+
 def test_plain_train_says_what_it_chose_and_explicit_settings_win(folder, no_encoder, tmp_path):
     notes = []
     compute = earmark.api.Compute(cache=tmp_path / "cache")
@@ -198,6 +208,16 @@ def test_an_estimate_leaves_out_waiting(no_encoder, monkeypatch):
     compute = choosing.bag_loss
     monkeypatch.setattr(choosing, "bag_loss", wait)
     assert choosing._seconds_of_step(settings, CPU) < 0.4
+
+
+def test_an_estimate_counts_the_networks_that_will_be_trained(folder, no_encoder, monkeypatch):
+    counted = []
+    monkeypatch.setattr(choosing, "_seconds_of_step", lambda settings, device: 1.0)
+    monkeypatch.setattr(choosing, "_seconds_of_features", lambda config: 0.0)
+    monkeypatch.setattr(choosing, "estimate", lambda *of: counted.append(estimate(*of)) or 60.0)
+    for changes in ({}, {"folds": 0}, {"teacher": "run"}, {"teacher": "run", "rounds": 1}, {"start": "m.safetensors"}):
+        choose(open_data(folder), {**TINY, "epochs": 10, "steps": 1, **changes}, CPU)
+    assert counted == pytest.approx([3 * 16, 16, 16, 16, 16])
 
 
 def test_an_estimate_grows_with_the_work(no_encoder):

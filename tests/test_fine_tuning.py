@@ -17,7 +17,7 @@ from earmark.encoders.frontend import from_decibels, to_decibels
 from earmark.encoders.mobilenet import embed_frames
 from earmark.encoders.tiny import TinyEncoder
 from earmark.errors import ArgumentError, ModelFileError
-from earmark.export import export_model
+from earmark.export import export_model, export_onnx
 from earmark.fine_tuning import FusedEncoder, TunedEncoder, network_for
 from earmark.inference.recordings import score_samples
 from earmark.inference.torch_scorer import TorchScorer
@@ -192,7 +192,7 @@ def test_convolutions_and_the_encoder_have_the_same_time(frames):
     assert network(x).shape == (1, frames // 8, network.embedding)
     halved, mask, beside = seen[0]
     assert mask is None
-    torch.testing.assert_close(halved[0], x[0, :, : frames // 8 * 8].unflatten(1, (-1, 2)).mean(-1))
+    torch.testing.assert_close(halved[0], x[0, :, : frames // 2 * 2].unflatten(1, (-1, 2)).mean(-1))
     columns = -(-frames // 16)
     filled = torch.cat([x, x[:, :, -1:].expand(-1, -1, 16 * columns - frames)], 2)
     due = network.beside(network._embed(filled).transpose(1, 2))
@@ -202,11 +202,11 @@ def test_convolutions_and_the_encoder_have_the_same_time(frames):
 @torch.inference_mode()
 def test_padding_is_invisible_beside_an_encoder():
     network = fused()
-    x = 20 * torch.rand(4, 32, 320) - 30
-    lengths = torch.tensor([320, 104, 24, 8])
+    lengths = torch.tensor([320, 109, 104, 30, 24, 8])
+    x = 20 * torch.rand(len(lengths), 32, 320) - 30
     mask = torch.arange(320) < lengths[:, None]
     y = network(torch.where(mask[:, None], x, torch.nan), mask)
-    assert y.shape == (4, 40, network.embedding)
+    assert y.shape == (len(lengths), 40, network.embedding)
     for bag, n in enumerate(lengths.tolist()):
         torch.testing.assert_close(y[bag, : n // 8], network(x[bag : bag + 1, :, :n])[0], atol=1e-3, rtol=1e-3)
 
@@ -233,6 +233,11 @@ def test_convolutions_are_trained_next_to_an_encoder_that_stays(recordings, comp
     export_model(run.path, tmp_path / "m.onnx")
     found.append(list(product.load(tmp_path / "m.onnx").detect([recordings / "20.wav"])))
     assert [row[:4] for row in found[0]] == [row[:4] for row in found[1]]
+
+
+def test_convolutions_with_a_fine_resolution_are_exported(tmp_path):
+    network = network_for(features(), {**FUSED, "reduction": 1})
+    export_onnx(Detector(["a", "b"], features(), network, create_pool("mean", 2)), tmp_path / "m.onnx")
 
 
 @torch.inference_mode()

@@ -124,6 +124,14 @@ def test_labels_of_a_further_table_are_cleaned_and_spelled_as_in_the_data(record
     ]
 
 
+@pytest.mark.parametrize("label", ["", "none"])
+def test_a_further_table_of_empty_recordings_has_no_class(recordings, tmp_path, label):
+    audio.write(tmp_path / "x.wav", np.zeros(16000), 8000)
+    (tmp_path / "more.csv").write_text(f"filename,label\nx.wav,{label}\n")
+    joined, _ = with_labels(open_data(recordings), tmp_path / "more.csv")
+    np.testing.assert_array_equal(joined.labels.bag_targets(["x.wav"]), [[0, 0]])
+
+
 SMALL = {"features.n_bands": 16, "features.rate": 8000, "epochs": 1, "steps": 1, "batch_size": 2, "patch": 1.0}
 
 

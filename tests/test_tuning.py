@@ -30,7 +30,7 @@ from earmark.ownership import owned
 from earmark.plots import tuning_figure
 from earmark.settings import load_recipe
 from earmark.training.run import run
-from earmark.tuning import Trial, tune
+from earmark.tuning import Trial, _reductions, tune
 
 RECIPE = f"""{SMALL}norm_momentum = 0.3
 [training]
@@ -232,6 +232,14 @@ def test_a_search_for_the_reduction_ends_when_all_were_tried(folder, tmp_path):
     assert [t.get_text() for t in axes.get_xticklabels()] == ["2", "4", "8", "16"]
 
 
+def test_the_reduction_of_the_settings_is_tried_first(folder):
+    settings = load_recipe(folder / "recipe.toml").changed({"network": "vgg-gru"})
+    del settings.network["reduction"]
+    assert _reductions(settings) == [4, 16, 8, 2]
+    tuned = load_recipe("head").changed({"encoder": "tiny", "train_encoder": True, "network": "vgg-gru"})
+    assert _reductions(tuned) == [4, 8, 2]
+
+
 def test_the_best_trial_is_kept_and_those_not_clearly_worse_are_tied(folder, whole, tmp_path):
     """Evaluations are replaced by made ones: right everywhere but once, right everywhere, and half wrong."""
     names = [f"{i:02}.wav" for i in range(40)]
@@ -266,6 +274,7 @@ def test_the_best_trial_is_kept_and_those_not_clearly_worse_are_tied(folder, who
     [
         ({}, {"trials": 0}, "trials: expected at least 1, got 0"),
         ({"pool": "cap"}, {}, "pool 'cap' has no penalty to search for; choose pool rap, or search for reduction"),
+        ({"network": "mlp"}, {"search": ("reduction",)}, "network 'mlp' has no reduction to search for"),
         ({"supervision": "strong"}, {}, "strong supervision does not use the pool, so there is no penalty"),
         ({}, {"search": ("penalty", "treshold")}, "search='treshold' is not known; did you mean 'threshold'"),
         ({}, {"search": ("threshold",)}, "nothing to train for: search for penalty or reduction"),

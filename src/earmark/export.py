@@ -294,7 +294,7 @@ def _convert(module: _Exported, least: int) -> Any:
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise MissingExtraError("exporting", "onnx") from error
-    example = torch.zeros(2, 3 * least)
+    example = torch.zeros(2, 24 * least)  # a dimension that is 1 in the example would be constant
     try:
         with _quiet(), torch.no_grad():
             program = torch.onnx.export(

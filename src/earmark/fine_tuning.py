@@ -13,7 +13,7 @@ from torch import Tensor
 
 from earmark.encoders import EncoderFeatures, MobileNetEncoder
 from earmark.encoders.base import windows
-from earmark.encoders.features import Features, encoder_of, trainable_encoder
+from earmark.encoders.features import Features, encoder_of, trainable_encoder, trains_encoder
 from earmark.encoders.frontend import from_decibels
 from earmark.encoders.mobilenet import REDUCTION, MobileNet, embed_frames
 from earmark.errors import ArgumentError
@@ -105,10 +105,9 @@ class FusedEncoder(TunedEncoder):
         filled, whole = _filled_up(x, mask)
         beside = self.beside(*self._embedded(filled, whole))
         repeated = beside[:, :, None].expand(-1, -1, REDUCTION // self.reduction, -1).flatten(1, 2)
-        frames = x.shape[2] // self.reduction
-        halved = F.avg_pool1d(filled[:, :, : frames * self.reduction], 2)
-        halved_mask = None if mask is None else reduce_mask(mask[:, : frames * self.reduction], 2)
-        return self.head(halved, halved_mask, repeated[:, :frames])  # type: ignore[no-any-return]
+        halved = F.avg_pool1d(filled[:, :, : x.shape[2]], 2)
+        halved_mask = None if mask is None else reduce_mask(mask, 2)
+        return self.head(halved, halved_mask, repeated[:, : x.shape[2] // self.reduction])  # type: ignore[no-any-return]
 
 
 def _filled_up(x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -130,7 +129,7 @@ def network_for(features: Features, settings: Mapping[str, Any], *, pretrained: 
     """
     options = dict(settings)
     name = options.pop("name")
-    if not (isinstance(features, EncoderFeatures) and features.train_encoder):
+    if not trains_encoder(features):
         return create_network(name, features.n_bands, **options)
     kind = NETWORKS[name].cls
     if kind is VGGGRU:

@@ -33,6 +33,7 @@ from earmark.annotations import LabelTable
 from earmark.counts import Counts, ratio
 from earmark.datasets import Collection
 from earmark.detection.detector import load
+from earmark.encoders.features import trains_encoder
 from earmark.errors import ArgumentError, DataError, MissingExtraError, TrainingError, unknown_name
 from earmark.evaluation.result import Evaluation
 from earmark.evaluation.scoring import EvaluationOptions, evaluate_scores, segment_curve
@@ -42,6 +43,7 @@ from earmark.events import Decoder
 from earmark.files import json_text, locked, make_folder, written_whole
 from earmark.formats.spreadsheets import write_rows
 from earmark.formats.text import write_text
+from earmark.networks import NETWORKS, create_network
 from earmark.ownership import owned
 from earmark.pooling import POOLS
 from earmark.progress import OnNote, OnProgress, ignore_note, ignore_progress
@@ -265,6 +267,9 @@ def _check(settings: Settings, trials: int, search: Sequence[str]) -> list[str]:
             )
         if "penalty" not in POOLS[pool].options():
             raise ArgumentError(f"pool {pool!r} has no penalty to search for; choose pool rap, or search for reduction")
+    network = settings.network["name"]
+    if "reduction" in names and "reduction" not in NETWORKS[network].options():
+        raise ArgumentError(f"network {network!r} has no reduction to search for; choose network cnn, crnn or vgg-gru")
     try:
         import optuna  # noqa: F401  # fail now, not after an hour of training
     except ImportError as error:
@@ -387,7 +392,9 @@ def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 
 def _reductions(settings: Settings) -> list[int]:
     """Reductions to try, that of the settings first."""
-    return list(dict.fromkeys([settings.network.get("reduction", 16), *reversed(_REDUCTIONS)]))
+    first = create_network(n_bands=settings.features.n_bands, **settings.network).reduction
+    most = 8 if trains_encoder(settings.features) else 16  # with an encoder, of pairs of frames
+    return list(dict.fromkeys([first, *(n for n in reversed(_REDUCTIONS) if n <= most)]))
 
 
 def _propose(done: Sequence[Trial], n_done: int, settings: Settings, names: Sequence[str]) -> dict[str, float]:

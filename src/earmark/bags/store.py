@@ -250,7 +250,8 @@ def _fill(
     stored = stored_encoder(config)
     if stored is not None and not (variants == 1 and all(clip.is_file for clip in clips)):
         raise ArgumentError(
-            "embeddings computed elsewhere exist for unchanged files only; expected no mixtures or variants"
+            "embeddings computed elsewhere exist for unchanged files only; expected no excerpts of "
+            "recordings, mixtures, pitch shifts or compression"
         )
     entries = read_index(folder, settings)
     missing = [clip for clip in clips if _is_due(clip, entries.get(clip.filename), stale, stored)]
@@ -346,8 +347,6 @@ def _appending(folder: Path, end: int) -> Iterator[Callable[[Array, dict[str, An
 def _stored_rows(stored: FileEncoder, clip: Clip, dtype: np.dtype[Any]) -> tuple[Array, int]:
     """Embeddings of a clip that were computed elsewhere, and its number of samples."""
     path = clip.sources[0].path
-    if not clip.is_file:
-        raise DataError(f"{clip.filename}: embedding files are for whole recordings, but this clip is part of one")
     samples = audio.info(path).samples_at(stored.card.rate)
     return stored.embeddings_of(path, samples).astype(dtype, order="C"), samples
 

@@ -8,7 +8,7 @@ where a separator is given. Otherwise training rejects names that are probably s
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from earmark.annotations import Label, LabelTable
 from earmark.datasets.base import Collection
@@ -28,8 +28,8 @@ SEPARATORS: Mapping[str, str] = {
 """Names of separators, for `folder,separator=semicolon:PATH`; `none` means that a cell has one label."""
 
 _USUAL = (";", "|", ",", "+", "/", "&")  # tried where no separator is given
-_RARE, _FREQUENT = 2, 3  # a typing error: in at most so many recordings, and its like in so many times as many
-_SHORTEST = 4  # letters of names that are compared
+_RARE, _FREQUENT = 2, 3  # a typing error is in at most 2 recordings; the correct name in at least 3 times as many
+_SHORTEST = 4  # letters; shorter names are not compared
 NOTHING = ("-", "n/a", "na", "nan", "no call", "nocall", "none", "nothing", "empty", "no event", "no events")
 """Labels that mean "nothing", as `plain` gives them, with spaces for underscores."""
 
@@ -74,7 +74,7 @@ def clean_labels(
     if spellings:
         table, note = _merged(table, spellings)
         notes.append(note)
-    table, dropped = _without_nothing(table)
+    table, dropped = _without_nothing(table, known)
     if dropped:
         n, names = dropped.total(), ", ".join(map(repr, dropped))
         what = f'{counted(n, "label")} that {plural(n, "means", "mean")} "nothing" ({names})'
@@ -204,15 +204,18 @@ def _n_shared(one: str, other: str) -> int:
     return next((k for k, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
-def _without_nothing(table: LabelTable) -> tuple[LabelTable, Counter[str]]:
-    """The table without labels such as `none`, whose recordings have none of the classes, and the labels dropped."""
+def _without_nothing(table: LabelTable, known: Sequence[str]) -> tuple[LabelTable, Counter[str]]:
+    """The table without labels such as `none`, whose recordings have none of the classes, and the labels dropped.
+
+    It is an error if no label is left, unless there are `known` ones.
+    """
     empty = {label for label in table.classes if plain(label).replace("_", " ") in NOTHING}
     marks = [row for row in table if row.label in empty and row.present]
     dropped = Counter(row.label for row in marks)
     if not empty:
         return table, dropped
     classes = tuple(label for label in table.classes if label not in empty)
-    if not classes:
+    if not (classes or known):
         raise DataError(f"the only label is {table.classes[0]!r}, which means that there is nothing to learn")
     rows = [row for row in table if row.label not in empty]
     if not table.complete:  # a class without a row is unknown, but here it is absent

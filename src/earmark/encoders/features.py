@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeGuard
 
 import torch
 import torch.nn.functional as F
@@ -126,6 +126,11 @@ class EncoderFeatures:
 
 Features = FeatureConfig | EncoderFeatures
 """Settings of features of either kind; both have `rate`, `hop`, `hop_samples`, `n_bands`, `frames` and `silence`."""
+
+
+def trains_encoder(features: Features) -> TypeGuard[EncoderFeatures]:
+    """Whether the network for these features contains an encoder, which is trained too."""
+    return isinstance(features, EncoderFeatures) and features.train_encoder
 
 
 def _kind(value: object) -> str:

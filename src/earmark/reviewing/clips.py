@@ -43,6 +43,8 @@ _SHARE = 5  # one in this many clips is held out
 def with_labels(data: Collection, path: Path) -> tuple[Collection, list[str]]:
     """A data set, extended by a label table: a verdicts.csv, or any table with recordings next to it."""
     table, changes = clean_labels(read_labels(path), data.separator, known=data.classes)
+    if not table.classes:  # only recordings without any of the sounds
+        table = table.replace(classes=data.classes)
     paths = _paths(table, path, data)
     known = {clip.sources[0].path.resolve(): clip for clip in data.clips if clip.is_file}
     changed: dict[str, list[Label]] = {}

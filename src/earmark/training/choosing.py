@@ -10,12 +10,11 @@ from typing import Any
 
 import torch
 
-from earmark import audio
 from earmark.datasets import Collection
 from earmark.datasets.splitting import FEW
 from earmark.encoders import provide
 from earmark.encoders.base import card_of
-from earmark.encoders.features import EncoderFeatures, Features, front_end, stored_encoder
+from earmark.encoders.features import Features, front_end, stored_encoder, trains_encoder
 from earmark.encoders.weights import find
 from earmark.errors import ArgumentError, DataError
 from earmark.features import FeatureConfig
@@ -24,23 +23,23 @@ from earmark.parallel import cores
 from earmark.settings import Settings, load_recipe
 from earmark.text import counted
 from earmark.training.loop import create_detector
-from earmark.training.run import few_threads
+from earmark.training.run import few_threads, fold_count
 
 ENCODER = "mn04"
 """The encoder that is used if its weights are there."""
 
 _PROBES = 1000  # recordings whose length is looked up
 _LONGEST = {"head": 300.0, "best": 60.0, "small": 60.0}  # the recipes, and seconds of their longest patches
-_HEAD_PASSES = 5  # of a head over the clips, at least
+_HEAD_PASSES = 5  # passes of a head over the clips, at least
 # With few clips, linear soft-max spreads events out; so does a start at 0.5, where the background of clips with a sound
 # is pushed up with it.
 _FEW_CLIPS = {"prior": 0.1, "learning_rate": 1e-3, "steps": 6}
 _FEW_POOL = {"pool": "linear-cap", "pool.min_active": 0.05, "pool.alpha": 2.0}
-_SMALL_PASSES, _SMALL_CLIPS = 100, 20_000  # of the recipe small: most passes over few clips, and clips in all of them
-_OVERHEAD = 1.6  # of a run over its steps and features: optimiser, batches, validation
-_FOLDS = 3  # twice as long as training on all clips, and with two thirds of them
+_SMALL_PASSES, _SMALL_CLIPS = 100, 20_000  # recipe small, few clips: at most 100 passes, and 20,000 clips in all
+_OVERHEAD = 1.6  # factor for the rest of a run: optimiser, batches, validation
+_FOLDS = 3  # each trains on two thirds of the clips, so they take twice as long as training on all of them
 _TRIES = 4  # of a step, of which the first is slow
-_FEW, _FEWEST_STEPS = 1000, 16  # of fewer clips, the recipe best takes fewer steps, and self-training once
+_FEW, _FEWEST_STEPS = 1000, 16  # with fewer clips, the recipe best has fewer steps, and one round of self-training
 
 
 def fitting_recipes(changes: Mapping[str, Any]) -> list[str]:
@@ -86,7 +85,7 @@ def choose(data: Collection, changes: Mapping[str, Any], device: torch.device) -
     recipe, why = _recipe(fitting_recipes(changes), _named_encoder(changes), on_gpu=device.type == "cuda")
     settings = load_recipe(recipe).changed({"rounds": 0, **changes})
     rounds = 0 if settings.training.supervision in ("strong", "propagated") else load_recipe(recipe).training.rounds
-    longest = _LONGEST["best" if _trains_encoder(settings) else recipe]
+    longest = _LONGEST["best" if trains_encoder(settings.features) else recipe]
     suited = _suited(recipe, len(training), seconds, rounds, longest)
     if "validate" not in data.splits and len(training) < FEW:
         suited["folds"] = _FOLDS
@@ -99,7 +98,8 @@ def choose(data: Collection, changes: Mapping[str, Any], device: torch.device) -
     whole = "as long as the longest recording" if patch >= max(seconds, default=0.0) else "parts of longer recordings"
     total = sum(seconds) / max(len(seconds), 1) * len(training)
     where = torch.cuda.get_device_name(device) if device.type == "cuda" else _threads()
-    minutes = estimate(settings, len(training), total, device) / 60
+    trained = settings.changed({"folds": fold_count(data, settings)})
+    minutes = estimate(trained, len(training), total, device) / 60
     long = "less than a minute" if minutes < 1 else f"about {counted(round(minutes), 'minute')}"
     lines = (
         f"recipe {recipe}: {why}",
@@ -107,10 +107,6 @@ def choose(data: Collection, changes: Mapping[str, Any], device: torch.device) -
         f"computed on {where}; expected to take {long}",
     )
     return Choice(recipe, settings, lines)
-
-
-def _trains_encoder(settings: Settings) -> bool:
-    return isinstance(settings.features, EncoderFeatures) and settings.features.train_encoder
 
 
 def _recipe(fitting: Sequence[str], encoder: str | None, *, on_gpu: bool) -> tuple[str, str]:
@@ -149,18 +145,15 @@ def _suited(recipe: str, clips: int, seconds: Sequence[float], rounds: int, long
 def estimate(settings: Settings, clips: int, seconds: float, device: torch.device) -> float:
     """Seconds that features and training will take, from the times of a few steps on noise, without anything saved.
 
-    On a CPU they are processor time, since other processes may be using the processor now: that of this thread, which
-    takes part in all that several threads do. Of several tries the fastest counts. Cross-validation with k folds and
-    training on all clips take as long as k runs on all.
+    On a CPU, processor time is measured, since other processes may be using the processor now; for steps, that of this
+    thread, which takes part in all that several threads do. Of several tries the fastest counts. Cross-validation with
+    k folds and training on all clips take as long as k runs on all.
     """
     options = settings.training
     count = clips + settings.augment.mixtures
-    steps = (
-        (options.steps or math.ceil(count / options.batch_size))
-        * options.epochs
-        * (options.rounds + 1)
-        * max(1, options.folds)
-    )
+    networks = max(1, options.rounds + (options.teacher is None))  # a teacher counts as the first
+    per_epoch = options.steps or math.ceil(count / options.batch_size)
+    steps = per_epoch * options.epochs * networks * max(1, options.folds)
     with few_threads(settings):
         per_step = _seconds_of_step(settings, device)
     everything = seconds * count / max(clips, 1)
@@ -171,7 +164,7 @@ def _seconds_of_step(settings: Settings, device: torch.device) -> float:
     """Seconds of one training step."""
     config, size = settings.features, settings.training.batch_size
     on_gpu = device.type == "cuda"
-    bags = 1 if _trains_encoder(settings) and not on_gpu else size  # a step may take a minute
+    bags = 1 if trains_encoder(config) and not on_gpu else size  # a step may take a minute
     detector = create_detector(settings, ("a", "b")).to(device)
     frames = max(config.frames(round(settings.training.patch * config.rate)), detector.reduction)
     x, targets = torch.randn(bags, config.n_bands, frames, device=device), torch.ones(bags, 2, device=device)
@@ -213,7 +206,7 @@ def _durations(data: Collection) -> list[float]:
     found = []
     for clip in data.clips[::step]:
         try:
-            found.append(max(audio.info(source.path).duration for source in clip.sources))
+            found.append(max(source.duration for source in clip.sources))
         except (DataError, OSError):
             continue
     return found

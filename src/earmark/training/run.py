@@ -81,8 +81,8 @@ def make_fabric(settings: Settings, *, devices: int | None = None, nodes: int = 
 def launch(fabric: Fabric) -> None:
     """Start or join the processes, and destroy their group when this one exits.
 
-    If its threads outlived the interpreter, they would kill the process with a signal, which torchrun reports as a
-    failure. They end with the group, when neither torch nor a wrapped model refers to it any more.
+    Threads of the group that outlived the interpreter would kill the process with a signal, which torchrun reports as
+    a failure. They end with the group, when neither torch nor a wrapped model refers to it any more.
     """
     fabric.launch()
     if fabric.world_size > 1:
