@@ -66,7 +66,7 @@ def runs(data):
 
 def test_the_card_is_that_of_the_files(data):
     card = load(f"files:{data}/embeddings").card
-    assert (card.hop, card.dimension, card.licence) == (0.16, 48, "MIT")
+    assert (card.hop, card.dimension, card.licence) == (0.16, 64, "MIT")
     assert card.summary == "embeddings computed elsewhere, by tiny"
 
 
@@ -113,8 +113,8 @@ def test_changed_embeddings_are_read_again_and_bad_ones_leave_a_clip_out(data, t
     shutil.copytree(data / "embeddings", folder)
     options = {"encoder": f"files:{folder}", "settings": SHORT, "compute": product.api.Compute(cache=tmp_path / "c")}
     first = product.train(sounds, tmp_path / "1", **options)
-    save(folder / "01.npz", np.ones((12, 48)), np.arange(12) * 0.16, encoder="tiny")
-    save(folder / "02.npz", np.ones((12, 48)), np.arange(12) * 0.16, encoder="another")
+    save(folder / "01.npz", np.ones((12, 64)), np.arange(12) * 0.16, encoder="tiny")
+    save(folder / "02.npz", np.ones((12, 64)), np.arange(12) * 0.16, encoder="another")
     again = product.train(sounds, tmp_path / "2", **options)
     infos = [read_model_info(run.path / "model.safetensors") for run in (first, again)]
     assert infos[0]["tensors"] != infos[1]["tensors"]

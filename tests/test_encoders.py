@@ -291,7 +291,7 @@ def test_the_front_end_is_that_of_the_description(module, rng):
 
 
 def test_the_network_has_the_published_layers():
-    network = MobileNet(large(0.4, 527))
+    network = MobileNet(large(128, 0.4, 527))
     assert sum(parameter.numel() for parameter in network.parameters()) == 983_599
     shapes = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
     assert len(shapes) == 312
@@ -306,12 +306,13 @@ def test_the_network_has_the_published_layers():
 def as_published(network):
     """The network with a column for every 32 frames: the last halving is one of frames too, and no kernel skips any."""
     network = copy.deepcopy(network)
-    for layer in network.features[max(network.early) + 1 :]:
+    *early, last = network.columns
+    for layer in network.features[max(early) + 1 :]:
         for conv in layer.modules():
             if isinstance(conv, torch.nn.Conv2d):
                 conv.stride, conv.dilation = (conv.stride[0],) * 2, (1, 1)
                 conv.padding = (conv.padding[0],) * 2
-    network.early = {layer: 2 * columns for layer, columns in network.early.items()}
+    network.columns = {**{layer: 2 * network.columns[layer] for layer in early}, last: 1}
     return network
 
 
@@ -323,11 +324,12 @@ def test_a_dense_pass_is_two_interleaved_passes(rng):
             if "fc2.weight" in name:
                 parameter.zero_()
     published = as_published(network)
-    x = torch.from_numpy(rng.standard_normal((1, 32, 320)).astype(np.float32))
+    x = torch.from_numpy(rng.standard_normal((1, 64, 320)).astype(np.float32))
     with torch.inference_mode():
         dense, even, odd = network(x), published(x), published(x[:, :, 16:])
-    assert dense.shape == (1, 20, 48)
-    dense, even, odd = (x[..., : tiny.LAYOUT.last] for x in (dense, even, odd))  # other maps are coarser without
+    assert dense.shape == (1, 20, 64)
+    last = tiny.LAYOUT.last_bands * tiny.LAYOUT.blocks[-1].out
+    dense, even, odd = (x[..., -last:] for x in (dense, even, odd))  # other maps are coarser without
     torch.testing.assert_close(dense[:, 0::2], even)
     torch.testing.assert_close(dense[:, 7::2], odd[:, 3:])  # the first ones see zeros instead of earlier sound
 
@@ -337,12 +339,12 @@ def test_folding_changes_nothing_but_rounding_and_the_module_can_be_trained(rng)
     samples = noise(10 * encoder.card.hop_samples, rng)
     module = encoder.module()
     x = module(torch.from_numpy(samples)[None])
-    assert x.shape == (1, 10, 48)
+    assert x.shape == (1, 10, 64)
     np.testing.assert_allclose(x[0].detach().numpy(), encoder.embed(samples), rtol=1e-3, atol=1e-5)
     before = encoder.embed(samples)
     x.square().sum().backward()
     with torch.no_grad():
-        for parameter in module.network.features.parameters():
+        for parameter in module.network.features[:-1].parameters():  # the last layer is not in embeddings
             assert parameter.grad is not None
             parameter.sub_(parameter.grad)
     assert np.array_equal(encoder.embed(samples), before)
@@ -671,6 +673,6 @@ def test_a_recording_of_any_length_and_rate_is_embedded():
     found = encoder(sound, 44100)
     assert len(found) == int(13 / encoder.hop)
     np.testing.assert_array_equal(found, encoder(audio.resample(sound, 44100, 8000), 8000))
-    assert encoder(np.zeros(3), 8000).shape == (1, 48)
+    assert encoder(np.zeros(3), 8000).shape == (1, 64)
     with pytest.raises(ArgumentError, match="expected floating-point samples"):
         encoder(np.zeros(8000, np.int16), 8000)

@@ -34,7 +34,7 @@ class TunedEncoder(Network):
     def __init__(self, features: EncoderFeatures, head: Network, *, reduction: int = REDUCTION) -> None:
         super().__init__(features.n_bands, reduction)
         self.encoder = MobileNet(trainable_encoder(features.encoder).layout)
-        del self.encoder.classifier  # of AudioSet's classes
+        del self.encoder.classifier, self.encoder.features[-1]  # of AudioSet's classes
         self.window = features.window_samples // (features.hop_samples * REDUCTION)  # in columns
         self.head = head
         self.embedding = head.embedding

@@ -274,9 +274,9 @@ def load(name: str, **options: Any) -> Encoder:
 
     >>> encoder = load("tiny")
     >>> encoder
-    <TinyEncoder 'tiny': 48 numbers every 0.16 s>
+    <TinyEncoder 'tiny': 64 numbers every 0.16 s>
     >>> encoder(np.zeros(44100), rate=44100).shape
-    (6, 48)
+    (6, 64)
     >>> load("mn4")
     Traceback (most recent call last):
     earmark.errors.ArgumentError: encoder='mn4' is not known; did you mean 'mn04'? Choose from: ...

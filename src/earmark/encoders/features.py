@@ -43,7 +43,7 @@ class EncoderFeatures:
     --------
     >>> features = EncoderFeatures.of(load("tiny"))
     >>> features.n_bands, features.hop, features.frames(8000)
-    (48, 0.16, 6)
+    (64, 0.16, 6)
     """
 
     encoder: str = Field(min_length=1, max_length=200, description="Name of the encoder: earmark encoders.")

@@ -25,7 +25,7 @@ from earmark.encoders.mobilenet import REDUCTION, FrameEmbedder, Layout, folded,
 from earmark.errors import ModelFileError
 
 FRONT_END = FrontEndConfig(rate=32000, n_fft=1024, win_samples=800, hop_samples=320, n_bands=128, fmax=15000.0)
-LAYOUT = large(width=0.4, classes=527)
+LAYOUT = large(FRONT_END.n_bands, width=0.4, classes=527)
 
 _SUMMARY = "EfficientAT's MobileNetV3, trained on AudioSet"
 _NOTICE = """\
@@ -53,6 +53,7 @@ OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR
 class MobileNetEncoder(Encoder):
     """Embeds with a `FrameEmbedder`: `embed` on the CPU, `on` anywhere."""
 
+    version = 2
     front_end: ClassVar[FrontEndConfig]
     layout: ClassVar[Layout]
 

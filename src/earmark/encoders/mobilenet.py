@@ -46,6 +46,7 @@ class Block(NamedTuple):
 class Layout:
     """Sizes of a network."""
 
+    bands: int  # of the log-mel frames
     stem: int  # channels
     blocks: tuple[Block, ...]
     last: int  # channels
@@ -54,20 +55,27 @@ class Layout:
 
     @property
     def halvings(self) -> list[int]:
-        """The last two blocks that halve bands and frames."""
-        return [i for i, block in enumerate(self.blocks) if block.stride == 2][-2:]
+        """The blocks that halve bands and frames, as the stem does."""
+        return [i for i, block in enumerate(self.blocks) if block.stride == 2]
+
+    @property
+    def last_bands(self) -> int:
+        """Bands of the last feature map, and of each map in an embedding."""
+        return self.bands >> len(self.halvings) + 1
 
     @property
     def dimension(self) -> int:
         """Numbers of an embedding."""
-        return self.last + sum(2 * self.blocks[i - 1].out for i in self.halvings)
+        before_halvings = (self.blocks[i - 1] for i in self.halvings[-2:])
+        return self.last_bands * sum(block.out for block in (*before_halvings, self.blocks[-1]))
 
 
-def large(width: float, classes: int) -> Layout:
+def large(bands: int, width: float, classes: int) -> Layout:
     """MobileNetV3-Large, with channels multiplied by `width` and rounded to multiples of 8.
 
-    >>> large(0.4, 527).last
-    384
+    >>> layout = large(128, 0.4, 527)
+    >>> layout.last, layout.last_bands, layout.dimension
+    (384, 4, 512)
     """
     rows = (  # kernel, expanded, out, is_squeezed, is_smooth, stride
         (3, 16, 16, False, False, 1),
@@ -87,7 +95,7 @@ def large(width: float, classes: int) -> Layout:
         (5, 960, 160, True, True, 1),
     )
     blocks = [Block(row[0], _rounded(row[1] * width), _rounded(row[2] * width), *row[3:]) for row in rows]
-    return Layout(_rounded(16 * width), tuple(blocks), 6 * blocks[-1].out, _rounded(1280 * width), classes)
+    return Layout(bands, _rounded(16 * width), tuple(blocks), 6 * blocks[-1].out, _rounded(1280 * width), classes)
 
 
 def _rounded(channels: float) -> int:
@@ -101,15 +109,16 @@ class MobileNet(nn.Module):
 
     frames' is frames / 16, rounded up. Column m is centred on frame 16 m.
 
-    An embedding is the last feature map, averaged over bands, and means and maxima over bands of the maps before the
-    last two halvings: these know less about what a sound is, and more about when it is.
+    An embedding has three feature maps: those before the last two halvings and that of the last block, in as many bands
+    as the last. Bands tell apart sounds that overlap in time. The published network ends with another convolution and
+    its classifier, which know more about AudioSet's classes and less about others; here they serve only `classify`.
     """
 
     def __init__(self, layout: Layout) -> None:
         super().__init__()
         layers: list[nn.Module] = [_conv(1, layout.stem, 3, stride=(2, 2), act=nn.Hardswish())]
         channels = layout.stem
-        first, last = layout.halvings
+        first, last = layout.halvings[-2:]
         for i, block in enumerate(layout.blocks):
             step = 1 if i == last else block.stride
             skip = 2 if i > last else 1
@@ -117,8 +126,9 @@ class MobileNet(nn.Module):
             channels = block.out
         layers.append(_conv(channels, layout.last, act=nn.Hardswish()))
         self.features = nn.Sequential(*layers)
-        # layers before the last two halvings (the stem precedes the blocks), and their columns per column of the last
-        self.early = {first: 2, last: 1}
+        # layers whose maps are in an embedding (the stem precedes the blocks), and their columns per column of the last
+        self.columns = {first: 2, last: 1, len(layout.blocks): 1}
+        self.bands = layout.last_bands
         self.classifier = nn.Sequential(
             nn.AdaptiveAvgPool2d(1),
             nn.Flatten(),
@@ -131,12 +141,12 @@ class MobileNet(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Embeddings of log-mel frames."""
         x, maps = x[:, None], []
-        for i, layer in enumerate(self.features):
+        for i, layer in enumerate(list(self.features)[: max(self.columns) + 1]):
             x = layer(x)
-            if i in self.early:
-                columns = torch.cat([x.mean(2), x.amax(2)], 1)
-                maps.append(F.avg_pool1d(columns, self.early[i], ceil_mode=True))
-        return torch.cat([x.mean(2), *maps], 1).transpose(1, 2)
+            if i in self.columns:
+                pooled = F.avg_pool2d(x, (x.shape[2] // self.bands, self.columns[i]), ceil_mode=True)
+                maps.append(pooled.flatten(1, 2))
+        return torch.cat(maps, 1).transpose(1, 2)
 
     def classify(self, x: Tensor) -> Tensor:
         """Logits of the classes that the network was trained on: (bags, bands, frames) to (bags, classes)."""

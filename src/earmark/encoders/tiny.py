@@ -9,8 +9,9 @@ from earmark.encoders.frontend import FrontEndConfig
 from earmark.encoders.mn04 import MobileNetEncoder, empty_embedder
 from earmark.encoders.mobilenet import REDUCTION, Block, FrameEmbedder, Layout
 
-FRONT_END = FrontEndConfig(rate=8000, n_fft=256, win_samples=200, hop_samples=80, n_bands=32, fmax=4000.0)
+FRONT_END = FrontEndConfig(rate=8000, n_fft=256, win_samples=200, hop_samples=80, n_bands=64, fmax=4000.0)
 LAYOUT = Layout(
+    bands=FRONT_END.n_bands,
     stem=8,
     blocks=(
         Block(3, 8, 8, is_squeezed=False, is_smooth=False, stride=2),
