@@ -42,7 +42,7 @@ def check_times(data: Collection, durations: Mapping[str, float]) -> list[str]:
     if not late:
         return []
     row, seconds = late[0]
-    example = f"{row.filename} {row.onset:g}-{row.offset:g} s, which lasts {round(seconds, 1):g} s"
+    example = f"{row.filename} {row.onset:.10g}-{row.offset:.10g} s, which lasts {round(seconds, 1):.10g} s"
     if len(late) == 1:
         return [f"1 label lies beyond the end of its recording: {example}"]
     return [f"{counted(len(late), 'label')} lie beyond the end of their recording, the first: {example}"]

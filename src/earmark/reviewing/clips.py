@@ -80,8 +80,9 @@ def _paths(table: LabelTable, path: Path, data: Collection) -> dict[str, Path]:
         known = recording_paths(path.parent)
         return {name: known[name] for name in table.filenames if name in known and known[name].is_file()}
     paths = match_names(table.filenames, audio.find(path.parent), path.parent)
+    named = set(table.filenames)
     for clip in data.clips:
-        if clip.filename in table.filenames and clip.is_file:
+        if clip.filename in named and clip.is_file:
             paths.setdefault(clip.filename, clip.sources[0].path)
     if not paths:
         raise DataError(f"{path}: none of its files is next to it or in the data: {first_few(table.filenames)}")

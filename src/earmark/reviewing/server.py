@@ -20,6 +20,7 @@ from earmark.errors import ArgumentError, EarmarkError
 from earmark.formats import FORMATS
 from earmark.reviewing import queues, tiles
 from earmark.reviewing.again import Trainer
+from earmark.reviewing.events import Event
 from earmark.reviewing.exporting import AUDIO, WHICH, Export, export_labels, export_snippets
 from earmark.reviewing.journal import KINDS
 from earmark.reviewing.labels import TableWriter
@@ -181,7 +182,7 @@ def _add_events(app: FastAPI, session: Session) -> None:
             seen = review.events_between(index, onset, offset)
             total = len(seen)
             if total > _MOST_SHOWN:  # those of the highest confidence
-                seen = sorted(seen, key=lambda event: -(event.given.confidence or 1.0))[:_MOST_SHOWN]
+                seen = sorted(seen, key=_rank)[:_MOST_SHOWN]
             return {"total": total, "events": describe_all(review, seen), "recording": review.describe_recording(index)}
 
     @app.get("/api/events/{id}")
@@ -289,6 +290,11 @@ def _add_training(app: FastAPI, session: Session) -> None:
     def stop(request: Annotated[dict[str, Any], Body()]) -> dict[str, Any]:
         session.trainer.stop()
         return session.trainer.status()
+
+
+def _rank(event: Event) -> float:
+    """The order of events of which only some are shown: without a confidence first, then by confidence."""
+    return -1.0 if event.given.confidence is None else -event.given.confidence
 
 
 def _training_data(model: Path | None) -> str:
