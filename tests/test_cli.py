@@ -263,8 +263,8 @@ def test_an_interrupted_demo_ends(tmp_path, monkeypatch):
 
 
 def test_commands_import_only_what_they_need():
-    """Parts of SciPy, and plots, take longer to import than most commands take to run."""
-    heavy = ("matplotlib", "pandas", "scipy.stats", "scipy.signal", "scipy.optimize", "sklearn")
+    """Parts of SciPy, PyTorch's compiler, and plots, take longer to import than most commands take to run."""
+    heavy = ("matplotlib", "pandas", "scipy.stats", "scipy.signal", "scipy.optimize", "sklearn", "torch._dynamo")
     code = f"import sys, earmark.api, earmark.cli; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -18,6 +18,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch._compile import _disable_dynamo  # torch.compiler.disable imports the compiler: most of a second
 
 from earmark.errors import ArgumentError
 from earmark.registry import Registry
@@ -175,7 +176,7 @@ class CRNN(Network):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """(bags, bands, frames) -> (bags, frames // reduction, embedding)"""
         reduced = None if mask is None else reduce_mask(mask, self.reduction)
-        return _both_directions(self.cnn(x, mask), reduced, self.forth, self.back)  # type: ignore[no-any-return]
+        return _both_directions(self.cnn(x, mask), reduced, self.forth, self.back)
 
 
 class NormBlock(nn.Module):
@@ -317,7 +318,7 @@ class GRU(Head):
 
     def layers(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """(bags, frames, bands) -> (bags, frames, 2 * hidden)"""
-        return _both_directions(self.hidden(x), mask, self.forth, self.back)  # type: ignore[no-any-return]
+        return _both_directions(self.hidden(x), mask, self.forth, self.back)
 
 
 class FrameNorm(nn.Module):
@@ -375,7 +376,7 @@ def _recurrent_layers(inputs: int, hidden: int, layers: int) -> nn.ModuleList:
     return nn.ModuleList(nn.GRU(size, hidden, batch_first=True) for size in sizes)
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]  # its gradient under autocast fails to compile on a GPU
+@_disable_dynamo  # its gradient under autocast fails to compile on a GPU
 def _both_directions(x: Tensor, mask: Tensor | None, forth: nn.ModuleList, back: nn.ModuleList) -> Tensor:
     """Recurrent layers over real frames, forwards and backwards: (bags, frames, inputs) -> (bags, frames, 2 hidden)."""
     # Packed sequences are equivalent, but need the lengths on the CPU, which cannot be read in a CUDA graph.
