@@ -294,7 +294,9 @@ def test_views_stay_until_what_they_show_changes(recordings, tmp_path):
     def is_gone(**options):
         with writing_views(out, [page]):
             draw(page, "a page")
-        run_job(model(), [recordings], out, **options)
+        report = run_job(model(), [recordings], out, **options)
+        assert report.outdated == ([] if page.exists() else ["report.html"])
+        assert ("report.html showed other events and was deleted" in str(report)) is not page.exists()
         return not page.exists()
 
     assert not is_gone()

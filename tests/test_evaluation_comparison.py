@@ -222,6 +222,7 @@ def test_runs_are_grouped_by_what_they_were_told(runs):
         ([{"balanced": "true"}, {"balanced": "false"}], ["rap balanced", "rap"]),
         ([{"semitones": "[1, -1]"}, {}], ["rap semitones [1, -1]", "rap"]),
         ([{"network": "crnn"}, {"width": "0.25"}, {}], ["rap crnn", "rap cnn width 0.25", "rap cnn width 0.5"]),
+        ([{"start": "runs/first/model.safetensors"}, {}], ["0", "1"]),
         ([{"save_minutes": "1", "tensorboard": "true"}, {"seed": "9"}], ["rap"]),
     ],
 )

@@ -66,7 +66,7 @@ def test_shares_come_from_the_evaluation_of_the_run(run):
     later = (run / "scores.json").stat().st_mtime + 10
     os.utime(run / "model.safetensors", (later, later))
     assert "was trained again after it was evaluated" in read_reliability(str(run / "model.safetensors")).problem
-    assert "has not been evaluated" in read_reliability(str(run.parent / "model.safetensors")).problem
+    assert "folder has no evaluation" in read_reliability(str(run.parent / "model.safetensors")).problem
 
 
 def test_without_an_evaluation_shares_come_from_the_validation_clips(run):
@@ -82,7 +82,7 @@ def test_without_an_evaluation_shares_come_from_the_validation_clips(run):
     assert "thresholds were chosen on the same clips" in found.notes[0]
     assert dict(found.rows)["dog"] == (Band(1, 0, 0), Band(0, 1, 0), Band(1, 0, 0))
     (run / "validation.json").write_text('{"clips": 3}')
-    assert "has not been evaluated" in read_reliability(model).problem
+    assert "folder has no evaluation" in read_reliability(model).problem
 
 
 def test_each_class_and_band_has_a_sample_to_play_and_the_page_stays_small(run, tmp_path):

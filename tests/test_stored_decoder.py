@@ -188,11 +188,15 @@ def test_models_without_a_decoder_have_the_threshold_of_the_paper(run):
     assert earmark.load(run).decoder == Decoder()
 
 
-def test_a_threshold_on_the_command_line_replaces_the_stored_decoder(run):
+def test_a_threshold_on_the_command_line_replaces_the_stored_decoder(run, capsys):
     stored = Decoder(threshold=(0.3, 0.4), min_gap=0.2, tuned_on="validation")
     save_decoder(run / "model.safetensors", stored.to_dict())
     detector, nothing = earmark.load(run, device="cpu"), {"threshold": None, "low": None, "median": None}
     assert decoder_of(detector, None, nothing) == stored
     assert decoder_of(detector, None, {**nothing, "median": 0.5}) == replace(stored, median=0.5)
+    assert capsys.readouterr().err == ""
     assert decoder_of(detector, None, {**nothing, "threshold": 0.5}) == Decoder()
+    assert capsys.readouterr().err == (
+        "earmark: --threshold replaces the other settings of the model too; to keep them, add --min-gap 0.2\n"
+    )
     assert decoder_of(detector, None, {**nothing, "threshold": 0.6, "low": 0.2}) == Decoder(0.6, low=0.2)

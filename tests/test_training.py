@@ -17,6 +17,7 @@ from lightning_fabric import Fabric
 from run_files import log_of
 from safetensors.torch import load_file
 
+import earmark
 from earmark import audio
 from earmark.annotations import LabelTable
 from earmark.bags import Bags, FeatureStore, build_store, default_cache
@@ -26,6 +27,7 @@ from earmark.datasets import open_data
 from earmark.errors import ArgumentError, DataError, TrainingError
 from earmark.settings import Augmentation, load_recipe
 from earmark.training import Run, Schedule, create_detector, train, validate
+from earmark.training.memory import unfinished_note
 from earmark.training.run import data_fingerprint, make_fabric, run, split_for_training
 from earmark.training.steps import augmented
 from earmark.training.watch import Watch
@@ -146,8 +148,13 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(bags, fabric, tmp
 
     broken = train(*bags, SETTINGS, tmp_path / "parts", fabric=fabric, on_progress=press_ctrl_c)
     assert not broken.is_finished
+    epochs = SETTINGS.training.epochs
+    assert unfinished_note(tmp_path / "parts").startswith(
+        f"training is not finished, 2 of {epochs} epochs: continue it"
+    )
     result = train(*bags, SETTINGS, tmp_path / "parts", fabric=fabric, resume=True)
     assert result.is_finished
+    assert unfinished_note(tmp_path / "parts") == ""
     for name in ("model.safetensors", "last.ckpt"):
         assert_same(load_file(tmp_path / "whole" / name), load_file(tmp_path / "parts" / name))
     assert log_of(tmp_path / "whole") == log_of(tmp_path / "parts")
@@ -186,6 +193,14 @@ def test_an_interrupted_command_says_how_to_go_on(folder, tmp_path, monkeypatch,
     assert best.startswith("Best epoch by f1: 1 of 1 (interrupted); validation loss ")
     assert model == f"Model: {tmp_path / 'a' / 'model.safetensors'}"
     assert json.loads(told)["is_finished"] is False
+    note = "training is not finished, 1 of 4 epochs: continue it with earmark train ... --resume"
+    assert earmark.evaluate(tmp_path / "a", folder, split="validate", out=tmp_path / "scores").notes[0] == note
+    recording = next(iter(sorted(folder.glob("*.wav"))))
+    monkeypatch.setattr(sys, "argv", ["earmark", "detect", str(tmp_path / "a"), str(recording)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    assert capsys.readouterr().err == f"earmark: {tmp_path / 'a'}: {note}\n"
 
 
 def test_a_command_stopped_in_its_first_epoch_says_that_there_is_no_model(folder, tmp_path, monkeypatch, capsys):

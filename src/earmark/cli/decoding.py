@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from earmark.cli.app import print_error
 from earmark.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -40,11 +41,17 @@ def check_thresholds(threshold: float | None, thresholds: Path | None) -> None:
 def decoder_of(detector: SoundDetector, thresholds: Path | None, settings: dict[str, Any]) -> Decoder:
     """The decoder of a file, or else of the model, with the settings that are not None.
 
-    A threshold replaces the model's decoder with all that was chosen for it.
+    A threshold replaces the model's decoder with all that was chosen for it; a message lists what is lost.
     """
     from earmark.events import Decoder, load_decoder
 
     if thresholds is not None:
         return load_decoder(thresholds, detector.classes).changed(**settings)
-    decoder = detector.decoder if settings["threshold"] is None else Decoder()
-    return decoder.changed(**settings)
+    if settings["threshold"] is None:
+        return detector.decoder.changed(**settings)
+    names = [name for name in ("median", "min_gap", "min_duration", "boxes") if settings.get(name) is None]
+    stored = {name: getattr(detector.decoder, name) for name in names}
+    options = [f"--{name.replace('_', '-')} {value:g}" for name, value in stored.items() if value]
+    if options:
+        print_error(f"--threshold replaces the other settings of the model too; to keep them, add {' '.join(options)}")
+    return Decoder().changed(**settings)

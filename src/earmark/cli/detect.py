@@ -136,6 +136,11 @@ def detect(
     from earmark.detection.detector import load
 
     detector = load(model)
+    if detector.path is not None and detector.path.suffix != ".onnx":
+        from earmark.training.memory import unfinished_note
+
+        if note := unfinished_note(detector.path.parent):
+            print_error(f"{model}: {note}")
     decoder = decoder_of(detector, thresholds, decoding)
     if live:
         for_live |= {"formats": formats, "safe_csv": safe_csv}
@@ -164,6 +169,7 @@ def detect(
         from earmark.reporting.job import write_views
 
         written = write_views(out, detector.scorer, figure or [], report=report)
+        result.outdated = [name for name in result.outdated if not (out / name).exists()]
     if as_json:
         print(json_text({**result.to_dict(), "shown": [str(path) for path in written]}))
     else:

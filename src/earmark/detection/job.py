@@ -20,7 +20,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -42,7 +42,7 @@ from earmark.files import json_text
 from earmark.formats import FORMATS
 from earmark.inference.scores import RecordingScores, read_scores, repool, write_scores
 from earmark.progress import OnProgress, Progress, ignore_progress
-from earmark.text import counted
+from earmark.text import counted, first_few, plural
 
 __all__ = ["JobOptions", "JobReport", "run_job"]
 
@@ -78,6 +78,7 @@ class JobReport:
     missing: int = 0  # recordings of earlier runs that were removed since: left out of the tables
     pending: int = 0  # recordings of earlier runs that are not done yet: not in the tables
     edited: int = 0  # files that the user edited or added: kept under another name, with `.edited` in it
+    outdated: list[str] = field(default_factory=list)  # figures and reports deleted, since they showed other events
     events: int = 0  # events in events.csv
     presence: int | None = None  # recordings in presence.csv; None if there is no such file
     hours: float = 0.0  # hours of audio scored in this run
@@ -112,6 +113,9 @@ class JobReport:
         ):
             if n:
                 lines.append(f"{counted(n, noun)} {what}")
+        if self.outdated:
+            names, were = first_few(self.outdated), plural(len(self.outdated), "was", "were")
+            lines.append(f"{names} showed other events and {were} deleted; --report and --figure write them again")
         return "\n".join(lines)
 
 
@@ -421,7 +425,7 @@ class _Job:
             self.files.remove(self.folder.damaged)
         self.files.write_table(self.folder.merged, *event_table(self.ledger), is_viewed=True)
         self.report.events = sum(entry.events or 0 for entry in self.ledger.entries("done"))
-        self.report.edited = self.files.edited
+        self.report.edited, self.report.outdated = self.files.edited, self.files.outdated
 
     def _write_presence(self) -> None:
         horizon, self.report.presence = self._horizon(), None

@@ -89,6 +89,7 @@ class OutputFiles:
         self.safe_csv = safe_csv
         self.owner = Owner(folder.root, _Recorded(ledger))
         self.edited = 0  # files that were renamed because the user had edited or created them
+        self.outdated: list[str] = []  # figures and reports that were deleted, since they showed other events
 
     @contextmanager
     def writing(
@@ -147,8 +148,10 @@ class OutputFiles:
     def remove_views(self) -> None:
         """Delete figures and reports that the job wrote, since they show other events."""
         for key in self.ledger.views():
-            if key == "report.html" or key.startswith("figures/"):  # a damaged ledger may name others
-                self.remove(self.root / key)
+            is_view = key == "report.html" or key.startswith("figures/")  # a damaged ledger may name others
+            edited = self.edited
+            if is_view and self.remove(self.root / key) and self.edited == edited:
+                self.outdated.append(key)
 
     def remove_unfinished(self) -> None:
         """Delete temporary files of a process that was killed."""

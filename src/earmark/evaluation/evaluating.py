@@ -25,6 +25,7 @@ from earmark.progress import OnProgress
 from earmark.schema import load_toml
 from earmark.settings import Settings
 from earmark.text import counted, first_few, plural
+from earmark.training.memory import unfinished_note
 
 
 def evaluate_model(
@@ -57,6 +58,8 @@ def evaluate_model(
     decoder = options.decoder or detector.decoder
     recordings, skipped = detector.score_clips(clips, on_progress=on_progress)
     notes = (*trained_on.notes(data, split), *notes)
+    if path is not None and (unfinished := unfinished_note(path.parent)):
+        notes = (unfinished, *notes)
     if skipped:
         reasons = first_few(f"{name} ({why})" for name, why in skipped.items())
         verb = plural(len(skipped), "is", "are")

@@ -30,7 +30,7 @@ class System(NamedTuple):
 def group_runs(folders: Iterable[Path]) -> list[System]:
     """Runs as systems: those whose settings differ only in the seed are one.
 
-    Systems are named by pool and changed settings, or if these are many by their folders.
+    Systems are named by pool and changed settings, or by their folders if these are many or one continues another run.
     A folder of `evaluate --out` is accepted too; it is identified by the settings of its run, or else by its name.
     """
     groups: dict[str, list[tuple[Evaluation, dict[str, Any]]]] = {}
@@ -68,8 +68,8 @@ def _settings(evaluation: Evaluation) -> dict[str, Any]:
 def _names(systems: Sequence[Mapping[str, Any]], folders: Sequence[Sequence[Path]]) -> list[str]:
     """A name for each system: its pool, and the settings that distinguish it from the others.
 
-    If these are many, as between recipes, systems are named by the folders of their runs. So is one whose pool is
-    unknown.
+    If these are many, as between recipes, or if the starting weights differ, as after retraining, systems are named by
+    the folders of their runs. So is one whose pool is unknown.
     """
     known = [settings for settings in systems if settings]
     is_mixed = len({settings.get("training.supervision") for settings in known}) > 1
@@ -78,6 +78,8 @@ def _names(systems: Sequence[Mapping[str, Any]], folders: Sequence[Sequence[Path
         differences = (_describe(key, settings[key]) for key in _distinguishing(settings, known))
         described.append([text for text in differences if text])
     is_short = all(len(texts) <= _MOST_SETTINGS for texts in described)
+    starts = {settings.get("training.start") or "none" for settings in known}
+    is_short = is_short and len(starts) <= 1
     names = []
     for settings, (folder, *others), texts in zip(systems, folders, described, strict=True):
         supervision = str(settings.get("training.supervision", "weak"))
@@ -110,8 +112,6 @@ def _describe(key: str, value: object) -> str:
 
     >>> _describe("pool.penalty", 1e-3), _describe("network.name", "mlp"), _describe("training.balanced", True)
     ('penalty 0.001', 'mlp', 'balanced')
-    >>> _describe("training.start", "runs/first/model.safetensors")
-    'from first'
     >>> _describe("features.fmax", "none"), _describe("training.balanced", False), _describe("augment.mixup", 0.0)
     ('', '', '')
     """
@@ -120,8 +120,6 @@ def _describe(key: str, value: object) -> str:
         return ""
     if value is True:
         return name.replace("_", " ")
-    if key == "training.start":
-        return f"from {Path(str(value)).parent.name}"
     return _text(value) if name == "name" and section else f"{name.replace('_', ' ')} {_text(value)}"
 
 

@@ -9,6 +9,7 @@ and with it the size of the page.
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -87,8 +88,8 @@ def read_reliability(model: str | None) -> Reliability:
     if not model:
         return Reliability(problem="the job does not name its model")
     folder = Path(model).parent
-    command = f"earmark evaluate {folder} DATA"
-    problem = f"the model has not been evaluated, or its test clips are not available; run: {command}"
+    command = f"{shlex.join(['earmark', 'evaluate', str(folder)])} DATA"
+    problem = f"the model's folder has no evaluation, or its clips are not available; run, without --out: {command}"
     with suppress(EarmarkError, OSError, KeyError):
         saved = Evaluation.load(folder)
         if (folder / "scores.json").stat().st_mtime >= Path(model).stat().st_mtime:

@@ -259,13 +259,37 @@ def load_state(
     return memory
 
 
-def _memory(path: Path, about: dict[str, Any]) -> Memory:
-    """The state in the metadata of `last.ckpt`, within the limits that its settings set."""
+def unfinished_note(out: Path) -> str:
+    """A note if the run in a folder has epochs left, because it was interrupted or is still training; else "".
+
+    It is "" too if that is unknown: without a readable `last.ckpt`, and after cross-validation, which decides how many
+    epochs are trained on all clips.
+    """
+    path = out / "last.ckpt"
+    if not path.is_file() or (out / "fold-1").is_dir():
+        return ""
+    try:
+        _, about = read_tensors(path, "training state", _SavedState, only_about=True)
+        memory, epochs = _memory(path, about), _settings(about).training.epochs
+    except EarmarkError:  # matters only to those who resume
+        return ""
+    if memory.epoch >= epochs or memory.schedule.is_over:
+        return ""
+    return f"training is not finished, {memory.epoch} of {epochs} epochs: continue it with earmark train ... --resume"
+
+
+def _settings(about: dict[str, Any]) -> Settings:
+    """The settings in the metadata of `last.ckpt`."""
     sections = {name: dict(section) for name, section in about["settings"].items()}
     if sections.get("training", {}).get("save_minutes", 0) is None:
         sections["training"]["save_minutes"] = math.inf  # not in JSON
+    return parse(Settings, sections, where="settings")
+
+
+def _memory(path: Path, about: dict[str, Any]) -> Memory:
+    """The state in the metadata of `last.ckpt`, within the limits that its settings set."""
     try:
-        steps = parse(Settings, sections, where="settings").training.steps
+        steps = _settings(about).training.steps
         saved = parse(_SavedMemory, about["memory"], where="memory")
         if saved.step > steps:
             raise DataError(f"memory.step: expected at most {steps}, the steps of an epoch, got {saved.step}")
