@@ -303,7 +303,7 @@ def test_mistakes_are_one_line(options, message, earmark, model, recordings, tmp
 def test_nothing_to_hear_is_one_line(earmark, model, tmp_path):
     for options in ([], ["--out", tmp_path / "o"]):
         code, _, err = earmark("detect", model, tmp_path, *options)
-        assert (code, err) == (2, "earmark: no audio files found in the given paths\n")
+        assert (code, err) == (2, f"earmark: {tmp_path}: no audio files found\n")
     code, _, err = earmark("detect", model, tmp_path / "nowhere", "--out", tmp_path / "o")
     assert (code, err) == (2, f"earmark: {tmp_path / 'nowhere'}: no such file or folder\n")
     assert not (tmp_path / "o").exists()

@@ -437,7 +437,7 @@ def test_recordings_on_a_disk_that_is_not_mounted_are_kept(recordings, tmp_path)
         assert (report.missing, report.events) == (0, first.events)
     with pytest.raises(ArgumentError, match=r"for other recordings \(5, such as a\.flac\)"):
         run_job(model(), [disk, other], tmp_path / "out", decoder=OTHER)
-    with pytest.raises(DataError, match="no audio files found in the given paths"):
+    with pytest.raises(DataError, match=r"/disk: no audio files found"):
         run_job(model(), [disk], tmp_path / "out")
 
 

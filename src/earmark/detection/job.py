@@ -142,7 +142,7 @@ def run_job(
     check_exists(given)
     recordings = find_recordings(given, folder.root)
     if not recordings:
-        raise DataError("no audio files found in the given paths")
+        raise DataError(f"{first_few(map(str, given))}: no audio files found")
     executor = executor or LocalExecutor(detector.scorer, workers)
     with _disk_errors(folder), folder.opened(), Ledger(folder.ledger) as ledger:
         return _Job(folder, ledger, detector, options, executor, on_progress).run(given, recordings)

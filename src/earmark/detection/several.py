@@ -13,6 +13,7 @@ from earmark.detection.spans import LocalExecutor, score_files
 from earmark.errors import DataError
 from earmark.events import Decoder, decode_scores
 from earmark.inference.scores import RecordingScores
+from earmark.text import first_few
 
 
 @dataclass
@@ -47,9 +48,10 @@ def detect_several(
 ) -> Detections:
     """Detect events in files and folders, with threads of this process."""
     check_damaged(damaged)
-    names = dict(choose_names(find_recordings(inputs), {}))
+    given = [Path(path) for path in inputs]
+    names = dict(choose_names(find_recordings(given), {}))
     if not names:
-        raise DataError("no audio files found in the given paths")
+        raise DataError(f"{first_few(map(str, given))}: no audio files found")
     result = Detections(names, recording_starts(names))
 
     def handle(path: Path, scores: RecordingScores | Exception) -> None:
