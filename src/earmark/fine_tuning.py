@@ -1,11 +1,12 @@
 """Fine-tuning: an encoder and another network as one, whose weights are trained together.
 
 Features are then the log-mel frames of the encoder's front end (`EncoderFeatures.train_encoder`), and the model file
-has the encoder's weights. Statistics of batch normalisation stay those of pretraining.
+has the encoder's weights. Batch normalisation keeps the statistics of pretraining, so it is folded into the
+convolutions before training: on a CPU, a step then takes about a third of the time.
 """
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +16,7 @@ from earmark.encoders import EncoderFeatures, MobileNetEncoder
 from earmark.encoders.base import windows
 from earmark.encoders.features import Features, encoder_of, trainable_encoder, trains_encoder
 from earmark.encoders.frontend import from_decibels
-from earmark.encoders.mobilenet import REDUCTION, MobileNet, embed_frames
+from earmark.encoders.mobilenet import REDUCTION, MobileNet, embed_frames, folded
 from earmark.errors import ArgumentError
 from earmark.networks import MLP, NETWORKS, VGGGRU, Head, Network, check_features, create_network, reduce_mask
 
@@ -33,22 +34,17 @@ class TunedEncoder(Network):
 
     def __init__(self, features: EncoderFeatures, head: Network, *, reduction: int = REDUCTION) -> None:
         super().__init__(features.n_bands, reduction)
-        self.encoder = MobileNet(trainable_encoder(features.encoder).layout)
-        del self.encoder.classifier, self.encoder.features[-1]  # of AudioSet's classes
+        encoder = MobileNet(trainable_encoder(features.encoder).layout)
+        del encoder.classifier, encoder.features[-1]  # of AudioSet's classes
+        self.encoder = folded(encoder).requires_grad_(True)
         self.window = features.window_samples // (features.hop_samples * REDUCTION)  # in columns
         self.head = head
         self.embedding = head.embedding
 
     def load_pretrained(self, encoder: MobileNetEncoder) -> None:
         """Copy the weights of an encoder."""
-        weights = encoder.module().network.state_dict()
+        weights = folded(encoder.module().network).state_dict()
         self.encoder.load_state_dict({name: weights[name] for name in self.encoder.state_dict()})
-
-    def train(self, mode: bool = True) -> Self:
-        """As `nn.Module.train`, but batch normalisation in the encoder keeps its statistics."""
-        super().train(mode)
-        self.encoder.eval()
-        return self
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """(bags, bands, frames) -> (bags, frames // reduction, embedding)"""

@@ -247,7 +247,7 @@ def embed_frames(network: MobileNet, x: Tensor) -> Tensor:
 
 
 def folded(module: Module) -> Module:
-    """A copy for inference with batch normalisation folded into convolutions, in memory order channels last."""
+    """A copy with the batch normalisation of pretraining folded into convolutions, in memory order channels last."""
     copied = copy.deepcopy(module).eval().requires_grad_(False)
     for part in list(copied.modules()):
         for name, child in part.named_children():

@@ -194,14 +194,15 @@ def _partial(
 
 def _as_columns(table: LabelTable, clips: Mapping[str, int], columns: Mapping[str, int]) -> tuple[Events, list[Label]]:
     """Events, as columns, and rows without times."""
-    rows = [row for row in table if row.is_event]
+    rows = [row for row in table if row.onset is not None and row.present]
+    names, onsets, offsets, labels, *_ = zip(*rows, strict=True) if rows else ((), (), (), ())
     events = Events(
-        np.array([clips[row.filename] for row in rows], np.int64),
-        np.array([columns[row.label] for row in rows], np.int64),
-        np.array([row.onset for row in rows], np.float64),
-        np.array([row.offset for row in rows], np.float64),
+        np.fromiter(map(clips.__getitem__, names), np.int64, len(rows)),
+        np.fromiter(map(columns.__getitem__, labels), np.int64, len(rows)),
+        np.array(onsets, np.float64),
+        np.array(offsets, np.float64),
     )
-    return events, [row for row in table if row.onset is None]
+    return events, [row for row in table if row.onset is None] if len(rows) < len(table) else []
 
 
 class FrameTimes(TypedDict, total=False):
