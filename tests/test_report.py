@@ -236,7 +236,9 @@ def test_the_command_writes_the_page_and_says_where(runs, tmp_path):
     page = out.read_text(encoding="utf-8")
     assert page.rstrip().endswith("</html>")
     assert "<h1>Only &lt;one&gt;</h1>" in page
-    assert "max is the only model, so there is no comparison." in page
+    assert re.search(r"In segments of 1 s, max reaches F1 \.\d{3}", page)
+    assert "comparison" not in page
+    assert "significantly" not in page
     assert 'id="durations"' in page
     assert "Learned alpha" not in page
 

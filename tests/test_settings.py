@@ -79,6 +79,7 @@ def test_changes_are_values_as_in_toml_with_quotes_or_without():
             "epochs": "3",
             "training.learning_rate": "1e-2",
             "patch": "5",
+            "min_share": ".2",
             "supervision": "strong",
             "monitor": '"f1"',
             "balanced": "true",
@@ -90,6 +91,7 @@ def test_changes_are_values_as_in_toml_with_quotes_or_without():
     )
     training = changed.training
     assert (training.epochs, training.learning_rate, training.patch, training.balanced) == (3, 0.01, 5.0, True)
+    assert training.min_share == 0.2
     assert (training.supervision, training.monitor, training.precision) == ("strong", "f1", "32")
     assert isinstance(training.patch, float)
     assert changed.augment.semitones == (-1.0, 0.5)

@@ -288,6 +288,10 @@ def _parsed(value: object) -> object:
     try:
         return tomllib.loads(f"x = {value}")["x"]
     except tomllib.TOMLDecodeError:
+        pass
+    try:
+        return float(value)  # ".5" and "5." are not numbers in TOML
+    except ValueError:
         return value
 
 
