@@ -19,6 +19,7 @@ from earmark.encoders.tiny import TinyEncoder
 from earmark.errors import ArgumentError, ModelFileError
 from earmark.export import export_model, export_onnx
 from earmark.fine_tuning import FusedEncoder, TunedEncoder, network_for
+from earmark.inference.frozen import frozen
 from earmark.inference.recordings import score_samples
 from earmark.inference.torch_scorer import TorchScorer
 from earmark.pooling import create_pool
@@ -207,6 +208,15 @@ def test_padding_is_invisible_beside_an_encoder():
     assert y.shape == (len(lengths), 40, network.embedding)
     for bag, n in enumerate(lengths.tolist()):
         torch.testing.assert_close(y[bag, : n // 8], network(x[bag : bag + 1, :, :n])[0], atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.parametrize("options", [MLP, FUSED], ids=["mlp", "vgg-gru"])
+@torch.inference_mode()
+def test_a_frozen_encoder_is_the_same_function(options):
+    torch.manual_seed(0)
+    network = network_for(features(), options, pretrained=True).eval().double()
+    x = 20 * torch.rand(2, 64, 80, dtype=torch.float64) - 30
+    torch.testing.assert_close(frozen(network)(x), network(x))
 
 
 @pytest.mark.parametrize("options", [MLP, FUSED], ids=["mlp", "vgg-gru"])

@@ -176,7 +176,7 @@ class CRNN(Network):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """(bags, bands, frames) -> (bags, frames // reduction, embedding)"""
         reduced = None if mask is None else reduce_mask(mask, self.reduction)
-        return _both_directions(self.cnn(x, mask), reduced, self.forth, self.back)
+        return both_directions(self.cnn(x, mask), reduced, self.forth, self.back)
 
 
 class NormBlock(nn.Module):
@@ -244,7 +244,7 @@ class VGGGRU(Network):
         x = self.norm_out(self.squeeze(x)).relu()[:, :, 0].transpose(1, 2)
         if beside is not None:
             x = torch.cat([x, beside.to(x.dtype)], -1)
-        return self.dropout(_both_directions(x, mask, self.forth, self.back))  # type: ignore[no-any-return]
+        return self.dropout(both_directions(x, mask, self.forth, self.back))  # type: ignore[no-any-return]
 
 
 class Head(Network):
@@ -318,7 +318,7 @@ class GRU(Head):
 
     def layers(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """(bags, frames, bands) -> (bags, frames, 2 * hidden)"""
-        return _both_directions(self.hidden(x), mask, self.forth, self.back)
+        return both_directions(self.hidden(x), mask, self.forth, self.back)
 
 
 class FrameNorm(nn.Module):
@@ -377,7 +377,7 @@ def _recurrent_layers(inputs: int, hidden: int, layers: int) -> nn.ModuleList:
 
 
 @_disable_dynamo  # its gradient under autocast fails to compile on a GPU
-def _both_directions(x: Tensor, mask: Tensor | None, forth: nn.ModuleList, back: nn.ModuleList) -> Tensor:
+def both_directions(x: Tensor, mask: Tensor | None, forth: nn.ModuleList, back: nn.ModuleList) -> Tensor:
     """Recurrent layers over real frames, forwards and backwards: (bags, frames, inputs) -> (bags, frames, 2 hidden)."""
     # Packed sequences are equivalent, but need the lengths on the CPU, which cannot be read in a CUDA graph.
     order = _backwards(x, mask)

@@ -1,28 +1,34 @@
 """Networks with batch normalisation folded into their convolutions: the same function with fewer operations.
 
-Batch normalisation with fixed statistics is y = a r + b per channel. After a ReLU, y = a max(z, 0) + b, which is
-max(a z + b, b) where a is positive and min(a z + b, b) elsewhere. So a and b are folded into the convolution that
-computes z, and its result is clamped. Clamping commutes with the maximum, so it follows max-pooling, when a quarter of
-the values is left. Zero padding comes after the fold, so the result is exact, at the borders too, up to rounding.
+Batch normalisation with fixed statistics is y = a r + b per channel. After a ReLU, as in a `CNN`, y = a max(z, 0) + b,
+which is max(a z + b, b) where a is positive and min(a z + b, b) elsewhere. So a and b are folded into the convolution
+that computes z, and its result is clamped. Clamping commutes with the maximum, so it follows max-pooling, when a
+quarter of the values is left. Zero padding comes after the fold, so the result is exact, at the borders too, up to
+rounding.
 """
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from earmark.encoders.mobilenet import folded
 from earmark.fine_tuning import TunedEncoder
-from earmark.networks import CNN, CRNN, ConvBlock
+from earmark.networks import CNN, CRNN, VGGGRU, ConvBlock, NormBlock, both_directions
 
 
 def frozen(network: nn.Module) -> nn.Module:
-    """The network in its folded form if it is a `CNN`, a `CRNN` or a `TunedEncoder`; otherwise as it is."""
+    """The network in its folded form, in evaluation mode; a network of another type as it is."""
     if type(network) is CNN:
         return FrozenCNN(network)
     if type(network) is CRNN:
         return _FrozenCRNN(network)
+    if type(network) is VGGGRU:
+        return _FrozenVGGGRU(network)
     if isinstance(network, TunedEncoder):
-        return folded(network)
+        copied = folded(network)
+        copied.head = frozen(network.head)  # type: ignore[assignment]
+        return copied
     return network
 
 
@@ -35,8 +41,8 @@ class FrozenCNN(nn.Module):
     def __init__(self, network: CNN) -> None:
         super().__init__()
         scale, shift = _affine(network.norm0)
-        self.register_buffer("scale", scale.float())
-        self.register_buffer("shift", shift.float())
+        self.register_buffer("scale", scale.to(network.norm0.weight.dtype))
+        self.register_buffer("shift", shift.to(network.norm0.weight.dtype))
         self.layers = nn.ModuleList()
         for block in network.blocks:
             assert isinstance(block, ConvBlock)
@@ -61,10 +67,39 @@ class _FrozenCRNN(nn.Module):
         self.forth, self.back = network.forth, network.back
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.cnn(x)
-        for forth, back in zip(self.forth, self.back, strict=True):
-            x = torch.cat([forth(x)[0], back(x.flip(1))[0].flip(1)], -1)
-        return x
+        return both_directions(self.cnn(x), None, self.forth, self.back)
+
+
+class _FrozenVGGGRU(nn.Module):
+    """A `VGGGRU`, whose normalisation precedes ReLU and is folded as it is."""
+
+    scale: Tensor
+    shift: Tensor
+
+    def __init__(self, network: VGGGRU) -> None:
+        super().__init__()
+        scale, shift = _affine(network.norm0)
+        self.register_buffer("scale", scale.to(network.norm0.weight.dtype))
+        self.register_buffer("shift", shift.to(network.norm0.weight.dtype))
+        self.layers = nn.ModuleList()
+        for block in network.blocks:
+            assert isinstance(block, NormBlock)
+            self.layers += [fuse_conv_bn_eval(block.conv1, block.norm1), nn.ReLU(inplace=True)]
+            self.layers += [fuse_conv_bn_eval(block.conv2, block.norm2), block.pool, nn.ReLU(inplace=True)]
+        self.layers += [fuse_conv_bn_eval(network.squeeze, network.norm_out), nn.ReLU(inplace=True)]
+        self.layers.requires_grad_(False).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.forth, self.back = network.forth, network.back
+
+    def forward(self, x: Tensor, mask: None = None, beside: Tensor | None = None) -> Tensor:
+        """As `VGGGRU.forward`, without masks."""
+        x = torch.addcmul(self.shift, x, self.scale)
+        x = x.unsqueeze(-1).permute(0, 3, 1, 2)
+        for layer in self.layers:
+            x = layer(x)
+        x = x[:, :, 0].transpose(1, 2)
+        if beside is not None:
+            x = torch.cat([x, beside], -1)
+        return both_directions(x, None, self.forth, self.back)
 
 
 class _Layer(nn.Module):
@@ -77,10 +112,12 @@ class _Layer(nn.Module):
         super().__init__()
         scale, shift = _affine(norm)
         assert conv.bias is not None
-        weight = conv.weight.detach().double() * scale[:, None, None, None]
-        self.weight = nn.Parameter(weight.float().contiguous(memory_format=torch.channels_last), requires_grad=False)
-        self.bias = nn.Parameter((conv.bias.detach().double() * scale + shift).float(), requires_grad=False)
-        bound = shift.float()[None, :, None, None]
+        dtype = conv.weight.dtype
+        weight = (conv.weight.detach().double() * scale[:, None, None, None]).to(dtype)
+        bias = (conv.bias.detach().double() * scale + shift).to(dtype)
+        self.weight = nn.Parameter(weight.contiguous(memory_format=torch.channels_last), requires_grad=False)
+        self.bias = nn.Parameter(bias, requires_grad=False)
+        bound = shift.to(dtype)[None, :, None, None]
         self.register_buffer("low", bound.masked_fill((scale < 0)[None, :, None, None], -torch.inf))
         self.register_buffer("high", bound.masked_fill((scale > 0)[None, :, None, None], torch.inf))
         self.padding = conv.padding
