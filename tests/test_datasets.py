@@ -244,6 +244,15 @@ def folder(root, split=None):
     return DATASETS.create("folder").clips(root, split)
 
 
+def test_some_clips_of_a_collection(examples):
+    data = open_data(f"urban-sed:{examples / 'urban-sed'}")
+    names = [clip.filename for clip in data.clips][1::-1]
+    assert [clip.filename for clip in data.select(names).clips] == names
+    assert repr(data).startswith(f"<Collection: {len(data)} clips (")
+    with pytest.raises(ArgumentError, match=r"expected names of these \d+ clips, got no.wav"):
+        data.select([*names, "no.wav"])
+
+
 def test_sub_folders_are_classes(tmp_path):
     put(tmp_path, "train/wolf/a.wav", "train/owl/2024/b.flac", "val/owl/c.wav", "eval/wolf/d.mp3")
     data = folder(tmp_path)

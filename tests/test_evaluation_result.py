@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+import earmark
 from earmark.annotations import LabelTable
 from earmark.counts import scores
 from earmark.errors import ArgumentError, DataError
@@ -53,6 +54,18 @@ def test_what_is_loaded_is_what_was_saved(rng, tmp_path):
     loaded.save(tmp_path / "again")
     for name in ("scores.json", "events.tsv"):
         assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "new" / name).read_bytes()
+
+
+def test_saved_evaluations_stand_for_their_folders(tmp_path):
+    evaluations = [evaluated(np.random.default_rng(0)) for _ in range(2)]
+    for evaluation, name in zip(evaluations, "ab", strict=True):
+        evaluation.save(str(tmp_path / name))
+    assert Evaluation.load(str(tmp_path / "a")).folder == tmp_path / "a"
+    comparison = earmark.compare(evaluations)
+    assert comparison.to_dict() == earmark.compare([tmp_path / "a", tmp_path / "b"]).to_dict()
+    with pytest.raises(ArgumentError, match="a comparison needs at least two runs"):
+        earmark.compare(str(tmp_path / "a"))
+    assert earmark.report(evaluations[0], tmp_path / "page.html").is_file()
 
 
 def test_an_evaluation_is_shown_as_a_table(rng):

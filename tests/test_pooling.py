@@ -405,6 +405,19 @@ def test_refuses_bad_input_in_one_line(name, generator):
         pool(p, mask, embedding=torch.zeros(3, 5, 2))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rounding_beyond_0_and_1_is_no_mistake(dtype):
+    """The mean of models that are all certain may be slightly above 1."""
+    above = torch.full((2, 5, 3), 1 + torch.finfo(dtype).eps, dtype=dtype)
+    mask = torch.tensor([5, 2])[:, None] > torch.arange(5)
+    for name in ("noisy-or", "mean", "auto"):
+        pool = create_pool(name, 3)
+        torch.testing.assert_close(pool(above), pool(torch.ones_like(above)))
+        hidden = above.masked_fill(~mask[..., None], 7.0)
+        torch.testing.assert_close(pool(hidden, mask), pool(torch.ones_like(above), mask))
+        torch.testing.assert_close(pool(above - 1 - torch.finfo(dtype).eps), pool(torch.zeros_like(above)))
+
+
 def test_values_can_go_unchecked():
     pool = create_pool("mean", 1)
     pool.check_values = False

@@ -7,6 +7,7 @@ import tomllib
 
 import numpy as np
 import pytest
+import torch
 
 from earmark.errors import ArgumentError, DataError
 from earmark.features import FeatureConfig
@@ -71,6 +72,14 @@ def test_what_is_left_out_has_its_default():
     assert Settings.from_dict({}) == Settings()
     partial = Settings.from_dict({"training": {"epochs": 3}, "pool": {"name": "max"}})
     assert partial == Settings(training=Training(epochs=3), pool={"name": "max"})
+
+
+def test_changes_may_be_numbers_of_other_libraries_and_paths(tmp_path):
+    numbers = {"epochs": np.int64(3), "learning_rate": torch.tensor(0.5), "balanced": np.bool_(True)}
+    training = load_recipe("quick").changed({**numbers, "teacher": tmp_path}).training
+    assert (training.epochs, training.learning_rate, training.balanced) == (3, 0.5, True)
+    assert training.teacher == str(tmp_path)
+    assert load_recipe("quick").changed({"balanced": "True"}).training.balanced is True
 
 
 def test_changes_are_values_as_in_toml_with_quotes_or_without():

@@ -277,23 +277,27 @@ def _saved(score: Callable[[], tuple[Evaluation, LabelTable]], folder: Path, nam
     return replace(evaluation, _folder=folder)
 
 
+def _several(runs: AnyPath | Iterable[AnyPath]) -> Iterable[AnyPath]:
+    return [runs] if isinstance(runs, str | os.PathLike) else runs
+
+
 def compare(
-    runs: Iterable[AnyPath], *, out: AnyPath | None = None, level: float = 0.95, force: bool = False
+    runs: AnyPath | Iterable[AnyPath], *, out: AnyPath | None = None, level: float = 0.95, force: bool = False
 ) -> Comparison:
-    """Compare runs (folders that `evaluate` wrote to) that were evaluated on the same clips.
+    """Compare evaluations on the same clips, given as results of `evaluate` or the folders that it wrote to.
 
     Runs that differ only in their seed count as one system. `level` is the confidence level of intervals and tests.
     With `out`, the comparison is also written there, as comparison.json, table.md and table.tex; `force` replaces files
     with these names that earmark did not write.
     """
-    comparison = compare_runs([Path(run) for run in runs], level=level)
+    comparison = compare_runs([Path(run) for run in _several(runs)], level=level)
     if out is not None:
         comparison.save(Path(out), force=force)
     return comparison
 
 
 def report(
-    runs: Iterable[AnyPath],
+    runs: AnyPath | Iterable[AnyPath],
     out: AnyPath,
     *,
     data: str | None = None,
@@ -308,7 +312,7 @@ def report(
     """
     from earmark.reporting.runs import write_report
 
-    folders = [Path(run) for run in runs]
+    folders = [Path(run) for run in _several(runs)]
     return write_report(folders, Path(out), data=data, title=title, force=force, on_progress=on_progress)[0]
 
 

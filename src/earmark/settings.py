@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -283,8 +284,14 @@ def _resolve(key: str, known: Mapping[str, list[str]]) -> tuple[str, str]:
 
 
 def _parsed(value: object) -> object:
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if getattr(value, "ndim", None) == 0:
+        return value.item()  # type: ignore[attr-defined]  # a number of NumPy or PyTorch
     if not isinstance(value, str):
         return value
+    if value in ("True", "False"):
+        return value == "True"
     try:
         return tomllib.loads(f"x = {value}")["x"]
     except tomllib.TOMLDecodeError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from earmark import audio
 from earmark.annotations import LabelTable
 from earmark.errors import ArgumentError, DataError, unknown_name
 from earmark.registry import Registry
+from earmark.text import counted, first_few
 
 FOLDER_NAMES = "the names of folders"
 """Origin of labels that were guessed from folders, which should be reported to the user."""
@@ -74,7 +76,7 @@ class Clip:
         return total
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Collection:
     """Clips and their labels."""
 
@@ -96,6 +98,11 @@ class Collection:
     def __len__(self) -> int:
         return len(self.clips)
 
+    def __repr__(self) -> str:
+        splits = Counter(clip.split for clip in self.clips)
+        parts = ", ".join(f"{n} of split {split}" for split, n in splits.items())
+        return f"<Collection: {counted(len(self), 'clip')} ({parts}), {counted(len(self.classes), 'class', 'classes')}>"
+
     @property
     def classes(self) -> tuple[str, ...]:
         """Classes, in the order of targets."""
@@ -115,7 +122,10 @@ class Collection:
     def select(self, filenames: Iterable[str]) -> Collection:
         """Some of the clips, in the order given."""
         by_name = {clip.filename: clip for clip in self.clips}
-        chosen = tuple(by_name[name] for name in filenames)
+        names = list(filenames)
+        if unknown := [name for name in names if name not in by_name]:
+            raise ArgumentError(f"expected names of these {counted(len(self), 'clip')}, got {first_few(unknown)}")
+        chosen = tuple(by_name[name] for name in names)
         return replace(self, clips=chosen, labels=self.labels.select(clip.filename for clip in chosen))
 
 

@@ -29,6 +29,7 @@ import numpy.typing as npt
 
 from earmark.annotations import LabelTable
 from earmark.arrays import write_arrays
+from earmark.audio import AnyPath
 from earmark.counts import Counts, Ratios, Scores
 from earmark.errors import ArgumentError, DataError, EarmarkError
 from earmark.evaluation.saved import KINDS, read_counts, read_recordings, read_scores_file
@@ -69,6 +70,9 @@ class Evaluation:
     _folder: Path | None = None
     _estimate: LabelTable | None = field(default=None, repr=False)
     _recordings: Sequence[RecordingScores] = field(default=(), repr=False)
+
+    def __fspath__(self) -> str:
+        return str(self.folder)
 
     @property
     def is_saved(self) -> bool:
@@ -165,12 +169,12 @@ class Evaluation:
             return {}
         return read_recordings(path, self.scores, self.static_counts)
 
-    def save(self, folder: Path, *, force: bool = False) -> None:
+    def save(self, folder: AnyPath, *, force: bool = False) -> None:
         """Write the files that the top of this module lists.
 
         Those of an earlier evaluation are replaced; others with these names are not, unless `force` is given.
         """
-        make_folder(folder)
+        folder = make_folder(Path(folder))
         counts = _counts_to_arrays(self)  # first, as it may fail: then an earlier evaluation stays
         estimate, recordings = self.estimate(), tuple(self.probabilities().values())
         with owned(folder, files=[folder / name for name in FILES], force=force) as owner:
@@ -185,8 +189,9 @@ class Evaluation:
         self._folder = folder
 
     @classmethod
-    def load(cls, folder: Path) -> Evaluation:
+    def load(cls, folder: AnyPath) -> Evaluation:
         """Read what `save` wrote, which is what `earmark evaluate` leaves in a run folder."""
+        folder = Path(folder)
         path = folder / "scores.json"
         if not folder.is_dir():
             raise DataError(f"{folder}: no such folder; expected a run, or a folder of earmark evaluate --out")

@@ -25,6 +25,8 @@ from earmark.pooling.autopool import hide_padding, is_transformed
 from earmark.pooling.stream import State, Stream, Summary
 from earmark.registry import Registry
 
+_ROUNDING = 16  # machine epsilons by which probabilities may be outside [0, 1], such as means of several models
+
 
 class Pool(nn.Module, ABC):
     """A pooling operator: from the probabilities of a bag's frames to one probability for the bag, for each class."""
@@ -130,7 +132,9 @@ class Pool(nn.Module, ABC):
         self._check_shapes(p, mask, embedding)
         if mask is not None and mask.dtype != torch.bool:
             mask = mask != 0
-        is_clean = self.check_values and self._is_check_due(p) and _check_values(p, mask, part)
+        is_clean = False
+        if self.check_values and self._is_check_due(p):
+            p, is_clean = _checked_values(p, mask, part)
         if p.dtype in (torch.float16, torch.bfloat16):
             p = p.float()
         if mask is None:
@@ -251,23 +255,30 @@ def per_class(name: str, value: float | Sequence[float] | Tensor, n_classes: int
     return values.expand(n_classes).clone()
 
 
-def _check_values(p: Tensor, mask: Tensor | None, part: bool) -> bool:
-    """Reject values that cannot be pooled; return whether the padding holds probabilities too."""
+def _checked_values(p: Tensor, mask: Tensor | None, part: bool) -> tuple[Tensor, bool]:
+    """p without rounding errors beyond 0 and 1, if it can be pooled; and whether its padding holds probabilities."""
     if p.shape[1] == 0 and not part:
         raise DataError(f"bags are empty: p has no frames, shape {tuple(p.shape)}")
     if p.numel() == 0:
-        return True
+        return p, True
     if mask is not None and not part and not bool(mask.any(1).all()):
         empty = (~mask.any(1)).nonzero().flatten().tolist()
         raise DataError(f"bag {empty[0]} is empty: its mask has no True ({len(empty)} of {len(mask)} bags are empty)")
-    lowest, highest = torch.aminmax(p.detach())
-    low, high = lowest.item(), highest.item()
+    low, high = _range(p)
     if low >= 0 and high <= 1:  # False for NaN
-        return True
+        return p, True
     if mask is not None:  # padding may hold anything
-        _check_values(p[mask].unsqueeze(0), None, True)
-        return False
+        low, high = _range(p[mask])
     if low != low:
         raise DataError("p has NaN among its real frames")
-    hint = "are these logits? Apply torch.sigmoid first"
-    raise DataError(f"p: expected probabilities in [0, 1], got values from {low:.9g} to {high:.9g}; {hint}")
+    slack = _ROUNDING * torch.finfo(p.dtype).eps
+    if low < -slack or high > 1 + slack:
+        hint = "are these logits? Apply torch.sigmoid first"
+        raise DataError(f"p: expected probabilities in [0, 1], got values from {low:.9g} to {high:.9g}; {hint}")
+    return p if low >= 0 and high <= 1 else p.clamp(0, 1), mask is None
+
+
+def _range(p: Tensor) -> tuple[float, float]:
+    """The lowest and the highest value; NaN if there is one."""
+    low, high = torch.aminmax(p.detach())
+    return low.item(), high.item()
