@@ -25,7 +25,7 @@ from earmark.settings import load_recipe
 from earmark.synthesis import read_recipe
 from earmark.tables import Cell, Column, Table
 
-LISTS = "pools, datasets, formats, recipes, encoders"
+LISTS = "pools, networks, datasets, formats, recipes, settings, encoders"
 SHORT = ("--recipe", "quick", "--set", "epochs=1", "--set", "steps=1", "--set", "batch_size=2")
 
 
@@ -131,7 +131,7 @@ def test_help_has_an_example(command):
             "earmark: detect: expected MODEL AUDIO, got one path; if there is no model yet: earmark train RECORDINGS",
         ),
         (["detect", "run", "a.wav"], "earmark: run: no such file; train a model first: earmark train RECORDINGS --out"),
-        (["list"], "earmark: Missing argument 'pools|datasets|formats|recipes|encoders'."),
+        (["list"], "earmark: Missing argument 'pools|networks|datasets|formats|recipes|settings|encoders'."),
         (["demo", "--out", "/dev/null/x"], "earmark: /dev/null/x: cannot create this folder: Not a directory\n"),
         (["synth", "durationz", "x"], "earmark: recipe='durationz' is not known; did you mean 'durations'?"),
         (["synth", "my.toml", "x"], "earmark: my.toml: no such file\n"),

@@ -17,6 +17,7 @@ from test_readme import BLOCK, PAGES, ROOT, call, check_command, check_python, c
 
 from earmark import errors
 from earmark.cli import app
+from earmark.settings import descriptions
 
 TUTORIALS = ("first-detector", "few-labels", "review-and-retrain", "number-for-a-paper")
 FEWER = {"200": "10", "120": "6", "40": "2", "160": "8", "60": "5", "36": "3", "12": "1"}
@@ -156,3 +157,9 @@ def test_schemas_are_up_to_date_and_describe_the_files(walked):
         assert lines, file
         for line in lines:
             validator.validate(json.loads(line))
+
+
+def test_every_setting_is_listed_with_its_values_and_default():
+    rows = re.findall(r"^\| `.*\|$", PAGES["docs/reference/settings.md"], re.M)
+    due = [f"| `{row['name']}` | {row['summary']} | {row['values']} | `{row['default']}` |" for row in descriptions()]
+    assert rows == due

@@ -41,6 +41,7 @@ __all__ = [
     "Many",
     "Names",
     "Number",
+    "allowed",
     "differences",
     "embedded_toml",
     "load_toml",
@@ -342,6 +343,12 @@ def _expected_length(node: Mapping[str, Any], items: Mapping[str, Any]) -> str:
     if "maxLength" in node:
         return f" of {length} to {node['maxLength']} characters"
     return " that is not empty" if length else ""
+
+
+def allowed(kind: type) -> dict[str, str]:
+    """By field of a record, a description of its values."""
+    root = _schema(kind)
+    return {name: _expected(_at(root, (name,)), root) for name in _resolved(root, root).get("properties", {})}
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

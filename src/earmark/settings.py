@@ -26,9 +26,9 @@ from earmark.features import FeatureConfig
 from earmark.networks import NETWORKS
 from earmark.pooling import POOLS
 from earmark.registry import Registry
-from earmark.schema import Many, embedded_toml, load_toml, parse, record
+from earmark.schema import Many, allowed, embedded_toml, load_toml, parse, record
 
-__all__ = ["Augmentation", "Settings", "Training", "load_recipe", "pool_changes", "recipes"]
+__all__ = ["Augmentation", "Settings", "Training", "descriptions", "load_recipe", "pool_changes", "recipes"]
 
 _FAMILIES: dict[str, Registry[Any]] = {"network": NETWORKS, "pool": POOLS}
 
@@ -217,6 +217,18 @@ class Settings:
             for section, values in self.to_dict().items()
         )
         return "\n".join(sections)
+
+
+def descriptions() -> list[dict[str, Any]]:
+    """Settings, except the options of networks and pools: section, name, summary, values, and default in a recipe."""
+    kinds: dict[str, Any] = {"features": FeatureConfig, "augment": Augmentation, "training": Training}
+    rows = []
+    for section, kind in kinds.items():
+        values = allowed(kind)
+        for name, field in kind.__pydantic_fields__.items():
+            described = {"summary": field.description, "values": values[name], "default": _literal(field.default)}
+            rows.append({"section": section, "name": name, **described})
+    return rows
 
 
 def recipes() -> dict[str, str]:

@@ -43,6 +43,18 @@ def _formats() -> list[dict[str, Any]]:
     return [_described(entry, "suffix", "per_recording", "loses") for entry in FORMATS]
 
 
+def _networks() -> list[dict[str, Any]]:
+    from earmark.networks import NETWORKS
+
+    return [{**_described(entry), "options": entry.options()} for entry in NETWORKS]
+
+
+def _settings() -> list[dict[str, Any]]:
+    from earmark.settings import descriptions
+
+    return descriptions()
+
+
 def _recipes() -> list[dict[str, Any]]:
     from earmark.settings import recipes
     from earmark.synthesis import recipe_names
@@ -62,9 +74,11 @@ def _encoders() -> list[dict[str, Any]]:
 
 _FAMILIES = {
     "pools": _pools,
+    "networks": _networks,
     "datasets": _datasets,
     "formats": _formats,
     "recipes": _recipes,
+    "settings": _settings,
     "encoders": _encoders,
 }
 
@@ -74,7 +88,7 @@ def list_(
     what: Annotated[str, typer.Argument(metavar="|".join(_FAMILIES), help="What to list.")],
     as_json: Json = False,
 ) -> None:
-    """List operators, data sets, label formats, recipes or encoders.
+    """List operators, data sets, formats, recipes, settings and others.
 
     Example: earmark list pools
     """
@@ -86,4 +100,5 @@ def list_(
         return
     width = max(16, *(len(entry["name"]) for entry in entries))
     for entry in entries:
-        print(f"{entry['name']:{width}} {entry['summary']}")
+        default = f" [{entry['default']}]" if "default" in entry else ""
+        print(f"{entry['name']:{width}} {entry['summary']}{default}")
