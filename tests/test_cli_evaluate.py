@@ -386,3 +386,11 @@ def test_clips_of_other_splits_are_counted(run, world):
     assert run("evaluate", "@a", "@data", "--split", "all").startswith("6 clips\n")
     with pytest.raises(ArgumentError, match="thresholds tuned on the clips that are evaluated"):
         run("evaluate", "@a", "@data", "--split", "all", "--tune-on", "validate")
+
+
+def test_clips_of_other_splits_are_counted_with_another_reference_too(run, tmp_path):
+    (tmp_path / "truth.csv").write_text("filename,onset,offset,label,split\na.wav,0,1,owl,test\nb.wav,0,1,owl,train\n")
+    (tmp_path / "other.csv").write_text("filename,onset,offset,label\na.wav,0,2,owl\nc.wav,0,1,owl\n")
+    said = run("evaluate", tmp_path / "other.csv", tmp_path / "truth.csv", "--reference", tmp_path / "other.csv")
+    assert "Note: 1 clip is left out: 1 of split train; --split all evaluates all" in said
+    assert "Note: 1 file of the reference is not among the clips and is left out: c.wav" in said

@@ -14,9 +14,8 @@ from earmark.audio import AnyPath
 from earmark.datasets import Clip, Collection, open_data
 from earmark.detection.detector import SoundDetector
 from earmark.errors import ArgumentError
-from earmark.evaluation.authors import authors_reference
 from earmark.evaluation.chosen import TrainingData, choose_clips, left_out_notes, training_data
-from earmark.evaluation.references import fit_durations, fit_estimate, fit_reference, read_durations
+from earmark.evaluation.references import fit_durations, fit_estimate, read_durations, read_reference
 from earmark.evaluation.result import Evaluation
 from earmark.evaluation.scoring import EvaluationOptions, evaluate_events, evaluate_scores
 from earmark.evaluation.thresholds import tune_decoder, tune_thresholds
@@ -93,9 +92,8 @@ def _labelled_clips(
     part: Collection, reference: str | None, classes: Sequence[str]
 ) -> tuple[Sequence[Clip], LabelTable, tuple[str, ...]]:
     """Clips that have labels, these labels, and notes about clips and classes that are left out."""
-    labels = _read_reference(reference, part.labels)
-    table, notes = fit_reference(labels, [clip.filename for clip in part.clips], classes)
-    return part.select(table.filenames).clips, table, tuple(notes)
+    table, notes = read_reference(reference, part.labels, [clip.filename for clip in part.clips], classes)
+    return part.select(table.filenames).clips, table, notes
 
 
 def evaluate_event_file(
@@ -107,10 +105,10 @@ def evaluate_event_file(
     options: EvaluationOptions,
 ) -> tuple[Evaluation, LabelTable]:
     """The evaluation of events from another program, and its reference labels."""
-    labels, split, notes = _read_split(data, split)
-    table = labels
+    table, split, notes = _read_split(data, split)
     if reference is not None:
-        table, notes = fit_reference(_read_reference(reference, labels), labels.filenames)
+        table, more = read_reference(reference, table, table.filenames)
+        notes += more
     seconds = None
     if durations is not None:
         seconds, (table, more) = fit_durations(read_durations(Path(durations)), table)
@@ -146,9 +144,3 @@ def _read_split(data: str, split: str | None) -> tuple[LabelTable, str | None, t
         raise ArgumentError(f"{data}: no clips of split {chosen!r}; it has {splits}; --split all evaluates all")
     others = [table.splits[name] for name in table.filenames if name not in names]
     return table.select(names), chosen, left_out_notes(others)
-
-
-def _read_reference(reference: str | None, labels: LabelTable) -> LabelTable:
-    if reference is None:
-        return labels
-    return authors_reference(labels) if reference == "authors" else read_labels(reference)
