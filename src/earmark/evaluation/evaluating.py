@@ -12,6 +12,7 @@ from earmark import audio
 from earmark.annotations import LabelTable
 from earmark.audio import AnyPath
 from earmark.datasets import Clip, Collection, open_data
+from earmark.datasets.cleaning import read_clean_labels
 from earmark.detection.detector import SoundDetector
 from earmark.errors import ArgumentError
 from earmark.evaluation.chosen import TrainingData, choose_clips, left_out_notes, training_data
@@ -19,7 +20,6 @@ from earmark.evaluation.references import fit_durations, fit_estimate, read_dura
 from earmark.evaluation.result import Evaluation
 from earmark.evaluation.scoring import EvaluationOptions, evaluate_events, evaluate_scores
 from earmark.evaluation.thresholds import tune_decoder, tune_thresholds
-from earmark.formats import read_labels
 from earmark.progress import OnProgress
 from earmark.schema import load_toml
 from earmark.settings import Settings
@@ -113,7 +113,8 @@ def evaluate_event_file(
     if durations is not None:
         seconds, (table, more) = fit_durations(read_durations(Path(durations)), table)
         notes += more
-    table, (estimate, more) = fit_estimate(read_labels(events), table)
+    detected, changes = read_clean_labels(events, known=table.classes)
+    table, (estimate, more) = fit_estimate(detected, table)
     about = {
         "data": data,
         "reference": reference or "data",
@@ -122,7 +123,7 @@ def evaluate_event_file(
         "split": split,
         "model": None,
         "events": str(events),
-        "notes": [*notes, *more],
+        "notes": [*notes, *changes, *more],
     }
     return evaluate_events(estimate, table, options, durations=seconds, about=about), table
 
@@ -134,13 +135,13 @@ def _read_split(data: str, split: str | None) -> tuple[LabelTable, str | None, t
     if not path.is_file() and not is_label_folder:
         part, split, notes = choose_clips(data, split, TrainingData())
         return part.labels, split, notes
-    table = read_labels(path)
+    table, notes = read_clean_labels(path)
     if not table.splits or split == "all":
-        return table, split, ()
+        return table, split, notes
     chosen = split or "test"
     names = [name for name in table.filenames if table.splits.get(name) == chosen]
     if not names:
         splits = ", ".join(sorted(set(table.splits.values())))
         raise ArgumentError(f"{data}: no clips of split {chosen!r}; it has {splits}; --split all evaluates all")
     others = [table.splits[name] for name in table.filenames if name not in names]
-    return table.select(names), chosen, left_out_notes(others)
+    return table.select(names), chosen, (*notes, *left_out_notes(others))

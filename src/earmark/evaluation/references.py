@@ -19,11 +19,10 @@ from typing import NamedTuple
 
 from earmark.annotations import LabelTable
 from earmark.counts import Counts
-from earmark.datasets.cleaning import match_spellings
+from earmark.datasets.cleaning import match_spellings, read_clean_labels
 from earmark.datasets.matching import match_names
 from earmark.errors import DataError
 from earmark.evaluation.authors import authors_reference
-from earmark.formats import read_labels
 from earmark.formats.text import first_line, number, one_line, read_text, whole_lines
 from earmark.text import counted, first_few, plural
 
@@ -95,12 +94,16 @@ def read_reference(
 ) -> Fitted:
     """The reference of some clips, of a source: the data's `labels` if it is None, "authors", or a file or folder.
 
-    "authors" is the reference of the paper's authors, derived from `labels`. See `fit_reference` for the rest.
+    "authors" is the reference of the paper's authors, derived from `labels`. Labels of a file are cleaned as those of a
+    data set. See `fit_reference` for the rest.
     """
     if source is None:
         return fit_reference(labels, clips, classes)
-    table = authors_reference(labels) if source == "authors" else read_labels(source)
-    return fit_reference(table, clips, classes)
+    if source == "authors":
+        return fit_reference(authors_reference(labels), clips, classes)
+    table, notes = read_clean_labels(source, known=classes or ())
+    fitted = fit_reference(table, clips, classes)
+    return Fitted(fitted.table, notes + fitted.notes)
 
 
 def fit_estimate(estimate: LabelTable, reference: LabelTable) -> tuple[LabelTable, Fitted]:
