@@ -407,7 +407,18 @@ def test_labels_of_a_file_are_cleaned_as_those_of_a_folder(run, tmp_path, monkey
     scores = strictly(run("evaluate", "events.csv", "truth.csv", *option, "--json"))
     assert (set(scores["classes"]), scores["clips"]) == ({"owl", "frog"}, 4)
     assert scores["dynamic"]["macro"]["f1"] == scores["static"]["maximum"]["macro"]["f1"] == 1.0
-    dropped = "label that means \"nothing\" ({}) was dropped: its recording counts as empty"
+    dropped = 'label that means "nothing" ({}) was dropped: its recording counts as empty'
     assert f"truth.csv: 1 {dropped.format(repr('none'))}" in scores["notes"]
     assert f"events.csv: 1 {dropped.format(repr('nocall'))}" in scores["notes"]
     assert "truth.csv: 1 cell with several labels was divided: 'frog;owl'" in scores["notes"]
+
+
+@pytest.mark.parametrize("option", [(), ("--reference", "truth.csv")])
+def test_a_file_of_labels_has_the_stated_separator(run, tmp_path, monkeypatch, option):
+    monkeypatch.chdir(tmp_path)
+    Path("truth.csv").write_text("filename,onset,offset,label\na.wav,0,1,owl;frog\n")
+    Path("events.csv").write_text("filename,onset,offset,label\na.wav,0,1,owl\na.wav,0,1,frog\n")
+    scores = strictly(run("evaluate", "events.csv", "truth.csv", *option, "--separator", ";", "--json"))
+    assert (scores["classes"], scores["dynamic"]["macro"]["f1"]) == (["frog", "owl"], 1.0)
+    scores = strictly(run("evaluate", "events.csv", "truth.csv", *option, "--separator", "none", "--json"))
+    assert scores["classes"] == ["owl;frog", "frog", "owl"]

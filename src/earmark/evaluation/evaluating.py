@@ -11,7 +11,7 @@ from typing import Any
 from earmark import audio
 from earmark.annotations import LabelTable
 from earmark.audio import AnyPath
-from earmark.datasets import Clip, Collection, open_data
+from earmark.datasets import Clip, Collection, is_published, open_data, path_of, separator_in
 from earmark.datasets.cleaning import read_clean_labels
 from earmark.detection.detector import SoundDetector
 from earmark.errors import ArgumentError
@@ -92,7 +92,8 @@ def _labelled_clips(
     part: Collection, reference: str | None, classes: Sequence[str]
 ) -> tuple[Sequence[Clip], LabelTable, tuple[str, ...]]:
     """Clips that have labels, these labels, and notes about clips and classes that are left out."""
-    table, notes = read_reference(reference, part.labels, [clip.filename for clip in part.clips], classes)
+    names = [clip.filename for clip in part.clips]
+    table, notes = read_reference(reference, part.labels, names, classes, separator=part.separator)
     return part.select(table.filenames).clips, table, notes
 
 
@@ -107,7 +108,7 @@ def evaluate_event_file(
     """The evaluation of events from another program, and its reference labels."""
     table, split, notes = _read_split(data, split)
     if reference is not None:
-        table, more = read_reference(reference, table, table.filenames)
+        table, more = read_reference(reference, table, table.filenames, separator=separator_in(data))
         notes += more
     seconds = None
     if durations is not None:
@@ -130,12 +131,12 @@ def evaluate_event_file(
 
 def _read_split(data: str, split: str | None) -> tuple[LabelTable, str | None, tuple[str, ...]]:
     """Labels of a data set, or of a file or folder of labels; of one split, where they have splits; and notes."""
-    path = Path(data)
+    path = path_of(data)
     is_label_folder = path.is_dir() and not any(audio.find(path))
-    if not path.is_file() and not is_label_folder:
+    if is_published(data) or not (path.is_file() or is_label_folder):
         part, split, notes = choose_clips(data, split, TrainingData())
         return part.labels, split, notes
-    table, notes = read_clean_labels(path)
+    table, notes = read_clean_labels(path, separator_in(data))
     if not table.splits or split == "all":
         return table, split, notes
     chosen = split or "test"

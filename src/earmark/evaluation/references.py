@@ -90,18 +90,23 @@ def fit_reference(reference: LabelTable, clips: Sequence[str], classes: Sequence
 
 
 def read_reference(
-    source: str | None, labels: LabelTable, clips: Sequence[str], classes: Sequence[str] | None = None
+    source: str | None,
+    labels: LabelTable,
+    clips: Sequence[str],
+    classes: Sequence[str] | None = None,
+    *,
+    separator: str | None = None,
 ) -> Fitted:
     """The reference of some clips, of a source: the data's `labels` if it is None, "authors", or a file or folder.
 
     "authors" is the reference of the paper's authors, derived from `labels`. Labels of a file are cleaned as those of a
-    data set. See `fit_reference` for the rest.
+    data set, with the same `separator`. See `fit_reference` for the rest.
     """
     if source is None:
         return fit_reference(labels, clips, classes)
     if source == "authors":
         return fit_reference(authors_reference(labels), clips, classes)
-    table, notes = read_clean_labels(source, known=classes or ())
+    table, notes = read_clean_labels(source, separator, known=classes or ())
     fitted = fit_reference(table, clips, classes)
     return Fitted(fitted.table, notes + fitted.notes)
 

@@ -103,10 +103,11 @@ def read_reliability(model: str | None) -> Reliability:
 
 def _from_evaluation(saved: Evaluation) -> Reliability:
     scores, split = saved.scores, saved.scores.get("split")
-    labels = open_data(scores["data"], split).labels
+    data = open_data(scores["data"], split)
     kind = str(scores.get("reference", "data"))
     file = None if kind in ("data", "authors") else kind
-    reference = read_reference(file, labels, saved.static_counts.filenames, scores["classes"]).table
+    names, classes = saved.static_counts.filenames, scores["classes"]
+    reference = read_reference(file, data.labels, names, classes, separator=data.separator).table
     clips = counted(len(reference.filenames), "clip") + (f" of split {split}" if split not in (None, "all") else "")
     outcomes = Outcomes.of(saved.estimate(), reference, clips)
     notes = tuple(note for note in seen_notes(split or "") if note in saved.notes)

@@ -152,10 +152,10 @@ def _open_material(saved: Evaluation, data: str | None) -> _Material:
         collection = open_data(source, scores.get("split"))
         kind = str(scores.get("reference", "data"))
         file = None if kind in ("data", "authors") else kind
-        names, classes = saved.static_counts.filenames, scores["classes"]
-        truth = reference = read_reference(file, collection.labels, names, classes).table
+        labels, names, classes = collection.labels, saved.static_counts.filenames, scores["classes"]
+        truth = reference = read_reference(file, labels, names, classes, separator=collection.separator).table
         if kind == "authors":
-            reference = read_reference(kind, collection.labels, names, classes).table
+            reference = read_reference(kind, labels, names, classes).table
         durations = {name: clip.duration for name, clip in saved.probabilities().items() if name in truth.filenames}
     except (EarmarkError, OSError) as error:
         return _Material(problem=_one_line(error))
