@@ -48,13 +48,13 @@ def evaluate_model(
         raise ArgumentError(
             f"--tune-on {tune_on}: thresholds tuned on {which} would make its scores too optimistic; use validate"
         )
+    decoder = options.decoder or detector.decoder
     if tune_on is not None:
         others, labels, _ = _labelled_clips(open_data(data, tune_on), None, detector.classes)
         recordings, _ = detector.score_clips(others, on_progress=on_progress)
         tune = tune_decoder if options.tune == "decoder" else tune_thresholds
-        decoder = tune(recordings, labels, options, tuned_on=f"{data}, {tune_on}")
         options = replace(options, decoder=decoder)
-    decoder = options.decoder or detector.decoder
+        decoder = tune(recordings, labels, options, tuned_on=f"{data}, {tune_on}")
     recordings, skipped = detector.score_clips(clips, on_progress=on_progress)
     notes = (*trained_on.notes(data, split), *notes)
     if path is not None and (unfinished := unfinished_note(path.parent)):
