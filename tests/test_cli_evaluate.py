@@ -146,6 +146,8 @@ def test_decisions_are_made_as_told_and_tuned_elsewhere_than_judged(run, tmp_pat
         evaluate(run, "@a", "@data", "--thresholds", tmp_path / "scores.json", "--tune-on", "validate")
     with pytest.raises(ArgumentError, match=r"expected a split to tune the decoder on \(--tune-on\), got none"):
         evaluate(run, "@a", "@data", "--tune", "decoder")
+    with pytest.raises(ArgumentError, match=r"tuning the decoder \(--tune decoder\) chooses all of its settings"):
+        evaluate(run, "@a", "@data", "--tune", "decoder", "--tune-on", "validate", "--min-gap", 3)
     with pytest.raises(EarmarkError, match="did you mean 'test'"):
         evaluate(run, "@a", "@data", "--split", "tset")
 
