@@ -3,6 +3,7 @@
 import json
 import shlex
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -145,6 +146,8 @@ def test_decisions_are_made_as_told_and_tuned_elsewhere_than_judged(run, tmp_pat
         evaluate(run, "@a", "@data", "--thresholds", tmp_path / "scores.json", "--tune-on", "validate")
     with pytest.raises(ArgumentError, match=r"expected a split to tune the decoder on \(--tune-on\), got none"):
         evaluate(run, "@a", "@data", "--tune", "decoder")
+    with pytest.raises(ArgumentError, match=r"tuning the decoder \(--tune decoder\) chooses all of its settings"):
+        evaluate(run, "@a", "@data", "--tune", "decoder", "--tune-on", "validate", "--min-gap", 3)
     with pytest.raises(EarmarkError, match="did you mean 'test'"):
         evaluate(run, "@a", "@data", "--split", "tset")
 
@@ -386,3 +389,38 @@ def test_clips_of_other_splits_are_counted(run, world):
     assert run("evaluate", "@a", "@data", "--split", "all").startswith("6 clips\n")
     with pytest.raises(ArgumentError, match="thresholds tuned on the clips that are evaluated"):
         run("evaluate", "@a", "@data", "--split", "all", "--tune-on", "validate")
+
+
+def test_clips_of_other_splits_are_counted_with_another_reference_too(run, tmp_path):
+    (tmp_path / "truth.csv").write_text("filename,onset,offset,label,split\na.wav,0,1,owl,test\nb.wav,0,1,owl,train\n")
+    (tmp_path / "other.csv").write_text("filename,onset,offset,label\na.wav,0,2,owl\nc.wav,0,1,owl\n")
+    said = run("evaluate", tmp_path / "other.csv", tmp_path / "truth.csv", "--reference", tmp_path / "other.csv")
+    assert "Note: 1 clip is left out: 1 of split train; --split all evaluates all" in said
+    assert "Note: 1 file of the reference is not among the clips and is left out: c.wav" in said
+
+
+@pytest.mark.parametrize("option", [(), ("--reference", "truth.csv")])
+def test_labels_of_a_file_are_cleaned_as_those_of_a_folder(run, tmp_path, monkeypatch, option):
+    """Also those of the events: a program may write `none` where it detects nothing."""
+    monkeypatch.chdir(tmp_path)
+    rows = "filename,onset,offset,label\na.wav,0,1,owl\nb.wav,0,1,frog\n"
+    Path("truth.csv").write_text(f"{rows}c.wav,,,none\nd.wav,2,3,frog;owl\n")
+    Path("events.csv").write_text(f"{rows}c.wav,,,nocall\nd.wav,2,3,frog\nd.wav,2,3,owl\n")
+    scores = strictly(run("evaluate", "events.csv", "truth.csv", *option, "--json"))
+    assert (set(scores["classes"]), scores["clips"]) == ({"owl", "frog"}, 4)
+    assert scores["dynamic"]["macro"]["f1"] == scores["static"]["maximum"]["macro"]["f1"] == 1.0
+    dropped = 'label that means "nothing" ({}) was dropped: its recording counts as empty'
+    assert f"truth.csv: 1 {dropped.format(repr('none'))}" in scores["notes"]
+    assert f"events.csv: 1 {dropped.format(repr('nocall'))}" in scores["notes"]
+    assert "truth.csv: 1 cell with several labels was divided: 'frog;owl'" in scores["notes"]
+
+
+@pytest.mark.parametrize("option", [(), ("--reference", "truth.csv")])
+def test_a_file_of_labels_has_the_stated_separator(run, tmp_path, monkeypatch, option):
+    monkeypatch.chdir(tmp_path)
+    Path("truth.csv").write_text("filename,onset,offset,label\na.wav,0,1,owl;frog\n")
+    Path("events.csv").write_text("filename,onset,offset,label\na.wav,0,1,owl\na.wav,0,1,frog\n")
+    scores = strictly(run("evaluate", "events.csv", "truth.csv", *option, "--separator", ";", "--json"))
+    assert (scores["classes"], scores["dynamic"]["macro"]["f1"]) == (["frog", "owl"], 1.0)
+    scores = strictly(run("evaluate", "events.csv", "truth.csv", *option, "--separator", "none", "--json"))
+    assert scores["classes"] == ["owl;frog", "frog", "owl"]

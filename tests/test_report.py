@@ -22,6 +22,7 @@ from earmark import plots
 from earmark.annotations import LabelTable
 from earmark.cli import app
 from earmark.errors import ArgumentError, DataError
+from earmark.evaluation import EvaluationOptions, evaluate_events
 from earmark.evaluation.comparison import compare_entries
 from earmark.evaluation.systems import System, group_runs
 from earmark.experiment import Grid, gather
@@ -361,3 +362,14 @@ def test_a_browser_sorts_tables_and_has_room_on_a_telephone(page, tmp_path):
         "10 ascending": ["cap", "max"],  # errors: the fewest first
     }
     assert result["marked"] == 1
+
+
+@pytest.mark.parametrize(("convention", "shown"), [("plain", ".000"), ("sed_eval", "–")])
+def test_f1_by_class_has_the_convention_of_the_evaluation(convention, shown, tmp_path):
+    """By sed_eval's, a class that is never detected has no F1."""
+    rows = [(f"{i}.wav", 0.0, 1.0, label) for i in range(4) for label in ("dog", "owl")]
+    detected = LabelTable(rows[::2], filenames=[row[0] for row in rows], classes=("dog", "owl"))
+    evaluate_events(detected, LabelTable(rows), EvaluationOptions(convention=convention)).save(tmp_path / "run")
+    _, tables, _ = write_report([tmp_path / "run"], tmp_path / "page.html")
+    (row,) = [line for line in tables.read_text().splitlines() if line.startswith("| owl |")]
+    assert row.split(" | ")[2].split()[0] == shown

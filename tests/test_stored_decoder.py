@@ -1,5 +1,6 @@
 """The decoder that is chosen after training: stored in the model file, and used wherever the model detects."""
 
+import json
 import shutil
 from dataclasses import replace
 from types import SimpleNamespace
@@ -167,6 +168,17 @@ def test_detect_evaluate_and_jobs_use_the_stored_decoder(run, tmp_path):
         detector, folder, split="train", out=tmp_path / "fixed", options=EvaluationOptions(decoder=Decoder())
     )
     assert fixed.scores["decoder"]["threshold"] == 0.5
+
+
+def test_tuning_thresholds_keeps_the_other_settings_of_the_model(run, earmark, tmp_path):
+    recordings(tmp_path, 4)
+    save_decoder(run / "model.safetensors", Decoder(threshold=(0.3, 0.4), min_gap=0.5, median=0.2).to_dict())
+    for options, median in (((), 0.2), (("--median", 0.6), 0.6)):
+        arguments = (run, tmp_path / "recordings", "--split", "train", "--tune-on", "validate", *options, "--json")
+        code, out, _ = earmark("evaluate", *arguments)
+        decoder = json.loads(out)["decoder"]
+        assert (code, decoder["min_gap"], decoder["median"]) == (0, 0.5, median)
+        assert "recordings, validate: 4 clips" in decoder["tuned_on"]
 
 
 @pytest.mark.parametrize(

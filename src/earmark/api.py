@@ -241,6 +241,11 @@ def evaluate(
     options = options or EvaluationOptions()
     if options.tune == "decoder" and tune_on is None:
         raise ArgumentError("expected a split to tune the decoder on (--tune-on), got none")
+    if options.tune == "decoder" and options.decoder is not None:
+        raise ArgumentError(
+            "tuning the decoder (--tune decoder) chooses all of its settings, so none can be given; to keep some, tune "
+            "thresholds"
+        )
     source = os.fspath(data)
     folder = None if out is None else Path(out)
     score: Callable[[], tuple[Evaluation, LabelTable]]

@@ -99,7 +99,7 @@ def evaluate(
     decoder: Decoder | None = None
     judged: Path | SoundDetector = model
     if thresholds is not None or any(value is not None for value in decoding.values()):
-        if tune_on is None and api.is_model(model):
+        if api.is_model(model):
             judged = api.load(model, pooled=True)
             decoder = decoder_of(judged, thresholds, decoding)
         else:

@@ -45,6 +45,7 @@ __all__ = [
     "is_published",
     "open_data",
     "path_of",
+    "separator_in",
     "with_separator",
 ]
 
@@ -90,6 +91,18 @@ def with_separator(data: str, separator: str | None) -> str:
     char = separator_of(separator)
     name = next((name for name, text in SEPARATORS.items() if text == char), char)
     return f"folder,separator={name}:{path_of(data)}"
+
+
+def separator_in(spec: str | Path) -> str | None:
+    """The character between several labels in one cell, if the options of a data set state it; else None.
+
+    >>> separator_in("folder,separator=semicolon:recordings"), separator_in("recordings")
+    (';', None)
+    """
+    name, options, _ = _parse(spec)
+    if name is not None:
+        DATASETS.check_options(name, options)
+    return separator_of(options["separator"]) if "separator" in options else None
 
 
 def _parse(spec: str | Path) -> tuple[str | None, dict[str, Any], Path]:

@@ -1,6 +1,7 @@
 """Labels as people write them: several in one cell, in two spellings, or `none` for nothing.
 
     table, notes = clean_labels(table)                    cleaned labels, and a note on each kind of change
+    table, notes = read_clean_labels("labels.csv")        the same, of a file
     table, notes = match_spellings(table, classes)        labels in the spelling of a model's classes
 
 Only clear cases are changed: `crow;dog` is two labels only where `crow` and `dog` are labels elsewhere, or
@@ -9,10 +10,12 @@ where a separator is given. Otherwise training rejects names that are probably s
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 
 from earmark.annotations import Label, LabelTable
 from earmark.datasets.base import Collection
 from earmark.errors import ArgumentError, DataError
+from earmark.formats import read_labels
 from earmark.text import counted, first_few, plural
 
 SEPARATORS: Mapping[str, str] = {
@@ -81,6 +84,18 @@ def clean_labels(
         whose = plural(n, "its recording counts", "their recordings count")
         notes.append(f"{what} {plural(n, 'was', 'were')} dropped: {whose} as empty")
     return table, (*notes, *_possible_typos(table))
+
+
+def read_clean_labels(
+    path: str | Path, separator: str | None = None, *, known: Iterable[str] = ()
+) -> tuple[LabelTable, tuple[str, ...]]:
+    """Read a file or folder of labels and clean them, see `clean_labels`; notes begin with its name."""
+    table = read_labels(path)
+    try:
+        table, notes = clean_labels(table, separator, known=known)
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from error
+    return table, tuple(f"{Path(path).name}: {note}" for note in notes)
 
 
 def match_spellings(table: LabelTable, classes: Iterable[str]) -> tuple[LabelTable, tuple[str, ...]]:

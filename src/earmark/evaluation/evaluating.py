@@ -11,16 +11,15 @@ from typing import Any
 from earmark import audio
 from earmark.annotations import LabelTable
 from earmark.audio import AnyPath
-from earmark.datasets import Clip, Collection, open_data
+from earmark.datasets import Clip, Collection, is_published, open_data, path_of, separator_in
+from earmark.datasets.cleaning import read_clean_labels
 from earmark.detection.detector import SoundDetector
 from earmark.errors import ArgumentError
-from earmark.evaluation.authors import authors_reference
 from earmark.evaluation.chosen import TrainingData, choose_clips, left_out_notes, training_data
-from earmark.evaluation.references import fit_durations, fit_estimate, fit_reference, read_durations
+from earmark.evaluation.references import fit_durations, fit_estimate, read_durations, read_reference
 from earmark.evaluation.result import Evaluation
 from earmark.evaluation.scoring import EvaluationOptions, evaluate_events, evaluate_scores
 from earmark.evaluation.thresholds import tune_decoder, tune_thresholds
-from earmark.formats import read_labels
 from earmark.progress import OnProgress
 from earmark.schema import load_toml
 from earmark.settings import Settings
@@ -49,13 +48,13 @@ def evaluate_model(
         raise ArgumentError(
             f"--tune-on {tune_on}: thresholds tuned on {which} would make its scores too optimistic; use validate"
         )
+    decoder = options.decoder or detector.decoder
     if tune_on is not None:
         others, labels, _ = _labelled_clips(open_data(data, tune_on), None, detector.classes)
         recordings, _ = detector.score_clips(others, on_progress=on_progress)
         tune = tune_decoder if options.tune == "decoder" else tune_thresholds
-        decoder = tune(recordings, labels, options, tuned_on=f"{data}, {tune_on}")
         options = replace(options, decoder=decoder)
-    decoder = options.decoder or detector.decoder
+        decoder = tune(recordings, labels, options, tuned_on=f"{data}, {tune_on}")
     recordings, skipped = detector.score_clips(clips, on_progress=on_progress)
     notes = (*trained_on.notes(data, split), *notes)
     if path is not None and (unfinished := unfinished_note(path.parent)):
@@ -93,9 +92,9 @@ def _labelled_clips(
     part: Collection, reference: str | None, classes: Sequence[str]
 ) -> tuple[Sequence[Clip], LabelTable, tuple[str, ...]]:
     """Clips that have labels, these labels, and notes about clips and classes that are left out."""
-    labels = _read_reference(reference, part.labels)
-    table, notes = fit_reference(labels, [clip.filename for clip in part.clips], classes)
-    return part.select(table.filenames).clips, table, tuple(notes)
+    names = [clip.filename for clip in part.clips]
+    table, notes = read_reference(reference, part.labels, names, classes, separator=part.separator)
+    return part.select(table.filenames).clips, table, notes
 
 
 def evaluate_event_file(
@@ -107,15 +106,16 @@ def evaluate_event_file(
     options: EvaluationOptions,
 ) -> tuple[Evaluation, LabelTable]:
     """The evaluation of events from another program, and its reference labels."""
-    labels, split, notes = _read_split(data, split)
-    table = labels
+    table, split, notes = _read_split(data, split)
     if reference is not None:
-        table, notes = fit_reference(_read_reference(reference, labels), labels.filenames)
+        table, more = read_reference(reference, table, table.filenames, separator=separator_in(data))
+        notes += more
     seconds = None
     if durations is not None:
         seconds, (table, more) = fit_durations(read_durations(Path(durations)), table)
         notes += more
-    table, (estimate, more) = fit_estimate(read_labels(events), table)
+    detected, changes = read_clean_labels(events, known=table.classes)
+    table, (estimate, more) = fit_estimate(detected, table)
     about = {
         "data": data,
         "reference": reference or "data",
@@ -124,31 +124,25 @@ def evaluate_event_file(
         "split": split,
         "model": None,
         "events": str(events),
-        "notes": [*notes, *more],
+        "notes": [*notes, *changes, *more],
     }
     return evaluate_events(estimate, table, options, durations=seconds, about=about), table
 
 
 def _read_split(data: str, split: str | None) -> tuple[LabelTable, str | None, tuple[str, ...]]:
     """Labels of a data set, or of a file or folder of labels; of one split, where they have splits; and notes."""
-    path = Path(data)
+    path = path_of(data)
     is_label_folder = path.is_dir() and not any(audio.find(path))
-    if not path.is_file() and not is_label_folder:
+    if is_published(data) or not (path.is_file() or is_label_folder):
         part, split, notes = choose_clips(data, split, TrainingData())
         return part.labels, split, notes
-    table = read_labels(path)
+    table, notes = read_clean_labels(path, separator_in(data))
     if not table.splits or split == "all":
-        return table, split, ()
+        return table, split, notes
     chosen = split or "test"
     names = [name for name in table.filenames if table.splits.get(name) == chosen]
     if not names:
         splits = ", ".join(sorted(set(table.splits.values())))
         raise ArgumentError(f"{data}: no clips of split {chosen!r}; it has {splits}; --split all evaluates all")
     others = [table.splits[name] for name in table.filenames if name not in names]
-    return table.select(names), chosen, left_out_notes(others)
-
-
-def _read_reference(reference: str | None, labels: LabelTable) -> LabelTable:
-    if reference is None:
-        return labels
-    return authors_reference(labels) if reference == "authors" else read_labels(reference)
+    return table.select(names), chosen, (*notes, *left_out_notes(others))

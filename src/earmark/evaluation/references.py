@@ -1,6 +1,7 @@
 """References from any file: names matched with clips, and notes on what is left out and how reliable scores are.
 
     table, notes = fit_reference(read_labels("truth.jams"), clips, classes)     labels of the clips
+    table, notes = read_reference("truth.jams", labels, clips, classes)         the same, of a file or the data's own
     table, (events, notes) = fit_estimate(read_labels("events.csv"), table)     events from another program
     seconds = read_durations("durations.tsv")
 
@@ -18,9 +19,10 @@ from typing import NamedTuple
 
 from earmark.annotations import LabelTable
 from earmark.counts import Counts
-from earmark.datasets.cleaning import match_spellings
+from earmark.datasets.cleaning import match_spellings, read_clean_labels
 from earmark.datasets.matching import match_names
 from earmark.errors import DataError
+from earmark.evaluation.authors import authors_reference
 from earmark.formats.text import first_line, number, one_line, read_text, whole_lines
 from earmark.text import counted, first_few, plural
 
@@ -85,6 +87,28 @@ def fit_reference(reference: LabelTable, clips: Sequence[str], classes: Sequence
     unknown = sorted(labels.difference(table.classes))
     notes += _note(unknown, "{n} {labels} of the reference {are} unknown to the model and not evaluated")
     return Fitted(table, tuple(notes))
+
+
+def read_reference(
+    source: str | None,
+    labels: LabelTable,
+    clips: Sequence[str],
+    classes: Sequence[str] | None = None,
+    *,
+    separator: str | None = None,
+) -> Fitted:
+    """The reference of some clips, of a source: the data's `labels` if it is None, "authors", or a file or folder.
+
+    "authors" is the reference of the paper's authors, derived from `labels`. Labels of a file are cleaned as those of a
+    data set, with the same `separator`. See `fit_reference` for the rest.
+    """
+    if source is None:
+        return fit_reference(labels, clips, classes)
+    if source == "authors":
+        return fit_reference(authors_reference(labels), clips, classes)
+    table, notes = read_clean_labels(source, separator, known=classes or ())
+    fitted = fit_reference(table, clips, classes)
+    return Fitted(fitted.table, notes + fitted.notes)
 
 
 def fit_estimate(estimate: LabelTable, reference: LabelTable) -> tuple[LabelTable, Fitted]:

@@ -23,10 +23,9 @@ from earmark import audio
 from earmark.annotations import Label
 from earmark.datasets import open_data
 from earmark.errors import EarmarkError
-from earmark.evaluation.references import fit_reference, seen_notes
+from earmark.evaluation.references import read_reference, seen_notes
 from earmark.evaluation.reliability import NAMES, Outcomes, band_of
 from earmark.evaluation.result import Evaluation
-from earmark.formats import read_labels
 from earmark.reporting.pages import inline_audio
 from earmark.text import counted
 
@@ -104,10 +103,11 @@ def read_reliability(model: str | None) -> Reliability:
 
 def _from_evaluation(saved: Evaluation) -> Reliability:
     scores, split = saved.scores, saved.scores.get("split")
-    labels = open_data(scores["data"], split).labels
-    if scores.get("reference", "data") not in ("data", "authors"):
-        labels = read_labels(scores["reference"])
-    reference = fit_reference(labels, saved.static_counts.filenames, scores["classes"]).table
+    data = open_data(scores["data"], split)
+    kind = str(scores.get("reference", "data"))
+    file = None if kind in ("data", "authors") else kind
+    names, classes = saved.static_counts.filenames, scores["classes"]
+    reference = read_reference(file, data.labels, names, classes, separator=data.separator).table
     clips = counted(len(reference.filenames), "clip") + (f" of split {split}" if split not in (None, "all") else "")
     outcomes = Outcomes.of(saved.estimate(), reference, clips)
     notes = tuple(note for note in seen_notes(split or "") if note in saved.notes)

@@ -113,9 +113,10 @@ def class_f1(entry: System, *, level: float = 0.95) -> Interval[Floats]:
     """
     first, *others = entry.counts("dynamic_counts") or entry.counts("static_counts")
     seeds = [first, *(counts.in_order_of(first) for counts in others)]
+    f1 = ratio("f1", "per_class", entry.evaluations[0].scores["convention"])
 
     def mean_f1(weights: Floats) -> Floats:
-        return np.asarray(np.mean([ratio("f1", "per_class")(counts, weights) for counts in seeds], axis=0))
+        return np.asarray(np.mean([f1(counts, weights) for counts in seeds], axis=0))
 
     return bootstrap(mean_f1, len(first.filenames), level=level)
 

@@ -22,14 +22,12 @@ from earmark.annotations import Label, LabelTable
 from earmark.datasets import Clip, open_data
 from earmark.encoders.features import Features, parse_features
 from earmark.errors import ArgumentError, EarmarkError
-from earmark.evaluation.authors import authors_reference
 from earmark.evaluation.comparison import Comparison, compare_entries
-from earmark.evaluation.references import fit_reference
+from earmark.evaluation.references import read_reference
 from earmark.evaluation.reliability import judge
 from earmark.evaluation.result import Evaluation
 from earmark.evaluation.systems import group_runs
 from earmark.files import make_folder
-from earmark.formats import read_labels
 from earmark.ownership import owned
 from earmark.plots.clip import clip_figure, log_mel, spectrogram_config, within
 from earmark.plots.scores import class_figure, curve_figure
@@ -153,11 +151,11 @@ def _open_material(saved: Evaluation, data: str | None) -> _Material:
     try:
         collection = open_data(source, scores.get("split"))
         kind = str(scores.get("reference", "data"))
-        labels = collection.labels if kind in ("data", "authors") else read_labels(kind)
-        names = saved.static_counts.filenames
-        truth = reference = fit_reference(labels, names, scores["classes"]).table
+        file = None if kind in ("data", "authors") else kind
+        labels, names, classes = collection.labels, saved.static_counts.filenames, scores["classes"]
+        truth = reference = read_reference(file, labels, names, classes, separator=collection.separator).table
         if kind == "authors":
-            reference = fit_reference(authors_reference(labels), names, scores["classes"]).table
+            reference = read_reference(kind, labels, names, classes).table
         durations = {name: clip.duration for name, clip in saved.probabilities().items() if name in truth.filenames}
     except (EarmarkError, OSError) as error:
         return _Material(problem=_one_line(error))

@@ -20,10 +20,9 @@ from pathlib import Path
 from earmark import audio
 from earmark.annotations import Label, LabelTable
 from earmark.datasets import Clip, Collection, Source
-from earmark.datasets.cleaning import clean_labels
+from earmark.datasets.cleaning import read_clean_labels
 from earmark.datasets.matching import match_names
 from earmark.errors import DataError, EarmarkError
-from earmark.formats import read_labels
 from earmark.reviewing.intervals import Intervals, subtract, union
 from earmark.reviewing.labels import absence_rows
 from earmark.reviewing.source import RECORDINGS, recording_paths
@@ -42,7 +41,7 @@ _SHARE = 5  # one in this many clips is held out
 
 def with_labels(data: Collection, path: Path) -> tuple[Collection, list[str]]:
     """A data set, extended by a label table: a verdicts.csv, or any table with recordings next to it."""
-    table, changes = clean_labels(read_labels(path), data.separator, known=data.classes)
+    table, changes = read_clean_labels(path, data.separator, known=data.classes)
     if not table.classes:  # only recordings without any of the sounds
         table = table.replace(classes=data.classes)
     paths = _paths(table, path, data)
@@ -65,7 +64,7 @@ def with_labels(data: Collection, path: Path) -> tuple[Collection, list[str]]:
     held = sum(clip.split == HELD_OUT for clip in clips)
     parts = [f"{counted(len(changed), 'clip')} of the data with more labels"] if changed else []
     parts += [f"{counted(len(clips), 'clip')} added, {held} of them held out for testing"] if clips else []
-    notes = [f"{path.name}: {'; '.join(parts) or 'no labels for training'}", *(f"{path.name}: {c}" for c in changes)]
+    notes = [f"{path.name}: {'; '.join(parts) or 'no labels for training'}", *changes]
     if ignored:
         notes.append(f"{path.name}: {counted(ignored, 'recording')} to validate or test with stay as they are")
     missing = [name for name in table.filenames if name not in paths]
