@@ -42,12 +42,21 @@ TUNED = {  # mixtures of log-mel frames, new ones in every batch, instead of tho
     "batch_size": 32,
     "average": 0.4,
 }
+FUSED = {  # convolutions beside the encoder, which stays as it is
+    "train_encoder": True,
+    "encoder_rate": 0,
+    "steps": 64,
+    "epochs": 30,
+    "batch_size": 32,
+    "rounds": 1,
+}
 SYSTEMS: dict[str, tuple[str, dict[str, Any]]] = {
     "paper": ("the paper's network, CAP", {"recipe": "paper", "pool": "cap"}),
     "best": ("recipe best", {"recipe": "best"}),
     "head": ("head on mn04", {"encoder": "mn04", "settings": {"folds": 3}}),
     "taught": ("head on mn04, self-training", {"encoder": "mn04", "settings": {"folds": 3, "rounds": 1}}),
     "strong": ("head on mn04, strong labels", {"encoder": "mn04", "pool": "strong", "settings": {"folds": 3}}),
+    "fused": ("mn04 and convolutions, self-training", {"recipe": "best", "encoder": "mn04", "settings": FUSED}),
     "tuned": ("mn04 fine-tuned, self-training", {"encoder": "mn04", "settings": TUNED}),
 }
 SIZES = (20, 50, 200, 1000, 6000)

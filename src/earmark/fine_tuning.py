@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._compile import _disable_dynamo  # torch.compiler.disable imports the compiler
 
 from earmark.encoders import EncoderFeatures, MobileNetEncoder
 from earmark.encoders.base import windows
@@ -51,6 +52,7 @@ class TunedEncoder(Network):
         check_features(x, mask, self.n_bands, self.reduction)
         return self.head(*self._embedded(x, mask))  # type: ignore[no-any-return]
 
+    @_disable_dynamo  # it has many small kernels, which take long to compile
     def _embedded(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Embeddings (bags, dimension, columns) of log-mel frames, one for every 16, and their mask."""
         if mask is None:

@@ -220,16 +220,18 @@ def _run_cell(
 def _evaluate(
     cell: Cell, folder: Path, collection: Collection, evaluations: Mapping[str, EvaluationSpec], on_progress: OnProgress
 ) -> None:
-    detector = load(folder, pooled=True)
-    about: dict[str, Any] = {key: getattr(cell, key) for key in ("system", "network", "fold", "seed", "data")}
-    about |= {"threshold": 0.5, "classes": list(detector.classes), "alpha": detector.alpha}
-    for split in dict.fromkeys(spec.split for spec in evaluations.values()):
+    by_scores: dict[tuple[Path, str], dict[str, EvaluationSpec]] = {}
+    for name, spec in evaluations.items():
+        by_scores.setdefault((spec.network_of(folder), spec.split), {})[name] = spec
+    for (network, split), specs in by_scores.items():
+        detector = load(network, pooled=True)
         part = split_for_training(collection)[1] if split == "validate" else collection.split(split)
         labels = part.labels.replace(classes=detector.classes)
         recordings, skipped = detector.score_clips(part.clips, on_progress=on_progress)
+        about: dict[str, Any] = {key: getattr(cell, key) for key in ("system", "network", "fold", "seed", "data")}
+        about |= {"threshold": 0.5, "classes": list(detector.classes), "alpha": detector.alpha}
         about |= {"split": split, "clips": len(recordings), "skipped": skipped}
-        for name, spec in evaluations.items():
-            if spec.split == split:
-                options = EvaluationOptions(segment=spec.segment, align=spec.align)
-                reference = authors_reference(labels) if spec.reference == "authors" else labels
-                evaluate_scores(recordings, reference, options, about=about | vars(spec)).save(folder / name)
+        for name, spec in specs.items():
+            options = EvaluationOptions(segment=spec.segment, align=spec.align, with_psds=spec.with_psds)
+            reference = authors_reference(labels) if spec.reference == "authors" else labels
+            evaluate_scores(recordings, reference, options, about=about | vars(spec)).save(folder / name)

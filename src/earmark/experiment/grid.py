@@ -19,6 +19,8 @@
     align = "middle"             # or "authors"
     segment = 1.0                # seconds
     split = "test"               # or "validate", to select systems by: test data are for the final result
+    with_psds = false            # true: PSDS too
+    round = 0                    # the network of this round of self-training; by default the last
 
     [published]                  # published numbers to compare with; optional
     table = "Table I"
@@ -64,6 +66,15 @@ class EvaluationSpec:
     align: Literal["middle", "authors"] = Field(default="middle", description="Where in time frames are placed.")
     segment: float = Field(default=1.0, gt=0, description="Length of a segment, in seconds.")
     split: Literal["test", "validate"] = Field(default="test", description="The clips to score.")
+    with_psds: bool = Field(default=False, description="Whether to compute PSDS.")
+    round: int | None = Field(
+        default=None, ge=0, description="The round of self-training whose network is scored; by default the last."
+    )
+
+    def network_of(self, folder: Path) -> Path:
+        """The run folder to score, within that of a cell; a cell with fewer rounds has its last one scored."""
+        earlier = folder / f"round-{self.round}"
+        return earlier if self.round is not None and earlier.is_dir() else folder
 
 
 Scores = Annotated[Many[float], Field(min_length=7, max_length=7)]

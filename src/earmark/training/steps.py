@@ -102,8 +102,7 @@ class Step:
         self.optimizer = optimizer
         self.settings = settings.training
         self.is_taught = is_taught
-        is_encoder = isinstance(detector.network, TunedEncoder)  # takes long to compile: it has many small kernels
-        is_compiled = not is_encoder and _pays_to_compile(fabric, settings.training)
+        is_compiled = _pays_to_compile(fabric, settings.training)
         self._loss: Callable[..., Tensor] = torch.compile(self.loss, dynamic=False) if is_compiled else self.loss
         self.has_dropout = any(isinstance(module, nn.Dropout) for module in detector.modules())
         self._graph: torch.cuda.CUDAGraph | None = None
