@@ -18,12 +18,14 @@ from in_process import map_here
 from small_recipe import SMALL
 
 from earmark.cli import main
+from earmark.detection.detector import load
 from earmark.errors import ArgumentError, DataError, TrainingError, WorkerError
 from earmark.experiment import gather, load_grid, run_grid, write_results
-from earmark.experiment.cells import changed_settings, settings_of
+from earmark.experiment.cells import changed_settings, data_of, settings_of
 from earmark.experiment.grid import Cell, EvaluationSpec
 from earmark.experiment.kept import KeptEvaluation
-from earmark.experiment.results import COLUMNS, Row, compare_folds, describe_data, paper_scores
+from earmark.experiment.results import COLUMNS, MORE_COLUMNS, Row, compare_folds, describe_data, scores_of
+from earmark.reporting.grid import write_grid_report
 from earmark.settings import load_recipe
 
 GRID = """
@@ -349,18 +351,19 @@ def test_folds_are_compared_as_in_the_paper(tmp_path, rng):
 
 def test_scores_without_times_have_no_dynamic_ones():
     macro = {"f1": 0.5, "precision": 0.25, "recall": 1.0}
-    found = paper_scores({"static": {"maximum": {"macro": macro}, "pooled": {"macro": macro}}, "dynamic": None})
+    static = {"maximum": {"macro": macro}, "pooled": {"macro": macro}}
+    found = scores_of({"static": static, "dynamic": None, "event": None, "psds": None})
     assert found["static_pooled_recall"] == 1.0
     assert np.isnan(found["dynamic_f1"])
     assert np.isnan(found["dynamic_error_rate"])
-    assert list(found) == list(COLUMNS)
+    assert list(found) == [*COLUMNS, *MORE_COLUMNS]
 
 
 def test_cells_have_plain_folder_names():
     assert Cell("RAP 1e-3", "cnn", 4, 2, load_recipe("quick")).name == "RAP-1e-3-cnn-fold4-seed2"
     assert (
-        json.dumps(vars(EvaluationSpec()))
-        == '{"reference": "data", "align": "middle", "segment": 1.0, "split": "test"}'
+        json.dumps(vars(EvaluationSpec())) == '{"reference": "data", "align": "middle", "segment": 1.0, '
+        '"split": "test", "with_psds": false, "round": null}'
     )
 
 
@@ -414,6 +417,7 @@ def test_a_cell_judged_otherwise_is_judged_again(grid_file, tmp_path):
     (row,) = gather(other, out)
     assert row.saved().scores["segment"] == 0.5
     assert row.epochs == 2  # it was not trained again
+    assert gather(replace(grid, evaluations={"clean": EvaluationSpec(segment=0.5, with_psds=True)}), out) == []
     for name in ("last.ckpt", "model.safetensors"):
         (out / "cells" / "max-cnn-seed0" / name).unlink()
     with pytest.raises(ArgumentError, match="evaluated with other settings than the grid's, and its weights are gone"):
@@ -432,3 +436,33 @@ def test_data_of_an_own_grid_may_be_elsewhere(folder, grid_file, tmp_path, monke
         with pytest.raises(SystemExit):
             main()
     assert found == [str(folder), f"urban-sed:{folder}"]
+
+
+def test_earlier_rounds_are_evaluated_too(grid_file, tmp_path):
+    """Each round of self-training is a run, of which the grid reports what is asked for."""
+    grid = load_grid(grid_file).selected(systems=["max"], changes={"rounds": 1, "epochs": 1})
+    specs = {"first": EvaluationSpec(round=0), "last": EvaluationSpec(with_psds=True)}
+    grid = replace(grid, evaluations=specs)
+    out = tmp_path / "out"
+    assert run_grid(grid, out, cache=tmp_path / "cache")
+    rows = {row.evaluation: row for row in gather(grid, out)}
+    for name, network in (("first", "round-0"), ("last", "")):
+        events = load(out / "cells" / "max-cnn-seed0" / network).score_clips(
+            data_of(grid.source, None).split("test").clips
+        )
+        p = {clip.filename: clip.p for clip in events[0]}
+        saved = rows[name].saved().probabilities()
+        assert all((saved[filename].p == values).all() for filename, values in p.items())
+    assert np.isnan(rows["first"].scores["psds1"])
+    assert rows["last"].scores["psds1"] == rows["last"].saved().psds["psds1"]
+    write_grid_report(grid, list(rows.values()), out)
+    summary = (out / "summary-last.md").read_text()
+    assert (
+        "| system | runs | dynamic F1 | dynamic macro F1 | static F1, maximum | static F1, pooled | event F1 | PSDS 1 |"
+        in summary
+    )
+    assert not (out / "summary-first.md").exists()
+    with (out / "results.csv").open() as file:
+        by_name = {row["evaluation"]: row for row in csv.DictReader(file)}
+    assert by_name["first"]["psds1"] == ""
+    assert float(by_name["last"]["psds1"]) == pytest.approx(rows["last"].scores["psds1"], abs=1e-6)

@@ -23,7 +23,7 @@ from earmark.errors import DataError
 from earmark.evaluation import evaluate_events
 from earmark.events import Decoder
 from earmark.experiment.grid import Cell
-from earmark.experiment.results import COLUMNS, Row, write_results
+from earmark.experiment.results import COLUMNS, MORE_COLUMNS, Row, write_results
 from earmark.formats import read_labels, write_labels
 from earmark.formats.spreadsheets import protected, unprotected
 from earmark.pooling import create_pool
@@ -121,7 +121,7 @@ def test_live_events_are_protected(tmp_path, detector, safe):
 
 def test_tables_of_grids_are_protected(tmp_path):
     cell = Cell("=1+1", "cnn", None, 0, load_recipe("quick"))
-    scores = dict.fromkeys(COLUMNS, -0.5)
+    scores = dict.fromkeys((*COLUMNS, *MORE_COLUMNS), -0.5)
     write_results([Row(cell, "@all", tmp_path, scores, 1, 1)], tmp_path / "results.csv")
     cells = cells_of(tmp_path / "results.csv")
     assert not any(map(is_formula, cells))

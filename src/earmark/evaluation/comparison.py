@@ -145,7 +145,7 @@ class Comparison:
             key = key if is_dynamic else key.replace(".macro", "")
             if any(key in values and math.isfinite(values[key].value) for values in self.values.values()):
                 columns.append(Column(heading, group, lower_is_better=key.endswith("_rate")))
-                for row, cell in zip(rows, self._cells(key), strict=True):
+                for row, cell in zip(rows, self.cells(key), strict=True):
                     row.append(cell)
         note = [
             "Static: whether a class occurs in the clip, by its most likely frame (maximum) or by the pooled output."
@@ -159,7 +159,7 @@ class Comparison:
             note.append(f"Bold: best of the column. Underlined ({tested}): not distinguishable from the best.")
         return Table(columns, rows, caption, " ".join(note))
 
-    def _cells(self, key: str) -> list[Cell]:
+    def cells(self, key: str) -> list[Cell]:
         """One score of each system, with marks."""
         unknown = Interval(math.nan, math.nan, math.nan)
         scores = {name: values.get(key, unknown) for name, values in self.values.items()}

@@ -52,7 +52,7 @@ def is_done(folder: Path, evaluations: Mapping[str, EvaluationSpec], kept: Kept)
             about = kept[folder.name, name].about
         else:
             return False
-        if any(about.get(key, value) != value for key, value in vars(spec).items()):
+        if any(about.get(key, default) != getattr(spec, key) for key, default in vars(EvaluationSpec()).items()):
             return False
     return True
 

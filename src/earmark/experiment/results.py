@@ -31,6 +31,9 @@ from earmark.training.memory import read_log
 COLUMNS = tuple(key.replace(".macro", "").replace(".", "_") for _, _, key in PAPER_COLUMNS)
 """The scores of the paper's tables: static ones averaged over classes, by two rules; dynamic ones over all segments."""
 
+MORE_COLUMNS = ("dynamic_macro_f1", "event_f1", "psds1", "psds2")
+"""Scores that the paper does not have: segments averaged over classes, events with a collar of 200 ms, and PSDS."""
+
 
 @dataclass(frozen=True)
 class Row:
@@ -62,13 +65,15 @@ class _Description:
     soundscapes: Request | None = None
 
 
-def paper_scores(saved: Mapping[str, Any]) -> dict[str, float]:
-    """The scores of the paper's tables, from the contents of a `scores.json`; NaN for those that it lacks."""
-    static = saved["static"]
+def scores_of(saved: Mapping[str, Any]) -> dict[str, float]:
+    """The scores of the tables, from the contents of a `scores.json`; NaN for those that it lacks."""
+    static, dynamic, event = saved["static"], saved["dynamic"], saved["event"]
     parts = {f"static_{rule}": static[rule]["macro"] if static[rule] else {} for rule in ("maximum", "pooled")}
-    parts["dynamic"] = saved["dynamic"]["overall"] if saved["dynamic"] else {}
+    parts |= {"dynamic": dynamic["overall"], "dynamic_macro": dynamic["macro"]} if dynamic else {}
+    parts |= {"event": event["overall"]} if event else {}
     every = {f"{part}_{name}": value for part, values in parts.items() for name, value in values.items()}
-    return {column: float(every.get(column, np.nan)) for column in COLUMNS}
+    every |= saved["psds"] or {}
+    return {column: float(every.get(column, np.nan)) for column in (*COLUMNS, *MORE_COLUMNS)}
 
 
 def gather(grid: Grid, out: Path) -> list[Row]:
@@ -89,7 +94,7 @@ def gather(grid: Grid, out: Path) -> list[Row]:
                 evaluation = kept[cell.name, name]
                 epochs, best_epoch = evaluation.about["epochs"], evaluation.about["best_epoch"]
             row = Row(cell, name, folder / name, {}, epochs, best_epoch, config, evaluation)
-            rows.append(replace(row, scores=paper_scores(row.saved().scores)))
+            rows.append(replace(row, scores=scores_of(row.saved().scores)))
     return rows
 
 
@@ -109,9 +114,10 @@ def keep_runs(rows: Iterable[Row], out: Path, *, force: bool = False) -> None:
 
 
 def write_results(rows: Iterable[Row], path: Path) -> None:
-    """Write `results.csv`; it has a column `data` if the grid has several data sets."""
+    """Write `results.csv`; it has a column `data` if the grid has several data sets, and PSDS if any run has it."""
     rows = list(rows)
-    columns = ["data", "system", "network", "fold", "seed", "evaluation", "epochs", "best_epoch", *COLUMNS]
+    numbers = [*COLUMNS, *(name for name in MORE_COLUMNS if any(np.isfinite(row.scores[name]) for row in rows))]
+    columns = ["data", "system", "network", "fold", "seed", "evaluation", "epochs", "best_epoch", *numbers]
     first = 0 if any(row.cell.dataset for row in rows) else 1
     with owned(path.parent), written_whole(path) as draft, draft.open("w", newline="", encoding="utf-8") as file:
         write_rows(file, [columns[first:]])
@@ -119,7 +125,8 @@ def write_results(rows: Iterable[Row], path: Path) -> None:
             cell = row.cell
             values = [cell.dataset, cell.system, cell.network, cell.fold, cell.seed]
             values += [row.evaluation, row.epochs, row.best_epoch]
-            write_rows(file, [[*values[first:], *(f"{row.scores[name]:.6f}" for name in COLUMNS)]])
+            scores = (row.scores[name] for name in numbers)
+            write_rows(file, [[*values[first:], *("" if np.isnan(score) else f"{score:.6f}" for score in scores)]])
 
 
 def by_system(rows: Iterable[Row]) -> dict[str, list[Row]]:

@@ -2,6 +2,7 @@
 
 OUT/results.csv                 every score of every run
 OUT/table-EVALUATION.md, .tex   systems against scores, with intervals and tests
+OUT/summary-EVALUATION.md, .tex dynamic, static and event F1 and PSDS, of evaluations with PSDS
 OUT/published.md, .tex          our scores compared with the paper's
 OUT/figures/                    F1 and alpha by class, F1 compared with the paper's, the network; if the data are
                                 available, durations of events and the output for one clip; as PNG and SVG
@@ -46,6 +47,7 @@ from earmark.reporting.grid_tables import (
     mean_scores,
     published_class_table,
     published_tables,
+    summary_table,
 )
 from earmark.reporting.pages import fill_page, fill_text, inline_svg, write_page, write_tables
 from earmark.reporting.results import at_zero, bag_frames, class_f1, dense_probabilities, learned_alphas
@@ -101,6 +103,8 @@ def _write_grid_report(grid: Grid, rows: Sequence[Row], out: Path, command: str,
         on_progress(Progress("report", len(evaluations), steps, "steps"))
         evaluations.append(_evaluation(grid, rows, name))
         written += write_tables(out / f"table-{name}", [evaluations[-1].table])
+        if summary := evaluations[-1].summary:
+            written += write_tables(out / f"summary-{name}", [summary])
     on_progress(Progress("report", steps - 2, steps, "steps"))
     intervals = {e.name: e.intervals for e in evaluations}
     published = published_tables(grid, rows, intervals[grid.published.evaluation] if grid.published else {})
@@ -151,6 +155,8 @@ class _Evaluation:
     """Of dynamic F1, by system."""
     comparison: Comparison | None = None
     """All systems, with tests among those trained without event times; None with folds, whose clips differ."""
+    summary: Table | None = None
+    """The commonly used scores, if PSDS is among them."""
     verdict: str = ""
 
 
@@ -171,9 +177,11 @@ def _evaluation(grid: Grid, rows: Sequence[Row], name: str) -> _Evaluation:
         comparison = _joined(tested, untested)
     f1 = {system: values["dynamic.f1"] for system, values in comparison.values.items() if "dynamic.f1" in values}
     intervals = {system: (value.low, value.high) for system, value in f1.items()}
-    table = evaluation_table(tested, untested, name, grid.evaluations[name])
+    spec = grid.evaluations[name]
+    table = evaluation_table(tested, untested, name, spec)
+    summary = summary_table(tested, untested, rows, name) if spec.with_psds else None
     verdict = fill_text("verdict.txt.j2", comparison=tested, untested=untested)
-    return _Evaluation(name, entries, table, intervals, comparison, verdict)
+    return _Evaluation(name, entries, table, intervals, comparison, summary, verdict)
 
 
 def _joined(tested: Comparison, untested: Comparison) -> Comparison:

@@ -18,6 +18,15 @@ from earmark.text import counted
 
 _CLOSE = 0.05  # largest difference from a published segment F1 that counts as agreement
 _PUBLISHED = (*(("static", name) for name in list(HEADINGS)[:3]), *(("dynamic", name) for name in HEADINGS))
+_SUMMARY = (  # heading and group; the key of a comparison, with intervals, or of a row's scores
+    (("F1", "dynamic"), "dynamic.f1"),
+    (("macro F1", "dynamic"), "dynamic.macro.f1"),
+    (("F1, maximum", "static"), "static.maximum.macro.f1"),
+    (("F1, pooled", "static"), "static.pooled.macro.f1"),
+    (("F1", "event"), "event_f1"),
+    (("1", "PSDS"), "psds1"),
+    (("2", "PSDS"), "psds2"),
+)
 _SHORT = (*(("dynamic", name) for name in HEADINGS), ("static_pooled", "f1"))
 
 
@@ -50,6 +59,35 @@ def evaluation_table(tested: Comparison, untested: Comparison | None, name: str,
     note = fill_text("table-note.txt.j2", untested=[row[0].text for row in strong], p_value=None, **_reference(spec))
     caption = f"Evaluation {name}: {table.caption[0].lower()}{table.caption[1:]}"
     return Table(table.columns, rows, caption, f"{table.note} {note}")
+
+
+def summary_table(tested: Comparison, untested: Comparison | None, rows: Sequence[Row], name: str) -> Table:
+    """The scores by which sound event detectors are commonly compared; `untested` as for `evaluation_table`."""
+    systems = by_system(row for row in rows if row.evaluation == name)
+    cells = _summary_rows(tested, systems)
+    strong = [] if untested is None else [row for row in _summary_rows(untested, systems) if row[0].text != tested.best]
+    cells += [[replace(cell, best=False, tied=False) for cell in row] for row in strong]
+    columns = [Column("system", is_text=True), Column("runs"), *(Column(*headings) for headings, _ in _SUMMARY)]
+    known = [i for i in range(len(columns)) if i == 0 or any(row[i].value is not None for row in cells)]
+    note = fill_text("summary-note.txt.j2", segment=tested.segment, untested=[row[0].text for row in strong])
+    caption = f"Evaluation {name}: means over runs"
+    return Table([columns[i] for i in known], [[row[i] for i in known] for row in cells], caption, note)
+
+
+def _summary_rows(comparison: Comparison, systems: Mapping[str, Sequence[Row]]) -> list[list[Cell]]:
+    """Cells of each system: its name, the number of runs, and scores, with intervals where the comparison has them."""
+    names = list(comparison.values)
+    rows = [[Cell(name), Cell(str(len(systems[name])), len(systems[name]))] for name in names]
+    for _, key in _SUMMARY:
+        if "." in key:
+            column = comparison.cells(key)
+        else:
+            values = [mean_scores(systems[name])[key] for name in names]
+            highest = short_number(max((value for value in values if math.isfinite(value)), default=math.nan))
+            column = [number_cell(v, best=short_number(v) == highest and len(names) > 1) for v in values]
+        for row, cell in zip(rows, column, strict=True):
+            row.append(cell)
+    return rows
 
 
 def _reference(spec: EvaluationSpec) -> dict[str, str]:
