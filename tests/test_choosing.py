@@ -115,6 +115,23 @@ def test_excerpts_are_shorter_where_the_encoder_is_trained(folder, encoder, monk
     assert choice.settings.training.patch == 60
 
 
+def test_on_a_gpu_many_clips_train_the_encoder_too(folder, encoder, gpu, monkeypatch):
+    assert choose(open_data(folder), {}, GPU).recipe == "head"  # too few
+    monkeypatch.setattr(choosing, "_MANY", 12)
+    choice = choose(open_data(folder), {"epochs": 3}, GPU)
+    assert choice.recipe == "best"
+    assert choice.settings.features.encoder == "mn04"
+    assert choice.settings.features.train_encoder
+    assert choice.settings.network["name"] == "vgg-gru"
+    assert choice.settings.training.epochs == 3
+    assert "beside the encoder mn04, both trained" in choice.reasons[0]
+    for changes in ({"encoder": "mn04"}, {"network": "linear"}, {"network.layers": 2}):  # the last for mlp
+        other = choose(open_data(folder), changes, GPU)
+        assert other.recipe == "head"
+        assert not other.settings.features.train_encoder
+    assert choose(open_data(folder), {}, CPU).recipe == "head"
+
+
 def test_settings_that_an_encoder_does_not_have_mean_another_recipe(folder, encoder):
     assert choose(open_data(folder), {"n_bands": 32}, CPU).recipe == "small"
     choice = choose(open_data(folder), {"n_bands": 32, "hidden": 8}, CPU)

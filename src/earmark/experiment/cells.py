@@ -1,8 +1,8 @@
 """Runs the cells of a grid: each is trained, evaluated and saved, one after the other or several at once.
 
 Finished cells are kept and an interrupted one is resumed, so a grid can be killed at any moment and started again.
-Several cells at once run in separate processes: where one training leaves a GPU idle between its small kernels, another
-fills the gaps (`benchmarks/sharing.py` measures whether that is faster).
+Several cells at once run in separate processes. On a GPU they take turns, unless NVIDIA's multi-process service lets
+their kernels overlap (`benchmarks/sharing.py`).
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping

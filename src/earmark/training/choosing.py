@@ -39,6 +39,8 @@ _SMALL_PASSES, _SMALL_CLIPS = 100, 20_000  # recipe small, few clips: at most 10
 _OVERHEAD = 1.6  # factor for the rest of a run: optimiser, batches, validation
 _FOLDS = 3  # each trains on two thirds of the clips, so they take twice as long as training on all of them
 _TRIES = 4  # of a step, of which the first is slow
+_TUNED = {"encoder": ENCODER, "train_encoder": True}
+_MANY = 3000  # clips from which a GPU trains the encoder too, rather than a head; measured with 6,000
 _FEW, _FEWEST_STEPS = 1000, 16  # with fewer clips, the recipe best has fewer steps, and one round of self-training
 
 
@@ -83,6 +85,9 @@ def choose(data: Collection, changes: Mapping[str, Any], device: torch.device) -
     training = data.split("train") if "train" in data.splits else data
     seconds = _durations(training)
     recipe, why = _recipe(fitting_recipes(changes), _named_encoder(changes), on_gpu=device.type == "cuda")
+    if recipe == "head" and device.type == "cuda" and len(training) >= _MANY and _can_be_tuned(changes):
+        recipe, changes = "best", {**_TUNED, **changes}
+        why = f"a recurrent network beside the encoder {ENCODER}, both trained, and self-training, on the GPU"
     settings = load_recipe(recipe).changed({"rounds": 0, **changes})
     rounds = 0 if settings.training.supervision in ("strong", "propagated") else load_recipe(recipe).training.rounds
     longest = _LONGEST["best" if trains_encoder(settings.features) else recipe]
@@ -121,6 +126,16 @@ def _recipe(fitting: Sequence[str], encoder: str | None, *, on_gpu: bool) -> tup
     if "small" in fitting:
         return "small", f"no GPU and no encoder; with few labels, try: earmark encoders get {ENCODER}"
     return fitting[0], "the only recipe with the given settings"
+
+
+def _can_be_tuned(changes: Mapping[str, Any]) -> bool:
+    """Whether the recipe `best` can train the encoder with these changes, which name no encoder or network."""
+    recipe = load_recipe("best")
+    try:
+        changed = recipe.changed({"rounds": 0, **_TUNED, **changes})
+    except ArgumentError:
+        return False
+    return _named_encoder(changes) is None and changed.network["name"] == recipe.network["name"]
 
 
 def _suited(recipe: str, clips: int, seconds: Sequence[float], rounds: int, longest: float) -> dict[str, Any]:

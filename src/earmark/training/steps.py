@@ -7,6 +7,7 @@ of the time. In runs long enough to pay for it, PyTorch's compiler fuses kernels
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -103,6 +104,8 @@ class Step:
         self.settings = settings.training
         self.is_taught = is_taught
         is_compiled = _pays_to_compile(fabric, settings.training)
+        if is_compiled:  # it advises TF32, which would change what precision = "32" means
+            warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores", module=r"torch\._inductor")
         self._loss: Callable[..., Tensor] = torch.compile(self.loss, dynamic=False) if is_compiled else self.loss
         self.has_dropout = any(isinstance(module, nn.Dropout) for module in detector.modules())
         self._graph: torch.cuda.CUDAGraph | None = None
