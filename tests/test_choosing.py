@@ -124,7 +124,7 @@ def test_on_a_gpu_many_clips_train_the_encoder_too(folder, encoder, gpu, monkeyp
     assert choice.settings.features.train_encoder
     assert choice.settings.network["name"] == "vgg-gru"
     assert choice.settings.training.epochs == 3
-    assert "beside the encoder mn04, both trained" in choice.reasons[0]
+    assert "the encoder mn04, both trained" in choice.reasons[0]
     for changes in ({"encoder": "mn04"}, {"network": "linear"}, {"network.layers": 2}):  # the last for mlp
         other = choose(open_data(folder), changes, GPU)
         assert other.recipe == "head"

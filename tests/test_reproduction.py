@@ -609,6 +609,29 @@ def test_what_the_page_says_about_rounds_of_self_training_is_so(f1):
     ]
 
 
+def test_what_the_page_says_about_the_encoder_is_so():
+    folder, grid = ROOT / "results" / "urban-sed-mn04", load_grid(ROOT / "experiments" / "beyond.toml")
+    rows = gather(grid, folder)
+    assert not any(changed_settings(row.config, row.cell) for row in rows)
+    runs = {(row.cell.system, row.evaluation): row.scores for row in rows}
+    assert len(runs) == len(rows)  # one seed each
+    trained, frozen = (runs[system, "clean"] for system in ("mn04 without rounds", "mn04 frozen"))
+    before, rounds = runs["mn04 frozen", "round-0"], (ROOT / "results/urban-sed-beyond/rounds.csv").read_text()
+    best = [
+        float(r["dynamic_f1"])
+        for r in csv.DictReader(rounds.splitlines())
+        if (r["system"], r["split"]) == ("round-0", "test")
+    ]
+    validate = [runs[system, "validate-0"]["dynamic_f1"] for system in ("mn04 without rounds", "mn04 frozen")]
+    assert numbers("The pretrained encoder mn04 helps further") == [
+        *(round(trained[f"dynamic_{name}"], 3) for name in ("f1", "precision", "recall")),
+        *(round(trained["static_maximum_f1"], 3), round(np.mean(best), 3)),
+        *(round(before["dynamic_f1"], 3), round(frozen["dynamic_f1"], 3)),
+        *(round(before["event_f1"], 3), round(frozen["event_f1"], 3)),
+        *(round(f1, 3) for f1 in validate),
+    ]
+
+
 def interval_of_gain(gains):
     """Mean, and the ends of Student's 95% interval."""
     ends = stats.t.interval(0.95, len(gains) - 1, gains.mean(), stats.sem(gains))

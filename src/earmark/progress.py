@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-__all__ = ["OnNote", "OnProgress", "Progress", "ignore_note", "ignore_progress", "renamed"]
+__all__ = ["OnNote", "OnProgress", "Progress", "ignore_note", "ignore_progress"]
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,7 @@ def choose(data: Collection, changes: Mapping[str, Any], device: torch.device) -
     recipe, why = _recipe(fitting_recipes(changes), _named_encoder(changes), on_gpu=device.type == "cuda")
     if recipe == "head" and device.type == "cuda" and len(training) >= _MANY and _can_be_tuned(changes):
         recipe, changes = "best", {**_TUNED, **changes}
-        why = f"a recurrent network beside the encoder {ENCODER}, both trained, and self-training, on the GPU"
+        why = f"a recurrent network and the encoder {ENCODER}, both trained, and self-training, on the GPU"
     settings = load_recipe(recipe).changed({"rounds": 0, **changes})
     rounds = 0 if settings.training.supervision in ("strong", "propagated") else load_recipe(recipe).training.rounds
     longest = _LONGEST["best" if trains_encoder(settings.features) else recipe]
