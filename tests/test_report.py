@@ -299,6 +299,16 @@ def test_evaluate_is_repeated_with_what_it_was_told(runs):
     assert line.endswith(told)
 
 
+def test_the_command_has_the_settings_that_differ_from_those_of_the_model(runs):
+    (entry, *_) = group_runs(runs[:1])
+    run = read_run(entry.evaluations[0], "cap")
+    stored = {"threshold": [0.3, 0.4, 0.5], "min_gap": 0.5, "median": 0.2, "tuned_on": "validation"}
+    run = replace(run, about={**run.about, "decoder": stored})
+    for changes, options in (({}, ""), ({"threshold": 0.5, "min_gap": 0.0}, " --threshold 0.5 --min-gap 0.0")):
+        run.saved.scores.update(decoder={**stored, **changes})
+        assert commands([run], runs[0] / "page.html")[1].endswith("--split test" + options)
+
+
 def test_shares_of_time_read_well():
     assert [percent(share) for share in (0.5, 0.0994, 0.0996, 0.0, 1.0)] == [
         "50%",
