@@ -129,9 +129,7 @@ def evaluate_event_file(
     return evaluate_events(estimate, table, options, durations=seconds, about=about), table
 
 
-def _read_split(
-    data: str, split: str | None, *, needs_labels: bool
-) -> tuple[LabelTable, str | None, tuple[str, ...]]:
+def _read_split(data: str, split: str | None, *, needs_labels: bool) -> tuple[LabelTable, str | None, tuple[str, ...]]:
     """Labels of a data set, or of a file or folder of labels; of one split, where they have splits; and notes."""
     path = path_of(data)
     is_label_folder = path.is_dir() and not any(audio.find(path))

@@ -69,7 +69,7 @@ def write_report(
     data: str | None = None,
     title: str | None = None,
     extra: Mapping[str, Any] | None = None,
-    force: bool = False,
+    force: bool | None = None,
     on_progress: OnProgress = ignore_progress,
 ) -> list[Path]:
     """Write a page about evaluated runs, with its tables as Markdown and LaTeX next to it; returns the files.
