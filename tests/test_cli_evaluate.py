@@ -248,7 +248,9 @@ def test_runs_are_compared_in_words_and_tables(world, run, tmp_path):
     told = json.loads((tmp_path / "comparison.json").read_text())
     assert told["entries"] == {"cap": [str(world / "a"), str(world / "b")], "max": [str(world / "c")]}
     assert json.loads(run("compare", "@a", "@c", "--json"))["best"] in ("cap", "max")
-    assert "No difference: 2 runs of cap that differ only in the seed" in run("compare", "@a", "@b")
+    said = run("compare", "@a", "@b")
+    assert "cap: 2 seeds, F1 of segments" in said
+    assert "Note: the runs differ only in the seed, so they are one system" in said
     with pytest.raises(ArgumentError, match="at least two runs"):
         run("compare", "@a")
     with pytest.raises(DataError, match=r"data: not evaluated yet; run: earmark evaluate .*data DATA"):

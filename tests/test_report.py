@@ -228,6 +228,14 @@ def test_bad_requests_are_refused(runs, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_several_seeds_of_one_model_are_not_called_a_comparison(runs, tmp_path):
+    page = write_report(runs[:3], tmp_path / "page.html")[0].read_text(encoding="utf-8")
+    assert "This page describes a model (3 training runs), trained on" in page
+    assert re.search(r"<summary>Seeds</summary>\s*<ul>\s*<li>cap: 3 seeds, F1 of segments", page)
+    for text in ("No difference", "differ only", "Statistical tests", "Largest errors of"):
+        assert text not in page
+
+
 def test_the_command_writes_the_page_and_says_where(runs, tmp_path):
     """One run is compared with nothing, and has durations without alpha."""
     out = tmp_path / "new" / "page.html"
@@ -237,7 +245,8 @@ def test_the_command_writes_the_page_and_says_where(runs, tmp_path):
     page = out.read_text(encoding="utf-8")
     assert page.rstrip().endswith("</html>")
     assert "<h1>Only &lt;one&gt;</h1>" in page
-    assert re.search(r"In segments of 1 s, max reaches F1 \.\d{3}", page)
+    assert '<p class="lead">This page describes a model, trained on' in page
+    assert re.search(r"In segments of 1 s, the model reaches F1 \.\d{3}", page)
     assert "comparison" not in page
     assert "significantly" not in page
     assert 'id="durations"' in page
