@@ -39,7 +39,7 @@ _SMALL_PASSES, _SMALL_CLIPS = 100, 20_000  # recipe small, few clips: at most 10
 _OVERHEAD = 1.6  # factor for the rest of a run: optimiser, batches, validation
 _FOLDS = 3  # each trains on two thirds of the clips, so they take twice as long as training on all of them
 _TRIES = 4  # of a step, of which the first is slow
-_GAIN = 0.6  # n threads are n ** 0.6 times as fast as one: 1.5 times with 2, 5 times with 16
+_GAIN = 0.6  # n threads are n ** 0.6 times as fast as one; with 2, steps of the recipes are 1.4 to 2 times as fast
 _FEW, _FEWEST_STEPS = 1000, 16  # with fewer clips, the recipe best has fewer steps, and one round of self-training
 
 
@@ -155,10 +155,10 @@ def estimate(settings: Settings, clips: int, seconds: float, device: torch.devic
     networks = max(1, options.rounds + (options.teacher is None))  # a teacher counts as the first
     per_epoch = options.steps or math.ceil(count / options.batch_size)
     steps = per_epoch * options.epochs * networks * max(1, options.folds)
-    threads = 1 if device.type == "cuda" else training_threads(settings)
+    gain: float = 1.0 if device.type == "cuda" else training_threads(settings) ** _GAIN
     everything = seconds * count / max(clips, 1)
     with torch_threads(1):
-        per_step = _seconds_of_step(settings, device) / threads**_GAIN
+        per_step = _seconds_of_step(settings, device) / gain
         per_second = _seconds_of_features(settings.features) / cores()
     return _OVERHEAD * (steps * per_step + everything * per_second)
 

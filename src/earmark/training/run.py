@@ -40,6 +40,7 @@ from earmark.datasets.cleaning import refuse_joined
 from earmark.datasets.mixing import mixed_clips, with_mixtures
 from earmark.datasets.splitting import hold_out_clips, stratified_folds
 from earmark.encoders import EncoderFeatures
+from earmark.encoders.features import trains_encoder
 from earmark.errors import ArgumentError, DataError
 from earmark.files import locked, make_folder, remove_drafts
 from earmark.networks import NETWORKS, Head
@@ -320,11 +321,14 @@ def torch_threads(number: int) -> Iterator[None]:
 
 
 def training_threads(settings: Settings) -> int:
-    """Threads to train with on a CPU: one for a head with small batches, where several mostly wait for each other."""
+    """Threads to train with on a CPU: one for a head with small batches, where several mostly wait for each other.
+
+    An encoder that is trained as well has enough work for several, whatever the batch.
+    """
     features, options = settings.features, settings.training
     elements = options.batch_size * features.n_bands * features.frames(round(options.patch * features.rate))
-    is_small = issubclass(NETWORKS[settings.network["name"]].cls, Head) and elements < _SMALL_BATCH
-    return 1 if is_small else torch.get_num_threads()
+    is_head = issubclass(NETWORKS[settings.network["name"]].cls, Head) and not trains_encoder(features)
+    return 1 if is_head and elements < _SMALL_BATCH else torch.get_num_threads()
 
 
 @contextmanager
