@@ -383,7 +383,7 @@ def test_a_browser_sorts_tables_and_has_room_on_a_telephone(page, tmp_path):
     assert result["marked"] == 1
 
 
-@pytest.mark.parametrize(("convention", "shown"), [("plain", ".000"), ("sed_eval", "–")])
+@pytest.mark.parametrize(("convention", "shown"), [("plain", ".000"), ("sed_eval", "\N{EN DASH}")])
 def test_f1_by_class_has_the_convention_of_the_evaluation(convention, shown, tmp_path):
     """By sed_eval's, a class that is never detected has no F1."""
     rows = [(f"{i}.wav", 0.0, 1.0, label) for i in range(4) for label in ("dog", "owl")]
