@@ -36,10 +36,10 @@ _HEAD_PASSES = 5  # passes of a head over the clips, at least
 _FEW_CLIPS = {"prior": 0.1, "learning_rate": 1e-3, "steps": 6}
 _FEW_POOL = {"pool": "linear-cap", "pool.min_active": 0.05, "pool.alpha": 2.0}
 _SMALL_PASSES, _SMALL_CLIPS = 100, 20_000  # recipe small, few clips: at most 100 passes, and 20,000 clips in all
+_GAIN = 0.6  # n threads are n ** 0.6 times as fast as one; with 2, steps of the recipes are 1.4 to 2 times as fast
 _OVERHEAD = 1.6  # factor for the rest of a run: optimiser, batches, validation
 _FOLDS = 3  # each trains on two thirds of the clips, so they take twice as long as training on all of them
 _TRIES = 4  # of a step, of which the first is slow
-_GAIN = 0.6  # n threads are n ** 0.6 times as fast as one; with 2, steps of the recipes are 1.4 to 2 times as fast
 _FEW, _FEWEST_STEPS = 1000, 16  # with fewer clips, the recipe best has fewer steps, and one round of self-training
 
 
