@@ -13,6 +13,7 @@ from earmark.datasets import Collection, open_data
 from earmark.settings import load_recipe
 from earmark.training import choosing
 from earmark.training.choosing import choose, estimate
+from earmark.training.run import torch_threads
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
@@ -235,6 +236,20 @@ def test_an_estimate_counts_the_networks_that_will_be_trained(folder, no_encoder
     for changes in ({}, {"folds": 0}, {"teacher": "run"}, {"teacher": "run", "rounds": 1}, {"start": "m.safetensors"}):
         choose(open_data(folder), {**TINY, "epochs": 10, "steps": 1, **changes}, CPU)
     assert counted == pytest.approx([3 * 16, 16, 16, 16, 16])
+
+
+def test_steps_are_measured_with_one_thread(no_encoder, monkeypatch):
+    """Threads that wait for each other on a busy machine use processor time."""
+    threads = []
+    monkeypatch.setattr(choosing, "_seconds_of_step", lambda *of: threads.append(torch.get_num_threads()) or 10.0)
+    monkeypatch.setattr(choosing, "_seconds_of_features", lambda *of: threads.append(torch.get_num_threads()) or 0.0)
+    settings, seconds = load_recipe("small").changed(TINY), []
+    for number in (1, 4):
+        with torch_threads(number):
+            seconds.append(estimate(settings, 64, 640.0, CPU))
+            assert torch.get_num_threads() == number
+    assert threads == [1, 1, 1, 1]
+    assert seconds[0] / seconds[1] == pytest.approx(4**0.6)
 
 
 def test_an_estimate_grows_with_the_work(no_encoder):

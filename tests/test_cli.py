@@ -246,6 +246,21 @@ def test_a_run_is_not_trained_over_but_resumed_with_its_own_settings(recordings)
     assert "was started with pool.name = max, got mean" in other.stderr
 
 
+def test_force_is_mentioned_by_commands_that_have_it(recordings):
+    run = recordings.parent / "run"
+    (run / "figures").mkdir(parents=True)
+    (run / "log.jsonl").write_text("not a log of earmark")
+    done = earmark("train", recordings, "--out", run, *SHORT)
+    assert done.stderr == (
+        f"earmark: {run}/log.jsonl exists, and earmark did not write it or it was changed since; move it or choose "
+        "another place\n"
+    )
+    events = recordings / "labels.tsv"
+    (run / "scores.json").write_text("not scores of earmark")
+    done = earmark("evaluate", events, events, "--split", "all", "--out", run)
+    assert done.stderr.endswith("changed since; move it, or use --force (force=True) to replace it\n")
+
+
 def test_a_command_with_spaces_in_it_is_kept_so_that_it_can_be_typed_again(recordings):
     run = recordings.parent / "run"
     assert earmark("train", recordings, "--out", run, *SHORT).returncode == 0

@@ -129,6 +129,27 @@ def test_a_clip_that_cannot_be_read_is_a_line(world, run, tmp_path):
     assert "--damaged" not in said  # an option of detect
 
 
+def test_recordings_without_labels_are_evaluated_against_a_reference(world, run, tmp_path):
+    data = open_data(world / "data")
+    (tmp_path / "sounds" / "night").mkdir(parents=True)
+    for clip in data.clips[1:]:
+        path = clip.sources[0].path
+        shutil.copy(path, tmp_path / "sounds" / "night" / path.name)
+    shutil.copy(path, tmp_path / "sounds" / "other.flac")
+    write_labels(data.labels, tmp_path / "truth.tsv", "tsv")
+    given = (tmp_path / "sounds", "--reference", tmp_path / "truth.tsv", "--out", tmp_path / "out", "--json")
+    scores = json.loads(run("evaluate", "@a", *given))
+    assert scores["clips"] == len(data) - 1
+    assert any("1 clip has no reference and is not evaluated: other.flac" in note for note in scores["notes"])
+    run("report", tmp_path / "out", "--out", tmp_path / "page.html")
+    assert "clips are not available" not in (tmp_path / "page.html").read_text()
+    events = tmp_path / "out" / "events.tsv"
+    again = json.loads(run("evaluate", events, *given[:3], "--out", tmp_path / "again", "--json"))
+    assert again["event"]["overall"] == scores["event"]["overall"]
+    with pytest.raises(DataError, match="sounds: audio files but no labels: expected a table"):
+        run("evaluate", "@a", tmp_path / "sounds")
+
+
 def test_decisions_are_made_as_told_and_tuned_elsewhere_than_judged(run, tmp_path):
     told = json.loads(
         evaluate(run, "@a", "@data", "--threshold", 0.3, "--median", 0.5, "--min-gap", 0.2, "--min-duration", 0.1)
@@ -227,7 +248,9 @@ def test_runs_are_compared_in_words_and_tables(world, run, tmp_path):
     told = json.loads((tmp_path / "comparison.json").read_text())
     assert told["entries"] == {"cap": [str(world / "a"), str(world / "b")], "max": [str(world / "c")]}
     assert json.loads(run("compare", "@a", "@c", "--json"))["best"] in ("cap", "max")
-    assert "No difference: 2 runs of cap that differ only in the seed" in run("compare", "@a", "@b")
+    said = run("compare", "@a", "@b")
+    assert "cap: 2 seeds, F1 of segments" in said
+    assert "Note: the runs differ only in the seed, so they are one system" in said
     with pytest.raises(ArgumentError, match="at least two runs"):
         run("compare", "@a")
     with pytest.raises(DataError, match=r"data: not evaluated yet; run: earmark evaluate .*data DATA"):

@@ -101,7 +101,7 @@ def test_luck_in_training_is_not_taken_for_merit(rng):
 
 def test_runs_that_differ_only_by_seed_are_no_difference(rng):
     comparison = compare_entries([entry("rap", rng, 0.6, 0.62)])
-    assert comparison.lines[0].startswith("No difference: 2 runs of rap that differ only in the seed, F1 of segments ")
+    assert comparison.lines[0].startswith("rap: 2 seeds, F1 of segments ")
     assert comparison.verdicts == ()
     assert (comparison.best, comparison.tied) == ("rap", ())
 

@@ -52,6 +52,15 @@ def test_times_are_those_of_the_frames():
         EvaluationOptions(convention="best")
 
 
+def test_clip_scores_of_events_differ_where_a_peak_is_interpolated():
+    """The middle of an output frame of 4 feature frames lies between two of these, so none has its probability."""
+    clips = [clip("a", slice(5, 6), high=0.54), clip("b", slice(0, 0))]
+    evaluation = evaluate_scores(clips, TRUTH)
+    assert evaluation.maximum.overall.recall == 1
+    assert clips[0].p.max() > 0.5 > clips[0].dense().max()
+    assert evaluate_events(evaluation.estimate(), TRUTH).maximum.overall.recall == 0
+
+
 def test_dynamic_scores_are_those_of_the_decoded_events(rng):
     clips = [clip(str(i), rng.random(25) < 0.3) for i in range(30)]
     rows = [(str(i), float(t), float(t + 1.5), "dog") for i in range(30) for t in rng.uniform(0, 8, 2)]

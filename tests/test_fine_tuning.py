@@ -25,6 +25,7 @@ from earmark.inference.torch_scorer import TorchScorer
 from earmark.pooling import create_pool
 from earmark.settings import load_recipe
 from earmark.training import create_detector
+from earmark.training.run import torch_threads, training_threads
 from earmark.training.steps import make_optimizer
 
 MLP = {"name": "mlp", "hidden": 8}
@@ -53,6 +54,13 @@ def tuned():
 
 def noise(seconds, seed=0):
     return (0.1 * np.random.default_rng(seed).standard_normal(round(seconds * 8000))).astype(np.float32)
+
+
+def test_an_encoder_is_trained_with_all_threads():
+    head = load_recipe("head").changed({"encoder": "tiny", "batch_size": 4, "patch": 2.0})
+    with torch_threads(2):
+        assert training_threads(head) == 1  # they would mostly wait for each other
+        assert training_threads(head.changed({"train_encoder": True})) == 2
 
 
 def test_decibels_are_those_of_energies():

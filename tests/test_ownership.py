@@ -22,8 +22,11 @@ def test_own_files_are_replaced_others_are_not(tmp_path):
         write(tmp_path / "own.txt", "1")
     with owned(tmp_path):
         write(tmp_path / "own.txt", "2")
-        with pytest.raises(ArgumentError, match=r"theirs.txt exists, and earmark did not write it .*--force"):
+        with pytest.raises(ArgumentError, match=r"theirs.txt exists, .* since; move it or choose another place$"):
             write(theirs, "earmark's")
+    for force, remedy in ((None, "another place$"), (False, r"or use --force \(force=True\) to replace it$")):
+        with pytest.raises(ArgumentError, match=remedy), owned(tmp_path, files=[theirs], force=force):
+            raise AssertionError("refused before any work")
     assert theirs.read_text() == "theirs"
     assert (tmp_path / "own.txt").read_text() == "2"
     assert sorted(os.listdir(tmp_path)) == [MANIFEST, "own.txt", "theirs.txt"]

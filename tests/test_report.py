@@ -228,6 +228,14 @@ def test_bad_requests_are_refused(runs, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_several_seeds_of_one_model_are_not_called_a_comparison(runs, tmp_path):
+    page = write_report(runs[:3], tmp_path / "page.html")[0].read_text(encoding="utf-8")
+    assert "This page describes a model (3 training runs), trained on" in page
+    assert re.search(r"<summary>Seeds</summary>\s*<ul>\s*<li>cap: 3 seeds, F1 of segments", page)
+    for text in ("No difference", "differ only", "Statistical tests", "Largest errors of"):
+        assert text not in page
+
+
 def test_the_command_writes_the_page_and_says_where(runs, tmp_path):
     """One run is compared with nothing, and has durations without alpha."""
     out = tmp_path / "new" / "page.html"
@@ -237,7 +245,8 @@ def test_the_command_writes_the_page_and_says_where(runs, tmp_path):
     page = out.read_text(encoding="utf-8")
     assert page.rstrip().endswith("</html>")
     assert "<h1>Only &lt;one&gt;</h1>" in page
-    assert re.search(r"In segments of 1 s, max reaches F1 \.\d{3}", page)
+    assert '<p class="lead">This page describes a model, trained on' in page
+    assert re.search(r"In segments of 1 s, the model reaches F1 \.\d{3}", page)
     assert "comparison" not in page
     assert "significantly" not in page
     assert 'id="durations"' in page
@@ -297,6 +306,16 @@ def test_evaluate_is_repeated_with_what_it_was_told(runs):
     (_, line, _) = commands([read_run(saved, "cap")], runs[0] / "page.html")
     told = "--split test --reference 'truth file.jams' --segment 0.1 --threshold 0.3 --median 0.5 --psds"
     assert line.endswith(told)
+
+
+def test_the_command_has_the_settings_that_differ_from_those_of_the_model(runs):
+    (entry, *_) = group_runs(runs[:1])
+    run = read_run(entry.evaluations[0], "cap")
+    stored = {"threshold": [0.3, 0.4, 0.5], "min_gap": 0.5, "median": 0.2, "tuned_on": "validation"}
+    run = replace(run, about={**run.about, "decoder": stored})
+    for changes, options in (({}, ""), ({"threshold": 0.5, "min_gap": 0.0}, " --threshold 0.5 --min-gap 0.0")):
+        run.saved.scores.update(decoder={**stored, **changes})
+        assert commands([run], runs[0] / "page.html")[1].endswith("--split test" + options)
 
 
 def test_shares_of_time_read_well():
@@ -364,7 +383,7 @@ def test_a_browser_sorts_tables_and_has_room_on_a_telephone(page, tmp_path):
     assert result["marked"] == 1
 
 
-@pytest.mark.parametrize(("convention", "shown"), [("plain", ".000"), ("sed_eval", "–")])
+@pytest.mark.parametrize(("convention", "shown"), [("plain", ".000"), ("sed_eval", "\N{EN DASH}")])
 def test_f1_by_class_has_the_convention_of_the_evaluation(convention, shown, tmp_path):
     """By sed_eval's, a class that is never detected has no F1."""
     rows = [(f"{i}.wav", 0.0, 1.0, label) for i in range(4) for label in ("dog", "owl")]

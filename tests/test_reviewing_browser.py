@@ -454,6 +454,21 @@ def test_recordings_without_events_and_a_server_that_goes_away(browser, tmp_path
     assert (tmp_path / "out" / "recordings.json").is_file()
 
 
+def test_the_page_says_that_detection_was_repeated(browser, found):
+    (found / "events.csv").write_text("filename,onset,offset,label,confidence\n")
+    with served(found) as server:
+        one = Page(browser, server.url)
+        one.press("y")
+        one.says("owl: right")
+        assert not one.page.locator("#notice").is_visible()
+        (found / "events.csv").write_text("filename,onset,offset,label,confidence\na.wav,1.1,2.0,owl,0.9\n")
+        one.press("x")
+        one.says("dog: wrong")
+        one.wait("#notice", "Detection was repeated in this folder. This page still shows the earlier events")
+        assert one.page.locator("#notice").is_visible()
+        one.close()
+
+
 TRAINING = """import json, time
 print(json.dumps({"stage": "training", "done": 1, "total": 2, "detail": "loss 0.5"}), flush=True)
 time.sleep(0.5)

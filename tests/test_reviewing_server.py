@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import soundfile
 import warm
-from review_job import EVENTS, NAMES, RATE, make_job, served
+from review_job import EVENTS, NAMES, RATE, make_job, served, write_job_events
 
 import earmark as package
 from earmark import audio
@@ -71,6 +71,39 @@ def test_all_events_that_a_check_rules_out_are_counted(tmp_path, monkeypatch):
     with served(make_job(tmp_path)) as server:
         status, answer = Client(server.url).act("checked", recording=NAMES[0])
     assert (status, len(answer["events"]), answer["ruledOut"]) == (200, 2, len(EVENTS))
+
+
+def test_a_repeated_detection_is_noticed_and_verdicts_are_kept(tmp_path):
+    found = make_job(tmp_path)
+    (found / "events.csv").write_text("filename,onset,offset,label,confidence\n")
+    with served(found) as server:
+        client = Client(server.url)
+        _, first = client.get("api/queue")
+        assert client.get("api/updates?since=0")[1]["notice"] is None
+        (found / "events.csv").write_text((found / "events.csv").read_text())  # with the same events
+        assert client.act("verdict", events=[first["events"][0]["id"]], verdict="right")[1]["notice"] is None
+        write_job_events(found, [(1.1, 2.0, "owl", 0.9)])
+        (found / "events.csv").write_text("filename,onset,offset,label,confidence\na.wav,1.1,2.0,owl,0.9\n")
+        assert "Detection was repeated in this folder." in client.get("api/updates?since=0")[1]["notice"]
+        status, answer = client.act("verdict", events=[first["events"][1]["id"]], verdict="wrong")
+        assert (status, len(answer["events"])) == (200, 1)
+        assert answer["notice"].endswith("All verdicts are kept.")
+    with served(found) as server:
+        client = Client(server.url)
+        assert client.get("api/updates?since=0")[1]["notice"] is None
+        total = client.get("api/progress")[1]["total"]
+        assert (total["right"], total["wrong"]) == (1, 1)
+
+
+def test_a_changed_label_table_is_noticed(tmp_path):
+    make_job(tmp_path)
+    table = tmp_path / "labels.csv"
+    table.write_text(f"filename,onset,offset,label\n{NAMES[0]},1,2,owl\n")
+    with served(tmp_path / "sound", labels=table) as server:
+        client = Client(server.url)
+        assert client.get("api/updates?since=0")[1]["notice"] is None
+        table.write_text(f"filename,onset,offset,label\n{NAMES[0]},1,2.5,owl\n")
+        assert client.get("api/updates?since=0")[1]["notice"].startswith("labels.csv has changed. This page still")
 
 
 @pytest.fixture(scope="module")

@@ -200,15 +200,29 @@ def test_models_without_a_decoder_have_the_threshold_of_the_paper(run):
     assert earmark.load(run).decoder == Decoder()
 
 
-def test_a_threshold_on_the_command_line_replaces_the_stored_decoder(run, capsys):
-    stored = Decoder(threshold=(0.3, 0.4), min_gap=0.2, tuned_on="validation")
+def test_an_option_of_the_command_line_changes_one_setting_of_the_stored_decoder(run, capsys):
+    stored = Decoder(threshold=(0.3, 0.6), low=(0.2, 0.5), median=0.1, min_gap=0.2, tuned_on="validation")
     save_decoder(run / "model.safetensors", stored.to_dict())
     detector, nothing = earmark.load(run, device="cpu"), {"threshold": None, "low": None, "median": None}
-    assert decoder_of(detector, None, nothing) == stored
-    assert decoder_of(detector, None, {**nothing, "median": 0.5}) == replace(stored, median=0.5)
+
+    def changed(**options):
+        return decoder_of(detector, None, {**nothing, **options})
+
+    assert changed() == stored
+    assert changed(median=0.5) == replace(stored, median=0.5)
+    assert changed(threshold=0.5) == replace(stored, threshold=0.5, tuned_on=None)
+    assert changed(threshold=0.4) == replace(stored, threshold=0.4, low=(0.2, 0.4), tuned_on=None)
+    assert changed(threshold=0.6, low=0.1) == replace(stored, threshold=0.6, low=0.1, tuned_on=None)
     assert capsys.readouterr().err == ""
-    assert decoder_of(detector, None, {**nothing, "threshold": 0.5}) == Decoder()
-    assert capsys.readouterr().err == (
-        "earmark: --threshold replaces the other settings of the model too; to keep them, add --min-gap 0.2\n"
-    )
-    assert decoder_of(detector, None, {**nothing, "threshold": 0.6, "low": 0.2}) == Decoder(0.6, low=0.2)
+
+
+def test_detect_and_evaluate_keep_the_stored_settings_beside_a_threshold(run, earmark, tmp_path):
+    recordings(tmp_path, 4)
+    save_decoder(run / "model.safetensors", Decoder(threshold=(0.3, 0.4), min_gap=0.5, median=0.2).to_dict())
+    options = ("--threshold", 0.6, "--json")
+    code, out, _ = earmark("evaluate", run, tmp_path / "recordings", "--split", "train", *options)
+    expected = Decoder(threshold=0.6, min_gap=0.5, median=0.2).to_dict()
+    assert (code, json.loads(out)["decoder"]) == (0, expected)
+    code, _, err = earmark("detect", run, tmp_path / "recordings", "--out", tmp_path / "found", *options)
+    assert (code, err) == (0, "")
+    assert json.loads((tmp_path / "found" / "job.json").read_text())["decoder"] == expected

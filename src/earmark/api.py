@@ -220,7 +220,7 @@ def evaluate(
     model
         A run, a model file, a detector, or a file of events in any label format.
     data
-        As for `train`. For events, a file of labels is enough.
+        As for `train`. With `reference`, a folder needs no labels. For events, a file of labels is enough.
     split
         The split to evaluate, or "all". The default is "test", or all clips if the data have no splits and the model
         was not trained on them.

@@ -46,10 +46,10 @@ class Record(Protocol):
 class Owner:
     """Decides which files below a folder may be replaced or deleted.
 
-    With `force`, files that are not earmark's are replaced too.
+    With `force`, files that are not earmark's are replaced too; None is like False, where users cannot ask for that.
     """
 
-    def __init__(self, root: Path, record: Record, *, force: bool = False) -> None:
+    def __init__(self, root: Path, record: Record, *, force: bool | None = None) -> None:
         self.root, self.record, self.force = root, record, force
         self._real_root = Path(os.path.realpath(root))
 
@@ -72,7 +72,7 @@ class Owner:
         for path in paths:
             self.check_links(path)
             if os.path.lexists(path) and not self.force and not self.is_own(path):
-                raise _refusal(path)
+                raise _refusal(path, self.force)
 
     def admit(self, path: Path, draft: Path) -> None:
         """Refuse to replace a file that is not earmark's; record that it will have the content of the draft."""
@@ -81,7 +81,7 @@ class Owner:
         key = self.key(path)
         known = self.record.hashes(key)
         if os.path.lexists(path) and not self.force and old not in {new, *known}:
-            raise _refusal(path)
+            raise _refusal(path, self.force)
         if known != {new}:
             self.record.record_hashes(key, {new, old} - {""})
 
@@ -135,7 +135,7 @@ class _Manifest:
 
 @contextmanager
 def owned(
-    root: Path, *, files: Iterable[Path] = (), force: bool = False, record: Record | None = None
+    root: Path, *, files: Iterable[Path] = (), force: bool | None = None, record: Record | None = None
 ) -> Iterator[Owner]:
     """Check and record every file that `written_whole` writes below a folder, in its manifest or another record.
 
@@ -171,7 +171,7 @@ def admit(path: Path, draft: Path) -> None:
     if owners:
         max(owners, key=lambda owner: len(owner.root.absolute().parts)).admit(path, draft)
     elif _replaces_nothing and os.path.lexists(path) and sha256(path) != sha256(draft):
-        raise _refusal(path)
+        raise _refusal(path, None)
 
 
 def sha256(path: Path) -> str:
@@ -182,8 +182,7 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _refusal(path: Path) -> ArgumentError:
-    return ArgumentError(
-        f"{path} exists, and earmark did not write it or it was changed since; move it or choose another place "
-        "(commands with the option --force can replace it)"
-    )
+def _refusal(path: Path, force: bool | None) -> ArgumentError:
+    is_forcible = force is not None
+    remedy = "move it, or use --force (force=True) to replace it" if is_forcible else "move it or choose another place"
+    return ArgumentError(f"{path} exists, and earmark did not write it or it was changed since; {remedy}")

@@ -36,7 +36,8 @@ def evaluate(
         str,
         typer.Argument(
             metavar="DATA",
-            help="As for train: a folder, a table, or NAME:PATH. For EVENTS, a file of labels is enough.",
+            help="As for train: a folder, a table, or NAME:PATH. With --reference, recordings need no labels; "
+            "for EVENTS, a file of labels is enough.",
         ),
     ],
     split: Annotated[

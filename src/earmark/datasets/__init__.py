@@ -50,12 +50,13 @@ __all__ = [
 ]
 
 
-def open_data(spec: str | Path, split: str | None = None) -> Collection:
+def open_data(spec: str | Path, split: str | None = None, *, needs_labels: bool = True) -> Collection:
     """Open a data set, or one split of it: its clips and labels.
 
     `spec` is `NAME:PATH` with the name of a data set, or `NAME,OPTION=VALUE:PATH` with options; or a path: a folder, or
     a label table next to or above its recordings. A folder made by `earmark synth` (with soundscapes.json, or with
-    labels.tsv, audio/ and annotations/) is read as such. The split "all" is all of it.
+    labels.tsv, audio/ and annotations/) is read as such. The split "all" is all of it. A folder may be without labels
+    if they are not needed, because they come from elsewhere.
     """
     name, options, path = _parse(spec)
     split = None if split == "all" else split
@@ -65,6 +66,8 @@ def open_data(spec: str | Path, split: str | None = None) -> Collection:
             (path / "labels.tsv").is_file() and (path / "audio").is_dir() and (path / "annotations").is_dir()
         )
         name = "soundscapes" if made_by_synth else "folder"
+    if name == "folder" and not needs_labels:
+        options["needs_labels"] = False
     return DATASETS.create(name, **options).clips(path, split)
 
 

@@ -16,6 +16,9 @@ subfolders named train, validate and test (or val, dev, eval, ...); else they ar
 
 Labels without recording and recordings without label are skipped with a warning that counts and names them.
 `match_names` documents how names are compared.
+
+If labels are not needed, all recordings of a folder without labels are clips of which no class is known; they are in
+the split "test" unless a file or folders say otherwise.
 """
 
 import csv
@@ -44,6 +47,7 @@ from earmark.text import counted, first_few
 
 _TABLE_NAMES = ("labels", "tags", "annotations")
 _SPLIT_FILES = ("split", "splits")
+_NO_LABELS = "no labels"  # their origin, if they are not needed
 _MOVE = "; if it contains no labels, move it elsewhere"
 
 
@@ -69,8 +73,9 @@ DATA/                DATA/
 `-- b.txt                `-- b.wav
 """
 
-    def __init__(self, *, separator: str | None = None) -> None:
+    def __init__(self, *, separator: str | None = None, needs_labels: bool = True) -> None:
         self.separator = None if separator is None else separator_of(separator)
+        self.needs_labels = needs_labels
 
     def clips(self, root: Path, split: str | None = None) -> Collection:
         """Recordings with labels; `root` is the folder, or a label table in it."""
@@ -83,7 +88,7 @@ DATA/                DATA/
             expected = _unreadable(foreign) or f"expected {', '.join(sorted(audio.SUFFIXES))}"
             raise DataError(f"{folder}: no audio files here or below; {expected}")
         path = root if root.is_file() else _find_table(folder, recordings)
-        table, source = _read_labels(folder, path, recordings)
+        table, source = _read_labels(folder, path, recordings, needs_labels=self.needs_labels)
         origin = path or folder
         try:
             table, notes = clean_labels(table, self.separator)
@@ -100,7 +105,9 @@ DATA/                DATA/
             report_missing(message)
         splits = _read_splits(folder, origin, table, matched)
         has_own_splits = bool(splits)
-        if not splits:
+        if not splits and source == _NO_LABELS:
+            splits = dict.fromkeys(matched, "test")
+        elif not splits:
             # by path: the spelling of a name in the table must not change the split of its recording
             below = {path: name_to_key(name) for name, path in names_below(matched.values(), folder).items()}
             splits = draw_splits(table, {name: (below[path], path) for name, path in matched.items()})
@@ -173,7 +180,9 @@ def _kind(path: Path) -> type[Format] | None:
         return None
 
 
-def _read_labels(folder: Path, path: Path | None, recordings: Sequence[Path]) -> tuple[LabelTable, str]:
+def _read_labels(
+    folder: Path, path: Path | None, recordings: Sequence[Path], *, needs_labels: bool
+) -> tuple[LabelTable, str]:
     """Labels, and a description of their source."""
     if path is not None:
         table = read_labels(path)
@@ -188,6 +197,8 @@ def _read_labels(folder: Path, path: Path | None, recordings: Sequence[Path]) ->
     labels = _folders_as_classes(folder, recordings)
     if labels is not None:
         return labels, FOLDER_NAMES
+    if not needs_labels:
+        return LabelTable([], filenames=names_below(recordings, folder), complete=False), _NO_LABELS
     raise DataError(
         f"{folder}: audio files but no labels: expected a table (labels.csv with columns filename and label), "
         "a label file next to each recording, or at least two subfolders named after classes"

@@ -52,15 +52,18 @@ def training_data(model: Path | None) -> TrainingData:
     return TrainingData(str(about.get("data_source") or ""), str(about.get("data") or ""))
 
 
-def choose_clips(data: str, split: str | None, trained_on: TrainingData) -> tuple[Collection, str, tuple[str, ...]]:
+def choose_clips(
+    data: str, split: str | None, trained_on: TrainingData, *, needs_labels: bool = True
+) -> tuple[Collection, str, tuple[str, ...]]:
     """The clips to evaluate, the name of their split, and notes on those that are left out.
 
     By default these are the test clips; or all clips, if the data have no splits and the model was not trained on them.
+    Data may be without labels if they are not needed, because the reference comes from elsewhere.
     """
     if split == "all" or is_published(data):
         split = split or "test"
-        return open_data(data, split), split, ()
-    whole = open_data(data)
+        return open_data(data, split, needs_labels=needs_labels), split, ()
+    whole = open_data(data, needs_labels=needs_labels)
     notes: tuple[str, ...] = ()
     if split is None and not whole.has_own_splits:
         is_same = trained_on.matches(whole)

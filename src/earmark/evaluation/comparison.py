@@ -187,7 +187,11 @@ def compare_runs(runs: Sequence[Path], *, level: float = 0.95) -> Comparison:
     """Compare run folders, or folders that `earmark evaluate` wrote to; runs that differ only in seed are grouped."""
     if len(runs) < 2:
         raise ArgumentError("a comparison needs at least two runs")
-    return compare_entries(group_runs(runs), level=level)
+    comparison = compare_entries(group_runs(runs), level=level)
+    if len(comparison.entries) > 1:
+        return comparison
+    note = "the runs differ only in the seed, so they are one system, and there is no other to compare it with"
+    return replace(comparison, notes=(note, *comparison.notes))
 
 
 def compare_entries(entries: Iterable[System], *, level: float = 0.95) -> Comparison:
@@ -295,16 +299,13 @@ def _seed_lines(systems: Mapping[str, Sequence[Counts]], f: ratio) -> list[str]:
             continue
         values = ", ".join(f"{score:.3f}" for score in scores)
         spread = f"{f.__name__} {values}, standard deviation {float(np.std(scores, ddof=1)):.3f}"
-        if len(systems) == 1:
-            lines.append(f"No difference: {len(seeds)} runs of {name} that differ only in the seed, {spread}")
-        else:
-            lines.append(f"{name}: {len(seeds)} seeds, {spread}")
+        lines.append(f"{name}: {len(seeds)} seeds, {spread}")
     return lines
 
 
 def _summary(best: str, tied: Sequence[str], n_others: int, what: str) -> list[str]:
     if not n_others:
-        return []
+        return []  # one system, whose score is all there is to say
     if len(tied) == n_others:
         return [f"No difference: the data do not say which is best by {what} ({', '.join([best, *tied])})"]
     if tied:

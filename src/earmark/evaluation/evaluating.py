@@ -16,7 +16,7 @@ from earmark.datasets.cleaning import read_clean_labels
 from earmark.detection.detector import SoundDetector
 from earmark.errors import ArgumentError
 from earmark.evaluation.chosen import TrainingData, choose_clips, left_out_notes, training_data
-from earmark.evaluation.references import fit_durations, fit_estimate, read_durations, read_reference
+from earmark.evaluation.references import fit_durations, fit_estimate, needs_labels, read_durations, read_reference
 from earmark.evaluation.result import Evaluation
 from earmark.evaluation.scoring import EvaluationOptions, evaluate_events, evaluate_scores
 from earmark.evaluation.thresholds import tune_decoder, tune_thresholds
@@ -40,7 +40,7 @@ def evaluate_model(
     path = detector.path
     config = None if path is None else _read_config(path.with_name("config.toml"))
     trained_on = training_data(path)
-    part, split, notes = choose_clips(data, split, trained_on)
+    part, split, notes = choose_clips(data, split, trained_on, needs_labels=needs_labels(reference))
     clips, table, more = _labelled_clips(part, reference, detector.classes)
     notes += more
     if tune_on in ("test", split) or (tune_on is not None and split == "all"):
@@ -106,7 +106,7 @@ def evaluate_event_file(
     options: EvaluationOptions,
 ) -> tuple[Evaluation, LabelTable]:
     """The evaluation of events from another program, and its reference labels."""
-    table, split, notes = _read_split(data, split)
+    table, split, notes = _read_split(data, split, needs_labels=needs_labels(reference))
     if reference is not None:
         table, more = read_reference(reference, table, table.filenames, separator=separator_in(data))
         notes += more
@@ -129,12 +129,12 @@ def evaluate_event_file(
     return evaluate_events(estimate, table, options, durations=seconds, about=about), table
 
 
-def _read_split(data: str, split: str | None) -> tuple[LabelTable, str | None, tuple[str, ...]]:
+def _read_split(data: str, split: str | None, *, needs_labels: bool) -> tuple[LabelTable, str | None, tuple[str, ...]]:
     """Labels of a data set, or of a file or folder of labels; of one split, where they have splits; and notes."""
     path = path_of(data)
     is_label_folder = path.is_dir() and not any(audio.find(path))
     if is_published(data) or not (path.is_file() or is_label_folder):
-        part, split, notes = choose_clips(data, split, TrainingData())
+        part, split, notes = choose_clips(data, split, TrainingData(), needs_labels=needs_labels)
         return part.labels, split, notes
     table, notes = read_clean_labels(path, separator_in(data))
     if not table.splits or split == "all":

@@ -111,6 +111,11 @@ def read_reference(
     return Fitted(fitted.table, notes + fitted.notes)
 
 
+def needs_labels(source: str | None) -> bool:
+    """Whether the reference of a source is made from the labels of the data."""
+    return source in (None, "authors")
+
+
 def fit_estimate(estimate: LabelTable, reference: LabelTable) -> tuple[LabelTable, Fitted]:
     """The reference with the classes of both, and events from another program over its clips.
 

@@ -169,10 +169,10 @@ class Evaluation:
             return {}
         return read_recordings(path, self.scores, self.static_counts)
 
-    def save(self, folder: AnyPath, *, force: bool = False) -> None:
+    def save(self, folder: AnyPath, *, force: bool | None = None) -> None:
         """Write the files that the top of this module lists.
 
-        Those of an earlier evaluation are replaced; others with these names are not, unless `force` is given.
+        Those of an earlier evaluation are replaced; others with these names are not, unless `force` is true.
         """
         folder = make_folder(Path(folder))
         counts = _counts_to_arrays(self)  # first, as it may fail: then an earlier evaluation stays

@@ -74,7 +74,7 @@ def tune_thresholds(
     is_timed = any(row.is_event for row in table)
     current = np.broadcast_to(decoder.threshold, len(table.classes)).astype(np.float64)
     tried = np.unique([*THRESHOLDS, *current] if cautious else THRESHOLDS)
-    decoders = [_with_threshold(decoder, threshold) for threshold in tried]
+    decoders = [decoder.changed(threshold=threshold) for threshold in tried]
     if is_timed:
         counts, measure = _counts(recordings, table, options, decoders), _f1
     else:
@@ -84,7 +84,7 @@ def tune_thresholds(
     if cautious:
         best = np.where(_is_sure(counts, measure, tried, best, current), best, current)
     how = f"by F1 of {options.segment:g}-s segments" + ("" if is_timed else ", estimated from clip labels")
-    return replace(_with_threshold(decoder, best), tuned_on=_record(tuned_on, table, how))
+    return replace(decoder.changed(threshold=best), tuned_on=_record(tuned_on, table, how))
 
 
 def tune_decoder(
@@ -162,12 +162,6 @@ def _is_sure(
     with_sound = (counts[0, 0] + counts[2, 0] > 0).sum(axis=0)  # clips of each class
     is_better = ((gain < 0).mean(axis=1) <= _DOUBT) & (gain.mean(axis=1) >= _LEAST)
     return np.asarray(is_better & (with_sound >= _FEWEST_WITH))
-
-
-def _with_threshold(decoder: Decoder, threshold: npt.ArrayLike) -> Decoder:
-    """The decoder with this threshold, (classes,) or one for all, and `low` no higher."""
-    low = None if decoder.low is None else np.minimum(decoder.low, threshold).tolist()
-    return replace(decoder, threshold=np.asarray(threshold).tolist(), low=low)
 
 
 def _propagated(recordings: Sequence[RecordingScores], table: LabelTable) -> LabelTable:

@@ -103,14 +103,16 @@ class Decoder:
         return DecoderStream(self, hop, classes, filename, duration)
 
     def changed(self, **settings: Any) -> Decoder:
-        """A copy with other values for some settings; None keeps a value. A new threshold is no longer a tuned one.
+        """A copy with other values for some settings; None keeps a value.
 
-        >>> Decoder(threshold=(0.3, 0.6), tuned_on="validate").changed(threshold=0.5, median=None)
-        Decoder(threshold=0.5, low=None, median=0.0, min_duration=0.0, min_gap=0.0, boxes=0.0, tuned_on=None)
+        A new threshold is no longer a tuned one, and where `low` is higher, it is lowered to the threshold.
+
+        >>> Decoder(threshold=(0.3, 0.6), min_gap=0.5, tuned_on="validate").changed(threshold=0.5, median=None)
+        Decoder(threshold=0.5, low=None, median=0.0, min_duration=0.0, min_gap=0.5, boxes=0.0, tuned_on=None)
         """
         given = {name: value for name, value in settings.items() if value is not None}
         if "threshold" in given:
-            given = {"low": None, "tuned_on": None, **given}
+            given = {"low": _at_most(self.low, _setting("threshold", given["threshold"])), "tuned_on": None, **given}
         return replace(self, **given)
 
     def to_dict(self) -> dict[str, Any]:
@@ -314,6 +316,15 @@ def _setting(name: str, value: object) -> float | tuple[float, ...]:
     if np.any(numbers > longest):
         raise ArgumentError(f"{name}: expected at most {longest:g} seconds, got {value!r}")
     return float(numbers) if numbers.ndim == 0 else tuple(map(float, numbers.tolist()))
+
+
+def _at_most(
+    low: float | tuple[float, ...] | None, threshold: float | tuple[float, ...]
+) -> float | tuple[float, ...] | None:
+    """The lower threshold of a decoder, nowhere above its threshold."""
+    if low is None or (isinstance(low, tuple) and isinstance(threshold, tuple) and len(low) != len(threshold)):
+        return low  # which `Decoder` rejects, if the numbers of classes differ
+    return _setting("low", np.minimum(low, threshold))
 
 
 def _numbers(value: object) -> npt.NDArray[Any] | None:

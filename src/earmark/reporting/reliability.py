@@ -103,9 +103,9 @@ def read_reliability(model: str | None) -> Reliability:
 
 def _from_evaluation(saved: Evaluation) -> Reliability:
     scores, split = saved.scores, saved.scores.get("split")
-    data = open_data(scores["data"], split)
     kind = str(scores.get("reference", "data"))
     file = None if kind in ("data", "authors") else kind
+    data = open_data(scores["data"], split, needs_labels=file is None)
     names, classes = saved.static_counts.filenames, scores["classes"]
     reference = read_reference(file, data.labels, names, classes, separator=data.separator).table
     clips = counted(len(reference.filenames), "clip") + (f" of split {split}" if split not in (None, "all") else "")

@@ -21,6 +21,7 @@ from earmark.evaluation.base import Floats
 from earmark.evaluation.result import Evaluation
 from earmark.evaluation.statistics import Interval, bootstrap
 from earmark.evaluation.systems import System
+from earmark.events import Decoder
 from earmark.fine_tuning import network_for
 from earmark.pooling import AdaptiveLinearPool, alpha_family
 from earmark.settings import WITHOUT_TIMES, Settings
@@ -28,7 +29,7 @@ from earmark.tables import Cell, Column, Table, number_cell
 from earmark.text import percent
 
 _STEP = 0.01  # seconds, resolution of active time
-_DEFAULTS = {"reference": "data", "segment": 1.0, "align": "middle", "threshold": 0.5}  # of `earmark evaluate`
+_DEFAULTS = {"reference": "data", "segment": 1.0, "align": "middle"}  # of `earmark evaluate`
 
 
 @dataclass(frozen=True)
@@ -94,12 +95,13 @@ def _evaluate_command(run: EvaluatedRun) -> str:
     model = Path(scores["model"])
     is_beside = model.parent == saved.folder
     options = {name: scores.get(name) for name in ("split", "reference", "segment", "align")}
-    options |= {**(scores.get("decoder") or {}), "tuned_on": None, "tune_on": scores.get("tune_on")}
-    defaults: dict[str, Any] = {**_DEFAULTS, "threshold": None} if run.about.get("decoder") else _DEFAULTS
-    options = {name: value for name, value in options.items() if not isinstance(value, list)}  # tuned, or the model's
+    defaults = {**_DEFAULTS, **Decoder().to_dict(), **(run.about.get("decoder") or {})}
+    decoder = {**(scores.get("decoder") or {}), "tuned_on": None}
+    options |= {name: value for name, value in decoder.items() if not isinstance(value, list)}  # lists are tuned
+    options["tune_on"] = scores.get("tune_on")
     words = ["earmark", "evaluate", str(saved.folder if is_beside else model), str(scores["data"])]
     for name, value in options.items():
-        if value and value != defaults.get(name):
+        if value is not None and value != defaults.get(name):
             words += [f"--{name.replace('_', '-')}", str(value)]
     if scores.get("psds"):
         words.append("--psds")

@@ -69,7 +69,7 @@ def write_report(
     data: str | None = None,
     title: str | None = None,
     extra: Mapping[str, Any] | None = None,
-    force: bool = False,
+    force: bool | None = None,
     on_progress: OnProgress = ignore_progress,
 ) -> list[Path]:
     """Write a page about evaluated runs, with its tables as Markdown and LaTeX next to it; returns the files.
@@ -149,9 +149,9 @@ def _open_material(saved: Evaluation, data: str | None) -> _Material:
     if not source:
         return _Material(problem="the evaluation did not record its data")
     try:
-        collection = open_data(source, scores.get("split"))
         kind = str(scores.get("reference", "data"))
         file = None if kind in ("data", "authors") else kind
+        collection = open_data(source, scores.get("split"), needs_labels=file is None)
         labels, names, classes = collection.labels, saved.static_counts.filenames, scores["classes"]
         truth = reference = read_reference(file, labels, names, classes, separator=collection.separator).table
         if kind == "authors":

@@ -324,6 +324,7 @@ def _changes(session: Session, since: int, reviewer: str) -> dict[str, Any]:
             "progress": review.progress() if review.number != since else None,
             "can": review.can_undo(reviewer),
             "classes": review.classes,
+            "notice": review.source.notice(),
         }
 
 

@@ -23,7 +23,7 @@ from earmark.errors import ArgumentError, DataError, EarmarkError
 from earmark.files import json_text, make_folder, written_whole
 from earmark.formats import read_labels
 from earmark.inference.scores import RecordingScores, read_scores
-from earmark.ownership import owned
+from earmark.ownership import owned, sha256
 from earmark.schema import open_record, read_json
 from earmark.text import first_few
 
@@ -84,6 +84,29 @@ class Given(NamedTuple):
     confidence: float | None
 
 
+class Original:
+    """The file that events were read from, which may change while they are reviewed; create it before reading."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._stat, self._hash = self._now(), sha256(path)
+        self._is_other = False
+
+    def has_changed(self) -> bool:
+        """Whether its content is different now. A file that is gone has not changed."""
+        stat = self._now()
+        if stat != self._stat:
+            self._stat, self._is_other = stat, sha256(self.path) not in ("", self._hash)
+        return self._is_other
+
+    def _now(self) -> tuple[int, int] | None:
+        try:
+            about = self.path.stat()
+        except OSError:
+            return None
+        return about.st_mtime_ns, about.st_size
+
+
 @dataclass
 class Source:
     """Recordings and events of a review, and the folder for its journal."""
@@ -96,6 +119,18 @@ class Source:
     classes: tuple[str, ...] = ()
     model: Path | None = None
     threshold: float | dict[str, float] = 0.5
+    original: Original | None = None  # None without events to begin with
+
+    def notice(self) -> str | None:
+        """A message for the reviewer if the events on disk are no longer those of the review."""
+        if self.original is None or not self.original.has_changed():
+            return None
+        is_job = self.kind == "job"
+        what = "Detection was repeated in this folder" if is_job else f"{self.original.path.name} has changed"
+        return (
+            f"{what}. This page still shows the earlier events: to see the new ones, stop earmark review and start it "
+            "again. All verdicts are kept."
+        )
 
     def scores(self, recording: Recording) -> RecordingScores | None:
         """Frame probabilities of a recording; None if the job did not keep them."""
@@ -150,6 +185,7 @@ def open_source(place: AnyPath, *, labels: AnyPath | None = None, out: AnyPath |
 
 
 def _open_job(folder: Path) -> Source:
+    original = Original(JobFolder(folder).merged)
     with Ledger(JobFolder(folder).ledger, read_only=True) as ledger:
         entries = list(ledger.entries("done"))
         recordings = [
@@ -162,7 +198,7 @@ def _open_job(folder: Path) -> Source:
         raise DataError(f"{folder}: no recording of this job is done; run earmark detect first")
     about = read_json(_About, folder / "job.json") if (folder / "job.json").is_file() else _About()
     model = None if about.model is None else Path(about.model)
-    source = Source("job", folder.absolute().name, folder, recordings, model=model)
+    source = Source("job", folder.absolute().name, folder, recordings, model=model, original=original)
     source.events = _given(rows, index)
     source.classes = tuple(dict.fromkeys((*about.classes, *(row.label for row in rows))))
     threshold = about.decoder.get("threshold", 0.5)
@@ -184,6 +220,7 @@ class _About:
 
 def _add_labels(source: Source, path: Path, root: Path) -> None:
     """Events of a label table; rows without times are events over the whole recording."""
+    source.original = Original(path)
     table = read_labels(path)
     matched = match_names(table.filenames, [one.path for one in source.recordings], root.absolute())
     if not matched:

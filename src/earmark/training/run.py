@@ -40,6 +40,7 @@ from earmark.datasets.cleaning import refuse_joined
 from earmark.datasets.mixing import mixed_clips, with_mixtures
 from earmark.datasets.splitting import hold_out_clips, stratified_folds
 from earmark.encoders import EncoderFeatures
+from earmark.encoders.features import trains_encoder
 from earmark.errors import ArgumentError, DataError
 from earmark.files import locked, make_folder, remove_drafts
 from earmark.networks import NETWORKS, Head
@@ -157,7 +158,7 @@ def run(
             about["folds"] = folds
         mixtures = mixed_clips(training, settings.augment.mixtures)
         training_set = _TrainingSet(stores[0], bags, mixed.labels, mixtures, cache, training)
-        with few_threads(settings):
+        with torch_threads(training_threads(settings)):
             if folds:
                 result = _cross_validate(training_set, folds, settings, out, fabric, about, on_progress)
             else:
@@ -309,17 +310,25 @@ def _train_rounds(
 
 
 @contextmanager
-def few_threads(settings: Settings) -> Iterator[None]:
-    """Use one thread for a head with small batches, for which several threads would mostly wait for each other."""
-    threads = torch.get_num_threads()
-    features, options = settings.features, settings.training
-    elements = options.batch_size * features.n_bands * features.frames(round(options.patch * features.rate))
-    if issubclass(NETWORKS[settings.network["name"]].cls, Head) and elements < _SMALL_BATCH:
-        torch.set_num_threads(1)
+def torch_threads(number: int) -> Iterator[None]:
+    """Let PyTorch use this many threads on the CPU."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
     try:
         yield
     finally:
-        torch.set_num_threads(threads)
+        torch.set_num_threads(before)
+
+
+def training_threads(settings: Settings) -> int:
+    """Threads to train with on a CPU: one for a head with small batches, where several mostly wait for each other.
+
+    An encoder that is trained as well has enough work for several, whatever the batch.
+    """
+    features, options = settings.features, settings.training
+    elements = options.batch_size * features.n_bands * features.frames(round(options.patch * features.rate))
+    is_head = issubclass(NETWORKS[settings.network["name"]].cls, Head) and not trains_encoder(features)
+    return 1 if is_head and elements < _SMALL_BATCH else torch.get_num_threads()
 
 
 @contextmanager

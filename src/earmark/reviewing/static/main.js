@@ -177,7 +177,14 @@ function send(action) {
   return sent;
 }
 
+/** Shows that the events on disk have changed, as long as they are not those of the page. */
+function showNotice(/** @type {string | null} */ notice) {
+  $("notice").hidden = !notice;
+  if (notice && $("notice").textContent !== notice) $("notice").textContent = notice;
+}
+
 function applyChanges(/** @type {any} */ answer) {
+  showNotice(answer.notice);
   number = Math.max(number, answer.number);
   if (answer.classes.length !== classes.length) {
     classes = answer.classes;
@@ -663,7 +670,7 @@ async function poll() {
     const answer = await get("updates", { since: number, reviewer });
     const hasUndo = !$("undo").disabled, hasRedo = !$("redo").disabled;
     const isSame = answer.number === number && hasUndo === !!answer.can.undo && hasRedo === !!answer.can.redo;
-    if (!isSame) applyChanges(answer);
+    if (isSame) showNotice(answer.notice); else applyChanges(answer);
   } catch { /* `watchServer` shows that the server does not respond */ }
 }
 
