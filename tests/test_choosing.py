@@ -10,10 +10,12 @@ import torch
 import earmark
 from earmark import audio
 from earmark.datasets import Collection, open_data
+from earmark.errors import GpuMemoryError
 from earmark.settings import load_recipe
 from earmark.training import choosing
 from earmark.training.choosing import choose, estimate
 from earmark.training.run import torch_threads
+from earmark.training.steps import Step
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
@@ -131,6 +133,35 @@ def test_on_a_gpu_many_clips_train_the_encoder_too(folder, encoder, gpu, monkeyp
         assert other.recipe == "head"
         assert not other.settings.features.train_encoder
     assert choose(open_data(folder), {}, CPU).recipe == "head"
+
+
+def test_batches_fit_into_the_memory_of_the_gpu(folder, no_encoder, gpu, monkeypatch):
+    def estimate_of(settings, clips, seconds, device):
+        if settings.training.batch_size > 16:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+        return 60.0
+
+    whole = choose(open_data(folder), {}, GPU).settings.training
+    monkeypatch.setattr(choosing, "estimate", estimate_of)
+    choice = choose(open_data(folder), {}, GPU)
+    assert (whole.batch_size, choice.settings.training.batch_size) == (64, 16)
+    assert choice.settings.training.steps == 4 * whole.steps
+    assert choice.reasons[2] == "batches of 16 instead of 64 excerpts, since the GPU has too little memory for more"
+    assert choose(open_data(folder), {"steps": 5}, GPU).settings.training.steps == 5
+    with pytest.raises(
+        GpuMemoryError, match=r"it was to train on batches of 32 excerpts of .* try --set batch_size=16"
+    ):
+        choose(open_data(folder), {"batch_size": 32}, GPU)
+
+
+def test_training_beyond_the_memory_of_the_gpu_is_one_line(folder, tmp_path, monkeypatch):
+    def step(*of):
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
+
+    monkeypatch.setattr(Step, "__call__", step)
+    what = r"^the GPU does not have enough free memory; it was to train on batches of 4 excerpts of 1 s; try --set"
+    with pytest.raises(GpuMemoryError, match=what):
+        earmark.train(folder, tmp_path / "run", recipe="small", settings={**TINY, "patch": 1.0})
 
 
 def test_settings_that_an_encoder_does_not_have_mean_another_recipe(folder, encoder):

@@ -7,6 +7,7 @@
     |-- DownloadError (OSError)          a file that could not be downloaded
     |-- TrainingError (ArithmeticError)  training that cannot continue: a loss of NaN
     |-- WorkerError (RuntimeError)       a worker process has died
+    |-- GpuMemoryError (MemoryError)     a GPU without enough memory
     `-- MissingExtraError (ImportError)  optional packages are not installed
 
 Each is also the builtin that a caller would expect to catch. The command line prints the message as one line and exits
@@ -23,6 +24,7 @@ __all__ = [
     "DataError",
     "DownloadError",
     "EarmarkError",
+    "GpuMemoryError",
     "MissingExtraError",
     "ModelFileError",
     "TrainingError",
@@ -59,6 +61,10 @@ class TrainingError(EarmarkError, ArithmeticError):
 
 class WorkerError(EarmarkError, RuntimeError):
     """A worker process has died."""
+
+
+class GpuMemoryError(EarmarkError, MemoryError):
+    """A GPU without enough memory."""
 
 
 class MissingExtraError(EarmarkError, ImportError):

@@ -17,8 +17,8 @@ import torch.nn.functional as F
 from pydantic import Discriminator, Field, Tag
 from torch import Tensor, nn
 
+from earmark.devices import without_tf32
 from earmark.encoders.base import ENCODERS, Card, Encoder, card_of, imports_code, load, windows
-from earmark.encoders.devices import without_tf32
 from earmark.encoders.frontend import FrontEnd, to_decibels
 from earmark.encoders.mn04 import MobileNetEncoder
 from earmark.encoders.stored import FileEncoder

@@ -21,15 +21,16 @@ from torch import Tensor, nn
 from earmark.audio import Samples
 from earmark.checkpoint import load_detector, model_file, read_model_info
 from earmark.detector import Detector, unsaturated_sigmoid
+from earmark.devices import gpu_memory, without_tf32
 from earmark.encoders import EncoderFeatures
 from earmark.encoders.base import OVERLAP
-from earmark.encoders.devices import without_tf32
 from earmark.encoders.features import front_end, stored_encoder
 from earmark.inference.frozen import frozen
 from earmark.inference.scorer import Scorer
 
 _PATCH = 10.0  # seconds, as in the paper; for model files without the length of their training patches
 _GPU_BLOCK = 300.0  # seconds per batch, so that launching it takes a small part of computing it
+_ON_CPU = "free some, or use the CPU: set CUDA_VISIBLE_DEVICES= in the environment"
 _IN_FLIGHT = 3  # batches being copied or computed at the same time
 
 
@@ -139,11 +140,11 @@ class TorchScorer(Scorer):
             staged = torch.empty(len(batch), len(batch[0]), pin_memory=True)
             for row, samples in zip(staged, batch, strict=True):
                 row.copy_(_tensor(samples))
-            with torch.cuda.stream(copying):
+            with torch.cuda.stream(copying), gpu_memory(_ON_CPU):
                 x = staged.to(self.device, non_blocking=True)
             computing.wait_stream(copying)
             x.record_stream(computing)
-            with torch.cuda.stream(computing):
+            with torch.cuda.stream(computing), gpu_memory(_ON_CPU):
                 p = self._probabilities(x)
                 back = torch.empty(p.shape, pin_memory=True)
                 back.copy_(p, non_blocking=True)

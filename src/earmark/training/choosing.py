@@ -16,14 +16,14 @@ from earmark.encoders import provide
 from earmark.encoders.base import card_of
 from earmark.encoders.features import Features, front_end, stored_encoder, trains_encoder
 from earmark.encoders.weights import find
-from earmark.errors import ArgumentError, DataError
+from earmark.errors import ArgumentError, DataError, GpuMemoryError
 from earmark.features import FeatureConfig
 from earmark.loss import bag_loss
 from earmark.parallel import cores
 from earmark.settings import Settings, load_recipe
 from earmark.text import counted
 from earmark.training.loop import create_detector
-from earmark.training.run import fold_count, torch_threads, training_threads
+from earmark.training.run import fold_count, smaller_batches, torch_threads, training_threads
 
 ENCODER = "mn04"
 """The encoder that is used if its weights are there."""
@@ -104,14 +104,15 @@ def choose(data: Collection, changes: Mapping[str, Any], device: torch.device) -
     whole = "as long as the longest recording" if patch >= max(seconds, default=0.0) else "parts of longer recordings"
     total = sum(seconds) / max(len(seconds), 1) * len(training)
     where = torch.cuda.get_device_name(device) if device.type == "cuda" else _threads()
+    lines = [f"recipe {recipe}: {why}", f"excerpts of {patch:g} s, {whole}"]
+    most = settings.training.batch_size
     trained = settings.changed({"folds": fold_count(data, settings)})
-    minutes = estimate(trained, len(training), total, device) / 60
-    lines = (
-        f"recipe {recipe}: {why}",
-        f"excerpts of {patch:g} s, {whole}",
-        f"computed on {where}; expected to take {rough_duration(minutes)}",
-    )
-    return Choice(recipe, settings, lines)
+    while (minutes := _minutes(trained, len(training), total, device)) is None:
+        trained, settings = (_with_smaller_batches(each, changes) for each in (trained, settings))
+    if (size := settings.training.batch_size) < most:
+        lines.append(f"batches of {size} instead of {most} excerpts, since the GPU has too little memory for more")
+    lines.append(f"computed on {where}; expected to take {rough_duration(minutes)}")
+    return Choice(recipe, settings, tuple(lines))
 
 
 def _recipe(fitting: Sequence[str], encoder: str | None, *, on_gpu: bool) -> tuple[str, str]:
@@ -126,6 +127,23 @@ def _recipe(fitting: Sequence[str], encoder: str | None, *, on_gpu: bool) -> tup
     if "small" in fitting:
         return "small", f"no GPU and no encoder; with few labels, try: earmark encoders get {ENCODER}"
     return fitting[0], "the only recipe with the given settings"
+
+
+def _minutes(settings: Settings, clips: int, seconds: float, device: torch.device) -> float | None:
+    """The estimate in minutes; None if the GPU does not have enough memory for a step."""
+    try:
+        return estimate(settings, clips, seconds, device) / 60
+    except torch.cuda.OutOfMemoryError:
+        return None
+
+
+def _with_smaller_batches(settings: Settings, changes: Mapping[str, Any]) -> Settings:
+    """Settings with batches of half the size, and twice as many, unless the user has chosen these numbers."""
+    size, chosen = settings.training.batch_size, {name.removeprefix("training.") for name in changes}
+    if size == 1 or "batch_size" in chosen:
+        raise GpuMemoryError(f"the GPU does not have enough free memory; {smaller_batches(settings)}")
+    steps = {} if "steps" in chosen else {"steps": 2 * settings.training.steps}
+    return settings.changed({"batch_size": size // 2, **steps})
 
 
 def _can_be_tuned(changes: Mapping[str, Any]) -> bool:

@@ -39,6 +39,7 @@ from earmark.datasets.checks import (
 from earmark.datasets.cleaning import refuse_joined
 from earmark.datasets.mixing import mixed_clips, with_mixtures
 from earmark.datasets.splitting import hold_out_clips, stratified_folds
+from earmark.devices import gpu_memory
 from earmark.encoders import EncoderFeatures
 from earmark.encoders.features import trains_encoder
 from earmark.errors import ArgumentError, DataError
@@ -158,12 +159,21 @@ def run(
             about["folds"] = folds
         mixtures = mixed_clips(training, settings.augment.mixtures)
         training_set = _TrainingSet(stores[0], bags, mixed.labels, mixtures, cache, training)
-        with torch_threads(training_threads(settings)):
+        with torch_threads(training_threads(settings)), gpu_memory(smaller_batches(settings)):
             if folds:
                 result = _cross_validate(training_set, folds, settings, out, fabric, about, on_progress)
             else:
                 result = _train_rounds(training_set, validation_bags, settings, out, fabric, about, on_progress)
         return replace(result, notes=tuple(notes), warnings=tuple(useless_warnings(result, validation)))
+
+
+def smaller_batches(settings: Settings) -> str:
+    """Advice if a GPU's memory is not enough."""
+    options = settings.training
+    size = f"batches of {counted(options.batch_size, 'excerpt')} of {options.patch:g} s"
+    if options.batch_size == 1:
+        return f"it was to train on {size}; try shorter ones (--set patch=...)"
+    return f"it was to train on {size}; try --set batch_size={options.batch_size // 2}, or another device"
 
 
 def _versions() -> dict[str, str]:

@@ -1,10 +1,12 @@
-"""Computation on a GPU with the numbers of a CPU, up to the rounding of float32."""
+"""Computation on a GPU: with the numbers of a CPU, up to the rounding of float32, and within its memory."""
 
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+
+from earmark.errors import GpuMemoryError
 
 _launching = threading.RLock()
 
@@ -24,3 +26,12 @@ def without_tf32() -> Iterator[None]:
         finally:
             torch.backends.cudnn.allow_tf32 = before[0]
             torch.set_float32_matmul_precision(before[1])
+
+
+@contextmanager
+def gpu_memory(advice: str) -> Iterator[None]:
+    """Turn PyTorch's error about a GPU's memory into one line with advice."""
+    try:
+        yield
+    except torch.cuda.OutOfMemoryError:
+        raise GpuMemoryError(f"the GPU does not have enough free memory; {advice}") from None
