@@ -42,7 +42,8 @@ def test_days_of_work_do_not_fill_the_log(clock, capsys):
             clock[0] += 1
     lines = capsys.readouterr().err.splitlines()
     assert 50 < len(lines) < 250
-    assert lines[1] == "training: 0.01/8 epochs, loss 0.1, 7 h 59 min left"
+    assert lines[1] == "training: 0.01/8 epochs, loss 0.1, 40 s so far"
+    assert lines[15].endswith(" left")
 
 
 def test_quiet_is_quiet(clock, capsys):

@@ -15,6 +15,7 @@ from earmark.progress import Progress
 
 _FIRST_LINE = 10.0  # seconds until a stage is logged for the first time: short work is not
 _INTERVAL = 30.0  # seconds between further lines
+_FOR_ESTIMATE = 0.01  # of a stage, which must be done before the rest is estimated: the beginning is often slow
 _MIN_SHARE = 0.02  # of a stage's time between lines, so that a long one does not fill the log
 
 
@@ -80,7 +81,7 @@ class _LogDisplay(Display):
     def _log(self, progress: Progress, now: float) -> None:
         self._logged = progress
         gained = progress.done - self._done_at_start
-        if progress.total and gained > 0 and progress.done < progress.total:
+        if progress.total and gained >= _FOR_ESTIMATE * progress.total and progress.done < progress.total:
             seconds = f"{_duration((progress.total - progress.done) * (now - self._start) / gained)} left"
         else:
             is_done = progress.total and progress.done >= progress.total
