@@ -82,7 +82,7 @@ def evaluate_cell(cell, folder, evaluations):
     (folder / "log.jsonl").write_text('{"epoch": 1, "best": true}\n')
     alpha = [1.0 + cell.seed, 3.0] if cell.system in ("RAP 1e-3", "CAP") else None
     for name, spec in evaluations.items():
-        about = {"data": "folder:nowhere", "reference": spec.reference, "split": "test", "seed": cell.seed}
+        about = {"data": "folder:nowhere", **vars(spec), "seed": cell.seed}
         options = EvaluationOptions(align=spec.align)
         evaluate_scores(clips, labels, options, about={**about, "alpha": alpha}).save(folder / name)
 
