@@ -195,6 +195,7 @@ def test_training_again_compares_and_detects(recordings, detected, tmp_path, cap
     assert _main([str(detected), str(recordings), str(tmp_path / "again"), settings]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert {"features", "training", "scoring", "detecting"} <= {line.get("stage") for line in lines}
+    assert {line["unit"] for line in lines if line.get("stage") == "training"} == {"epochs"}  # the page shows it
     result = lines[-1]["result"]
     assert re.match(r"On the test split \(6 clips, segments of 1 s\): the (old|new) model and the", result["lines"][0])
     assert result["lines"][1].startswith("No verdicts on recordings outside the training data")

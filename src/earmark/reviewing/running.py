@@ -14,7 +14,7 @@ from earmark.audio import AnyPath
 from earmark.errors import ArgumentError, DataError, MissingExtraError
 from earmark.reviewing.guard import is_loopback
 from earmark.reviewing.source import Source, open_source
-from earmark.reviewing.state import Review, open_review
+from earmark.reviewing.state import Review
 
 if TYPE_CHECKING:
     import uvicorn
@@ -67,7 +67,7 @@ class ReviewServer:
 
     def __init__(self, source: Source, address: Address) -> None:
         token = address.checked_token()
-        self.review: Review = open_review(source)
+        self.review = Review(source)
         self._socket = _listen(address)
         host, port = self._socket.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
