@@ -1,4 +1,4 @@
-"""What a report needs from evaluated runs: records, F1 by class, learned alpha read as a duration, probabilities."""
+"""What reports need from evaluated runs: records, labels, F1 by class, alpha read as a duration, probabilities."""
 
 import math
 import shlex
@@ -16,8 +16,10 @@ import torch
 from earmark.annotations import LabelTable
 from earmark.checkpoint import read_model_info
 from earmark.counts import Counts, ratio
+from earmark.datasets import Collection, open_data
 from earmark.errors import EarmarkError
 from earmark.evaluation.base import Floats
+from earmark.evaluation.references import read_reference
 from earmark.evaluation.result import Evaluation
 from earmark.evaluation.statistics import Interval, bootstrap
 from earmark.evaluation.systems import System
@@ -80,6 +82,18 @@ def read_run(saved: Evaluation, system: str) -> EvaluatedRun:
     return EvaluatedRun(saved, system, config, about)
 
 
+def true_labels(saved: Evaluation, data: str) -> tuple[Collection, LabelTable]:
+    """The evaluated data set, and the labels of its evaluated clips: those of the reference file, if there was one.
+
+    Where the reference was that of the paper's authors, these are the labels of the data set.
+    """
+    kind = str(saved.scores.get("reference", "data"))
+    file = None if kind in ("data", "authors") else kind
+    collection = open_data(data, saved.scores.get("split"), needs_labels=file is None)
+    clips, classes = saved.static_counts.filenames, saved.scores["classes"]
+    return collection, read_reference(file, collection.labels, clips, classes, separator=collection.separator).table
+
+
 def commands(runs: Sequence[EvaluatedRun], out: Path) -> list[str]:
     """The commands that reproduce the report."""
     folders = [str(run.saved.folder) for run in runs]
@@ -103,6 +117,8 @@ def _evaluate_command(run: EvaluatedRun) -> str:
     for name, value in options.items():
         if value is not None and value != defaults.get(name):
             words += [f"--{name.replace('_', '-')}", str(value)]
+    if scores.get("tune") == "decoder":
+        words += ["--tune", "decoder"]
     if scores.get("psds"):
         words.append("--psds")
     return shlex.join(words if is_beside else [*words, "--out", str(saved.folder)])

@@ -19,7 +19,7 @@ from markupsafe import Markup
 
 from earmark import plots
 from earmark.annotations import Label, LabelTable
-from earmark.datasets import Clip, open_data
+from earmark.datasets import Clip
 from earmark.encoders.features import Features, parse_features
 from earmark.errors import ArgumentError, EarmarkError
 from earmark.evaluation.comparison import Comparison, compare_entries
@@ -149,13 +149,11 @@ def _open_material(saved: Evaluation, data: str | None) -> _Material:
     if not source:
         return _Material(problem="the evaluation did not record its data")
     try:
-        kind = str(scores.get("reference", "data"))
-        file = None if kind in ("data", "authors") else kind
-        collection = open_data(source, scores.get("split"), needs_labels=file is None)
-        labels, names, classes = collection.labels, saved.static_counts.filenames, scores["classes"]
-        truth = reference = read_reference(file, labels, names, classes, separator=collection.separator).table
-        if kind == "authors":
-            reference = read_reference(kind, labels, names, classes).table
+        collection, truth = results.true_labels(saved, source)
+        reference = truth
+        if scores.get("reference") == "authors":
+            clips, classes = saved.static_counts.filenames, scores["classes"]
+            reference = read_reference("authors", collection.labels, clips, classes).table
         durations = {name: clip.duration for name, clip in saved.probabilities().items() if name in truth.filenames}
     except (EarmarkError, OSError) as error:
         return _Material(problem=_one_line(error))
