@@ -64,6 +64,17 @@ class Label(NamedTuple):
         """Whether the class is present between onset and offset."""
         return self.present is True and self.onset is not None
 
+    @property
+    def span(self) -> tuple[float, float] | None:
+        """Onset and offset; None for a row without times."""
+        return None if self.onset is None or self.offset is None else (self.onset, self.offset)
+
+    def overlaps(self, other: Label) -> bool:
+        """Whether both rows have times that overlap."""
+        if self.span is None or other.span is None:
+            return False
+        return self.span[0] < other.span[1] and other.span[0] < self.span[1]
+
 
 def checked(row: Label) -> Label:
     """Return the row if it is valid, else raise an error.
@@ -310,8 +321,8 @@ class LabelTable(Sequence[Label]):
         whole[[column[row.label] for row in rows if row.present is None]] = np.nan
         targets = np.tile(whole.astype(np.float32), (frames, 1))
         for row in sorted(rows, key=lambda row: row.present is True):  # where rows overlap, presence wins
-            if row.onset is not None and row.offset is not None:
-                first, last = span_to_frames(row.onset, row.offset, hop)
+            if row.span is not None:
+                first, last = span_to_frames(*row.span, hop)
                 targets[first:last, column[row.label]] = float(row.present is True)
         return targets
 

@@ -37,7 +37,7 @@ def check_times(data: Collection, durations: Mapping[str, float]) -> list[str]:
         (row, seconds)
         for name, seconds in durations.items()
         for row in data.labels.of(name)
-        if row.onset is not None and row.offset is not None and (row.onset > seconds or row.offset > seconds + 1)
+        if row.span and (row.span[0] > seconds or row.span[1] > seconds + 1)
     ]
     if not late:
         return []

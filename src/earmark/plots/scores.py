@@ -288,8 +288,8 @@ def _active_times(table: LabelTable) -> dict[str, Floats]:
     """Active time of each class in each clip that has it with times."""
     spans = defaultdict(list)
     for row in table:
-        if row.present and row.onset is not None and row.offset is not None:
-            spans[row.label, row.filename].append((row.onset, row.offset))
+        if row.present and row.span is not None:
+            spans[row.label, row.filename].append(row.span)
     times: dict[str, list[float]] = {label: [] for label in table.classes}
     for (label, _), events in spans.items():
         times[label].append(sum(offset - onset for onset, offset in joined_spans(events)))

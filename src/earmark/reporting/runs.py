@@ -8,7 +8,7 @@ reference leaves a class unknown, a detected event is no false alarm.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -290,7 +290,7 @@ def worst_mistakes(reference: LabelTable, estimate: LabelTable, p: Mapping[str, 
     """
 
     def mistake(row: Label, *, is_miss: bool) -> Mistake:
-        onset, offset = row.onset or 0.0, row.offset or 0.0
+        onset, offset = row.span or (0.0, 0.0)
         first, last = span_to_frames(onset, offset, hop)
         values = p[row.filename][:, reference.classes.index(row.label)]
         highest = values[min(first, len(values) - 1) : last].max()
@@ -301,18 +301,12 @@ def worst_mistakes(reference: LabelTable, estimate: LabelTable, p: Mapping[str, 
         truth = [row for row in reference.of(name) if row.is_event]
         detected = [row for row in estimate.of(name) if row.is_event]
         alarms += [mistake(row, is_miss=False) for row, is_right in judge(detected, reference) if not is_right]
-        misses += [mistake(row, is_miss=True) for row in _without_overlap(truth, detected)]
+        for row in truth:
+            if not any(row.overlaps(other) for other in detected if other.label == row.label):
+                misses.append(mistake(row, is_miss=True))
     alarms.sort(key=lambda m: (-m.p, m.onset - m.offset))  # of equals, the longer first
     misses.sort(key=lambda m: (m.p, m.onset - m.offset))
     return [*_one_per_class(alarms), *_one_per_class(misses)]
-
-
-def _without_overlap(rows: Sequence[Label], others: Sequence[Label]) -> Iterator[Label]:
-    """Events that overlap no other event of their class."""
-    for row in rows:
-        same_class = [(o.onset or 0.0, o.offset or 0.0) for o in others if o.label == row.label]
-        if not any((row.onset or 0.0) < offset and onset < (row.offset or 0.0) for onset, offset in same_class):
-            yield row
 
 
 def _one_per_class(mistakes: list[Mistake]) -> list[Mistake]:

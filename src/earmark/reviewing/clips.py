@@ -115,8 +115,8 @@ def _known(table: LabelTable, name: str, label: str, seconds: float) -> tuple[In
     rows = [row for row in table.of(name) if row.label == label]
     if not rows and table.complete:
         return [], [(0.0, seconds)]
-    present = union((row.onset or 0.0, row.offset or 0.0) for row in rows if row.is_event)
-    absent = union((row.onset or 0.0, row.offset or 0.0) for row in rows if row.present is False and row.has_times)
+    present = union(row.span for row in rows if row.present and row.span)
+    absent = union(row.span for row in rows if row.present is False and row.span)
     is_absent = any(row.present is False and not row.has_times for row in rows)
     is_unknown = any(row.present is None for row in rows)
     if is_absent or (present and not is_unknown):  # known as a whole
