@@ -247,15 +247,14 @@ def _executor(cluster: str | None, model: Path, workers: int | None) -> Abstract
 @contextmanager
 def _explaining(out: Path) -> Iterator[None]:
     """Add to an interruption how many recordings are left and how to continue."""
-    from earmark.detection.ledger import Ledger
     from earmark.detection.outputs import JobFolder
 
     try:
         yield
     except KeyboardInterrupt:
-        left = 0
-        if JobFolder(out).ledger.exists():
-            with Ledger(JobFolder(out).ledger, read_only=True) as ledger:
+        left, job = 0, JobFolder(out)
+        if job.ledger.exists():
+            with job.read_ledger() as ledger:
                 left = ledger.counts()["pending"]
         state = f"{counted(left, 'recording')} still to do; " if left else ""
         raise KeyboardInterrupt(f"{state}results so far are in {out}; run the same command again to continue") from None

@@ -53,6 +53,10 @@ class JobFolder:
         self.ledger = root / "ledger.sqlite"
         self.about = root / "job.json"
 
+    def read_ledger(self) -> Ledger:
+        """The ledger, for reading; a context manager."""
+        return Ledger(self.ledger, read_only=True)
+
     def labels(self, name: str, format: str) -> Path:
         """Events of one recording in a format."""
         return self.root / "events" / (_short(name) + FORMATS[format].cls.suffix)
@@ -211,7 +215,7 @@ def job_recordings(inputs: Iterable[str | os.PathLike[str]], out: Path) -> dict[
     """Recordings by name that a job will have once it has run over these inputs too; nothing is written."""
     entries: list[Entry] = []
     if JobFolder(out).ledger.exists():
-        with Ledger(JobFolder(out).ledger, read_only=True) as ledger:
+        with JobFolder(out).read_ledger() as ledger:
             entries = list(ledger.entries(with_missing=True))
     named = choose_names(find_recordings(inputs, out), {entry.path: entry.name for entry in entries})
     return {entry.name: entry.path for entry in entries if not entry.missing} | {name: path for path, name in named}

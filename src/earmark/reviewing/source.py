@@ -17,7 +17,6 @@ from earmark.audio import AnyPath, AudioInfo
 from earmark.audio.clock import recorded_at
 from earmark.datasets.matching import match_names
 from earmark.detection.inputs import check_exists, choose_names, find_recordings, reason_of
-from earmark.detection.ledger import Ledger
 from earmark.detection.outputs import JobFolder
 from earmark.errors import ArgumentError, DataError, EarmarkError
 from earmark.files import json_text, make_folder, written_whole
@@ -185,8 +184,9 @@ def open_source(place: AnyPath, *, labels: AnyPath | None = None, out: AnyPath |
 
 
 def _open_job(folder: Path) -> Source:
-    original = Original(JobFolder(folder).merged)
-    with Ledger(JobFolder(folder).ledger, read_only=True) as ledger:
+    job = JobFolder(folder)
+    original = Original(job.merged)
+    with job.read_ledger() as ledger:
         entries = list(ledger.entries("done"))
         recordings = [
             Recording(i, entry.name, entry.path, entry.duration, recorded_at(entry.name))
@@ -196,7 +196,7 @@ def _open_job(folder: Path) -> Source:
         rows = [row for _, row in ledger.all_events() if row is not None and row.filename in index]
     if not recordings:
         raise DataError(f"{folder}: no recording of this job is done; run earmark detect first")
-    about = read_json(_About, folder / "job.json") if (folder / "job.json").is_file() else _About()
+    about = read_json(_About, job.about) if job.about.is_file() else _About()
     model = None if about.model is None else Path(about.model)
     source = Source("job", folder.absolute().name, folder, recordings, model=model, original=original)
     source.events = _given(rows, index)
@@ -242,7 +242,7 @@ def _given(rows: Iterable[Label], index: Mapping[str, int]) -> list[Given]:
     """Events, each once, in order of recording and time."""
     events: dict[str, Given] = {}
     for row in rows:
-        onset, offset = float(row.onset or 0.0), float(row.offset or 0.0)
+        onset, offset = map(float, row.span or (0.0, 0.0))
         key = event_id(row.filename, row.label, onset, offset)
         events.setdefault(key, Given(key, index[row.filename], row.label, onset, offset, row.confidence))
     return sorted(events.values(), key=lambda event: (event.recording, event.onset, event.offset, event.label))
@@ -251,7 +251,7 @@ def _given(rows: Iterable[Label], index: Mapping[str, int]) -> list[Given]:
 def recording_paths(folder: Path) -> dict[str, Path]:
     """Paths of the recordings of a job or review by name, as in the tables derived from it."""
     if JobFolder(folder).ledger.is_file():
-        with Ledger(JobFolder(folder).ledger, read_only=True) as ledger:
+        with JobFolder(folder).read_ledger() as ledger:
             return {entry.name: entry.path for entry in ledger.entries(with_missing=True)}
     if (folder / RECORDINGS).is_file():
         about = read_json(_Paths, folder / RECORDINGS)
