@@ -26,7 +26,7 @@ import numpy.typing as npt
 from earmark.errors import ArgumentError, DataError, unknown_name
 from earmark.tables import Cell, Column, Table, import_pandas
 from earmark.text import counted
-from earmark.timing import span_to_frames
+from earmark.timing import joined_spans, span_to_frames
 
 if TYPE_CHECKING:
     import pandas
@@ -295,6 +295,24 @@ class LabelTable(Sequence[Label]):
             return True
         is_unknown = None in marks if marks else not self.complete
         return None if is_unknown else False
+
+    def active_times(self) -> dict[str, dict[str, float]]:
+        """Seconds that each class is active in each file, {class: {filename: seconds}}, where its times are known.
+
+        Overlaps of events of one class count once.
+
+        >>> LabelTable([("a.wav", 0, 1, "dog"), ("a.wav", 0.5, 2, "dog"), ("b.wav", 1, 2, "dog")]).active_times()
+        {'dog': {'a.wav': 2, 'b.wav': 1}}
+        """
+        times: dict[str, dict[str, float]] = {label: {} for label in self.classes}
+        for name in self.filenames:
+            spans: dict[str, list[tuple[float, float]]] = {}
+            for row in self.of(name):
+                if row.present and row.span is not None:
+                    spans.setdefault(row.label, []).append(row.span)
+            for label, events in spans.items():
+                times[label][name] = sum(offset - onset for onset, offset in joined_spans(events))
+        return times
 
     def bag_targets(self, filenames: Iterable[str] | None = None) -> Targets:
         """Targets per file: (files, classes), 1 present, 0 absent, NaN unknown."""

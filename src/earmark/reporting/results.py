@@ -30,7 +30,6 @@ from earmark.settings import WITHOUT_TIMES, Settings
 from earmark.tables import Cell, Column, Table, number_cell
 from earmark.text import percent
 
-_STEP = 0.01  # seconds, resolution of active time
 _DEFAULTS = {"reference": "data", "segment": 1.0, "align": "middle"}  # of `earmark evaluate`
 
 
@@ -207,16 +206,12 @@ def active_shares(labels: LabelTable, durations: Mapping[str, float]) -> dict[st
     >>> active_shares(table, {"a.wav": 10.0, "b.wav": 10.0})
     {'dog': (1.5, 0.15)}
     """
-    shares = np.zeros((len(durations), len(labels.classes)))
-    for i, (name, duration) in enumerate(durations.items()):
-        frames = max(1, round(duration / _STEP))
-        shares[i] = labels.frame_targets(name, frames, duration / frames).mean(0, dtype=np.float64)
-    seconds = shares * np.array([*durations.values()])[:, None]
     active = {}
-    for c, label in enumerate(labels.classes):
-        clips = shares[:, c] > 0  # neither absent nor NaN (no times)
-        if clips.any():
-            active[label] = round(float(seconds[clips, c].mean()), 6), round(float(shares[clips, c].mean()), 6)
+    for label, times in labels.active_times().items():
+        seconds = {name: min(time, durations[name]) for name, time in times.items() if name in durations}
+        shares = [time / durations[name] for name, time in seconds.items()]
+        if shares:
+            active[label] = round(float(np.mean([*seconds.values()])), 6), round(float(np.mean(shares)), 6)
     return active
 
 
