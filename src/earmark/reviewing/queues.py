@@ -73,9 +73,9 @@ def explain(review: Review, event: Event) -> str:
     with review.lock:
         label = event.current.label
         events = review.events_of(event.given.recording)
-        same = [e for e in events if (e.current.label if e.decisions else e.given.label) == label]
+        same = [other for other in events if other.current.label == label]
         uncertain, unlike, decisive = _factors(review, same, _Columns(same))
-        k = next(k for k, other in enumerate(same) if other is event)
+        k = same.index(event)
         group = review.tally.groups[event.given.recording, label]
     confidence = event.given.confidence
     model = "no confidence is known" if confidence is None else f"confidence {confidence:.2f}"
