@@ -99,6 +99,16 @@ def test_a_table_about_the_data_says_more_about_its_clips(recordings):
     assert "not found: gone.wav" in notes[2]
 
 
+def test_recordings_that_cannot_be_read_are_left_out_with_a_note(recordings, tmp_path):
+    audio.write(tmp_path / "x.wav", np.zeros(8000), 8000)
+    (tmp_path / "torn.wav").write_bytes(b"")
+    (tmp_path / "more.csv").write_text("filename,label\nx.wav,owl\ntorn.wav,owl\n")
+    data = open_data(recordings)
+    joined, notes = with_labels(data, tmp_path / "more.csv")
+    assert [clip.filename for clip in joined.clips[len(data) :]] == ["x.wav"]
+    assert notes[-1] == "more.csv: 1 recording could not be read and is left out: torn.wav (is empty: 0 bytes)"
+
+
 def test_a_table_without_times_adds_its_labels(recordings, tmp_path):
     """Classes without a row are absent, as in the data set; a longer recording stays whole."""
     for name, seconds in (("x.wav", 2), ("y.wav", 2), ("z.wav", 70)):
