@@ -169,14 +169,17 @@ def open_source(place: AnyPath, *, labels: AnyPath | None = None, out: AnyPath |
         raise ArgumentError(f"{path} is a model; review the folder that earmark detect {path} RECORDINGS --out wrote")
     if (path / RECORDINGS).is_file():
         raise ArgumentError(f"{path} contains the verdicts of a review; pass the reviewed recordings")
-    folder = Path(out) if out is not None else path.absolute().with_name(f"{path.absolute().name}.review")
+    full = Path(os.path.abspath(path))  # which has a name, unlike "." and ".."
+    if out is None and not full.name:
+        raise ArgumentError(f"{path}: a review of a whole disk needs a folder for its verdicts: add --out")
+    folder = Path(out) if out is not None else full.with_name(f"{full.name}.review")
     named = choose_names(find_recordings([path], folder), {})
     recordings = [Recording(i, name, where, began=recorded_at(name)) for i, (where, name) in enumerate(named)]
     if not recordings:
         raise DataError(f"{path}: there are no audio files in it; expected {', '.join(audio.SUFFIXES)}")
-    source = Source("recordings" if labels is None else "labels", path.absolute().name, folder, recordings)
+    source = Source("recordings" if labels is None else "labels", full.name, folder, recordings)
     if labels is not None:
-        _add_labels(source, Path(labels), path if path.is_dir() else path.parent)
+        _add_labels(source, Path(labels), full if full.is_dir() else full.parent)
     about = json_text({"recordings": {one.name: os.fspath(one.path) for one in recordings}}, indent=1)
     with owned(make_folder(folder)), written_whole(folder / RECORDINGS) as draft:
         draft.write_text(about, encoding="utf-8")
@@ -198,7 +201,7 @@ def _open_job(folder: Path) -> Source:
         raise DataError(f"{folder}: no recording of this job is done; run earmark detect first")
     about = read_json(_About, job.about) if job.about.is_file() else _About()
     model = None if about.model is None else Path(about.model)
-    source = Source("job", folder.absolute().name, folder, recordings, model=model, original=original)
+    source = Source("job", Path(os.path.abspath(folder)).name, folder, recordings, model=model, original=original)
     source.events = _given(rows, index)
     source.classes = tuple(dict.fromkeys((*about.classes, *(row.label for row in rows))))
     threshold = about.decoder.get("threshold", 0.5)
@@ -222,7 +225,7 @@ def _add_labels(source: Source, path: Path, root: Path) -> None:
     """Events of a label table; rows without times are events over the whole recording."""
     source.original = Original(path)
     table = read_labels(path)
-    matched = match_names(table.filenames, [one.path for one in source.recordings], root.absolute())
+    matched = match_names(table.filenames, [one.path for one in source.recordings], root)
     if not matched:
         raise DataError(f"{path}: none of its files is among the recordings: it names {first_few(table.filenames)}")
     by_path = {recording.path: recording for recording in source.recordings}
