@@ -40,12 +40,12 @@ _LATEX = {
 def short_number(value: float | None, digits: int = 3) -> str:
     """A score without the zero before the point; a dash for an unknown one.
 
-    >>> short_number(0.5321), short_number(2.1), short_number(-0.04), short_number(float("nan"))
-    ('.532', '2.100', '-.040', '–')
+    >>> short_number(0.5321), short_number(2.1), short_number(-0.04), short_number(-1e-9), short_number(float("nan"))
+    ('.532', '2.100', '-.040', '.000', '–')
     """
     if value is None or not math.isfinite(value):
         return DASH
-    return re.sub(r"^(-?)0\.", r"\1.", f"{value:.{digits}f}")
+    return re.sub(r"^(-?)0\.", r"\1.", f"{value:z.{digits}f}")
 
 
 @dataclass(frozen=True)
