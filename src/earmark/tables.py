@@ -128,10 +128,9 @@ class Table:
         """As plain text, without marks."""
         import rich.console
 
-        console = rich.console.Console(file=io.StringIO(), width=10_000, color_system=None)
-        with console.capture() as captured:
-            console.print(self.to_rich())
-        return "\n".join(line.rstrip() for line in captured.get().splitlines())
+        text = io.StringIO()
+        rich.console.Console(file=text, width=10_000, color_system=None).print(self.to_rich())
+        return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
     def _repr_html_(self) -> str:
         return str(self.to_html())
