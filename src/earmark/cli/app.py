@@ -93,6 +93,8 @@ def _run() -> int:
     except BrokenPipeError:  # `earmark list pools | head`
         sys.stderr.close()
         code = 0
+    except MemoryError as error:
+        print_error(": ".join(filter(None, ("not enough memory", str(error)))))
     except OSError as error:  # a full disk, a folder that may not be written to
         print_error(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
     return code if isinstance(code, int) else 0
