@@ -124,18 +124,12 @@ def _factors(review: Review, events: list[Event], columns: _Columns) -> tuple[Fl
     order = np.argsort(-uncertain, kind="stable")
     rank = np.empty(len(events), np.int64)
     rank[order] = _rank_within(group[order])  # of equals in a recording, the most uncertain comes first
-    judged, right, candidates = _group_counts(review, events)
+    # of the same recording and class: numbers of events that are judged, right and not wrong
+    groups = [review.tally.groups[event.given.recording, event.current.label] for event in events]
+    judged, right, candidates = np.array(groups, np.int64).T
     unlike = 1 / np.sqrt(1 + rank + judged)
     decisive = np.where(right > 0, 0.1, 1 / np.maximum(candidates, 1))
     return uncertain, unlike, decisive
-
-
-def _group_counts(review: Review, events: list[Event]) -> tuple[Integers, Integers, Integers]:
-    """Numbers of events of the same recording and class that are judged, right and not wrong, for each event."""
-    groups = review.tally.groups
-    rows = [groups[event.given.recording, event.current.label] for event in events]
-    judged, right, candidates = np.array(rows, np.int64).T
-    return judged, right, candidates
 
 
 def _rank_within(groups: Integers) -> Integers:
