@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import socket
 import threading
@@ -146,17 +147,16 @@ def _create(review: Review, token: str | None, host: str, port: int) -> tuple[Se
 def _listen(address: Address) -> socket.socket:
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     ports = (PORT, 0) if address.port is None else (address.port,)
-    problem: OSError | None = None
+    reason = ""
     for port in ports:
         listener = socket.socket(family)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if os.name == "posix":  # where it lets a port be used again soon; on Windows, by two servers at once
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((address.host, port))
             listener.listen(128)
+            return listener
         except OSError as error:
             listener.close()
-            problem = error
-        else:
-            return listener
-    reason = problem.strerror if problem is not None and problem.strerror else str(problem)
+            reason = error.strerror or str(error)
     raise ArgumentError(f"cannot listen on {address.host}, port {ports[-1]}: {reason}")
