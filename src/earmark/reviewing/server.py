@@ -275,7 +275,7 @@ def _add_exports(app: FastAPI, session: Session) -> None:
             raise ArgumentError("events: expected a list of ids")
         if not isinstance(margin, int | float) or not isinstance(kind, str):
             raise ArgumentError("expected a number of seconds as margin, and wav or flac as kind")
-        return _download(export_snippets(review, [review.event(id) for id in ids], kind, float(margin)))
+        return _download(export_snippets(review, [review.event(id) for id in ids], kind, margin))
 
 
 def _add_training(app: FastAPI, session: Session) -> None:

@@ -73,7 +73,7 @@ def check(about: AudioInfo, scale: str, level: int, index: int) -> None:
         raise unknown_name("scale", scale, SCALES)
     if not 0 <= level < LEVELS:
         raise ArgumentError(f"level: expected 0 to {LEVELS - 1}, got {level}")
-    if not 0 <= index * COLUMNS * column_seconds(level) < about.duration:
+    if not 0 <= index < about.duration / (COLUMNS * column_seconds(level)):
         raise ArgumentError(f"tile {index} of level {level} is not within the {about.duration:.3f} s of the recording")
 
 
