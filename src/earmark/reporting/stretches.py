@@ -27,7 +27,7 @@ _BUSIEST = "busiest"
 _MINUTE = 60.0
 _LONGEST = 3600.0  # seconds; a stretch is kept in memory
 _MOST = 10  # recordings drawn for "busiest"
-_TIME = r"(?:(?:[0-9]+:)?[0-9]+:)?[0-9]+(?:\.[0-9]+)?"
+_TIME = r"(?:(?:[0-9]{1,9}:)?[0-9]{1,9}:)?[0-9]{1,9}(?:\.[0-9]+)?"
 _SPAN = re.compile(rf"(?:(?P<name>.+)@)?(?P<onset>{_TIME})-(?P<offset>{_TIME})", re.S)
 
 
