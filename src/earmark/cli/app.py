@@ -51,6 +51,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 (_UsageError,) = typer.BadParameter.__bases__  # typer does not export it
+# packages whose warnings are about the user's files
 _READERS = tuple(Path(__file__).parents[1] / package for package in ("formats", "datasets"))
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Force = Annotated[
