@@ -230,6 +230,24 @@ def test_the_same_warning_is_said_once(recordings):
     assert done.stderr.count("\n") == 1
 
 
+def test_too_little_memory_is_one_line(tmp_path, monkeypatch):
+    def fail(*args, **options):
+        raise MemoryError("Unable to allocate 58.2 TiB")
+
+    monkeypatch.setattr("earmark.synthesis.synthesise", fail)
+    done = earmark("synth", "urban-sed", tmp_path / "out")
+    assert (done.returncode, done.stderr) == (2, "earmark: not enough memory: Unable to allocate 58.2 TiB\n")
+
+
+@pytest.mark.filterwarnings("always")
+def test_a_warning_about_a_table_of_events_is_one_line_too(tmp_path):
+    (tmp_path / "events.csv").write_bytes(b"split,clip,label,src,time,snr,edur\ntrain,\xe9t\xe9,siren,,1,5,1\n")
+    done = earmark("synth", tmp_path / "events.csv", tmp_path / "out", "--workers", 1)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith(f"earmark: {tmp_path}/events.csv:2: not UTF-8; read as Latin-1.")
+    assert done.stderr.count("\n") == 1
+
+
 def test_a_run_is_not_trained_over_but_resumed_with_its_own_settings(recordings):
     run = recordings.parent / "run"
     assert earmark("train", recordings, "--out", run, "--pool", "max", *SHORT).returncode == 0

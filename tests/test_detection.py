@@ -75,6 +75,7 @@ def test_samples_at_another_rate_are_resampled():
         (lambda d: d.detect(np.zeros(0), rate=8000), "expected at least one sample"),
         (lambda d: d.detect("nowhere.wav"), "nowhere.wav: no such file"),
         (lambda d: d.detect([], workers=0), "workers: expected at least 1, got 0"),
+        (lambda d: d.detect([], workers=10**8), "workers: expected at most 1000, got 100000000"),
         (lambda d: d.pool, "only model.safetensors has"),
     ],
 )

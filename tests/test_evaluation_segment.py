@@ -222,6 +222,7 @@ def test_a_day_in_short_segments():
     [
         ({"segment": 0}, r"expected a segment length above 0 s, got 0"),
         ({"segment": math.inf}, r"above 0 s, got inf"),
+        ({"segment": 1e-300}, r"expected a segment length of at least 0.001 s, got 1e-300"),
         ({"durations": {"b": 1.0}}, r"expected durations of 2 clips, got none for 1, such as 'a'"),
         ({"durations": {"a": math.nan}}, r"'a': expected a duration in seconds, got nan"),
         ({"missing": "drop"}, r"missing='drop' is not known. Choose from: error, empty"),

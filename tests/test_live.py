@@ -36,6 +36,7 @@ from earmark.inference.recordings import feature_frames, score_samples
 from earmark.inference.scorer import Scorer
 from earmark.interrupt import Interruption
 from earmark.networks import create_network
+from earmark.ownership import replacing_nothing
 from earmark.pooling import create_pool
 
 SUBTYPES = {"u8": "PCM_U8", "s16": "PCM_16", "s24": "PCM_24", "s32": "PCM_32", "f32": "FLOAT", "f64": "DOUBLE"}
@@ -448,9 +449,28 @@ def test_whatever_ends_it_the_events_until_then_are_in_the_folder(tmp_path, monk
     assert (event.onset, event.offset, event.label, event.confidence) == (0.25, 1.5, "dog", 0.75)
 
 
+def test_csv_is_the_table_that_grows(tmp_path, monkeypatch, model, recording):
+    """An event that ends first may begin last, so that the table is not in order of onsets."""
+
+    def heard(*args, name):
+        yield Label(name, 2.0, 3.0, "dog", True, 0.75)
+        yield Label(name, 0.0, 10.0, "cat", True, 0.75)
+
+    monkeypatch.setattr(live, "listen", heard)
+    with replacing_nothing():  # as on the command line
+        detect_live(load(model), str(recording), Decoder(), idle=0.1, out=tmp_path, formats=["csv", "tsv"])
+    assert sorted(os.listdir(tmp_path)) == ["events.csv", "events.tsv"]
+    assert [row.label for row in read_labels(tmp_path / "events.csv")] == ["dog", "cat"]
+    assert [row.label for row in read_labels(tmp_path / "events.tsv")] == ["cat", "dog"]
+
+
 @pytest.mark.parametrize(
     ("formats", "told"),
-    [(["tvs"], "format='tvs' is not known; did you mean 'tsv'"), (["csv", "dcase2017"], "both write .csv")],
+    [
+        (["tvs"], "format='tvs' is not known; did you mean 'tsv'"),
+        (["csv", "dcase2017"], "both write .csv"),
+        (["dcase2017"], "both write .csv"),
+    ],
 )
 def test_formats_are_looked_at_before_anything_is_heard(tmp_path, model, formats, told):
     with pytest.raises(ArgumentError, match=told):

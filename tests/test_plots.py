@@ -60,6 +60,9 @@ def test_save_writes_both_formats(tmp_path):
     assert files[0].read_bytes().startswith(b"\x89PNG")
     assert "<svg" in files[1].read_text()
     assert sorted(f.name for f in tmp_path.iterdir()) == ["a.png", "a.svg"]
+    assert plots.save(plots.responsibilities(), tmp_path / "a.png") == files
+    files = [plots.save(plots.responsibilities(), tmp_path / name)[0].name for name in ("alpha_0.1", "alpha_0.2")]
+    assert files == ["alpha_0.1.png", "alpha_0.2.png"]
 
 
 def test_words_in_an_svg_are_words_and_its_bytes_are_the_same_every_time(tmp_path):

@@ -306,6 +306,10 @@ def test_evaluate_is_repeated_with_what_it_was_told(runs):
     (_, line, _) = commands([read_run(saved, "cap")], runs[0] / "page.html")
     told = "--split test --reference 'truth file.jams' --segment 0.1 --threshold 0.3 --median 0.5 --psds"
     assert line.endswith(told)
+    tuned = {"threshold": [0.3, 0.6], "median": [0.0, 0.5], "tuned_on": "recordings, validate"}
+    saved.scores.update(decoder=tuned, reference="data", segment=1.0, psds=None, tune_on="validate", tune="decoder")
+    (_, line, _) = commands([read_run(saved, "cap")], runs[0] / "page.html")
+    assert line.endswith("--split test --tune-on validate --tune decoder")
 
 
 def test_the_command_has_the_settings_that_differ_from_those_of_the_model(runs):

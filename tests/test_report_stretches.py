@@ -67,6 +67,7 @@ def test_the_busiest_minutes_are_those_of_each_recording(job):
         ("a.wav@1:2:3:4-5", "with times in seconds or as h:mm:ss"),
         ("a.wav@20-10", "figure 'a.wav@20-10' ends before it begins"),
         ("a.wav@0-2:00:00", "expected at most one hour, got 2:00:00"),
+        (f"a.wav@0-{10**400}", "with times in seconds or as h:mm:ss"),
         ("a.wav@80-90", "is after the end of a.wav, which lasts 0:01:10"),
         ("10-20", "the job has 3 recordings; name one"),
         ("aa.wav@1-2", r"recording 'aa\.wav' is not in the job; the most similar name is a\.wav$"),

@@ -184,6 +184,7 @@ def test_the_page_runs_no_inline_script_and_names_only_its_own_files(client):
         "api/recordings/0/tiles/mel/3/-1",
         "api/recordings/0/tiles/bark/3/0",
         "api/recordings/0/tiles/mel/3/999999999999",
+        f"api/recordings/0/tiles/mel/3/{10**400}",  # no float is that large
         "api/recordings/0/sound.wav?onset=11",
         "api/recordings/0/sound.wav?onset=nan",
         "api/recordings/0/sound.wav?onset=2&offset=1",
@@ -299,6 +300,7 @@ def test_exports(client, tmp_path, monkeypatch):
     assert (len(samples), rate, len(about)) == (int(1.5 * RATE), RATE, 3)
     assert sound.startswith("0001-owl-")
     assert client.post("api/snippets", {"events": []})[0] == 400
+    assert client.post("api/snippets", {**request, "margin": 10**400})[0] == 400
     monkeypatch.setattr(exporting, "MOST_BYTES", 1000)
     status, answer = client.post("api/snippets", request)
     assert (status, answer["error"]) == (400, "expected at most 0 MiB of sound, got more; select fewer events")

@@ -489,6 +489,17 @@ def test_reviewing_a_label_table_or_recordings_alone(tmp_path):
     assert sorted(os.listdir(tmp_path / "elsewhere")) == [".earmark.jsonl", "recordings.json"]
 
 
+def test_the_folder_of_verdicts_is_next_to_the_recordings(tmp_path, monkeypatch):
+    (tmp_path / "sound" / "inner").mkdir(parents=True)
+    audio.write(tmp_path / "sound" / "a.wav", np.zeros(8000), 8000)
+    for place, here in ((".", "sound"), ("..", "sound/inner"), ("sound/inner/..", ".")):
+        monkeypatch.chdir(tmp_path / here)
+        source = open_source(place)
+        assert (source.title, source.folder) == ("sound", tmp_path / "sound.review")
+    with pytest.raises(ArgumentError, match="a whole disk needs a folder for its verdicts: add --out"):
+        open_source(tmp_path.root)
+
+
 @pytest.mark.parametrize("what", ["nothing", "model", "empty"])
 def test_what_cannot_be_reviewed(what, tmp_path):
     place = tmp_path / "place"

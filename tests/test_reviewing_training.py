@@ -99,6 +99,16 @@ def test_a_table_about_the_data_says_more_about_its_clips(recordings):
     assert "not found: gone.wav" in notes[2]
 
 
+def test_recordings_that_cannot_be_read_are_left_out_with_a_note(recordings, tmp_path):
+    audio.write(tmp_path / "x.wav", np.zeros(8000), 8000)
+    (tmp_path / "torn.wav").write_bytes(b"")
+    (tmp_path / "more.csv").write_text("filename,label\nx.wav,owl\ntorn.wav,owl\n")
+    data = open_data(recordings)
+    joined, notes = with_labels(data, tmp_path / "more.csv")
+    assert [clip.filename for clip in joined.clips[len(data) :]] == ["x.wav"]
+    assert notes[-1] == "more.csv: 1 recording could not be read and is left out: torn.wav (is empty: 0 bytes)"
+
+
 def test_a_table_without_times_adds_its_labels(recordings, tmp_path):
     """Classes without a row are absent, as in the data set; a longer recording stays whole."""
     for name, seconds in (("x.wav", 2), ("y.wav", 2), ("z.wav", 70)):
@@ -195,6 +205,7 @@ def test_training_again_compares_and_detects(recordings, detected, tmp_path, cap
     assert _main([str(detected), str(recordings), str(tmp_path / "again"), settings]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert {"features", "training", "scoring", "detecting"} <= {line.get("stage") for line in lines}
+    assert {line["unit"] for line in lines if line.get("stage") == "training"} == {"epochs"}  # the page shows it
     result = lines[-1]["result"]
     assert re.match(r"On the test split \(6 clips, segments of 1 s\): the (old|new) model and the", result["lines"][0])
     assert result["lines"][1].startswith("No verdicts on recordings outside the training data")

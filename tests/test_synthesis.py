@@ -141,6 +141,10 @@ def test_the_truth_is_cut_off_at_the_end():
         (lambda: Soundscape("a", (), duration=0.0), "duration: expected a number above 0, got 0.0"),
         (lambda: Soundscape("a", (), reverb=2.0), "reverb: expected a number from 0 to 1, or none, got 2.0"),
         (lambda: Soundscape("a", (tone(event_time=11.0),)), "tone: expected an onset before 10.0 s, got 11.0"),
+        (lambda: Soundscape("a\nb", ()), r"expected a name that a file can have, got 'a\\nb'"),
+        (lambda: Soundscape("a", (), duration=1e9), "a: expected a duration from 0.001 to 86400 s, got 1000000000.0"),
+        (lambda: Soundscape("a", (tone(snr=1e4),)), "a: tone: expected a level within 200 LUFS, got 9950"),
+        (lambda: Soundscape("a", (tone(event_duration=1e6),)), "a: tone: expected at most 86400 s of a source"),
     ],
 )
 def test_an_impossible_specification_is_refused(make, message):

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from earmark.errors import ArgumentError, DataError, unknown_name
 from earmark.tables import Cell, Column, Table, import_pandas
 from earmark.text import counted
-from earmark.timing import span_to_frames
+from earmark.timing import joined_spans, span_to_frames
 
 if TYPE_CHECKING:
     import pandas
@@ -63,6 +63,17 @@ class Label(NamedTuple):
     def is_event(self) -> bool:
         """Whether the class is present between onset and offset."""
         return self.present is True and self.onset is not None
+
+    @property
+    def span(self) -> tuple[float, float] | None:
+        """Onset and offset; None for a row without times."""
+        return None if self.onset is None or self.offset is None else (self.onset, self.offset)
+
+    def overlaps(self, other: Label) -> bool:
+        """Whether both rows have times that overlap."""
+        if self.span is None or other.span is None:
+            return False
+        return self.span[0] < other.span[1] and other.span[0] < self.span[1]
 
 
 def checked(row: Label) -> Label:
@@ -285,6 +296,24 @@ class LabelTable(Sequence[Label]):
         is_unknown = None in marks if marks else not self.complete
         return None if is_unknown else False
 
+    def active_times(self) -> dict[str, dict[str, float]]:
+        """Seconds that each class is active in each file, {class: {filename: seconds}}, where its times are known.
+
+        Overlaps of events of one class count once.
+
+        >>> LabelTable([("a.wav", 0, 1, "dog"), ("a.wav", 0.5, 2, "dog"), ("b.wav", 1, 2, "dog")]).active_times()
+        {'dog': {'a.wav': 2, 'b.wav': 1}}
+        """
+        times: dict[str, dict[str, float]] = {label: {} for label in self.classes}
+        for name in self.filenames:
+            spans: dict[str, list[tuple[float, float]]] = {}
+            for row in self.of(name):
+                if row.present and row.span is not None:
+                    spans.setdefault(row.label, []).append(row.span)
+            for label, events in spans.items():
+                times[label][name] = sum(offset - onset for onset, offset in joined_spans(events))
+        return times
+
     def bag_targets(self, filenames: Iterable[str] | None = None) -> Targets:
         """Targets per file: (files, classes), 1 present, 0 absent, NaN unknown."""
         names = self.filenames if filenames is None else tuple(filenames)
@@ -310,8 +339,8 @@ class LabelTable(Sequence[Label]):
         whole[[column[row.label] for row in rows if row.present is None]] = np.nan
         targets = np.tile(whole.astype(np.float32), (frames, 1))
         for row in sorted(rows, key=lambda row: row.present is True):  # where rows overlap, presence wins
-            if row.onset is not None and row.offset is not None:
-                first, last = span_to_frames(row.onset, row.offset, hop)
+            if row.span is not None:
+                first, last = span_to_frames(*row.span, hop)
                 targets[first:last, column[row.label]] = float(row.present is True)
         return targets
 

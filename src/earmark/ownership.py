@@ -18,13 +18,14 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import Protocol
 
 from earmark.errors import ArgumentError, DataError
 from earmark.platforms import append_line, link_error
 
-__all__ = ["Owner", "admit", "owned", "replacing_nothing", "sha256"]
+__all__ = ["Owner", "admit", "owned", "replacing_nothing", "set_aside", "sha256"]
 
 MANIFEST = ".earmark.jsonl"
 
@@ -172,6 +173,17 @@ def admit(path: Path, draft: Path) -> None:
         max(owners, key=lambda owner: len(owner.root.absolute().parts)).admit(path, draft)
     elif _replaces_nothing and os.path.lexists(path) and sha256(path) != sha256(draft):
         raise _refusal(path, None)
+
+
+def set_aside(path: Path, suffix: str = "") -> None:
+    """Rename a file that was edited: night.wav.txt to night.wav.edited.txt, or the next name that is free.
+
+    `suffix` is the end of the name that stays, by default from the last dot on.
+    """
+    suffix = suffix or path.suffix
+    stem = path.name.removesuffix(suffix)
+    names = (f"{stem}.edited{'' if n == 1 else n}{suffix}" for n in count(1))
+    path.rename(next(free for free in map(path.with_name, names) if not os.path.lexists(free)))
 
 
 def sha256(path: Path) -> str:

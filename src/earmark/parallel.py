@@ -36,6 +36,7 @@ __all__ = ["WeightedSemaphore", "call_limited", "cores", "in_flight", "parallel_
 
 _POLL_INTERVAL = 0.1  # seconds between checks for an interruption
 _LONGEST_STEP = 1.0  # seconds that count between two checks: the process may have been suspended
+_MOST_WORKERS = 1000
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -51,6 +52,8 @@ def worker_count(workers: int | None) -> int:
     """Number of workers, checked; one per core if None."""
     if workers is not None and workers < 1:
         raise ArgumentError(f"workers: expected at least 1, got {workers}")
+    if workers is not None and workers > _MOST_WORKERS:
+        raise ArgumentError(f"workers: expected at most {_MOST_WORKERS}, got {workers}")
     return workers or cores()
 
 

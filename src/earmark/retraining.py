@@ -39,7 +39,7 @@ from earmark.progress import OnNote, OnProgress, Progress, ignore_note, ignore_p
 from earmark.reviewing.clips import HELD_OUT, with_labels
 from earmark.reviewing.labels import write_table
 from earmark.reviewing.source import Source, open_source
-from earmark.reviewing.state import open_review
+from earmark.reviewing.state import Review
 from earmark.text import counted
 
 __all__ = ["Retraining", "retrain"]
@@ -76,7 +76,7 @@ def retrain(
     source = open_source(found)
     if source.model is None or not source.model.is_file():
         raise ArgumentError(f"{found}: the model of this job is unknown, or no longer at {source.model}")
-    review = open_review(source)
+    review = Review(source)
     table = write_table(review)
     if not table.is_file():
         raise DataError(f"{found}: nothing has been judged yet")
@@ -189,7 +189,7 @@ def _main(arguments: Sequence[str]) -> int:
         print(json_text(values), flush=True)
 
     def progress(now: Progress) -> None:
-        emit(stage=now.stage, done=now.done, total=now.total, detail=now.detail)
+        emit(stage=now.stage, done=now.done, total=now.total, unit=now.unit, detail=now.detail)
 
     found, data, out, *rest = arguments
     settings = json.loads(rest[0]) if rest else None

@@ -273,12 +273,13 @@ def _located(path: tuple[int | str, ...], message: str) -> str:
     >>> _located(("events", "time", 0), "expected a number")
     'events.time[0]: expected a number'
     """
-    text = "".join(f"[{step}]" if isinstance(step, int) else f".{repr(step)[1:-1]}" for step in path if _is_shown(step))
+    text = ""
+    for step in path:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        elif step and not step.startswith("<"):
+            text += f".{repr(step)[1:-1]}"
     return f"{text.lstrip('.')}: {message}" if text else message
-
-
-def _is_shown(step: int | str) -> bool:
-    return step != "" and not str(step).startswith("<")
 
 
 def _at(root: Mapping[str, Any], path: tuple[int | str, ...]) -> dict[str, Any]:

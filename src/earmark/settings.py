@@ -28,7 +28,7 @@ from earmark.pooling import POOLS
 from earmark.registry import Registry
 from earmark.schema import Many, allowed, embedded_toml, load_toml, parse, record
 
-__all__ = ["Augmentation", "Settings", "Training", "descriptions", "load_recipe", "pool_changes", "recipes"]
+__all__ = ["Augmentation", "Settings", "Training", "load_recipe", "pool_changes", "recipes"]
 
 _FAMILIES: dict[str, Registry[Any]] = {"network": NETWORKS, "pool": POOLS}
 

@@ -40,12 +40,12 @@ _LATEX = {
 def short_number(value: float | None, digits: int = 3) -> str:
     """A score without the zero before the point; a dash for an unknown one.
 
-    >>> short_number(0.5321), short_number(2.1), short_number(-0.04), short_number(float("nan"))
-    ('.532', '2.100', '-.040', '–')
+    >>> short_number(0.5321), short_number(2.1), short_number(-0.04), short_number(-1e-9), short_number(float("nan"))
+    ('.532', '2.100', '-.040', '.000', '–')
     """
     if value is None or not math.isfinite(value):
         return DASH
-    return re.sub(r"^(-?)0\.", r"\1.", f"{value:.{digits}f}")
+    return re.sub(r"^(-?)0\.", r"\1.", f"{value:z.{digits}f}")
 
 
 @dataclass(frozen=True)
@@ -128,10 +128,9 @@ class Table:
         """As plain text, without marks."""
         import rich.console
 
-        console = rich.console.Console(file=io.StringIO(), width=10_000, color_system=None)
-        with console.capture() as captured:
-            console.print(self.to_rich())
-        return "\n".join(line.rstrip() for line in captured.get().splitlines())
+        text = io.StringIO()
+        rich.console.Console(file=text, width=10_000, color_system=None).print(self.to_rich())
+        return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
     def _repr_html_(self) -> str:
         return str(self.to_html())

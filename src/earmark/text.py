@@ -4,7 +4,18 @@ import math
 from collections.abc import Iterable
 from unicodedata import category
 
-__all__ = ["compact", "counted", "duration_text", "first_few", "listed", "percent", "plural", "printable", "visible"]
+__all__ = [
+    "clock_time",
+    "compact",
+    "counted",
+    "duration_text",
+    "first_few",
+    "listed",
+    "percent",
+    "plural",
+    "printable",
+    "visible",
+]
 
 
 def plural(n: int, noun: str, many: str | None = None) -> str:
@@ -87,6 +98,19 @@ def duration_text(seconds: float) -> str:
     if round(seconds) < 3600:
         return "{} min {} s".format(*divmod(round(seconds), 60))
     return "{:,} h {} min".format(*divmod(round(seconds / 60), 60))
+
+
+def clock_time(time: float, *, digits: int = 0, hours: bool = True) -> str:
+    """A time as h:mm:ss, or as m:ss without hours.
+
+    >>> clock_time(3723.46), clock_time(83.46, digits=1, hours=False)
+    ('1:02:03', '1:23.5')
+    """
+    units = round(time * 10**digits)
+    seconds, rest = divmod(units, 10**digits)
+    minutes, seconds = divmod(seconds, 60)
+    text = f"{minutes // 60}:{minutes % 60:02d}" if hours else str(minutes)
+    return f"{text}:{seconds:02d}" + (f".{rest:0{digits}d}" if digits else "")
 
 
 def visible(text: str) -> str:

@@ -14,6 +14,7 @@ Two kinds of damage are not detected: errors that a codec without checksums (wav
 missing end of an mp3 that is cut between two frames and has no header with their number.
 """
 
+import io
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -217,6 +218,18 @@ def write(path: AnyPath, samples: npt.ArrayLike, rate: int, *, subtype: str | No
         raise ArgumentError(f"{plain_name(path)}: cannot be written at {rate} Hz: {reason_of(error)}") from error
     except OSError as error:
         raise ArgumentError(f"{plain_name(path)}: {error.strerror}") from error
+
+
+def encode(samples: npt.ArrayLike, rate: int, kind: str) -> bytes:
+    """Mono samples as a file in memory, of kind "wav", "flac" or "mp3"; they are clipped to full scale.
+
+    >>> encode(np.zeros(8000), 8000, "wav")[:4]
+    b'RIFF'
+    """
+    _, container, subtype = KINDS[f".{kind}"]
+    file = io.BytesIO()
+    soundfile.write(file, np.clip(_mono(samples), -1, 1), rate, subtype=subtype, format=container)
+    return file.getvalue()
 
 
 def find(

@@ -23,7 +23,7 @@ KINDS = {
     ".wav": ("wav", "WAV", "PCM_16"),
 }
 FOREIGN = (".3gp", ".aac", ".amr", ".caf", ".m4a", ".mp4", ".webm", ".wma")
-"""Suffixes of audio that must be converted first: phones record it, and libsndfile or earmark cannot read it."""
+"""Suffixes of formats that must be converted first: common on phones, but not read by libsndfile or earmark."""
 
 MP3_FRAME = 1152  # samples
 

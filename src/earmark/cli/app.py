@@ -51,6 +51,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 (_UsageError,) = typer.BadParameter.__bases__  # typer does not export it
+# packages whose warnings are about the user's files
 _READERS = tuple(Path(__file__).parents[1] / package for package in ("formats", "datasets"))
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Force = Annotated[
@@ -93,6 +94,8 @@ def _run() -> int:
     except BrokenPipeError:  # `earmark list pools | head`
         sys.stderr.close()
         code = 0
+    except MemoryError as error:
+        print_error(": ".join(filter(None, ("not enough memory", str(error)))))
     except OSError as error:  # a full disk, a folder that may not be written to
         print_error(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
     return code if isinstance(code, int) else 0

@@ -12,18 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from earmark.cli import decoding
 from earmark.cli.app import Json, app, parse_seconds, print_error
-from earmark.cli.decoding import (
-    Boxes,
-    Low,
-    Median,
-    MinDuration,
-    MinGap,
-    Threshold,
-    Thresholds,
-    check_thresholds,
-    decoder_of,
-)
 from earmark.cli.display import live_display
 from earmark.errors import ArgumentError, DataError
 from earmark.files import json_text
@@ -50,13 +40,13 @@ def detect(
     format: Annotated[
         str | None, typer.Option(help="Formats of the files per recording, separated by commas.  [default: tsv]")
     ] = None,
-    threshold: Threshold = None,
-    thresholds: Thresholds = None,
-    low: Low = None,
-    median: Median = None,
-    min_duration: MinDuration = None,
-    min_gap: MinGap = None,
-    boxes: Boxes = None,
+    threshold: decoding.Threshold = None,
+    thresholds: decoding.Thresholds = None,
+    low: decoding.Low = None,
+    median: decoding.Median = None,
+    min_duration: decoding.MinDuration = None,
+    min_gap: decoding.MinGap = None,
+    boxes: decoding.Boxes = None,
     keep_scores: Annotated[
         bool,
         typer.Option(
@@ -124,11 +114,11 @@ def detect(
     for option, value in {"--format": format, **for_jobs}.items():
         if value and out is None:
             raise ArgumentError(f"{option} needs a folder to write to: add --out")
-    check_thresholds(threshold, thresholds)
+    decoding.check_thresholds(threshold, thresholds)
     formats = [name.strip() for name in (format or "tsv").split(",") if name.strip()]
     horizon = None if presence is None else parse_seconds("--presence", presence, _HORIZONS)
-    decoding = {"threshold": threshold, "low": low, "median": median, "boxes": boxes}
-    decoding |= {"min_duration": min_duration, "min_gap": min_gap}
+    settings = {"threshold": threshold, "low": low, "median": median, "boxes": boxes}
+    settings |= {"min_duration": min_duration, "min_gap": min_gap}
     if figure and out is not None:
         from earmark.reporting.stretches import check_stretches
 
@@ -141,7 +131,7 @@ def detect(
 
         if note := unfinished_note(detector.path.parent):
             print_error(f"{model}: {note}")
-    decoder = decoder_of(detector, thresholds, decoding)
+    decoder = decoding.decoder_of(detector, thresholds, settings)
     if live:
         for_live |= {"formats": formats, "safe_csv": safe_csv}
         detect_live(detector, str(audio[0]), decoder, out=out, as_json=as_json, **for_live)
@@ -247,15 +237,14 @@ def _executor(cluster: str | None, model: Path, workers: int | None) -> Abstract
 @contextmanager
 def _explaining(out: Path) -> Iterator[None]:
     """Add to an interruption how many recordings are left and how to continue."""
-    from earmark.detection.ledger import Ledger
     from earmark.detection.outputs import JobFolder
 
     try:
         yield
     except KeyboardInterrupt:
-        left = 0
-        if JobFolder(out).ledger.exists():
-            with Ledger(JobFolder(out).ledger, read_only=True) as ledger:
+        left, job = 0, JobFolder(out)
+        if job.ledger.exists():
+            with job.read_ledger() as ledger:
                 left = ledger.counts()["pending"]
         state = f"{counted(left, 'recording')} still to do; " if left else ""
         raise KeyboardInterrupt(f"{state}results so far are in {out}; run the same command again to continue") from None

@@ -123,7 +123,8 @@ def live_display(*, quiet: bool = False) -> Iterator[Display]:
 
 
 def _state(progress: Progress) -> str:
-    """
+    """What is done, and of how much.
+
     >>> _state(Progress("training", 0.5, 8, "epochs", "loss 0.1"))
     '0.50/8 epochs, loss 0.1'
     """
@@ -137,7 +138,8 @@ def _number(value: float) -> str:
 
 
 def _duration(seconds: float) -> str:
-    """
+    """A duration in its two largest units, of constant width.
+
     >>> _duration(5), _duration(65), _duration(3700)
     ('5 s', '1 min 05 s', '1 h 01 min')
     """

@@ -35,8 +35,10 @@ def _print(facts: dict[str, Any]) -> None:
     _row("Python", f"{python['version']} ({python['implementation']}), {python['executable']}")
     _row("system", f"{system['platform']}, {counted(system['cores'] or 1, 'core')}")
     for device in facts["devices"]:
-        details = counted(device["threads"], "thread") if "threads" in device else _model(device)
-        _row("device", f"{device['name']}, {details}")
+        if "threads" in device:
+            _row("device", f"{device['name']}, {counted(device['threads'], 'thread')}")
+        else:
+            _row("device", f"{device['name']}, {device['model']}, {device['bytes'] / 1e9:.0f} GB")
     _row("audio", f"libsndfile {audio['libsndfile']}, soxr {audio['soxr']}")
     for encoder in facts["encoders"]:
         _row("encoder", f"{encoder['name']}, {'installed' if encoder['present'] else 'not installed'}")
@@ -51,10 +53,6 @@ def _print(facts: dict[str, Any]) -> None:
         _row("PROBLEM", problem)
     if not facts["problems"]:
         print("No problems found")
-
-
-def _model(device: dict[str, Any]) -> str:
-    return f"{device['model']}, {device['bytes'] / 1e9:.0f} GB"
 
 
 def _row(name: str, value: str) -> None:

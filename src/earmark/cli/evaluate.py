@@ -5,18 +5,8 @@ from typing import Annotated
 
 import typer
 
+from earmark.cli import decoding
 from earmark.cli.app import Force, Json, Separator, app
-from earmark.cli.decoding import (
-    Boxes,
-    Low,
-    Median,
-    MinDuration,
-    MinGap,
-    Threshold,
-    Thresholds,
-    check_thresholds,
-    decoder_of,
-)
 from earmark.cli.display import live_display
 from earmark.errors import ArgumentError
 from earmark.files import json_text
@@ -50,13 +40,13 @@ def evaluate(
     ] = None,
     reference: Annotated[str | None, typer.Option(metavar="FILE|authors", help=_REFERENCE_HELP)] = None,
     segment: Annotated[float, typer.Option(help="Length of segments in seconds.")] = 1.0,
-    threshold: Threshold = None,
-    thresholds: Thresholds = None,
-    low: Low = None,
-    median: Median = None,
-    min_duration: MinDuration = None,
-    min_gap: MinGap = None,
-    boxes: Boxes = None,
+    threshold: decoding.Threshold = None,
+    thresholds: decoding.Thresholds = None,
+    low: decoding.Low = None,
+    median: decoding.Median = None,
+    min_duration: decoding.MinDuration = None,
+    min_gap: decoding.MinGap = None,
+    boxes: decoding.Boxes = None,
     separator: Separator = None,
     tune_on: Annotated[
         str | None, typer.Option(metavar="SPLIT", help="Choose per-class thresholds on this split.")
@@ -92,19 +82,19 @@ def evaluate(
     from earmark.evaluation import EvaluationOptions
     from earmark.events import Decoder
 
-    check_thresholds(threshold, thresholds)
+    decoding.check_thresholds(threshold, thresholds)
     if thresholds is not None and tune_on is not None:
         raise ArgumentError("--thresholds and --tune-on cannot be combined; use one of them")
-    decoding = {"threshold": threshold, "low": low, "median": median, "boxes": boxes}
-    decoding |= {"min_duration": min_duration, "min_gap": min_gap}
+    settings = {"threshold": threshold, "low": low, "median": median, "boxes": boxes}
+    settings |= {"min_duration": min_duration, "min_gap": min_gap}
     decoder: Decoder | None = None
     judged: Path | SoundDetector = model
-    if thresholds is not None or any(value is not None for value in decoding.values()):
+    if thresholds is not None or any(value is not None for value in settings.values()):
         if api.is_model(model):
             judged = api.load(model, pooled=True)
-            decoder = decoder_of(judged, thresholds, decoding)
+            decoder = decoding.decoder_of(judged, thresholds, settings)
         else:
-            decoder = Decoder().changed(**decoding)
+            decoder = Decoder().changed(**settings)
     options = EvaluationOptions(segment=segment, align=align, with_psds=psds, decoder=decoder, tune=tune)
     with live_display(quiet=as_json) as display:
         evaluation = api.evaluate(

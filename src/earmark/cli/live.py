@@ -52,8 +52,8 @@ def detect_live(
     """Print events of standard input (`-`) or of a growing file as they end, one per line.
 
     The longest delay is printed on standard error first. An interruption ends the sound; events until then are printed.
-    With a folder `out`, events are also appended to events.csv, and at the end written in each format, as `events` with
-    the format's suffix.
+    With a folder `out`, events are also appended to events.csv, and at the end written in each other format, as
+    `events` with the format's suffix.
     """
     from earmark.annotations import LabelTable
     from earmark.detection.inputs import table_name
@@ -62,7 +62,7 @@ def detect_live(
     from earmark.files import make_folder
     from earmark.formats import FORMATS
 
-    names = () if out is None else check_formats(formats)
+    names = () if out is None else check_formats(("csv", *formats))
     folder = None if out is None else make_folder(out)
     scorer = detector.scorer
     block = 0.5 if block is None else block
@@ -87,10 +87,9 @@ def detect_live(
             print(_line(event, as_json), flush=True)
     if folder is not None:
         table = LabelTable(sorted(kept, key=lambda event: event[1:]), filenames=[name], classes=scorer.classes)
-        for format in names:
-            chosen = FORMATS[format].cls
-            options = {"safe": safe_csv} if "safe" in FORMATS[format].options() else {}
-            chosen(**options).write(table, folder / f"events{chosen.suffix}")
+        for format in names[1:]:  # events.csv has the events already
+            chosen = FORMATS.create(format)
+            chosen.write(table, folder / f"events{chosen.suffix}")
 
 
 def _line(event: Label, as_json: bool) -> str:

@@ -19,8 +19,6 @@ from rich.segment import Segment
 
 from earmark.text import visible
 
-__all__ = ["escaped_output", "make_console"]
-
 
 class _Escaped:
     """A text stream that escapes what is written to it."""

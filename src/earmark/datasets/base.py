@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from earmark import audio
-from earmark.annotations import LabelTable
+from earmark.annotations import Label, LabelTable
 from earmark.errors import ArgumentError, DataError, unknown_name
 from earmark.registry import Registry
 from earmark.text import counted, first_few
@@ -86,6 +86,12 @@ class Collection:
     has_own_splits: bool = True  # False if earmark drew them
     notes: tuple[str, ...] = ()  # notes on labels that were cleaned while reading
     separator: str | None = None  # between labels in a cell, if the user stated it; "" if a cell has one label
+
+    @classmethod
+    def of(cls, clips: Sequence[Clip], rows: Iterable[Label], classes: Iterable[str]) -> Collection:
+        """Clips of a published data set, and their labels."""
+        splits = {clip.filename: clip.split for clip in clips}
+        return cls(tuple(clips), LabelTable(rows, filenames=splits, classes=classes, splits=splits))
 
     def __post_init__(self) -> None:
         names = [clip.filename for clip in self.clips]

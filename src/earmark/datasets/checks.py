@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from earmark.datasets.base import Collection
-from earmark.datasets.cleaning import NOTHING, plain
+from earmark.datasets.cleaning import NOTHING, by_spelling, plain
 from earmark.errors import DataError
 from earmark.text import counted, first_few, plural
 
@@ -15,10 +15,7 @@ _UNKNOWN = "empty cells mean unknown; write 0 where the class is absent"
 
 def check_labels(data: Collection) -> list[str]:
     """Notes on class names that differ only in case or spaces, or mean "nothing"."""
-    spellings: dict[str, list[str]] = {}
-    for name in data.classes:
-        spellings.setdefault(plain(name), []).append(name)
-    similar = [name for names in spellings.values() if len(names) > 1 for name in names]
+    similar = [name for names in by_spelling(data.classes).values() if len(names) > 1 for name in names]
     empty = [repr(name) for name in data.classes if plain(name).replace("_", " ") in _EMPTY]
     notes = []
     if similar:
@@ -37,7 +34,7 @@ def check_times(data: Collection, durations: Mapping[str, float]) -> list[str]:
         (row, seconds)
         for name, seconds in durations.items()
         for row in data.labels.of(name)
-        if row.onset is not None and row.offset is not None and (row.onset > seconds or row.offset > seconds + 1)
+        if row.span and (row.span[0] > seconds or row.span[1] > seconds + 1)
     ]
     if not late:
         return []

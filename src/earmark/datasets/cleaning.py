@@ -106,9 +106,7 @@ def match_spellings(table: LabelTable, classes: Iterable[str]) -> tuple[LabelTab
     (('Dog', 'Owl'), "labels that differ only in case or spaces are one class: 'dog' is 'Dog'")
     """
     classes = tuple(classes)
-    known: dict[str, list[str]] = {}
-    for label in classes:
-        known.setdefault(plain(label), []).append(label)
+    known = by_spelling(classes)
     matches = {label: known.get(plain(label), []) for label in table.classes if label not in classes}
     spellings = {label: names[0] for label, names in matches.items() if len(names) == 1}
     if not spellings:
@@ -161,17 +159,24 @@ def plain(label: str) -> str:
     return " ".join(label.split()).casefold()
 
 
+def by_spelling(labels: Iterable[str]) -> dict[str, list[str]]:
+    """Groups of labels that differ only in case or spaces, by their plain form."""
+    groups: dict[str, list[str]] = {}
+    for label in labels:
+        groups.setdefault(plain(label), []).append(label)
+    return groups
+
+
 def _spellings(table: LabelTable, known: Iterable[str]) -> dict[str, str]:
     """The known spelling of each label that has several, or the most frequent one; of equals, the plainest."""
     frequency = Counter(row.label for row in table)
-    groups: dict[str, list[str]] = {}
-    for label in table.classes:
-        groups.setdefault(plain(label), []).append(label)
 
     def rank(label: str) -> tuple[int, bool, bool, str]:
         return -frequency[label], label.casefold() != plain(label), label != label.lower(), label
 
-    best = {key: min(labels, key=rank) for key, labels in groups.items()} | {plain(label): label for label in known}
+    best = {key: min(labels, key=rank) for key, labels in by_spelling(table.classes).items()} | {
+        plain(label): label for label in known
+    }
     return {label: best[plain(label)] for label in table.classes if label != best[plain(label)]}
 
 

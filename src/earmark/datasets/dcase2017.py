@@ -71,9 +71,8 @@ DCASE2017/                  (folders may have other names)
                 f"{root}: skipped {counted(len(unlisted), 'audio file')} (in no label file): "
                 f"{first_few(sorted(unlisted))}"
             )
-        splits = {clip.filename: clip.split for clip in clips}
         rows = [row for clip in clips for row in tables[clip.split].of(clip.filename)]
-        return Collection(tuple(clips), LabelTable(rows, filenames=splits, classes=CLASSES, splits=splits))
+        return Collection.of(clips, rows, CLASSES)
 
 
 def _read_split(root: Path, split: str) -> LabelTable:

@@ -31,7 +31,7 @@ import yaml
 from pydantic import Field
 
 from earmark import audio
-from earmark.annotations import Label, LabelTable
+from earmark.annotations import Label
 from earmark.datasets.base import DATASETS, Clip, Collection, Dataset, Source
 from earmark.datasets.matching import report_missing
 from earmark.errors import ArgumentError, DataError
@@ -258,8 +258,7 @@ MedleyDB/
                 rows += sorted(Label(mix, *event) for stem in stems for event in events[stem.number])
         if not clips:
             raise DataError(f"{root}: no mix of these songs is in {' or '.join(wanted)}")
-        names = {clip.filename: clip.split for clip in clips}
-        return Collection(tuple(clips), LabelTable(rows, filenames=names, classes=self.classes, splits=names))
+        return Collection.of(clips, rows, self.classes)
 
     def _events(self, track: Track, files: Mapping[str, Path]) -> dict[int, list[tuple[float, float, str]]]:
         """Events (onset, offset, class) of each stem."""

@@ -6,7 +6,7 @@
 
 Pieces of one recording stay together: a model that was trained on one piece is not evaluated on another. Pieces are
 recognised by their names (`piece_of`), by their folder, and by identical content. A grouping that leaves too few groups
-to put every class on both sides is given up, and a finer one is used.
+to put every class on both sides is replaced by a finer one.
 
 Groups are assigned class by class, the rarest class first, each to the split that lacks it most: iterative
 stratification (Sechidis, Tsoumakas and Vlahavas 2011). Hashes of names decide what nothing else decides, so neither the
@@ -31,7 +31,7 @@ from earmark.errors import ArgumentError, DataError
 from earmark.formats.text import without_sound_suffix
 
 FEW = 40
-"""With fewer clips, none are set aside: so few would not be enough to validate or test with."""
+"""With fewer clips, all are for training: the other splits would be too small."""
 
 _SHARES = {"train": 0.8, "validate": 0.1, "test": 0.1}
 _LARGEST = 0.2  # largest share of the clips in one group, where names only suggest a grouping

@@ -6,7 +6,7 @@ is preferred because it is faster to read.
 
 from pathlib import Path
 
-from earmark.annotations import Label, LabelTable
+from earmark.annotations import Label
 from earmark.datasets.base import DATASETS, Clip, Collection, Dataset, Source
 from earmark.datasets.matching import names_below, sounds_by_stem
 from earmark.errors import DataError, unknown_name
@@ -64,8 +64,7 @@ URBAN-SED/
                 rows += [row._replace(filename=name) for row in labels[path.stem]]
         if not clips:
             raise DataError(f"{root}: no audio files in audio/train, audio/validate or audio/test")
-        splits = {clip.filename: clip.split for clip in clips}
-        return Collection(tuple(clips), LabelTable(rows, filenames=splits, classes=self.classes, splits=splits))
+        return Collection.of(clips, rows, self.classes)
 
 
 def read_annotations(root: Path, split: str) -> dict[str, list[Label]]:

@@ -24,7 +24,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
-from itertools import chain, count
+from itertools import chain
 from pathlib import Path
 
 from earmark.annotations import Label, clock_cells
@@ -35,7 +35,7 @@ from earmark.files import locked, make_folder, named_errors, remove_drafts, writ
 from earmark.formats import FORMATS
 from earmark.formats.columns import CLOCK_COLUMNS
 from earmark.formats.spreadsheets import write_rows
-from earmark.ownership import Owner, owned, sha256
+from earmark.ownership import Owner, owned, set_aside, sha256
 
 EVENT_COLUMNS = ("filename", "onset", "offset", "label", "confidence")
 _LONGEST = 180  # bytes of a file name; leaves room for suffixes and temporary names below the usual limit of 255
@@ -52,6 +52,10 @@ class JobFolder:
         self.damaged = root / "damaged.csv"
         self.ledger = root / "ledger.sqlite"
         self.about = root / "job.json"
+
+    def read_ledger(self) -> Ledger:
+        """The ledger, for reading; a context manager."""
+        return Ledger(self.ledger, read_only=True)
 
     def labels(self, name: str, format: str) -> Path:
         """Events of one recording in a format."""
@@ -171,12 +175,9 @@ class OutputFiles:
         return {new}
 
     def _set_aside(self, path: Path) -> None:
-        """Rename a file: night.wav.txt to night.wav.edited.txt."""
+        """Rename a file that is not the job's; the suffixes of formats stay whole."""
         suffixes = sorted((format.cls.suffix for format in FORMATS), key=len, reverse=True)
-        suffix = next((suffix for suffix in suffixes if path.name.endswith(suffix)), path.suffix)
-        stem = path.name.removesuffix(suffix)
-        names = (f"{stem}.edited{'' if n == 1 else n}{suffix}" for n in count(1))
-        path.rename(next(free for free in map(path.with_name, names) if not os.path.lexists(free)))
+        set_aside(path, next((suffix for suffix in suffixes if path.name.endswith(suffix)), ""))
         self.ledger.forget_output(self.owner.key(path))
         self.edited += 1
 
@@ -211,7 +212,7 @@ def job_recordings(inputs: Iterable[str | os.PathLike[str]], out: Path) -> dict[
     """Recordings by name that a job will have once it has run over these inputs too; nothing is written."""
     entries: list[Entry] = []
     if JobFolder(out).ledger.exists():
-        with Ledger(JobFolder(out).ledger, read_only=True) as ledger:
+        with JobFolder(out).read_ledger() as ledger:
             entries = list(ledger.entries(with_missing=True))
     named = choose_names(find_recordings(inputs, out), {entry.path: entry.name for entry in entries})
     return {entry.name: entry.path for entry in entries if not entry.missing} | {name: path for path, name in named}

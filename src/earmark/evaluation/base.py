@@ -25,6 +25,7 @@ T = TypeVar("T")
 
 DECIMALS = 6  # times of frames are compared to the microsecond, so that 0.7 * 0.1 equals 0.07
 _MISSING = ("error", "empty")
+_SHORTEST_SEGMENT = 0.001  # seconds
 
 
 class Events(NamedTuple):
@@ -285,6 +286,14 @@ def _value_of(filename: str, values: Mapping[str, T], what: str) -> T:
     if filename not in values:
         raise DataError(f"{filename}: has scores but no {what}")
     return values[filename]
+
+
+def check_segment(segment: float) -> None:
+    """Reject a length of segments that is not a number of seconds, or too short to count segments."""
+    if not 0 < segment < math.inf:
+        raise ArgumentError(f"expected a segment length above 0 s, got {segment!r}")
+    if segment < _SHORTEST_SEGMENT:
+        raise ArgumentError(f"expected a segment length of at least {_SHORTEST_SEGMENT} s, got {segment!r}")
 
 
 def _checked_values(filename: str, array: npt.ArrayLike, classes: Sequence[str]) -> Floats:

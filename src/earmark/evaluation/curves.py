@@ -24,8 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from earmark.counts import f1_score
-from earmark.errors import ArgumentError, unknown_name
-from earmark.evaluation.base import DECIMALS, Floats, FrameTimes, Labels, as_table, frame_scores
+from earmark.errors import unknown_name
+from earmark.evaluation.base import DECIMALS, Floats, FrameTimes, Labels, as_table, check_segment, frame_scores
 from earmark.timing import frames_covering
 
 
@@ -89,8 +89,7 @@ def curve(
     >>> one.level, one.f1.round(2)
     (array([inf, 0.9, 0.7, 0.6, 0.1]), array([0.  , 0.67, 0.5 , 0.8 , 0.67]))
     """
-    if not 0 < segment < math.inf:
-        raise ArgumentError(f"expected a segment length above 0 s, got {segment!r}")
+    check_segment(segment)
     table = as_table(reference)
     frames = frame_scores(table, estimate, times)
     if label is not None and label not in frames.classes:

@@ -67,6 +67,7 @@ def evaluate_model(
         "data": data,
         "reference": reference or "data",
         "tune_on": tune_on,
+        "tune": None if tune_on is None else options.tune,
         "align": options.align,
         "split": split,
         "model": None if path is None else str(path),

@@ -81,15 +81,9 @@ def judge(estimate: Iterable[Label], reference: LabelTable) -> Iterator[tuple[La
 def _is_right(event: Label, reference: LabelTable) -> bool | None:
     """Whether a detection is right; None if the reference does not decide it."""
     rows = [row for row in reference.of(event.filename) if row.label == event.label]
-    overlapping = [row.present for row in rows if _overlap(row, event)]
+    overlapping = [row.present for row in rows if row.overlaps(event)]
     if overlapping:
         return any(overlapping)
     if any(row.is_event for row in rows):  # absent outside its events, unless it is known in part
         return None if any(row.present is None for row in rows) else False
     return reference.presence(event.filename, event.label)
-
-
-def _overlap(a: Label, b: Label) -> bool:
-    if a.onset is None or a.offset is None or b.onset is None or b.offset is None:
-        return False
-    return a.onset < b.offset and b.onset < a.offset

@@ -105,6 +105,7 @@ class _File:
     data: str | None = None
     split: str | None = None
     tune_on: str | None = None
+    tune: str | None = None
     align: _Align | None = None
     alpha: list[Number] | None = None
     config: dict[str, dict[str, Any]] | None = None

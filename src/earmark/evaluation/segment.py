@@ -41,7 +41,7 @@ import numpy as np
 
 from earmark.counts import Counts, Scores, scores
 from earmark.errors import ArgumentError
-from earmark.evaluation.base import Events, Floats, Integers, Labels, Pair, pair_labels
+from earmark.evaluation.base import Events, Floats, Integers, Labels, Pair, check_segment, pair_labels
 
 __all__ = ["counts", "evaluate"]
 
@@ -96,8 +96,7 @@ def counts(
     classes, missing
         See `earmark.evaluation.base.pair_labels`.
     """
-    if not (math.isfinite(segment) and segment > 0):
-        raise ArgumentError(f"expected a segment length above 0 s, got {segment!r}")
+    check_segment(segment)
     pair = pair_labels(reference, estimate, classes=classes, filenames=durations or (), missing=missing)
     seconds = _seconds(pair, durations)
     lengths = np.ceil(seconds / segment).astype(np.int64)  # without tolerance, as sed_eval

@@ -153,9 +153,11 @@ def only_recording(table: LabelTable) -> str:
 def timed(table: LabelTable, format: str) -> Iterator[tuple[Label, float, float]]:
     """Positive rows with onset and offset; one without times is an error."""
     for row in table:
-        if row.present and (row.onset is None or row.offset is None):
+        if not row.present:
+            continue
+        if row.span is None:
             raise DataError(
                 f"{row.filename}: {row.label!r} has no times, which {format} requires; use tsv, csv, json or jams"
             )
-        if row.present and row.onset is not None and row.offset is not None:
-            yield row, float(row.onset), float(row.offset)
+        onset, offset = row.span
+        yield row, float(onset), float(offset)

@@ -104,8 +104,8 @@ def records(table: LabelTable) -> Iterator[dict[str, Any]]:
         if row is None and not table.complete:
             record["present"] = None
         if row is not None:
-            if row.onset is not None and row.offset is not None:
-                record |= {"onset": float(row.onset), "offset": float(row.offset)}
+            if row.span is not None:
+                record["onset"], record["offset"] = map(float, row.span)
             record["label"] = row.label
             if row.present is not True:
                 record["present"] = row.present

@@ -14,8 +14,6 @@ import re
 from collections.abc import Iterable
 from typing import IO
 
-__all__ = ["protected", "unprotected", "write_rows"]
-
 # the characters that OWASP names, with their full-width forms, unless the whole is a number
 _FORMULA = r"(?![+-][0-9]+(\.[0-9]*)?(e[+-]?[0-9]+)?\Z)[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]"
 _RISKY = re.compile(rf"'*{_FORMULA}", re.IGNORECASE)

@@ -84,7 +84,8 @@ def _decoded(path: Path, data: bytes) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        warnings.warn(f"{path}:{line}: not UTF-8; read as Latin-1. Save the file as UTF-8", stacklevel=3)
+        # attributed to this line for every caller: the command line prints warnings of this package as one line
+        warnings.warn(f"{path}:{line}: not UTF-8; read as Latin-1. Save the file as UTF-8", stacklevel=1)
         return data.decode("latin-1")
 
 

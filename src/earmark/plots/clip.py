@@ -23,7 +23,7 @@ from earmark.errors import ArgumentError, DataError
 from earmark.evaluation.base import Labels, as_table
 from earmark.features import FeatureConfig, LogMel, mel_matrix
 from earmark.plots.style import COLOURS, PAGE, STYLE, check_names, name_rows, readable
-from earmark.text import printable
+from earmark.text import clock_time, printable
 
 Floats = npt.NDArray[np.floating[Any]]
 
@@ -118,10 +118,12 @@ def within(rows: Iterable[Label], onset: float, offset: float) -> list[Label]:
     """The parts of events between two times, relative to `onset`; rows without times stay as they are."""
     shifted = []
     for row in rows:
-        if row.onset is None or row.offset is None:
+        if row.span is None:
             shifted.append(row)
-        elif row.onset < offset and row.offset > onset:
-            shifted.append(row._replace(onset=max(0.0, row.onset - onset), offset=min(row.offset, offset) - onset))
+            continue
+        first, last = row.span
+        if first < offset and last > onset:
+            shifted.append(row._replace(onset=max(0.0, first - onset), offset=min(last, offset) - onset))
     return shifted
 
 
@@ -175,8 +177,9 @@ def _colorbar(figure: Figure, image: AxesImage, axes: list[Axes], label: str) ->
 def _timed(labels: Iterable[Label], shown: list[str], scale: float) -> Iterator[tuple[float, float, int]]:
     """Onset, offset and row of the events with times."""
     for label in labels:
-        if label.onset is not None and label.offset is not None and label.label in shown:
-            yield label.onset / scale, label.offset / scale, shown.index(label.label)
+        if label.span is not None and label.label in shown:
+            onset, offset = label.span
+            yield onset / scale, offset / scale, shown.index(label.label)
 
 
 def _draw_reference(axes: Axes, truth: list[Label], shown: list[str], scale: float, end: float) -> None:
@@ -266,19 +269,6 @@ def recording_figure(
         figure.set_size_inches(PAGE, figure.get_figheight())
         _name_times(figure, onset, duration, title or name)
     return figure
-
-
-def clock_time(time: float, *, digits: int = 0, hours: bool = True) -> str:
-    """A time as h:mm:ss, or as m:ss without hours.
-
-    >>> clock_time(3723.46), clock_time(83.46, digits=1, hours=False)
-    ('1:02:03', '1:23.5')
-    """
-    units = round(time * 10**digits)
-    seconds, rest = divmod(units, 10**digits)
-    minutes, seconds = divmod(seconds, 60)
-    text = f"{minutes // 60}:{minutes % 60:02d}" if hours else str(minutes)
-    return f"{text}:{seconds:02d}" + (f".{rest:0{digits}d}" if digits else "")
 
 
 def spectrogram_config(features: Features) -> FeatureConfig:

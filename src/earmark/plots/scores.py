@@ -4,7 +4,6 @@ Values are dots, with a row per class and a line within it per model, which stay
 classes and intervals.
 """
 
-from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -27,7 +26,6 @@ from earmark.evaluation.statistics import Interval, bootstrap
 from earmark.events import Decoder
 from earmark.plots.style import COLOURS, COLUMN, PAGE, STYLE, check_names, legend_above, looks, name_rows, readable
 from earmark.pooling import alpha_family
-from earmark.timing import joined_spans
 
 Values = Mapping[str, Mapping[str, float]]  # by model and class
 Intervals = Mapping[str, Mapping[str, tuple[float, float]]]
@@ -246,11 +244,11 @@ def event_durations(table: LabelTable, *, clip_duration: float | None = None, lo
     """
     if clip_duration is not None and not clip_duration > 0:
         raise ArgumentError(f"clip_duration: expected a positive number, got {clip_duration}")
-    points = _active_times(table)
+    points = {label: list(times.values()) for label, times in table.active_times().items()}
     n_points = sum(map(len, points.values()))
     if not n_points:
         raise DataError("expected strong labels, got a table without event times: there are no durations to draw")
-    means = {label: float(np.mean(values)) if len(values) else -1.0 for label, values in points.items()}
+    means = {label: float(np.mean(values)) if values else -1.0 for label, values in points.items()}
     order = sorted(points, key=means.__getitem__)
     rng = np.random.default_rng(0)  # reproducible jitter
     figure = Figure(figsize=(COLUMN, 0.75 + 0.26 * len(order)))
@@ -282,15 +280,3 @@ def event_durations(table: LabelTable, *, clip_duration: float | None = None, lo
         axes.set_xlim(left=0)  # last, because plotting widens the axis
     legend_above(figure, 3)
     return figure
-
-
-def _active_times(table: LabelTable) -> dict[str, Floats]:
-    """Active time of each class in each clip that has it with times."""
-    spans = defaultdict(list)
-    for row in table:
-        if row.present and row.onset is not None and row.offset is not None:
-            spans[row.label, row.filename].append((row.onset, row.offset))
-    times: dict[str, list[float]] = {label: [] for label in table.classes}
-    for (label, _), events in spans.items():
-        times[label].append(sum(offset - onset for onset, offset in joined_spans(events)))
-    return {label: np.array(values, np.float64) for label, values in times.items()}

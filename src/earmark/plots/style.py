@@ -158,11 +158,12 @@ def legend_above(figure: Figure, entries: int, most: int = 3) -> None:
 
 
 def save(figure: Figure, path: Path) -> list[Path]:
-    """Write `path`.png and `path`.svg atomically; missing folders are created."""
+    """Write `path`.png and `path`.svg atomically; `path` may end in either. Missing folders are created."""
     make_folder(path.parent)
+    name = path.stem if path.suffix in (".png", ".svg") else path.name  # which may have other dots: "alpha_0.1"
     written = []
     for suffix in (".png", ".svg"):
-        target = path.with_suffix(suffix)
+        target = path.with_name(name + suffix)
         with written_whole(target) as draft:
             draw(figure, draft, format=suffix[1:], metadata={"Date": None} if suffix == ".svg" else None)
         written.append(target)

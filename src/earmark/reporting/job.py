@@ -27,7 +27,7 @@ from pydantic import Field
 
 from earmark.annotations import Label
 from earmark.detection.ledger import Ledger
-from earmark.detection.outputs import writing_views
+from earmark.detection.outputs import JobFolder, writing_views
 from earmark.errors import ArgumentError
 from earmark.evaluation.reliability import NAMES
 from earmark.events import describe
@@ -38,7 +38,7 @@ from earmark.reporting.reliability import Reliability, read_reliability, with_ev
 from earmark.reporting.stretches import choose_stretches, draw_stretches, figure_path
 from earmark.schema import Names, open_record, parse, read_json
 from earmark.tables import Cell, Column, Table
-from earmark.text import printable
+from earmark.text import clock_time, printable
 
 Events = npt.NDArray[np.void]
 Ints = npt.NDArray[np.int64]
@@ -116,7 +116,7 @@ def write_job_report(folder: Path, *, figures: Iterable[Path] = ()) -> Path:
     `figures` are PNG files to include: see `earmark.reporting.stretches`.
     """
     job = read_job(folder)
-    with Ledger(folder / "ledger.sqlite", read_only=True) as ledger:
+    with JobFolder(folder).read_ledger() as ledger:
         job = replace(job, reliability=with_events(read_reliability(job.settings.get("model")), _located(ledger)))
     page = render_job(job, [(path.stem, path.read_bytes()) for path in figures])
     return write_page(folder / "report.html", page)
@@ -124,15 +124,15 @@ def write_job_report(folder: Path, *, figures: Iterable[Path] = ()) -> Path:
 
 def read_job(folder: Path) -> Job:
     """Read the job in a folder."""
-    path = folder / "ledger.sqlite"
-    if not path.is_file():
+    place = JobFolder(folder)
+    if not place.ledger.is_file():
         raise ArgumentError(f"{folder}: not the folder of a detection job: no ledger.sqlite")
-    settings = _read_settings(folder / "job.json")
+    settings = _read_settings(place.about)
     classes = {str(label): c for c, label in enumerate(settings.pop("classes", ()))}
     for name, value in settings.get("decoder", {}).items():
         if isinstance(value, list) and len(value) == len(classes):
             settings["decoder"][name] = describe(value, list(classes))
-    with Ledger(path, read_only=True) as ledger:
+    with place.read_ledger() as ledger:
         counts = ledger.counts()
         failed = tuple((entry.name, entry.reason or "unknown reason") for entry in ledger.entries("failed"))
         recordings = tuple(
@@ -298,7 +298,8 @@ def by_position(recordings: Sequence[Recording], events: Events, classes: Sequen
     starts = np.arange(n) * float(width)
     durations = np.array([recording.duration for recording in recordings])
     seconds = np.clip(durations[:, None] - starts, 0, width).sum(axis=0)
-    return Activity(tuple(classes), tuple(_position(start, width) for start in starts), counts, seconds)
+    names = [f"{start / _HOUR:.0f} h" if width >= _HOUR else clock_time(start, hours=False) for start in starts]
+    return Activity(tuple(classes), tuple(names), counts, seconds)
 
 
 def by_clock(recordings: Sequence[Recording], events: Events, classes: Sequence[str]) -> Activity:
@@ -353,14 +354,6 @@ def _after_longest_gap(recorded: npt.NDArray[np.bool_]) -> list[int]:
     gaps = np.diff(hours, append=hours[0] + 24)  # from each recorded hour to the next
     start = int(hours[(gaps.argmax() + 1) % len(hours)])
     return [(start + k) % 24 for k in range(25 - int(gaps.max()))]
-
-
-def _position(start: float, width: float) -> str:
-    """Name of a column: its start, in hours if columns are hours or longer."""
-    if width >= _HOUR:
-        return f"{start / _HOUR:.0f} h"
-    minutes, seconds = divmod(int(start), 60)
-    return f"{minutes}:{seconds:02d}"
 
 
 def _event_hours(recordings: Sequence[Recording], events: Events) -> tuple[Events, Ints]:

@@ -17,7 +17,6 @@ from datetime import date
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import jinja2
@@ -138,10 +137,8 @@ def inline_png(figure: Figure) -> Markup:
 
 def inline_audio(samples: npt.ArrayLike, rate: int) -> Markup:
     """Mono audio as the `data:` URL of an MP3 file, which every browser plays."""
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "sound.mp3"
-        audio.write(path, audio.resample(samples, rate, _AUDIO_RATE), _AUDIO_RATE)
-        return _data_url("audio/mpeg", path.read_bytes())
+    sound = audio.resample(samples, rate, _AUDIO_RATE)
+    return _data_url("audio/mpeg", audio.encode(sound, _AUDIO_RATE, "mp3"))
 
 
 def _data_url(kind: str, content: bytes) -> Markup:

@@ -21,12 +21,12 @@ from markupsafe import Markup
 
 from earmark import audio
 from earmark.annotations import Label
-from earmark.datasets import open_data
 from earmark.errors import EarmarkError
-from earmark.evaluation.references import read_reference, seen_notes
+from earmark.evaluation.references import seen_notes
 from earmark.evaluation.reliability import NAMES, Outcomes, band_of
 from earmark.evaluation.result import Evaluation
 from earmark.reporting.pages import inline_audio
+from earmark.reporting.results import true_labels
 from earmark.text import counted
 
 _MOST_SAMPLES = 30
@@ -102,12 +102,8 @@ def read_reliability(model: str | None) -> Reliability:
 
 
 def _from_evaluation(saved: Evaluation) -> Reliability:
-    scores, split = saved.scores, saved.scores.get("split")
-    kind = str(scores.get("reference", "data"))
-    file = None if kind in ("data", "authors") else kind
-    data = open_data(scores["data"], split, needs_labels=file is None)
-    names, classes = saved.static_counts.filenames, scores["classes"]
-    reference = read_reference(file, data.labels, names, classes, separator=data.separator).table
+    split = saved.scores.get("split")
+    _, reference = true_labels(saved, saved.scores["data"])
     clips = counted(len(reference.filenames), "clip") + (f" of split {split}" if split not in (None, "all") else "")
     outcomes = Outcomes.of(saved.estimate(), reference, clips)
     notes = tuple(note for note in seen_notes(split or "") if note in saved.notes)

@@ -1,4 +1,4 @@
-"""What a report needs from evaluated runs: records, F1 by class, learned alpha read as a duration, probabilities."""
+"""What reports need from evaluated runs: records, labels, F1 by class, alpha read as a duration, probabilities."""
 
 import math
 import shlex
@@ -16,8 +16,10 @@ import torch
 from earmark.annotations import LabelTable
 from earmark.checkpoint import read_model_info
 from earmark.counts import Counts, ratio
+from earmark.datasets import Collection, open_data
 from earmark.errors import EarmarkError
 from earmark.evaluation.base import Floats
+from earmark.evaluation.references import read_reference
 from earmark.evaluation.result import Evaluation
 from earmark.evaluation.statistics import Interval, bootstrap
 from earmark.evaluation.systems import System
@@ -28,7 +30,6 @@ from earmark.settings import WITHOUT_TIMES, Settings
 from earmark.tables import Cell, Column, Table, number_cell
 from earmark.text import percent
 
-_STEP = 0.01  # seconds, resolution of active time
 _DEFAULTS = {"reference": "data", "segment": 1.0, "align": "middle"}  # of `earmark evaluate`
 
 
@@ -80,6 +81,18 @@ def read_run(saved: Evaluation, system: str) -> EvaluatedRun:
     return EvaluatedRun(saved, system, config, about)
 
 
+def true_labels(saved: Evaluation, data: str) -> tuple[Collection, LabelTable]:
+    """The evaluated data set, and the labels of its evaluated clips: those of the reference file, if there was one.
+
+    Where the reference was that of the paper's authors, these are the labels of the data set.
+    """
+    kind = str(saved.scores.get("reference", "data"))
+    file = None if kind in ("data", "authors") else kind
+    collection = open_data(data, saved.scores.get("split"), needs_labels=file is None)
+    clips, classes = saved.static_counts.filenames, saved.scores["classes"]
+    return collection, read_reference(file, collection.labels, clips, classes, separator=collection.separator).table
+
+
 def commands(runs: Sequence[EvaluatedRun], out: Path) -> list[str]:
     """The commands that reproduce the report."""
     folders = [str(run.saved.folder) for run in runs]
@@ -103,6 +116,8 @@ def _evaluate_command(run: EvaluatedRun) -> str:
     for name, value in options.items():
         if value is not None and value != defaults.get(name):
             words += [f"--{name.replace('_', '-')}", str(value)]
+    if scores.get("tune") == "decoder":
+        words += ["--tune", "decoder"]
     if scores.get("psds"):
         words.append("--psds")
     return shlex.join(words if is_beside else [*words, "--out", str(saved.folder)])
@@ -191,16 +206,12 @@ def active_shares(labels: LabelTable, durations: Mapping[str, float]) -> dict[st
     >>> active_shares(table, {"a.wav": 10.0, "b.wav": 10.0})
     {'dog': (1.5, 0.15)}
     """
-    shares = np.zeros((len(durations), len(labels.classes)))
-    for i, (name, duration) in enumerate(durations.items()):
-        frames = max(1, round(duration / _STEP))
-        shares[i] = labels.frame_targets(name, frames, duration / frames).mean(0, dtype=np.float64)
-    seconds = shares * np.array([*durations.values()])[:, None]
     active = {}
-    for c, label in enumerate(labels.classes):
-        clips = shares[:, c] > 0  # neither absent nor NaN (no times)
-        if clips.any():
-            active[label] = round(float(seconds[clips, c].mean()), 6), round(float(shares[clips, c].mean()), 6)
+    for label, times in labels.active_times().items():
+        seconds = {name: min(time, durations[name]) for name, time in times.items() if name in durations}
+        shares = [time / durations[name] for name, time in seconds.items()]
+        if shares:
+            active[label] = round(float(np.mean([*seconds.values()])), 6), round(float(np.mean(shares)), 6)
     return active
 
 

@@ -8,7 +8,7 @@ reference leaves a class unknown, a detected event is no false alarm.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from markupsafe import Markup
 
 from earmark import plots
 from earmark.annotations import Label, LabelTable
-from earmark.datasets import Clip, open_data
+from earmark.datasets import Clip
 from earmark.encoders.features import Features, parse_features
 from earmark.errors import ArgumentError, EarmarkError
 from earmark.evaluation.comparison import Comparison, compare_entries
@@ -149,13 +149,11 @@ def _open_material(saved: Evaluation, data: str | None) -> _Material:
     if not source:
         return _Material(problem="the evaluation did not record its data")
     try:
-        kind = str(scores.get("reference", "data"))
-        file = None if kind in ("data", "authors") else kind
-        collection = open_data(source, scores.get("split"), needs_labels=file is None)
-        labels, names, classes = collection.labels, saved.static_counts.filenames, scores["classes"]
-        truth = reference = read_reference(file, labels, names, classes, separator=collection.separator).table
-        if kind == "authors":
-            reference = read_reference(kind, labels, names, classes).table
+        collection, truth = results.true_labels(saved, source)
+        reference = truth
+        if scores.get("reference") == "authors":
+            clips, classes = saved.static_counts.filenames, scores["classes"]
+            reference = read_reference("authors", collection.labels, clips, classes).table
         durations = {name: clip.duration for name, clip in saved.probabilities().items() if name in truth.filenames}
     except (EarmarkError, OSError) as error:
         return _Material(problem=_one_line(error))
@@ -292,7 +290,7 @@ def worst_mistakes(reference: LabelTable, estimate: LabelTable, p: Mapping[str, 
     """
 
     def mistake(row: Label, *, is_miss: bool) -> Mistake:
-        onset, offset = row.onset or 0.0, row.offset or 0.0
+        onset, offset = row.span or (0.0, 0.0)
         first, last = span_to_frames(onset, offset, hop)
         values = p[row.filename][:, reference.classes.index(row.label)]
         highest = values[min(first, len(values) - 1) : last].max()
@@ -303,18 +301,12 @@ def worst_mistakes(reference: LabelTable, estimate: LabelTable, p: Mapping[str, 
         truth = [row for row in reference.of(name) if row.is_event]
         detected = [row for row in estimate.of(name) if row.is_event]
         alarms += [mistake(row, is_miss=False) for row, is_right in judge(detected, reference) if not is_right]
-        misses += [mistake(row, is_miss=True) for row in _without_overlap(truth, detected)]
+        for row in truth:
+            if not any(row.overlaps(other) for other in detected if other.label == row.label):
+                misses.append(mistake(row, is_miss=True))
     alarms.sort(key=lambda m: (-m.p, m.onset - m.offset))  # of equals, the longer first
     misses.sort(key=lambda m: (m.p, m.onset - m.offset))
     return [*_one_per_class(alarms), *_one_per_class(misses)]
-
-
-def _without_overlap(rows: Sequence[Label], others: Sequence[Label]) -> Iterator[Label]:
-    """Events that overlap no other event of their class."""
-    for row in rows:
-        same_class = [(o.onset or 0.0, o.offset or 0.0) for o in others if o.label == row.label]
-        if not any((row.onset or 0.0) < offset and onset < (row.offset or 0.0) for onset, offset in same_class):
-            yield row
 
 
 def _one_per_class(mistakes: list[Mistake]) -> list[Mistake]:

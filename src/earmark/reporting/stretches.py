@@ -13,21 +13,21 @@ import numpy.typing as npt
 
 from earmark import audio
 from earmark.annotations import Label
-from earmark.detection.ledger import Entry, Ledger
+from earmark.detection.ledger import Entry
 from earmark.detection.outputs import JobFolder, job_recordings
 from earmark.errors import ArgumentError
 from earmark.inference.recordings import output_frames, score_recording
 from earmark.inference.scorer import Scorer
 from earmark.inference.scores import read_scores
-from earmark.plots.clip import clock_time, recording_figure
+from earmark.plots.clip import recording_figure
 from earmark.plots.style import save
-from earmark.text import counted, first_few
+from earmark.text import clock_time, counted, first_few
 
 _BUSIEST = "busiest"
 _MINUTE = 60.0
 _LONGEST = 3600.0  # seconds; a stretch is kept in memory
 _MOST = 10  # recordings drawn for "busiest"
-_TIME = r"(?:(?:[0-9]+:)?[0-9]+:)?[0-9]+(?:\.[0-9]+)?"
+_TIME = r"(?:(?:[0-9]{1,9}:)?[0-9]{1,9}:)?[0-9]{1,9}(?:\.[0-9]+)?"
 _SPAN = re.compile(rf"(?:(?P<name>.+)@)?(?P<onset>{_TIME})-(?P<offset>{_TIME})", re.S)
 
 
@@ -79,7 +79,7 @@ def choose_stretches(folder: Path, request: str) -> list[Stretch]:
     the name of a recording or the end of it, optional if there is only one, with times in seconds or as h:mm:ss.
     """
     parsed = check_stretch(request)
-    with Ledger(JobFolder(folder).ledger, read_only=True) as ledger:
+    with JobFolder(folder).read_ledger() as ledger:
         entries = {entry.name: entry for entry in ledger.entries()}
         done = {name: entry for name, entry in entries.items() if entry.state == "done"}
         if parsed is None:
@@ -130,7 +130,7 @@ def draw_stretches(folder: Path, scorer: Scorer, stretches: Sequence[Stretch]) -
         hop = scorer.hop * scorer.reduction
         first = math.floor(stretch.onset / hop)  # the figure begins with a frame
         onset, p = first * hop, _frame_probabilities(job, scorer, stretch, first)
-        with Ledger(job.ledger, read_only=True) as ledger:
+        with job.read_ledger() as ledger:
             events = ledger.events(stretch.entry)
         samples = audio.read(stretch.entry.path, rate=scorer.rate, onset=onset, offset=stretch.offset, damaged="keep")
         title = f"{stretch.entry.name}, {clock_time(stretch.onset)} to {clock_time(stretch.offset)}"

@@ -22,11 +22,12 @@ from earmark.annotations import Label, LabelTable
 from earmark.datasets import Clip, Collection, Source
 from earmark.datasets.cleaning import read_clean_labels
 from earmark.datasets.matching import match_names
+from earmark.detection.inputs import reason_of
 from earmark.errors import DataError, EarmarkError
 from earmark.reviewing.intervals import Intervals, subtract, union
 from earmark.reviewing.labels import absence_rows
 from earmark.reviewing.source import RECORDINGS, recording_paths
-from earmark.text import counted, first_few
+from earmark.text import counted, first_few, plural
 
 HELD_OUT = "verdicts"
 """Split of the clips that are held out for testing."""
@@ -50,10 +51,16 @@ def with_labels(data: Collection, path: Path) -> tuple[Collection, list[str]]:
     clips: list[Clip] = []
     rows: list[Label] = []
     ignored = 0
+    unread: list[str] = []
     for name, recording in paths.items():
         clip = known.get(recording.resolve())
         if clip is None:
-            for added, labels in _cut(name, recording, table):
+            try:
+                seconds = audio.info(recording).duration
+            except EarmarkError as error:
+                unread.append(f"{name} ({reason_of(error, recording)})")
+                continue
+            for added, labels in _cut(name, recording, seconds, table):
                 clips.append(added)
                 rows += labels
         elif clip.split == "train":
@@ -67,6 +74,9 @@ def with_labels(data: Collection, path: Path) -> tuple[Collection, list[str]]:
     notes = [f"{path.name}: {'; '.join(parts) or 'no labels for training'}", *changes]
     if ignored:
         notes.append(f"{path.name}: {counted(ignored, 'recording')} to validate or test with stay as they are")
+    if unread:
+        left_out = f"could not be read and {plural(len(unread), 'is', 'are')} left out"
+        notes.append(f"{path.name}: {counted(len(unread), 'recording')} {left_out}: {first_few(unread)}")
     missing = [name for name in table.filenames if name not in paths]
     if missing:
         notes.append(f"{path.name}: {counted(len(missing), 'recording')} not found: {first_few(missing)}")
@@ -88,12 +98,8 @@ def _paths(table: LabelTable, path: Path, data: Collection) -> dict[str, Path]:
     return paths
 
 
-def _cut(name: str, path: Path, table: LabelTable) -> Iterator[tuple[Clip, list[Label]]]:
+def _cut(name: str, path: Path, seconds: float, table: LabelTable) -> Iterator[tuple[Clip, list[Label]]]:
     """Clips of one recording, with their labels."""
-    try:
-        seconds = audio.info(path).duration
-    except EarmarkError:
-        return  # recordings that cannot be read are left out
     known = {label: _known(table, name, label, seconds) for label in table.classes}
     untimed = [row for row in table.of(name) if row.present and not row.has_times and not known[row.label][0]]
     if seconds <= LONGEST or untimed:
@@ -115,8 +121,8 @@ def _known(table: LabelTable, name: str, label: str, seconds: float) -> tuple[In
     rows = [row for row in table.of(name) if row.label == label]
     if not rows and table.complete:
         return [], [(0.0, seconds)]
-    present = union((row.onset or 0.0, row.offset or 0.0) for row in rows if row.is_event)
-    absent = union((row.onset or 0.0, row.offset or 0.0) for row in rows if row.present is False and row.has_times)
+    present = union(row.span for row in rows if row.present and row.span)
+    absent = union(row.span for row in rows if row.present is False and row.span)
     is_absent = any(row.present is False and not row.has_times for row in rows)
     is_unknown = any(row.present is None for row in rows)
     if is_absent or (present and not is_unknown):  # known as a whole

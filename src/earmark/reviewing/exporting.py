@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import re
 import tempfile
@@ -11,12 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from earmark import audio
 from earmark.errors import ArgumentError, unknown_name
 from earmark.formats import FORMATS, write_labels
-from earmark.formats.spreadsheets import protected
+from earmark.formats.spreadsheets import write_rows
 from earmark.reviewing.events import Event
 from earmark.reviewing.labels import label_table, verified_table
-from earmark.reviewing.sound import excerpt, read_part, wav_bytes
+from earmark.reviewing.sound import excerpt, read_part
 from earmark.reviewing.state import Review
 
 WHICH = {
@@ -83,14 +83,13 @@ def export_snippets(review: Review, events: Sequence[Event], kind: str = "wav", 
             raise ArgumentError(f"expected at most {MOST_BYTES >> 20} MiB of sound, got more; select fewer events")
         name = f"{number:04}-{_plain(now.label)}-{_plain(Path(recording.name).stem)}-{now.onset:.2f}s.{kind}"
         samples = read_part(part.path, part.rate, part.first, part.first + part.samples)
-        contents[name] = wav_bytes(samples, part.rate, kind)
+        contents[name] = audio.encode(samples, part.rate, kind)
         confidence = "" if event.given.confidence is None else f"{event.given.confidence:.4f}"
         times = [f"{now.onset:.4f}", f"{now.offset:.4f}"]
         reviewers = "; ".join(event.decisions)
-        cells = [name, recording.name, *times, now.label, event.status, confidence, reviewers, f"{onset:.4f}"]
-        rows.append([protected(cell) for cell in cells])
+        rows.append([name, recording.name, *times, now.label, event.status, confidence, reviewers, f"{onset:.4f}"])
     text = io.StringIO(newline="")
-    csv.writer(text, lineterminator="\n").writerows(rows)
+    write_rows(text, rows)
     contents["snippets.csv"] = text.getvalue().encode()
     return Export(f"{_plain(review.source.title)}-snippets.zip", "application/zip", _zipped(contents))
 

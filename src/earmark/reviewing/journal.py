@@ -145,14 +145,14 @@ class Entry:
         return about | _without_defaults(self.action)
 
 
-def parse_entry(values: Mapping[str, Any], *, where: str = "", error: type[EarmarkError] = DataError) -> Entry:
+def parse_entry(values: Mapping[str, Any], *, error: type[EarmarkError] = DataError) -> Entry:
     """Check the values of a line or a request; a missing `time` is the present one."""
     rest = dict(values)
     about = {name: rest.pop(name, None) for name in ("id", "time", "reviewer", "action")}
     if about["time"] is None:
         about["time"] = now()
-    head = parse(_Head, about, where=where, error=error)
-    action = parse(KINDS[head.action], rest, where=where, error=error)
+    head = parse(_Head, about, error=error)
+    action = parse(KINDS[head.action], rest, error=error)
     _check_times(action)
     return Entry(head.id, head.time, head.reviewer, action)
 
@@ -227,9 +227,9 @@ class Journal:
 
     def _update(self) -> None:
         """Read lines that were appended, up to the last complete one."""
-        if self.path.exists() and not self.path.is_file():  # a pipe would wait for a writer
-            raise DataError(f"{self.path}: expected a file")
         try:
+            if self.path.exists() and not self.path.is_file():  # a pipe would wait for a writer
+                raise DataError(f"{self.path}: expected a file")
             with self.path.open("rb") as file:
                 file.seek(self._read)
                 text = file.read()

@@ -11,14 +11,13 @@ import os
 import threading
 from collections import defaultdict
 from collections.abc import Iterable
-from itertools import count
 from pathlib import Path
 
 from earmark.annotations import Label, LabelTable
 from earmark.errors import EarmarkError
 from earmark.files import make_folder
 from earmark.formats import write_labels
-from earmark.ownership import owned
+from earmark.ownership import owned, set_aside
 from earmark.reviewing.events import Event
 from earmark.reviewing.intervals import Intervals, covers, subtract, union
 from earmark.reviewing.state import Review
@@ -69,8 +68,7 @@ def write_table(review: Review) -> Path:
             owner.remove(path)
             return path
         if os.path.lexists(path) and not owner.is_own(path):
-            names = (f"verdicts.edited{'' if n == 1 else n}.csv" for n in count(1))
-            path.rename(next(free for free in map(path.with_name, names) if not os.path.lexists(free)))
+            set_aside(path)
         write_labels(table, path, "csv")
     return path
 

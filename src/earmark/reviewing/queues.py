@@ -7,7 +7,6 @@ class. `explain` describes them in a sentence.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,9 +65,7 @@ def select(review: Review, query: Query) -> list[str]:
         events = [event for event in review.events.values() if _matches(event, query)]
         if not events:
             return []
-        columns = _Columns(events)
-        order = _ORDERINGS[query.order](review, events, columns, query.seed)
-        return [events[int(k)].id for k in order]
+        return [events[int(k)].id for k in _ordered(review, events, query)]
 
 
 def explain(review: Review, event: Event) -> str:
@@ -76,9 +73,9 @@ def explain(review: Review, event: Event) -> str:
     with review.lock:
         label = event.current.label
         events = review.events_of(event.given.recording)
-        same = [e for e in events if (e.current.label if e.decisions else e.given.label) == label]
+        same = [other for other in events if other.current.label == label]
         uncertain, unlike, decisive = _factors(review, same, _Columns(same))
-        k = next(k for k, other in enumerate(same) if other is event)
+        k = same.index(event)
         group = review.tally.groups[event.given.recording, label]
     confidence = event.given.confidence
     model = "no confidence is known" if confidence is None else f"confidence {confidence:.2f}"
@@ -100,32 +97,24 @@ def _matches(event: Event, query: Query) -> bool:
     return query.status == "all" or event.status == query.status
 
 
-def _by_time(review: Review, events: list[Event], columns: _Columns, seed: int) -> Integers:
-    return np.asarray(np.lexsort((columns.label, columns.onset, columns.recording)))
-
-
-def _confident(review: Review, events: list[Event], columns: _Columns, seed: int) -> Integers:
-    return np.asarray(np.lexsort((columns.onset, columns.recording, -columns.confidence)))
-
-
-def _doubtful(review: Review, events: list[Event], columns: _Columns, seed: int) -> Integers:
-    return np.asarray(np.lexsort((columns.onset, columns.recording, columns.confidence)))
-
-
-def _random(review: Review, events: list[Event], columns: _Columns, seed: int) -> Integers:
-    return np.random.default_rng(seed).permutation(len(events))
-
-
-def _stratified(review: Review, events: list[Event], columns: _Columns, seed: int) -> Integers:
-    """Repeatedly one event of each tenth of the confidence scale."""
-    shuffled = _random(review, events, columns, seed)
-    stratum = np.minimum((columns.confidence[shuffled] * _STRATA).astype(np.int64), _STRATA - 1)
-    return np.asarray(shuffled[np.lexsort((stratum, _rank_within(stratum)))])
-
-
-def _informative(review: Review, events: list[Event], columns: _Columns, seed: int) -> Integers:
-    uncertain, unlike, decisive = _factors(review, events, columns)
-    return np.asarray(np.lexsort((columns.onset, columns.recording, -(uncertain * unlike * decisive))))
+def _ordered(review: Review, events: list[Event], query: Query) -> Integers:
+    """Positions of events in the order of a query."""
+    columns = _Columns(events)
+    if query.order == "time":
+        return np.asarray(np.lexsort((columns.label, columns.onset, columns.recording)))
+    if query.order in ("random", "stratified"):
+        shuffled = np.random.default_rng(query.seed).permutation(len(events))
+        if query.order == "random":
+            return shuffled
+        # repeatedly one event of each tenth of the confidence scale
+        stratum = np.minimum((columns.confidence[shuffled] * _STRATA).astype(np.int64), _STRATA - 1)
+        return np.asarray(shuffled[np.lexsort((stratum, _rank_within(stratum)))])
+    if query.order == "informative":
+        uncertain, unlike, decisive = _factors(review, events, columns)
+        score = uncertain * unlike * decisive
+    else:
+        score = columns.confidence if query.order == "confident" else -columns.confidence
+    return np.asarray(np.lexsort((columns.onset, columns.recording, -score)))
 
 
 def _factors(review: Review, events: list[Event], columns: _Columns) -> tuple[Floats, Floats, Floats]:
@@ -135,18 +124,12 @@ def _factors(review: Review, events: list[Event], columns: _Columns) -> tuple[Fl
     order = np.argsort(-uncertain, kind="stable")
     rank = np.empty(len(events), np.int64)
     rank[order] = _rank_within(group[order])  # of equals in a recording, the most uncertain comes first
-    judged, right, candidates = _group_counts(review, events)
+    # of the same recording and class: numbers of events that are judged, right and not wrong
+    groups = [review.tally.groups[event.given.recording, event.current.label] for event in events]
+    judged, right, candidates = np.array(groups, np.int64).T
     unlike = 1 / np.sqrt(1 + rank + judged)
     decisive = np.where(right > 0, 0.1, 1 / np.maximum(candidates, 1))
     return uncertain, unlike, decisive
-
-
-def _group_counts(review: Review, events: list[Event]) -> tuple[Integers, Integers, Integers]:
-    """Numbers of events of the same recording and class that are judged, right and not wrong, for each event."""
-    groups = review.tally.groups
-    rows = [groups[event.given.recording, event.current.label] for event in events]
-    judged, right, candidates = np.array(rows, np.int64).T
-    return judged, right, candidates
 
 
 def _rank_within(groups: Integers) -> Integers:
@@ -162,16 +145,6 @@ def _rank_within(groups: Integers) -> Integers:
     ranks = np.empty(len(groups), np.int64)
     ranks[order] = np.arange(len(groups)) - start
     return ranks
-
-
-_ORDERINGS: Mapping[str, Callable[[Review, list[Event], _Columns, int], Integers]] = {
-    "time": _by_time,
-    "confident": _confident,
-    "doubtful": _doubtful,
-    "stratified": _stratified,
-    "informative": _informative,
-    "random": _random,
-}
 
 
 class Queues:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import socket
 import threading
@@ -14,7 +15,7 @@ from earmark.audio import AnyPath
 from earmark.errors import ArgumentError, DataError, MissingExtraError
 from earmark.reviewing.guard import is_loopback
 from earmark.reviewing.source import Source, open_source
-from earmark.reviewing.state import Review, open_review
+from earmark.reviewing.state import Review
 
 if TYPE_CHECKING:
     import uvicorn
@@ -67,7 +68,7 @@ class ReviewServer:
 
     def __init__(self, source: Source, address: Address) -> None:
         token = address.checked_token()
-        self.review: Review = open_review(source)
+        self.review = Review(source)
         self._socket = _listen(address)
         host, port = self._socket.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
@@ -146,17 +147,16 @@ def _create(review: Review, token: str | None, host: str, port: int) -> tuple[Se
 def _listen(address: Address) -> socket.socket:
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     ports = (PORT, 0) if address.port is None else (address.port,)
-    problem: OSError | None = None
+    reason = ""
     for port in ports:
         listener = socket.socket(family)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if os.name == "posix":  # where it lets a port be used again soon; on Windows, by two servers at once
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((address.host, port))
             listener.listen(128)
+            return listener
         except OSError as error:
             listener.close()
-            problem = error
-        else:
-            return listener
-    reason = problem.strerror if problem is not None and problem.strerror else str(problem)
+            reason = error.strerror or str(error)
     raise ArgumentError(f"cannot listen on {address.host}, port {ports[-1]}: {reason}")

@@ -13,6 +13,7 @@ import numpy as np
 from fastapi import Body, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response, StreamingResponse
+from safetensors import SafetensorError, safe_open
 from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 
@@ -26,7 +27,7 @@ from earmark.reviewing.journal import KINDS
 from earmark.reviewing.labels import TableWriter
 from earmark.reviewing.queues import ORDERS, Queues
 from earmark.reviewing.sound import byte_range, excerpt
-from earmark.reviewing.state import Review, describe_all
+from earmark.reviewing.state import Review
 from earmark.reviewing.tiles import TileCache
 from earmark.schema import parse_json
 
@@ -183,7 +184,11 @@ def _add_events(app: FastAPI, session: Session) -> None:
             total = len(seen)
             if total > _MOST_SHOWN:  # those of the highest confidence
                 seen = sorted(seen, key=_rank)[:_MOST_SHOWN]
-            return {"total": total, "events": describe_all(review, seen), "recording": review.describe_recording(index)}
+            return {
+                "total": total,
+                "events": list(map(review.describe, seen)),
+                "recording": review.describe_recording(index),
+            }
 
     @app.get("/api/events/{id}")
     def event(id: str) -> dict[str, Any]:
@@ -211,11 +216,11 @@ def _add_events(app: FastAPI, session: Session) -> None:
     ) -> dict[str, Any]:
         name, total = session.queues.make(queues.Query(order, status, label or None, recording, seed))
         page = session.queues.page(name, 0, count)
-        return {"queue": name, "total": total, "events": describe_all(review, page)}
+        return {"queue": name, "total": total, "events": list(map(review.describe, page))}
 
     @app.get("/api/queue/{name}")
     def queue_page(name: str, first: First = 0, count: Count = 100) -> dict[str, Any]:
-        return {"events": describe_all(review, session.queues.page(name, first, count))}
+        return {"events": list(map(review.describe, session.queues.page(name, first, count)))}
 
 
 def _add_progress(app: FastAPI, session: Session) -> None:
@@ -270,7 +275,7 @@ def _add_exports(app: FastAPI, session: Session) -> None:
             raise ArgumentError("events: expected a list of ids")
         if not isinstance(margin, int | float) or not isinstance(kind, str):
             raise ArgumentError("expected a number of seconds as margin, and wav or flac as kind")
-        return _download(export_snippets(review, [review.event(id) for id in ids], kind, float(margin)))
+        return _download(export_snippets(review, [review.event(id) for id in ids], kind, margin))
 
 
 def _add_training(app: FastAPI, session: Session) -> None:
@@ -301,13 +306,11 @@ def _training_data(model: Path | None) -> str:
     """The data set that a model was trained on, from its file; empty if it is not recorded there."""
     if model is None or not model.is_file() or model.suffix != ".safetensors":
         return ""
-    with model.open("rb") as file:  # only the header: the server does not import PyTorch
-        length = int.from_bytes(file.read(8), "little")
-        header = file.read(min(length, 1 << 24))
     try:
-        about = parse_json(dict[str, Any], parse_json(dict[str, Any], header)["__metadata__"]["earmark"])
+        with safe_open(model, "numpy") as file:  # not `earmark.checkpoint`, which imports PyTorch
+            about = parse_json(dict[str, Any], (file.metadata() or {})["earmark"])
         return str(about["provenance"].get("data_source", ""))
-    except (EarmarkError, LookupError, TypeError, AttributeError):
+    except (SafetensorError, OSError, EarmarkError, LookupError, TypeError, AttributeError):
         return ""
 
 
@@ -318,7 +321,7 @@ def _changes(session: Session, since: int, reviewer: str) -> dict[str, Any]:
         events, recordings = review.changed_since(since)
         return {
             "number": review.number,
-            "events": describe_all(review, events[:_MOST_SHOWN]),
+            "events": list(map(review.describe, events[:_MOST_SHOWN])),
             "ruledOut": sum(event.by_stretch for event in events),
             "recordings": [review.describe_recording(index) for index in recordings],
             "progress": review.progress() if review.number != since else None,

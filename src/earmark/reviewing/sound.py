@@ -5,7 +5,6 @@ A browser requests byte ranges of such a file, and only the sound in that range 
 
 from __future__ import annotations
 
-import io
 import re
 import struct
 from collections.abc import Callable, Iterator
@@ -116,15 +115,6 @@ def _read_damaged_too(read: Callable[..., Samples]) -> Samples:
         return read()
     except DataError:
         return read(damaged="keep")
-
-
-def wav_bytes(samples: Samples, rate: int, kind: str = "wav") -> bytes:
-    """Samples as a file in memory: "wav" or "flac"."""
-    import soundfile
-
-    file = io.BytesIO()
-    soundfile.write(file, np.clip(samples, -1, 1), rate, subtype="PCM_16", format=kind.upper())
-    return file.getvalue()
 
 
 def _as_pcm(samples: Samples) -> bytes:

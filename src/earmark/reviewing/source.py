@@ -17,7 +17,6 @@ from earmark.audio import AnyPath, AudioInfo
 from earmark.audio.clock import recorded_at
 from earmark.datasets.matching import match_names
 from earmark.detection.inputs import check_exists, choose_names, find_recordings, reason_of
-from earmark.detection.ledger import Ledger
 from earmark.detection.outputs import JobFolder
 from earmark.errors import ArgumentError, DataError, EarmarkError
 from earmark.files import json_text, make_folder, written_whole
@@ -170,14 +169,17 @@ def open_source(place: AnyPath, *, labels: AnyPath | None = None, out: AnyPath |
         raise ArgumentError(f"{path} is a model; review the folder that earmark detect {path} RECORDINGS --out wrote")
     if (path / RECORDINGS).is_file():
         raise ArgumentError(f"{path} contains the verdicts of a review; pass the reviewed recordings")
-    folder = Path(out) if out is not None else path.absolute().with_name(f"{path.absolute().name}.review")
+    full = Path(os.path.abspath(path))  # which has a name, unlike "." and ".."
+    if out is None and not full.name:
+        raise ArgumentError(f"{path}: a review of a whole disk needs a folder for its verdicts: add --out")
+    folder = Path(out) if out is not None else full.with_name(f"{full.name}.review")
     named = choose_names(find_recordings([path], folder), {})
     recordings = [Recording(i, name, where, began=recorded_at(name)) for i, (where, name) in enumerate(named)]
     if not recordings:
         raise DataError(f"{path}: there are no audio files in it; expected {', '.join(audio.SUFFIXES)}")
-    source = Source("recordings" if labels is None else "labels", path.absolute().name, folder, recordings)
+    source = Source("recordings" if labels is None else "labels", full.name, folder, recordings)
     if labels is not None:
-        _add_labels(source, Path(labels), path if path.is_dir() else path.parent)
+        _add_labels(source, Path(labels), full if full.is_dir() else full.parent)
     about = json_text({"recordings": {one.name: os.fspath(one.path) for one in recordings}}, indent=1)
     with owned(make_folder(folder)), written_whole(folder / RECORDINGS) as draft:
         draft.write_text(about, encoding="utf-8")
@@ -185,8 +187,9 @@ def open_source(place: AnyPath, *, labels: AnyPath | None = None, out: AnyPath |
 
 
 def _open_job(folder: Path) -> Source:
-    original = Original(JobFolder(folder).merged)
-    with Ledger(JobFolder(folder).ledger, read_only=True) as ledger:
+    job = JobFolder(folder)
+    original = Original(job.merged)
+    with job.read_ledger() as ledger:
         entries = list(ledger.entries("done"))
         recordings = [
             Recording(i, entry.name, entry.path, entry.duration, recorded_at(entry.name))
@@ -196,9 +199,9 @@ def _open_job(folder: Path) -> Source:
         rows = [row for _, row in ledger.all_events() if row is not None and row.filename in index]
     if not recordings:
         raise DataError(f"{folder}: no recording of this job is done; run earmark detect first")
-    about = read_json(_About, folder / "job.json") if (folder / "job.json").is_file() else _About()
+    about = read_json(_About, job.about) if job.about.is_file() else _About()
     model = None if about.model is None else Path(about.model)
-    source = Source("job", folder.absolute().name, folder, recordings, model=model, original=original)
+    source = Source("job", Path(os.path.abspath(folder)).name, folder, recordings, model=model, original=original)
     source.events = _given(rows, index)
     source.classes = tuple(dict.fromkeys((*about.classes, *(row.label for row in rows))))
     threshold = about.decoder.get("threshold", 0.5)
@@ -222,7 +225,7 @@ def _add_labels(source: Source, path: Path, root: Path) -> None:
     """Events of a label table; rows without times are events over the whole recording."""
     source.original = Original(path)
     table = read_labels(path)
-    matched = match_names(table.filenames, [one.path for one in source.recordings], root.absolute())
+    matched = match_names(table.filenames, [one.path for one in source.recordings], root)
     if not matched:
         raise DataError(f"{path}: none of its files is among the recordings: it names {first_few(table.filenames)}")
     by_path = {recording.path: recording for recording in source.recordings}
@@ -242,7 +245,7 @@ def _given(rows: Iterable[Label], index: Mapping[str, int]) -> list[Given]:
     """Events, each once, in order of recording and time."""
     events: dict[str, Given] = {}
     for row in rows:
-        onset, offset = float(row.onset or 0.0), float(row.offset or 0.0)
+        onset, offset = map(float, row.span or (0.0, 0.0))
         key = event_id(row.filename, row.label, onset, offset)
         events.setdefault(key, Given(key, index[row.filename], row.label, onset, offset, row.confidence))
     return sorted(events.values(), key=lambda event: (event.recording, event.onset, event.offset, event.label))
@@ -251,7 +254,7 @@ def _given(rows: Iterable[Label], index: Mapping[str, int]) -> list[Given]:
 def recording_paths(folder: Path) -> dict[str, Path]:
     """Paths of the recordings of a job or review by name, as in the tables derived from it."""
     if JobFolder(folder).ledger.is_file():
-        with Ledger(JobFolder(folder).ledger, read_only=True) as ledger:
+        with JobFolder(folder).read_ledger() as ledger:
             return {entry.name: entry.path for entry in ledger.entries(with_missing=True)}
     if (folder / RECORDINGS).is_file():
         about = read_json(_Paths, folder / RECORDINGS)

@@ -10,13 +10,13 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from earmark.errors import ArgumentError, DataError
+from earmark.errors import ArgumentError
 from earmark.reviewing.events import STATUSES, Decision, Event, Tally
 from earmark.reviewing.intervals import Intervals, covers, subtract, union
 from earmark.reviewing.journal import (
@@ -74,6 +74,7 @@ class Review:
         self.sequence: list[Entry] = []
         self.reviewers: Counter[str] = Counter()
         self._inactive: set[str] = set()  # undone
+        self._removed: dict[str, Event] = {}  # whose addition is undone
         self._stacks: dict[str, _Stack] = defaultdict(_Stack)
         self._about_recording: dict[int, list[Entry]] = defaultdict(list)  # stretches and checks
         self._notes: dict[str, list[tuple[str, Note]]] = defaultdict(list)  # with the ids of their actions
@@ -253,13 +254,9 @@ class Review:
         if isinstance(action, Verdict):
             for target in action.events:
                 self._known(target).entries.append(entry)
-        elif isinstance(action, Add):
-            if action.recording in self.index:
-                given = Given(entry.id, self.index[action.recording], action.label, action.onset, action.offset, None)
-                self._insert(Event(given, "added", entries=[entry]))
         elif isinstance(action, Note):
             self._notes[_note_key(action)].append((entry.id, action))
-        elif action.recording in self.index:
+        elif isinstance(action, Stretch | Checked) and action.recording in self.index:
             self._about_recording[self.index[action.recording]].append(entry)
         self._refresh(entry)
 
@@ -296,17 +293,16 @@ class Review:
         action = entry.action
         if isinstance(action, Verdict):
             for target in action.events:
-                event = self.events.get(target.id)
-                if event is not None:
-                    self._judge(event)
+                if target.id in self.events:
+                    self._judge(self.events[target.id])
+            if action.label:
+                self._add_class(action.label)
         elif isinstance(action, Add):
             self._refresh_added(entry, action)
         elif isinstance(action, Note):
             self._refresh_note(action)
         elif isinstance(action, Stretch | Checked) and action.recording in self.index:
             self._refresh_recording(self.index[action.recording])
-        if isinstance(action, Verdict) and action.label:
-            self._add_class(action.label)
 
     def _add_class(self, label: str) -> None:
         if label not in self.classes:
@@ -325,16 +321,16 @@ class Review:
             self._changed_recordings[self.index[action.recording]] = self.number
 
     def _refresh_added(self, entry: Entry, action: Add) -> None:
-        """Remove an added event while its addition is undone."""
+        """Insert an added event, and remove it while its addition is undone."""
         if action.recording not in self.index:
             return
         index = self.index[action.recording]
         is_active = entry.id not in self._inactive
         if is_active and entry.id not in self.events:
             given = Given(entry.id, index, action.label, action.onset, action.offset, None)
-            judged = [e for e in self.sequence if isinstance(e.action, Verdict) and entry.id in _ids(e.action)]
-            self._insert(Event(given, "added", entries=[entry, *judged]))
+            self._insert(self._removed.pop(entry.id, Event(given, "added", entries=[entry])))
         elif not is_active and entry.id in self.events:
+            self._removed[entry.id] = self.events[entry.id]
             self._remove(self.events[entry.id])
         self._changed_recordings[index] = self.number
         if entry.id in self.events:
@@ -407,10 +403,6 @@ def _all(counts: Mapping[str, int]) -> dict[str, int]:
     return {status: counts.get(status, 0) for status in STATUSES}
 
 
-def _ids(action: Verdict) -> set[str]:
-    return {target.id for target in action.events}
-
-
 def _note_key(action: Note) -> str:
     return action.event or f"recording:{action.recording}"
 
@@ -421,16 +413,3 @@ def _overlap(a: Given, b: Given) -> float:
     if a.label != b.label or common <= 0:
         return 0.0
     return common / (max(a.offset, b.offset) - min(a.onset, b.onset))
-
-
-def describe_all(review: Review, events: Iterable[Event]) -> Sequence[dict[str, Any]]:
-    """Events as JSON for the page."""
-    return [review.describe(event) for event in events]
-
-
-def open_review(source: Source) -> Review:
-    """The review of a source, with the actions in its journal."""
-    try:
-        return Review(source)
-    except OSError as error:
-        raise DataError(f"{source.folder}: {error.strerror}") from error

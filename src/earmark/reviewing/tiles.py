@@ -39,7 +39,7 @@ LEVELS = 18
 SCALES = ("mel", "linear")
 _VERSION = 1
 _FLOOR = 120.0  # dB
-_WHOLE = 17.0  # seconds; of a longer tile, only pieces are read
+_LONGEST_WHOLE = 0.26  # seconds; of longer columns, only pieces are read
 _SHORTEST_WINDOW, _LONGEST_WINDOW = 0.005, 0.046  # seconds
 _MOST_SPECTRA = 2  # of a column of which all sound is read
 
@@ -60,17 +60,10 @@ def compute(path: Path, about: AudioInfo, scale: str, level: int, index: int) ->
     """A tile: (ROWS, COLUMNS), the highest frequency first; columns past the end are 0."""
     check(about, scale, level, index)
     step = column_seconds(level)
-    window = min(max(2 * step, _SHORTEST_WINDOW), _LONGEST_WINDOW)
-    n_fft = max(32, 2 ** round(math.log2(window * about.rate)))
-    first = index * COLUMNS
-    columns = min(COLUMNS, math.ceil((about.duration - first * step) / step))
-    if COLUMNS * step <= _WHOLE:
-        power = _whole(path, about, step, first, columns, n_fft)
-    else:
-        power = _glimpses(path, about, step, first, columns, n_fft)
-    rows = _bands(n_fft, about.rate, scale) @ power.T  # (ROWS, columns)
+    onset = index * COLUMNS * step
+    columns = min(COLUMNS, math.ceil((about.duration - onset) / step))
     tile = np.zeros((ROWS, COLUMNS), np.uint8)
-    tile[:, :columns] = _as_bytes(rows)[::-1]
+    tile[:, :columns] = _as_bytes(_spectrogram(path, about, scale, onset, step, columns))[::-1]
     return tile
 
 
@@ -80,31 +73,30 @@ def check(about: AudioInfo, scale: str, level: int, index: int) -> None:
         raise unknown_name("scale", scale, SCALES)
     if not 0 <= level < LEVELS:
         raise ArgumentError(f"level: expected 0 to {LEVELS - 1}, got {level}")
-    if not 0 <= index * COLUMNS * column_seconds(level) < about.duration:
+    if not 0 <= index < about.duration / (COLUMNS * column_seconds(level)):
         raise ArgumentError(f"tile {index} of level {level} is not within the {about.duration:.3f} s of the recording")
 
 
 def thumbnail(recording: Recording, onset: float, offset: float) -> Tile:
     """A small picture of an excerpt, on the mel scale: (THUMBNAIL_ROWS, THUMBNAIL_COLUMNS), high to low."""
-    about = recording.info()
-    length = max(offset - onset, 0.01)
-    step = length / THUMBNAIL_COLUMNS
-    n_fft = max(32, 2 ** round(math.log2(min(max(3 * step, _SHORTEST_WINDOW), _LONGEST_WINDOW) * about.rate)))
-    centres = np.round((onset + (np.arange(THUMBNAIL_COLUMNS) + 0.5) * step) * about.rate).astype(np.int64)
-    if length <= _WHOLE:
-        begins = centres - n_fft // 2
-        sound = _padded(recording.path, about, int(begins[0]), int(begins[-1]) + n_fft)
-        power = _power(np.lib.stride_tricks.sliding_window_view(sound, n_fft)[begins - begins[0]])
-    else:
-        power = _power(read_glimpses(recording.path, np.maximum(centres - n_fft // 2, 0).tolist(), n_fft))
-    rows = _bands(n_fft, about.rate, "mel") @ power.T
+    step = max(offset - onset, 0.01) / THUMBNAIL_COLUMNS
+    rows = _spectrogram(recording.path, recording.info(), "mel", onset, step, THUMBNAIL_COLUMNS)
     return _as_bytes(rows.reshape(THUMBNAIL_ROWS, -1, THUMBNAIL_COLUMNS).max(1))[::-1]
 
 
-def _whole(path: Path, about: AudioInfo, step: float, first: int, columns: int, n_fft: int) -> Floats:
+def _spectrogram(path: Path, about: AudioInfo, scale: str, onset: float, step: float, columns: int) -> Floats:
+    """Power in columns of `step` seconds, (ROWS, columns), the lowest frequency first."""
+    window = min(max(2 * step, _SHORTEST_WINDOW), _LONGEST_WINDOW)
+    n_fft = max(32, 2 ** round(math.log2(window * about.rate)))
+    spectra_of = _whole if step <= _LONGEST_WHOLE else _glimpses
+    power = spectra_of(path, about, onset, step, columns, n_fft)
+    return np.asarray(_bands(n_fft, about.rate, scale) @ power.T)
+
+
+def _whole(path: Path, about: AudioInfo, onset: float, step: float, columns: int, n_fft: int) -> Floats:
     """Power spectra of columns, (columns, bins), from all of their sound; of several in a column, the maximum."""
     spectra = min(_MOST_SPECTRA, max(1, math.floor(step * about.rate / n_fft)))
-    centres = (first + (np.arange(columns * spectra) + 0.5) / spectra) * step * about.rate
+    centres = (onset + (np.arange(columns * spectra) + 0.5) / spectra * step) * about.rate
     begins = np.round(centres).astype(np.int64) - n_fft // 2
     start, stop = int(begins[0]), int(begins[-1]) + n_fft
     sound = _padded(path, about, start, stop)
@@ -112,11 +104,11 @@ def _whole(path: Path, about: AudioInfo, step: float, first: int, columns: int, 
     return np.asarray(_power(frames).reshape(columns, spectra, -1).max(1))
 
 
-def _glimpses(path: Path, about: AudioInfo, step: float, first: int, columns: int, n_fft: int) -> Floats:
+def _glimpses(path: Path, about: AudioInfo, onset: float, step: float, columns: int, n_fft: int) -> Floats:
     """Power spectra of columns, (columns, bins), from a short piece in the middle of each."""
     spectra = 3 if step < 1 else 2
     length = n_fft * (spectra + 1) // 2  # they overlap by half
-    centres = np.round((first + np.arange(columns) + 0.5) * step * about.rate).astype(np.int64)
+    centres = np.round((onset + (np.arange(columns) + 0.5) * step) * about.rate).astype(np.int64)
     begins = np.clip(centres - length // 2, 0, max(0, about.samples - length))
     pieces = read_glimpses(path, begins.tolist(), length)
     frames = np.lib.stride_tricks.sliding_window_view(pieces, n_fft, axis=1)[:, :: n_fft // 2][:, :spectra]

@@ -80,10 +80,9 @@ def join(
     rows = []
     for name, start in zip(clips, starts[:-1], strict=True):
         for row in table.of(name):
-            if row.onset is not None and row.offset is not None:
+            if row.span is not None:
                 # without rounding, an event could last into the next segment by a rounding error
-                onset = round(row.onset + start / rate, 6)
-                offset = round(row.offset + start / rate, 6)
+                onset, offset = (round(time + start / rate, 6) for time in row.span)
                 rows.append(row._replace(filename=path.name, onset=onset, offset=offset))
     with owned(path.parent, files=[path, labels]) as owner:
         with written_whole(path) as draft:

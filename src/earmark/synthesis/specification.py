@@ -29,6 +29,8 @@ SPLITS: tuple[Split, ...] = ("train", "validate", "test")
 
 _COLUMNS = ("split", "clip", "label", "src", "time", "snr", "edur")
 _BYTES_PER_EVENT = 256  # of the largest table
+_SHORTEST, _LONGEST = 0.001, 86400.0  # seconds
+_LOUDEST = 200.0  # LUFS, up or down: far beyond any sound, and within float32
 _NUMBERS = {
     "event_time": "time",
     "event_duration": "edur",
@@ -83,8 +85,16 @@ class Soundscape:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not self.name or "/" in self.name or "\\" in self.name or self.name.startswith("."):
+        if not self.name or self.name.startswith(".") or any(char in self.name for char in "/\\\t\r\n\0"):
             raise DataError(f"soundscape: expected a name that a file can have, got {self.name!r}")
+        if not _SHORTEST <= self.duration <= _LONGEST:
+            raise DataError(f"{self.name}: expected a duration from {_SHORTEST} to {_LONGEST:g} s, got {self.duration}")
+        for event in (*self.events, *([self.background] if self.background else [])):
+            if abs(self.ref_db + event.snr) > _LOUDEST:
+                level = f"{self.ref_db + event.snr:g}"
+                raise DataError(f"{self.name}: {event.label}: expected a level within {_LOUDEST:g} LUFS, got {level}")
+            if event.source_time + event.event_duration > _LONGEST:
+                raise DataError(f"{self.name}: {event.label}: expected at most {_LONGEST:g} s of a source")
         for event in self.events:
             if event.event_time >= self.duration:
                 raise DataError(
