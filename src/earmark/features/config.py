@@ -67,7 +67,9 @@ class FeatureConfig:
     power: float = Field(
         default=2.0, gt=0, le=8, description="Exponent of the magnitude before bands are summed; 2: energy."
     )
-    scaling: Literal["clip", "fixed"] = Field(default="clip", description="What 0 dB is: the maximum of the clip, or a fixed level.")
+    scaling: Literal["clip", "fixed"] = Field(
+        default="clip", description="What 0 dB is: the maximum of the clip, or a fixed level."
+    )
     range_db: float = Field(
         default=80.0, gt=0, le=1000, description="Values further below the reference are cut there."
     )
