@@ -69,7 +69,7 @@ def _stored_decoder(about: Mapping[str, Any], path: Path) -> Decoder | None:
         return None
     try:
         decoder = Decoder.from_dict(about["decoder"])
-        decoder.stream(1.0, about["classes"], "")  # settings per class must be for the classes of the model
+        decoder.check_classes(len(about["classes"]))
     except (ArgumentError, TypeError) as error:
         raise ModelFileError(f"{path}: decoder: {error}") from None
     return decoder
