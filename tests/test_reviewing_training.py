@@ -165,6 +165,8 @@ def test_weights_that_do_not_fit(recordings, first, tmp_path):
     (tmp_path / "alone.safetensors").write_bytes(model.read_bytes())
     with pytest.raises(ArgumentError, match=r"no config\.toml next to it"):
         api.train(recordings, tmp_path / "x", recipe=tmp_path / "alone.safetensors")
+    with pytest.raises(ArgumentError, match="data: expected a folder of recordings"):
+        api.train([], tmp_path / "x", recipe=first.path)
 
 
 def test_the_recipe_comes_from_the_run(earmark, tmp_path):
