@@ -7,6 +7,8 @@ quarter of the values is left. Zero padding comes after the fold, so the result 
 rounding.
 """
 
+import copy
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -22,13 +24,15 @@ def frozen(network: nn.Module) -> nn.Module:
     if type(network) is CNN:
         return FrozenCNN(network)
     if type(network) is CRNN:
-        return _FrozenCRNN(network)
+        copied = copy.deepcopy(network)
+        copied.cnn = frozen(network.cnn)  # type: ignore[assignment]
+        return copied
     if type(network) is VGGGRU:
         return _FrozenVGGGRU(network)
     if isinstance(network, TunedEncoder):
-        copied = folded(network)
-        copied.head = frozen(network.head)  # type: ignore[assignment]
-        return copied
+        tuned = folded(network)
+        tuned.head = frozen(network.head)  # type: ignore[assignment]
+        return tuned
     return network
 
 
@@ -44,7 +48,7 @@ class _FrozenConvolutions(nn.Module):
             self.register_buffer(name, value.to(norm0.weight.dtype))
         self.layers = nn.ModuleList(layers)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, mask: None = None) -> Tensor:
         x = torch.addcmul(self.shift, x, self.scale)
         x = x.unsqueeze(-1).permute(0, 3, 1, 2)  # one channel, but with the strides of channels last
         for layer in self.layers:
@@ -61,18 +65,6 @@ class FrozenCNN(_FrozenConvolutions):
             assert isinstance(block, ConvBlock)
             layers += [_Layer(block.conv1, block.norm1, None), _Layer(block.conv2, block.norm2, block.pool)]
         super().__init__(network.norm0, [*layers, _Layer(network.squeeze, network.norm_out, None)])
-
-
-class _FrozenCRNN(nn.Module):
-    """A `CRNN` on a frozen CNN."""
-
-    def __init__(self, network: CRNN) -> None:
-        super().__init__()
-        self.cnn = FrozenCNN(network.cnn)
-        self.forth, self.back = network.forth, network.back
-
-    def forward(self, x: Tensor) -> Tensor:
-        return both_directions(self.cnn(x), None, self.forth, self.back)
 
 
 class _FrozenVGGGRU(_FrozenConvolutions):
