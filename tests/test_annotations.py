@@ -85,6 +85,23 @@ def test_tables_are_equal_in_everything_or_not_at_all(table):
         hash(table)
 
 
+@pytest.mark.parametrize(
+    ("row", "is_event"),
+    [
+        (("a.wav", 0, 1, "dog"), True),
+        (("a.wav", 0, 1, "dog", True, 0.5), True),
+        (("a.wav", 0, 1, "dog", 1), True),
+        (("a.wav", None, None, "dog"), False),
+        (("a.wav", None, None, "dog", None), False),
+        (("a.wav", 0, 1, "dog", False), False),
+    ],
+)
+def test_a_table_knows_whether_it_has_only_events(row, is_event):
+    assert LabelTable([row]).has_only_events is is_event
+    assert LabelTable([("b.wav", 0, 1, "cat"), row]).has_only_events is is_event
+    assert LabelTable(filenames=["a.wav"]).has_only_events
+
+
 def test_contradictions_and_strange_classes_are_refused():
     for times, other in (((0, 1), False), ((None, None), False), ((None, None), None)):
         with pytest.raises(DataError, match=r"a.wav: 'dog' is marked both present and absent"):

@@ -184,7 +184,8 @@ def test_fades_may_be_absent_or_longer_than_the_sound():
     x = np.ones(10, np.float32)
     assert np.array_equal(fade(x, 1000, 0, 0), x)
     assert fade(np.zeros(0, np.float32), 1000).shape == (0,)
-    np.testing.assert_allclose(fade(x, 1000, 5, 0), np.sin(np.pi / 2 * np.arange(10) / 10), atol=1e-6)
+    for seconds in (0.01, 5, np.inf):
+        np.testing.assert_allclose(fade(x, 1000, seconds, 0), np.sin(np.pi / 2 * np.arange(10) / 10), atol=1e-6)
     with pytest.raises(ArgumentError, match="fade_out: expected 0 or more seconds, got -1"):
         fade(x, 1000, 0, -1)
 

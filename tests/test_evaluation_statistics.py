@@ -453,6 +453,10 @@ def test_what_means_nothing_is_refused(rng):
         compare(counts, counts.select(range(29)), F1)
     with pytest.raises(DataError, match="expected at least two clips to estimate their variance, got 1"):
         seed_variance([single, single], F1)
+    with pytest.raises(DataError, match="expected at least two training runs to estimate their variance, got 1"):
+        seed_variance([counts], F1)
+    with pytest.raises(DataError, match="expected at least two training runs to estimate their variance, got 1"):
+        compare_seeds([counts, counts], [counts], F1)
     with pytest.raises(DataError, match="the statistic is undefined for some seed"):
         seed_variance([one_class([0] * 5, [0] * 5, [0] * 5)] * 2, F1)
 

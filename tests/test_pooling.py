@@ -499,6 +499,16 @@ def test_rank_keeps_its_digits_on_long_bags(generator):
     assert pool(p).item() == pytest.approx(pool(p.double()).item(), abs=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("share", "frames", "k"), [(0.008, 375, 3), (0.07, 100, 7), (0.3, 10, 3), (0.417, 4753, 1983)])
+def test_a_share_of_frames_is_rounded_up_once(share, frames, k, dtype):
+    p = torch.zeros(2, frames, 1, dtype=dtype)
+    p[0, :k] = 1.0
+    p[1, : k - 1] = 1.0
+    expected = torch.tensor([[1.0], [(k - 1) / k]], dtype=dtype)
+    torch.testing.assert_close(create_pool("top-k", 1, share=share)(p), expected)
+
+
 def test_attention_asks_for_its_embedding(generator):
     p, mask, h = draw(generator)
     pool = create_pool("attention", CLASSES, embedding_dim=DIM)

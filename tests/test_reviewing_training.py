@@ -18,7 +18,8 @@ from earmark.detection.job import JobOptions, run_job
 from earmark.errors import ArgumentError, DataError, ModelFileError
 from earmark.events import Decoder
 from earmark.formats import read_labels, write_labels
-from earmark.retraining import _compare_on_verdicts, _main, retrain
+from earmark.inference.scores import RecordingScores
+from earmark.retraining import _compare_on_verdicts, _highest, _main, retrain
 from earmark.reviewing.again import Trainer
 from earmark.reviewing.clips import HELD_OUT, LONGEST, with_labels
 from earmark.reviewing.source import open_source
@@ -174,6 +175,8 @@ def test_weights_that_do_not_fit(recordings, first, tmp_path):
     (tmp_path / "alone.safetensors").write_bytes(model.read_bytes())
     with pytest.raises(ArgumentError, match=r"no config\.toml next to it"):
         api.train(recordings, tmp_path / "x", recipe=tmp_path / "alone.safetensors")
+    with pytest.raises(ArgumentError, match="data: expected a folder of recordings"):
+        api.train([], tmp_path / "x", recipe=first.path)
 
 
 def test_the_recipe_comes_from_the_run(earmark, tmp_path):
@@ -242,6 +245,17 @@ def test_held_out_verdicts_are_counted_at_the_thresholds_of_each_model(tmp_path)
     )
     assert "do not show which model is better" in caution
     assert compare(1, 0)[0] == "Among held-out verdicts, of 1 right event, the old model finds 1 and the new one 0."
+
+
+def test_rounding_does_not_add_a_frame_to_a_verdict():
+    """0.3 / 0.1 is 2.9999999999999996, and 0.7 / 0.1 is 6.999999999999999."""
+    p = np.full((10, 1), 0.1, np.float32)
+    p[[2, 6]] = 0.9
+    scores = RecordingScores("a.wav", ("owl",), p, feature_hop=0.1, reduction=1, frames=10, duration=1.0)
+    assert _highest(scores, "owl", 0.3, 0.6) == pytest.approx(0.1)
+    assert _highest(scores, "owl", 0.7, 0.8) == pytest.approx(0.1)
+    assert _highest(scores, "owl", 0.6, 0.7) == pytest.approx(0.9)
+    assert _highest(scores, "owl", 5.0, 6.0) == pytest.approx(0.1)  # beyond the last frame
 
 
 def test_the_learning_rate_is_lowered_once(first, tmp_path):

@@ -151,6 +151,11 @@ class LabelTable(Sequence[Label]):
     began
         Start times of recordings, by file name, where known: tables then have the date and time of day of events.
 
+    Attributes
+    ----------
+    has_only_events
+        Whether all rows state that a class is present and when, so that metrics need not look for others.
+
     Examples
     --------
     >>> table = LabelTable([("a.wav", 0.5, 1.5, "dog"), ("a.wav", None, None, "cat")], filenames=["b.wav"])
@@ -186,6 +191,7 @@ class LabelTable(Sequence[Label]):
         self.complete = complete
         self.splits = {name: split for name, split in (splits or {}).items() if name in self._by_file}
         self.began = {name: moment for name, moment in (began or {}).items() if name in self._by_file}
+        self.has_only_events = is_plain or all(row.present and row.has_times for row in self._rows)
         known = set(self.classes)
         if len(known) != len(self.classes):
             raise ArgumentError(f"duplicate class in classes: {', '.join(self.classes)}")

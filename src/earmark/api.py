@@ -161,6 +161,8 @@ def _training_data(data: AnyPath | Collection | Sequence[AnyPath], on_note: OnNo
         return open_data(os.fspath(data)), os.fspath(data)
     from earmark.reviewing.clips import with_labels
 
+    if not data:
+        raise ArgumentError("data: expected a folder of recordings, then tables with more labels, got an empty list")
     first, *tables = data
     collection = open_data(os.fspath(first))
     for table in tables:

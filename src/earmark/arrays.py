@@ -16,7 +16,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from earmark.errors import DataError
+from earmark.errors import DataError, reason
 from earmark.files import written_whole
 
 __all__ = ["Shapes", "read_arrays", "write_arrays"]
@@ -64,14 +64,10 @@ def read_arrays(path: Path, shapes: Shapes, *, optional: Shapes | None = None) -
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
     except (OSError, ValueError, SyntaxError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"{path}: damaged, truncated, or not an .npz file: {_line(error)}") from error
+        raise DataError(f"{path}: damaged, truncated, or not an .npz file: {reason(error)}") from error
     except (RuntimeError, NotImplementedError, RecursionError, MemoryError) as error:  # encrypted, or unusual
-        raise DataError(f"{path}: not an .npz file that earmark wrote: {_line(error)}") from error
+        raise DataError(f"{path}: not an .npz file that earmark wrote: {reason(error)}") from error
     return arrays
-
-
-def _line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _read(

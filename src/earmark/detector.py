@@ -74,7 +74,7 @@ class Detector(nn.Module):
 
     @property
     def alpha(self) -> list[float] | None:
-        """The alpha of each class, for an operator of the paper's family; None for the others."""
+        """The operator's alpha of each class; None for an operator without."""
         alpha = getattr(self.pool, "alpha", None)
         return alpha.tolist() if isinstance(alpha, Tensor) else None
 

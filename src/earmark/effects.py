@@ -110,7 +110,7 @@ def fade(samples: Samples, rate: int, fade_in: float = 0.01, fade_out: float = 0
     for name, view, seconds, first in (("fade_in", samples, fade_in, 0), ("fade_out", samples[::-1], fade_out, 1)):
         if not seconds >= 0:
             raise ArgumentError(f"{name}: expected 0 or more seconds, got {seconds}")
-        n = min(time_to_sample(seconds, rate), len(samples))
+        n = time_to_sample(min(seconds, len(samples) / rate), rate)
         view[:n] *= np.sin(np.arange(first, first + n) * (np.pi / 2 / max(n, 1)))
     return samples
 

@@ -17,7 +17,7 @@ with 2; other exceptions are bugs and keep their traceback.
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-from earmark.text import visible
+from earmark.text import printable, visible
 
 __all__ = [
     "ArgumentError",
@@ -77,6 +77,17 @@ class MissingExtraError(EarmarkError, ImportError):
 
 
 _MOST_NAMES = 40  # listed where a similar one is suggested
+_LONGEST_REASON = 200  # characters
+
+
+def reason(error: BaseException) -> str:
+    """The message of an exception of another library, as one short line.
+
+    >>> reason(ValueError("not a\\n  header")), reason(EOFError())
+    ('not a header', 'EOFError')
+    """
+    text = printable(" ".join(str(error).split())) or type(error).__name__
+    return text if len(text) <= _LONGEST_REASON else f"{text[: _LONGEST_REASON - 3]}..."
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> ArgumentError:

@@ -58,8 +58,9 @@ def export_model(model: str | Path, path: str | Path, *, force: bool = False) ->
     info = read_model_info(model)
     scorer = load_scorer(model, device="cpu")
     about = {name: info.get(name) for name in ("network", "pool", "provenance", "decoder")}
-    options: dict[str, Any] = {"window": scorer.window, "fingerprint": scorer.fingerprint, "about": about}
-    return export_onnx(scorer.detector, path, **options, force=force)
+    return export_onnx(
+        scorer.detector, path, window=scorer.window, fingerprint=scorer.fingerprint, about=about, force=force
+    )
 
 
 def export_onnx(

@@ -262,7 +262,7 @@ class Head(Network):
 
     @property
     def context(self) -> int | None:
-        """None: an output frame depends on its input frame only."""
+        """0: an output frame depends on its input frame only."""
         return 0
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -313,7 +313,7 @@ class GRU(Head):
 
     @property
     def context(self) -> int | None:
-        """An output frame depends on all."""
+        """None: an output frame depends on all."""
         return None
 
     def layers(self, x: Tensor, mask: Tensor | None) -> Tensor:

@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from earmark.errors import MissingExtraError, ModelFileError
-from earmark.text import printable
+from earmark.errors import MissingExtraError, ModelFileError, reason
 
 __all__ = ["open_session"]
 
@@ -27,5 +26,4 @@ def open_session(path: Path, content: bytes, *, purpose: str) -> Any:
         # without a second attempt, which onnxruntime would print
         return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"], enable_fallback=0)
     except Exception as error:  # onnxruntime's exceptions have no common base
-        reason = printable(" ".join(str(error).split()))
-        raise ModelFileError(f"{path}: onnxruntime cannot load it: {reason[:200]}") from error
+        raise ModelFileError(f"{path}: onnxruntime cannot load it: {reason(error)}") from error

@@ -41,6 +41,7 @@ from earmark.reviewing.labels import write_table
 from earmark.reviewing.source import Source, open_source
 from earmark.reviewing.state import Review
 from earmark.text import counted
+from earmark.timing import span_to_frames
 
 __all__ = ["Retraining", "retrain"]
 
@@ -165,9 +166,10 @@ def _detections(
 
 
 def _highest(scores: RecordingScores, label: str, onset: float, offset: float) -> float:
-    first = min(int(onset / scores.hop), len(scores.p) - 1)
-    last = max(first + 1, int(np.ceil(offset / scores.hop)))
-    return float(scores.p[first:last, scores.classes.index(label)].max())
+    """The highest probability of a class in an interval."""
+    first, last = span_to_frames(onset, offset, scores.hop)
+    first = min(first, len(scores.p) - 1)  # sound at the end may not fill a frame
+    return float(scores.p[first : max(last, first + 1), scores.classes.index(label)].max())
 
 
 def _detect(source: Source, model: Path, folder: Path, on_progress: OnProgress) -> Path:

@@ -10,7 +10,6 @@ its clip is not in the store, and the next build recomputes it.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -63,26 +62,15 @@ class StoreSettings:
 
 
 @record
-class Line:
-    """A line of index.jsonl."""
+class Location:
+    """A line of index.jsonl: where the frames of a clip are, `variants` blocks of `frames` rows from row `start` on."""
 
     filename: str
-    sources: Many[Annotated[Stamp, Strict(False)]]
+    sources: Many[Annotated[Stamp, Strict(False)]]  # the clip's files as they were when the features were computed
     start: int = Field(ge=0)
     frames: int = Field(ge=1)
-    samples: int = Field(ge=1, le=1 << 48)
-    crc32: int = Field(ge=0)
-
-
-@dataclass(frozen=True)
-class Location:
-    """Location of a clip's frames: `variants` blocks of `frames` rows each, the first at row `start`."""
-
-    start: int
-    frames: int
-    samples: int  # at the features' sampling rate
-    crc32: int  # of all its frames
-    sources: tuple[Stamp, ...]  # the clip's files as they were when the features were computed
+    samples: int = Field(ge=1, le=1 << 48)  # at the features' sampling rate
+    crc32: int = Field(ge=0)  # of all its frames
 
 
 def read_settings(folder: Path) -> StoreSettings:
@@ -110,16 +98,16 @@ def read_index(folder: Path, settings: StoreSettings) -> dict[str, Location]:
     entries = {}
     for line in _lines(text[: text.rfind(b"\n") + 1]):
         if (line.start + line.frames * settings.variants) * settings.row_bytes <= size:
-            entries[line.filename] = Location(line.start, line.frames, line.samples, line.crc32, line.sources)
+            entries[line.filename] = line
         else:
             entries.pop(line.filename, None)
     return entries
 
 
-def _lines(text: bytes) -> Iterator[Line]:
+def _lines(text: bytes) -> Iterator[Location]:
     for line in text.split(b"\n"):
         try:
-            yield parse_json(Line, line)
+            yield parse_json(Location, line)
         except DataError:
             continue  # damaged
 

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,7 +69,7 @@ def _stored_decoder(about: Mapping[str, Any], path: Path) -> Decoder | None:
         return None
     try:
         decoder = Decoder.from_dict(about["decoder"])
-        decoder.stream(1.0, about["classes"], "")  # settings per class must be for the classes of the model
+        decoder.check_classes(len(about["classes"]))
     except (ArgumentError, TypeError) as error:
         raise ModelFileError(f"{path}: decoder: {error}") from None
     return decoder
@@ -118,7 +118,7 @@ class SoundDetector:
     def __repr__(self) -> str:
         return f"<SoundDetector: {', '.join(self.classes)}>"
 
-    @cached_property
+    @property
     def pool(self) -> Pool:
         """The model's pooling operator."""
         if self._model is None:
@@ -133,7 +133,7 @@ class SoundDetector:
 
     @property
     def alpha(self) -> list[float] | None:
-        """The operator's alpha per class; None for one without, or if the file does not hold it."""
+        """The operator's alpha of each class; None for an operator without, and for ONNX models."""
         return None if self._model is None else self._model.alpha
 
     def detect(

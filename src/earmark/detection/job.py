@@ -471,8 +471,7 @@ class _Job:
 def _check_options(detector: SoundDetector, options: JobOptions) -> None:
     check_formats(options.formats)
     check_damaged(options.damaged)
-    # settings per class must be for the classes of the model
-    (options.decoder or detector.decoder).stream(detector.scorer.hop, detector.classes, "check")
+    (options.decoder or detector.decoder).check_classes(len(detector.classes))
     if options.presence is None:
         return
     hop = detector.scorer.hop * detector.scorer.reduction

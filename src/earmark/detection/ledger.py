@@ -346,10 +346,10 @@ class Ledger:
             "path": os.fsdecode,
             "missing": bool,
             "scores": bool,
-            "began": _moment,
+            "began": datetime.fromisoformat,
         }
         for name, kind in kinds.items():
-            with suppress(TypeError, ValueError):  # reported below
+            with suppress(TypeError, ValueError):  # None stays None; anything else is reported below
                 values[name] = kind(values[name])
         values["path"] = Path(values["path"]) if isinstance(values["path"], str) else None
         return parse(Entry, values, where=f"{self.path}: recording {values['name']!r}")
@@ -386,10 +386,6 @@ class Ledger:
             yield
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the second in the message of a damaged file
             raise DataError(f"{self.path}: the ledger cannot be used: {error}") from error
-
-
-def _moment(text: str | None) -> datetime | None:
-    return None if text is None else datetime.fromisoformat(text)
 
 
 def _stamp(status: os.stat_result | None) -> tuple[int | None, int | None]:

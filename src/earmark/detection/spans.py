@@ -7,7 +7,7 @@ the recording was cut. An executor draws spans and yields their probabilities in
 import math
 import pickle
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import partial
 from itertools import pairwise
@@ -212,11 +212,7 @@ def score_files(
         for path in paths:
             on_start(path)
             try:
-                if isinstance(executor, IsolatedExecutor):
-                    cut = executor.plan(path, damaged)
-                else:
-                    make = partial(plan, scorer=scorer, span=span, damaged=damaged)
-                    cut = call_limited(make, path, seconds=LONGEST)
+                cut = _plan_for(executor, path, scorer, span, damaged)
             except Exception as error:
                 on_result(path, error)
                 continue
@@ -241,13 +237,24 @@ def score_files(
             on_scored(cut.duration * (part.last - part.first) / cut.spans[-1].last)
             if len(done) == len(cut.spans):
                 del waiting[part.path]
-                values = np.concatenate([done[each] for each in cut.spans])
-                try:
-                    scores = make_scores(str(part.path), values, scorer, cut.frames, cut.duration)
-                except DataError as error:
-                    on_result(part.path, error)
-                else:
-                    on_result(part.path, scores)
+                on_result(part.path, _joined(cut, done, scorer))
+
+
+def _plan_for(executor: Executor, path: Path, scorer: Scorer, span: float, damaged: str) -> Plan:
+    """How to cut a recording for an executor; reading its header takes limited time."""
+    if isinstance(executor, IsolatedExecutor):
+        return executor.plan(path, damaged)
+    make = partial(plan, scorer=scorer, span=span, damaged=damaged)
+    return call_limited(make, path, seconds=LONGEST)
+
+
+def _joined(cut: Plan, done: Mapping[Span, Probabilities], scorer: Scorer) -> RecordingScores | DataError:
+    """Scores of a recording from those of its spans."""
+    values = np.concatenate([done[part] for part in cut.spans])
+    try:
+        return make_scores(str(cut.spans[0].path), values, scorer, cut.frames, cut.duration)
+    except DataError as error:
+        return error
 
 
 def make_scores(filename: str, values: Probabilities, scorer: Scorer, frames: int, duration: float) -> RecordingScores:

@@ -20,7 +20,6 @@ from earmark.errors import ArgumentError, DataError
 from earmark.files import json_digest
 from earmark.registry import Registry
 from earmark.schema import record
-from earmark.text import printable
 
 Embeddings = npt.NDArray[np.float32]
 """(frames, dimension)"""
@@ -234,12 +233,6 @@ def windows(frames: int, size: int) -> Iterator[tuple[int, int, int]]:
             start, stop = last, frames
         yield start, done, stop
         done = stop
-
-
-def reason(error: Exception) -> str:
-    """The message of an exception of another library, as one short line."""
-    text = printable(" ".join(str(error).split())) or type(error).__name__
-    return text if len(text) <= 200 else f"{text[:197]}..."
 
 
 def fitted(embeddings: npt.NDArray[Any], card: Card, samples: int) -> npt.NDArray[Any]:

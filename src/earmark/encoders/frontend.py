@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from earmark.features.config import triangles
-from earmark.features.logmel import Block, nonzero_blocks
+from earmark.features.logmel import Block, band_energies, nonzero_blocks
 
 _GROUP = 128  # frames that are computed at a time: they stay in a core's cache
 
@@ -74,11 +74,7 @@ class FrontEnd(nn.Module):
 
     def _levels(self, frames: Tensor, banks: Sequence[Sequence[Block]]) -> Tensor:
         """(bags, frames, samples) -> (bags, banks, frames, bands)"""
-        spectrum = torch.fft.rfft(frames * self.window, n=self.config.n_fft)
-        parts = torch.view_as_real(spectrum).flatten(-2)
-        s = parts * parts
-        energies = [torch.cat([s[..., a:b] @ part for a, b, part in bank], -1) for bank in banks]
-        return scaled(torch.stack(energies, 1))
+        return scaled(band_energies(torch.fft.rfft(frames * self.window, n=self.config.n_fft), banks))
 
 
 def emphasised(samples: Tensor) -> Tensor:
@@ -114,7 +110,7 @@ def mel_filters(config: FrontEndConfig, semitones: float = 0.0) -> npt.NDArray[n
 
 
 def _blocks(config: FrontEndConfig, semitones: float = 0.0) -> list[tuple[int, int, npt.NDArray[np.float32]]]:
-    """The filters in blocks; a bin has two rows, since the product adds its squared real and imaginary parts."""
+    """The filters in blocks, as `band_energies` takes them."""
     return nonzero_blocks(mel_filters(config, semitones).T.repeat(2, axis=0))
 
 

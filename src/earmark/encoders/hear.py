@@ -24,8 +24,8 @@ import numpy.typing as npt
 import torch
 
 from earmark.audio import Samples
-from earmark.encoders.base import ENCODERS, Card, Encoder, reason
-from earmark.errors import ArgumentError, DataError, EarmarkError
+from earmark.encoders.base import ENCODERS, Card, Encoder
+from earmark.errors import ArgumentError, DataError, EarmarkError, reason
 from earmark.timing import time_to_sample
 
 _FUNCTIONS = ("load_model", "get_timestamp_embeddings")

@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from earmark.audio import Samples
 from earmark.encoders import weights as weight_files
-from earmark.encoders.base import Encoder, reason
-from earmark.errors import MissingExtraError, ModelFileError
+from earmark.encoders.base import Encoder
+from earmark.errors import MissingExtraError, ModelFileError, reason
 
 
 class PatchEncoder(Encoder):

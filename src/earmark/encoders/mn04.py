@@ -19,10 +19,10 @@ import torch
 
 from earmark.audio import Samples
 from earmark.encoders import weights as weight_files
-from earmark.encoders.base import ENCODERS, Card, Encoder, reason
+from earmark.encoders.base import ENCODERS, Card, Encoder
 from earmark.encoders.frontend import FrontEndConfig
 from earmark.encoders.mobilenet import REDUCTION, FrameEmbedder, Layout, folded, large
-from earmark.errors import ModelFileError
+from earmark.errors import ModelFileError, reason
 
 FRONT_END = FrontEndConfig(rate=32000, n_fft=1024, win_samples=800, hop_samples=320, n_bands=128, fmax=15000.0)
 LAYOUT = large(FRONT_END.n_bands, width=0.4, classes=527)

@@ -27,8 +27,8 @@ import numpy.typing as npt
 from pydantic import Field
 
 from earmark.audio import Samples
-from earmark.encoders.base import ENCODERS, Card, Encoder, fitted, reason
-from earmark.errors import DataError, ModelFileError
+from earmark.encoders.base import ENCODERS, Card, Encoder, fitted
+from earmark.errors import DataError, ModelFileError, reason
 from earmark.onnx_session import open_session
 from earmark.schema import parse, record
 

@@ -26,8 +26,8 @@ import numpy.typing as npt
 
 from earmark.arrays import read_arrays
 from earmark.audio import Samples
-from earmark.encoders.base import ENCODERS, Card, Embeddings, Encoder, reason
-from earmark.errors import ArgumentError, DataError, MissingExtraError
+from earmark.encoders.base import ENCODERS, Card, Embeddings, Encoder
+from earmark.errors import ArgumentError, DataError, MissingExtraError, reason
 from earmark.files import json_digest
 from earmark.isolation import IsolatedProcess
 from earmark.parquet import read_lists

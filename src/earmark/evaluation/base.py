@@ -170,7 +170,7 @@ def _partial(
     columns: Mapping[str, int],
 ) -> Partial | None:
     """Cells that are known only in the intervals of their rows."""
-    if all(row.present for row in true):
+    if true.has_only_events:
         return None
     intervals: dict[tuple[int, int], list[tuple[float, float]]] = {}
     for row in true:
@@ -195,7 +195,10 @@ def _partial(
 
 def _as_columns(table: LabelTable, clips: Mapping[str, int], columns: Mapping[str, int]) -> tuple[Events, list[Label]]:
     """Events, as columns, and rows without times."""
-    rows = [row for row in table if row.onset is not None and row.present]
+    rows, untimed = list(table), []
+    if not table.has_only_events:
+        rows = [row for row in table if row.has_times and row.present]
+        untimed = [row for row in table if not row.has_times]
     names, onsets, offsets, labels, *_ = zip(*rows, strict=True) if rows else ((), (), (), ())
     events = Events(
         np.fromiter(map(clips.__getitem__, names), np.int64, len(rows)),
@@ -203,7 +206,7 @@ def _as_columns(table: LabelTable, clips: Mapping[str, int], columns: Mapping[st
         np.array(onsets, np.float64),
         np.array(offsets, np.float64),
     )
-    return events, [row for row in table if row.onset is None] if len(rows) < len(table) else []
+    return events, untimed
 
 
 class FrameTimes(TypedDict, total=False):

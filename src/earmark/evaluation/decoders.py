@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from earmark.annotations import LabelTable
 from earmark.checkpoint import read_model_info, save_decoder
 from earmark.datasets import Collection
 from earmark.detection.detector import load
@@ -37,9 +38,10 @@ def store_decoder(run: Path, data: Collection, settings: Settings, on_progress: 
     detections in the clips are saved in the run folder, for reports.
     """
     path = run / "model.safetensors"
-    classes = read_model_info(path)["classes"]
-    if stored := read_model_info(path).get("decoder"):
-        return describe(Decoder.from_dict(stored).threshold, classes)
+    about = read_model_info(path)
+    classes = about["classes"]
+    if about.get("decoder"):
+        return describe(Decoder.from_dict(about["decoder"]).threshold, classes)
     hold_out, folds = settings.training.monitor != "last", fold_count(data, settings)
     training, validation, _ = split_for_training(data, hold_out=hold_out, folds=folds)
     scorer = load(run).scorer
@@ -52,7 +54,8 @@ def store_decoder(run: Path, data: Collection, settings: Settings, on_progress: 
     else:
         try:
             recordings = _unseen_scores(run, validation, folds > 0, on_progress)
-            decoder, text = _chosen(run, recordings, validation, plain, is_folded=folds > 0)
+            labels = validation.labels.select(r.filename for r in recordings).replace(classes=tuple(classes))
+            decoder, text = _chosen(run, recordings, labels, plain, is_folded=folds > 0)
         except EarmarkError as error:  # the model can be used without
             decoder, text = plain, f"0.5, since others could not be chosen: {error}"
     with locked(run):
@@ -61,11 +64,9 @@ def store_decoder(run: Path, data: Collection, settings: Settings, on_progress: 
 
 
 def _chosen(
-    run: Path, recordings: Sequence[RecordingScores], clips: Collection, plain: Decoder, *, is_folded: bool
+    run: Path, recordings: Sequence[RecordingScores], labels: LabelTable, plain: Decoder, *, is_folded: bool
 ) -> tuple[Decoder, str]:
     """The decoder with the best thresholds on the clips, and its description; outcomes are saved in the run folder."""
-    classes = read_model_info(run / "model.safetensors")["classes"]
-    labels = clips.labels.select(r.filename for r in recordings).replace(classes=tuple(classes))
     options = EvaluationOptions(decoder=plain)
     decoder = tune_thresholds(recordings, labels, options, tuned_on="validation", cautious=True)
     if set(np.ravel(decoder.threshold)) == {plain.threshold}:
@@ -74,7 +75,7 @@ def _chosen(
     Outcomes.of(decode_all(recordings, decoder, options.align), labels, number).save(run)
     if decoder == plain:
         return plain, f"0.5, since no others are clearly better on the {number}"
-    return decoder, f"{describe(decoder.threshold, classes)}; chosen on the {number}"
+    return decoder, f"{describe(decoder.threshold, labels.classes)}; chosen on the {number}"
 
 
 def _inherited(start: str | None, classes: Sequence[str], plain: Decoder, problem: str) -> tuple[Decoder, str]:
@@ -82,13 +83,7 @@ def _inherited(start: str | None, classes: Sequence[str], plain: Decoder, proble
     about = {} if start is None else read_model_info(start)
     if about.get("decoder") is None:
         return plain, f"0.5, since {problem}"
-    values = Decoder.from_dict(about["decoder"]).to_dict()
-    for name, value in values.items():
-        if isinstance(value, list | tuple):
-            default = Decoder().threshold if name == "low" else getattr(Decoder(), name)
-            by_class = dict(zip(about["classes"], value, strict=True))
-            values[name] = [by_class.get(label, default) for label in classes]
-    decoder = Decoder.from_dict(values)
+    decoder = Decoder.from_dict(about["decoder"]).for_classes(classes, about["classes"])
     text = f"{describe(decoder.threshold, classes)}; those of the model that training started from, since {problem}"
     return decoder, text
 

@@ -130,7 +130,7 @@ def check_scores_file(scores: dict[str, Any], path: str | Path) -> dict[str, Any
         raise DataError(f"{path}: alpha: expected {len(about.classes)} numbers, got {len(about.alpha)}")
     if about.decoder is not None:
         try:
-            Decoder.from_dict(about.decoder).stream(1.0, about.classes, "")
+            Decoder.from_dict(about.decoder).check_classes(len(about.classes))
         except ArgumentError as error:
             raise DataError(f"{path}: decoder: {error}") from None
     scores |= {name: _with_nan(scores[name]) for name in _NUMBERS if scores[name]}

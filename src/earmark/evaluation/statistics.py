@@ -357,6 +357,8 @@ def _mean(seeds: Sequence[Counts], statistic: ratio) -> float:
 
 def _pseudo_values(statistic: ratio, seeds: Sequence[Counts]) -> tuple[Floats, Floats]:
     """Scores (seeds,), and jackknife pseudo-values (seeds, clips), whose means are approximately the scores."""
+    if len(seeds) < 2:
+        raise DataError(f"expected at least two training runs to estimate their variance, got {len(seeds)}")
     n = len(seeds[0].filenames)
     if n < 2:
         raise DataError(f"expected at least two clips to estimate their variance, got {n}")

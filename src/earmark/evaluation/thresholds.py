@@ -23,7 +23,6 @@ from earmark.events import Decoder
 from earmark.inference.scores import RecordingScores
 from earmark.text import counted
 
-__all__ = ["DECODERS", "THRESHOLDS", "tune_decoder", "tune_thresholds"]
 THRESHOLDS = tuple(round(0.05 * i, 2) for i in range(1, 20))
 """Candidates when thresholds are tuned."""
 
@@ -36,7 +35,6 @@ DECODERS: dict[str, dict[str, float]] = {
     "boxes, joined": {"boxes": 0.5, "min_gap": 1.0},
 }
 """Settings that are compared when decoders are tuned; `low` is a share of the threshold."""
-
 
 _FEWEST = 0.2  # share of silent segments that a threshold must have to be used in `_estimated_f1`
 _DRAWS = 200  # of clips with replacement, to test whether a choice depends on a few of them

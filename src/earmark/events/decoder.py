@@ -131,6 +131,27 @@ class Decoder:
                 raise unknown_name("decoder setting", name, (*_SETTINGS, "tuned_on"))
         return cls(**settings)
 
+    def check_classes(self, n_classes: int) -> None:
+        """Raise an error unless settings per class are for that many classes."""
+        for name in _SETTINGS:
+            self._per_class(name, n_classes)
+
+    def for_classes(self, classes: Sequence[str], names: Sequence[str]) -> Decoder:
+        """A copy for other classes: settings per class, which are in the order of `names`, in the order of `classes`.
+
+        Classes that are not among the names get the defaults.
+
+        >>> Decoder(threshold=(0.3, 0.6)).for_classes(["dog", "owl"], names=["cat", "dog"]).threshold
+        (0.6, 0.5)
+        """
+        defaults = Decoder(low=Decoder.threshold)
+        changes: dict[str, Any] = {}
+        for name in _SETTINGS:
+            if isinstance(values := getattr(self, name), tuple):
+                by_class = dict(zip(names, values, strict=True))
+                changes[name] = tuple(by_class.get(label, getattr(defaults, name)) for label in classes)
+        return replace(self, **changes)
+
     def _per_class(self, name: str, n_classes: int) -> npt.NDArray[np.float64]:
         value = getattr(self, name)
         if name == "low" and value is None:
@@ -419,12 +440,12 @@ def load_decoder(path: Path, classes: Sequence[str]) -> Decoder:
         decoder = Decoder.from_dict(settings)
     except ArgumentError as error:
         raise ArgumentError(f"{path}: {error}") from None
-    return decoder if names is None else _match(decoder, names, classes, path)
+    return decoder if names is None else _for_model(decoder, classes, names, path)
 
 
-def _match(decoder: Decoder, names: Sequence[str], classes: Sequence[str], path: Path) -> Decoder:
-    """The decoder with settings per class in the order of a model's classes instead of the file's."""
-    per_class: dict[str, Any] = {name: values for name, values in decoder.to_dict().items() if isinstance(values, list)}
+def _for_model(decoder: Decoder, classes: Sequence[str], names: Sequence[str], path: Path) -> Decoder:
+    """The decoder of a file for the classes of a model; raises an error for a class that the file does not name."""
+    per_class = {name: values for name, values in vars(decoder).items() if isinstance(values, tuple)}
     for name, values in per_class.items():
         if len(values) != len(names):
             raise ArgumentError(f"{path}: {name}: expected {len(names)} values, one per class, got {len(values)}")
@@ -433,6 +454,4 @@ def _match(decoder: Decoder, names: Sequence[str], classes: Sequence[str], path:
         raise ArgumentError(
             f"{path}: no thresholds for {first_few(missing)}; tune them with this model: earmark evaluate --tune-on"
         )
-    places = [names.index(label) for label in classes] if per_class else []
-    ordered: dict[str, Any] = {name: tuple(values[i] for i in places) for name, values in per_class.items()}
-    return replace(decoder, **ordered)
+    return decoder.for_classes(classes, names)

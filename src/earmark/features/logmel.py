@@ -45,9 +45,22 @@ def nonzero_blocks(matrix: npt.NDArray[np.floating[Any]]) -> list[tuple[int, int
     return blocks
 
 
+def band_energies(spectrum: Tensor, banks: Sequence[Sequence[Block]], *, power: float = 2.0) -> Tensor:
+    """Energies in bands, for each of several banks of filters: (..., frames, bins) to (..., banks, frames, bands).
+
+    For power 2, filters have two rows for each bin, since the product adds its squared real and imaginary parts.
+    """
+    if power == 2:
+        parts = torch.view_as_real(spectrum).flatten(-2)
+        s = parts * parts
+    else:
+        s = spectrum.abs().pow(power)
+    return torch.stack([torch.cat([s[..., a:b] @ part for a, b, part in bank], dim=-1) for bank in banks], dim=-3)
+
+
 @lru_cache(maxsize=32)
 def _blocks(config: FeatureConfig, semitones: float) -> list[tuple[int, int, npt.NDArray[np.float32]]]:
-    """The mel matrix in blocks; for power 2, a bin has two rows, since the product adds its squared parts."""
+    """The mel matrix in blocks, as `band_energies` takes them."""
     return nonzero_blocks(mel_matrix(config, semitones).T.repeat(2 if config.power == 2 else 1, axis=0))
 
 
@@ -190,14 +203,8 @@ class LogMel(nn.Module):
     def _levels(self, frames: Tensor, tables: Tables) -> Tensor:
         """Unscaled decibels: (..., frames, n_fft) to (..., shifts, frames, bands)."""
         window, banks = tables
-        spectrum = torch.fft.rfft(frames * window)
-        if self.config.power == 2:
-            parts = torch.view_as_real(spectrum).flatten(-2)
-            s = parts * parts
-        else:
-            s = spectrum.abs().pow(self.config.power)
-        shifts = [torch.cat([s[..., a:b] @ part for a, b, part in blocks], dim=-1) for blocks in banks]
-        return 10.0 * torch.log10(torch.stack(shifts, dim=-3).clamp_min(self.config.amin))
+        energies = band_energies(torch.fft.rfft(frames * window), banks, power=self.config.power)
+        return 10.0 * torch.log10(energies.clamp_min(self.config.amin))
 
     def _scaled(self, levels: Tensor) -> Tensor:
         c = self.config

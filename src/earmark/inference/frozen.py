@@ -7,6 +7,8 @@ quarter of the values is left. Zero padding comes after the fold, so the result 
 rounding.
 """
 
+import copy
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -22,35 +24,31 @@ def frozen(network: nn.Module) -> nn.Module:
     if type(network) is CNN:
         return FrozenCNN(network)
     if type(network) is CRNN:
-        return _FrozenCRNN(network)
+        copied = copy.deepcopy(network)
+        copied.cnn = frozen(network.cnn)  # type: ignore[assignment]
+        return copied
     if type(network) is VGGGRU:
         return _FrozenVGGGRU(network)
     if isinstance(network, TunedEncoder):
-        copied = folded(network)
-        copied.head = frozen(network.head)  # type: ignore[assignment]
-        return copied
+        tuned = folded(network)
+        tuned.head = frozen(network.head)  # type: ignore[assignment]
+        return tuned
     return network
 
 
-class FrozenCNN(nn.Module):
-    """A `CNN` in evaluation mode: (bags, bands, frames) -> (bags, frames', embedding)."""
+class _FrozenConvolutions(nn.Module):
+    """Normalised features through layers: (bags, bands, frames) -> (bags, frames', channels), without masks."""
 
     scale: Tensor
     shift: Tensor
 
-    def __init__(self, network: CNN) -> None:
+    def __init__(self, norm0: nn.BatchNorm2d, layers: list[nn.Module]) -> None:
         super().__init__()
-        scale, shift = _affine(network.norm0)
-        self.register_buffer("scale", scale.to(network.norm0.weight.dtype))
-        self.register_buffer("shift", shift.to(network.norm0.weight.dtype))
-        self.layers = nn.ModuleList()
-        for block in network.blocks:
-            assert isinstance(block, ConvBlock)
-            self.layers += [_Layer(block.conv1, block.norm1, None), _Layer(block.conv2, block.norm2, block.pool)]
-        self.layers.append(_Layer(network.squeeze, network.norm_out, None))
+        for name, value in zip(("scale", "shift"), _affine(norm0), strict=True):
+            self.register_buffer(name, value.to(norm0.weight.dtype))
+        self.layers = nn.ModuleList(layers)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """As `CNN.forward`, without masks."""
+    def forward(self, x: Tensor, mask: None = None) -> Tensor:
         x = torch.addcmul(self.shift, x, self.scale)
         x = x.unsqueeze(-1).permute(0, 3, 1, 2)  # one channel, but with the strides of channels last
         for layer in self.layers:
@@ -58,45 +56,34 @@ class FrozenCNN(nn.Module):
         return x[:, :, 0].transpose(1, 2)
 
 
-class _FrozenCRNN(nn.Module):
-    """A `CRNN` on a frozen CNN."""
+class FrozenCNN(_FrozenConvolutions):
+    """A `CNN` in evaluation mode: (bags, bands, frames) -> (bags, frames', embedding)."""
 
-    def __init__(self, network: CRNN) -> None:
-        super().__init__()
-        self.cnn = FrozenCNN(network.cnn)
-        self.forth, self.back = network.forth, network.back
+    def __init__(self, network: CNN) -> None:
+        layers: list[nn.Module] = []
+        for block in network.blocks:
+            assert isinstance(block, ConvBlock)
+            layers += [_Layer(block.conv1, block.norm1, None), _Layer(block.conv2, block.norm2, block.pool)]
+        super().__init__(network.norm0, [*layers, _Layer(network.squeeze, network.norm_out, None)])
 
-    def forward(self, x: Tensor) -> Tensor:
-        return both_directions(self.cnn(x), None, self.forth, self.back)
 
-
-class _FrozenVGGGRU(nn.Module):
+class _FrozenVGGGRU(_FrozenConvolutions):
     """A `VGGGRU`, whose normalisation precedes ReLU and is folded as it is."""
 
-    scale: Tensor
-    shift: Tensor
-
     def __init__(self, network: VGGGRU) -> None:
-        super().__init__()
-        scale, shift = _affine(network.norm0)
-        self.register_buffer("scale", scale.to(network.norm0.weight.dtype))
-        self.register_buffer("shift", shift.to(network.norm0.weight.dtype))
-        self.layers = nn.ModuleList()
+        layers: list[nn.Module] = []
         for block in network.blocks:
             assert isinstance(block, NormBlock)
-            self.layers += [fuse_conv_bn_eval(block.conv1, block.norm1), nn.ReLU(inplace=True)]
-            self.layers += [fuse_conv_bn_eval(block.conv2, block.norm2), block.pool, nn.ReLU(inplace=True)]
-        self.layers += [fuse_conv_bn_eval(network.squeeze, network.norm_out), nn.ReLU(inplace=True)]
+            layers += [fuse_conv_bn_eval(block.conv1, block.norm1), nn.ReLU(inplace=True)]
+            layers += [fuse_conv_bn_eval(block.conv2, block.norm2), block.pool, nn.ReLU(inplace=True)]
+        layers += [fuse_conv_bn_eval(network.squeeze, network.norm_out), nn.ReLU(inplace=True)]
+        super().__init__(network.norm0, layers)
         self.layers.requires_grad_(False).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.forth, self.back = network.forth, network.back
 
     def forward(self, x: Tensor, mask: None = None, beside: Tensor | None = None) -> Tensor:
         """As `VGGGRU.forward`, without masks."""
-        x = torch.addcmul(self.shift, x, self.scale)
-        x = x.unsqueeze(-1).permute(0, 3, 1, 2)
-        for layer in self.layers:
-            x = layer(x)
-        x = x[:, :, 0].transpose(1, 2)
+        x = super().forward(x)
         if beside is not None:
             x = torch.cat([x, beside], -1)
         return both_directions(x, None, self.forth, self.back)

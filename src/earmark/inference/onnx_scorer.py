@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from earmark.errors import DataError, ModelFileError
+from earmark.errors import DataError, ModelFileError, reason
 from earmark.inference.scorer import Scorer
 from earmark.inference.scores import MOST_REDUCTION
 from earmark.onnx_session import open_session
@@ -118,7 +118,7 @@ class OnnxScorer(Scorer):
         try:
             (p,) = self._session.run(["dynamic"], {"samples": x})
         except Exception as error:  # onnxruntime's exceptions have no common base
-            raise ModelFileError(f"{self.path}: cannot be run: {' '.join(str(error).split())}") from error
+            raise ModelFileError(f"{self.path}: cannot be run: {reason(error)}") from error
         expected = (1, self.frames(len(samples)) // self.reduction, len(self.classes))
         if p.shape != expected:
             raise ModelFileError(f"{self.path}: expected an output of shape {expected}, got {p.shape}")

@@ -57,7 +57,8 @@ def autopool(p: Tensor, alpha: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def _formula(p: Tensor, alpha: Tensor, mask: Tensor | None) -> Tensor:
-    scores = hide_padding(alpha.unsqueeze(-2) * p, mask, -torch.inf)
+    per_bag = alpha.ndim == 2  # otherwise not even a view of alpha, which counts on small bags
+    scores = hide_padding((alpha.unsqueeze(1) if per_bag else alpha) * p, mask, -torch.inf)
     return (torch.softmax(scores, dim=1) * p).sum(1)
 
 

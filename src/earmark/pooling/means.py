@@ -363,7 +363,10 @@ class TopKPool(_RankedPool):
         return f"{super().extra_repr()}, " + (f"k={self.k}" if self.share is None else f"share={self.share:g}")
 
     def _rank_weights(self, ranks: Tensor, m: Tensor) -> Tensor:
-        k = m.clamp_max(self.k) if self.share is None else torch.ceil(m * self.share).clamp_min(1)
+        if self.share is None:
+            k = m.clamp_max(self.k)
+        else:  # 0.008 of 375 frames are 3, but more than 3 in float32, and 0.07 of 100 are more than 7 in float64
+            k = torch.ceil(m.double() * self.share * (1 - 1e-15)).clamp_min(1).to(m.dtype)
         return (ranks < k).to(m.dtype) / k
 
     def _summary(self) -> Summary:
