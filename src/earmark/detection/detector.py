@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -118,7 +118,7 @@ class SoundDetector:
     def __repr__(self) -> str:
         return f"<SoundDetector: {', '.join(self.classes)}>"
 
-    @property
+    @cached_property
     def pool(self) -> Pool:
         """The model's pooling operator."""
         if self._model is None:
