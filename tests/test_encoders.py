@@ -157,12 +157,10 @@ def test_frames_are_whole_hops_and_the_rest_is_ignored(encoder, rng):
     assert np.array_equal(encoder.embed(x.astype(np.float64)[: card.hop_samples]), encoder.embed(x[: card.hop_samples]))
 
 
-def test_a_batch_has_the_bits_of_each_excerpt_alone_and_so_have_threads(encoder, rng):
+def test_threads_have_the_bits_of_each_excerpt_alone(encoder, rng):
     n = 4 * encoder.card.hop_samples
     x = noise(3 * n, rng).reshape(3, n)
     alone = [encoder.embed(bag) for bag in x]
-    assert np.array_equal(encoder.embed_batch(x), alone)
-    assert encoder.embed_batch(x[:0]).shape == (0, 4, encoder.card.dimension)
     with ThreadPoolExecutor(3) as pool:
         for found, expected in zip(pool.map(encoder.embed, np.concatenate([x] * 4)), alone * 4, strict=True):
             assert np.array_equal(found, expected)
@@ -178,8 +176,6 @@ def test_samples_that_cannot_be_embedded(encoder):
     ):
         with pytest.raises(EarmarkError, match=message):
             encoder.embed(samples)
-    with pytest.raises(ArgumentError, match=r"expected shape \(bags, n\)"):
-        encoder.embed_batch(np.zeros(card.hop_samples, np.float32))
 
 
 def test_fingerprints_tell_encoders_apart(encoder):

@@ -184,20 +184,6 @@ class Encoder(ABC):
             raise DataError(f"encoder {self.card.name!r}: expected finite embeddings, got NaN or infinity")
         return embeddings
 
-    def embed_batch(self, samples: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.float32]:
-        """Embed excerpts of equal length: (bags, n) to (bags, frames, dimension).
-
-        Excerpts are embedded one by one, so results do not depend on the rest of the batch, not even in rounding.
-        """
-        samples = np.asarray(samples)
-        if samples.ndim != 2:
-            raise ArgumentError(f"samples: expected shape (bags, n), got {samples.shape}")
-        frames = self.card.frames(samples.shape[1])
-        out = np.empty((len(samples), frames, self.card.dimension), np.float32)
-        for bag, excerpt in enumerate(samples):
-            out[bag] = self.embed(excerpt)
-        return out
-
     @abstractmethod
     def _embed(self, samples: Samples) -> npt.NDArray[np.floating[Any]]:
         """Embeddings (frames, dimension) of samples (frames * hop_samples,), at least one frame, all finite."""
