@@ -305,3 +305,9 @@ def test_intervals_of_absence_survive_a_file(format, tmp_path):
 def test_editors_get_events_only(tmp_path):
     write_labels(LabelTable(PARTLY[:2]), tmp_path / "labels", "audacity")
     assert [row.onset for row in read_labels(tmp_path / "labels", "audacity")] == [1.0]
+
+
+def test_a_printed_table_says_that_it_is_cut():
+    short, long = (LabelTable([("a.wav", i, i + 1, "owl") for i in range(n)]) for n in (20, 55))
+    assert str(short).endswith("\n20 rows, 1 file")
+    assert str(long).endswith("\nthe first 20 of 55 rows, 1 file")

@@ -214,6 +214,10 @@ def test_a_folder_stands_for_its_model_and_another_folder_is_no_run(tmp_path):
         model_file(tmp_path, "MODEL DATA")
     path.touch()
     assert model_file(tmp_path, "MODEL DATA") == path
+    (tmp_path / "night.wav").write_bytes(b"RIFF")
+    message = r"night\.wav is a recording, not a model; expected MODEL RECORDINGS, in this order$"
+    with pytest.raises(ModelFileError, match=message):
+        earmark.load(tmp_path / "night.wav")
     with pytest.raises(ModelFileError, match=r"is not a run folder .*; expected MODEL RECORDINGS, in this order$"):
         earmark.load(tmp_path.parent)
 

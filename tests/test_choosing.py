@@ -1,5 +1,6 @@
 """The recipe `auto`: what it chooses for which data and machine, what it says, and that explicit wishes win."""
 
+import shutil
 import time
 from dataclasses import replace
 
@@ -9,7 +10,7 @@ import torch
 
 import earmark
 from earmark import audio
-from earmark.datasets import Collection, open_data
+from earmark.datasets import Collection, open_data, with_separator
 from earmark.errors import GpuMemoryError
 from earmark.settings import load_recipe
 from earmark.training import choosing
@@ -287,3 +288,17 @@ def test_an_estimate_grows_with_the_work(no_encoder):
     settings = load_recipe("small").changed(TINY)
     times = [estimate(settings.changed({"epochs": n}), 64, 640.0, CPU) for n in (1, 1000)]
     assert 0 < times[0] < times[1]
+
+
+def test_data_are_evaluated_with_the_separator_of_training(folder, no_encoder, tmp_path, recwarn):
+    """Otherwise the labels are other ones, so splits differ, and clips seem to have been trained on."""
+    root, lines = tmp_path / "both", (folder / "labels.csv").read_text().replace(",tone", ",tone;hum").splitlines()
+    shutil.copytree(folder, root)
+    (root / "labels.csv").write_text("\n".join(lines) + "\n")
+    source = with_separator(str(root), ";")
+    run = earmark.train(source, tmp_path / "run", recipe="small", settings={**TINY, "patch": 1.0, "steps": 1})
+    plain, stated = (earmark.evaluate(run, data, split="all", out=tmp_path / "o") for data in (root, source))
+    assert plain.scores["classes"] == ["hum", "tone"]
+    assert plain.scores["data"] == stated.scores["data"] == source
+    assert plain.scores["notes"] == stated.scores["notes"]
+    assert plain.scores["static"] == stated.scores["static"]

@@ -380,7 +380,7 @@ def test_two_processes_do_what_one_does(folder, bags, tmp_path):
 def test_a_folder_with_a_run_is_not_overwritten(bags, fabric, tmp_path):
     settings = SETTINGS.changed({"pool.alpha": "2.0"})
     train(*bags, settings.changed({"epochs": "1"}), tmp_path, fabric=fabric)
-    with pytest.raises(ArgumentError, match="already contains a run; continue it with --resume"):
+    with pytest.raises(ArgumentError, match=r"already contains a run; continue it with --resume \(resume=True\)"):
         train(*bags, settings, tmp_path, fabric=fabric)
     with pytest.raises(ArgumentError, match=r"was started with pool.alpha = 2.0, got None"):
         train(*bags, SETTINGS, tmp_path, fabric=fabric, resume=True)

@@ -11,6 +11,7 @@ modules.
 """
 
 import importlib
+import pkgutil
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -34,3 +35,8 @@ def __getattr__(name: str) -> Any:
             if error.name != f"earmark.{name}":
                 raise
     raise AttributeError(f"module 'earmark' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """What completion offers: functions and modules, imported or not."""
+    return sorted({*__all__, *(module.name for module in pkgutil.iter_modules(__path__))})

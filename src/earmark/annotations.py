@@ -248,7 +248,8 @@ class LabelTable(Sequence[Label]):
         return Table(columns, rows, note=self._summary())
 
     def _summary(self) -> str:
-        return f"{counted(len(self), 'row')}, {counted(len(self.filenames), 'file')}"
+        shown = f"the first {_SHOWN} of " if len(self) > _SHOWN else ""
+        return f"{shown}{counted(len(self), 'row')}, {counted(len(self.filenames), 'file')}"
 
     def _columns(self) -> list[str]:
         columns = ["filename", "onset", "offset", "label", "confidence"]

@@ -18,6 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from earmark.audio import SUFFIXES
 from earmark.detector import Detector
 from earmark.encoders.features import CheckedFeatures, parse_features
 from earmark.errors import ArgumentError, EarmarkError, ModelFileError
@@ -200,13 +201,15 @@ def read_model_info(path: str | Path) -> dict[str, Any]:
 
 def model_file(place: Path, order: str = "") -> Path:
     """The model file of a run folder, or the file itself; `order` is a hint for users who swapped two arguments."""
+    hint = f"; expected {order}, in this order" if order else ""
+    if place.is_file() and place.suffix.lower() in SUFFIXES:
+        raise ModelFileError(f"{place} is a recording, not a model{hint}")
     if not place.is_dir():
         return place
     path = place / "model.safetensors"
     if not path.exists() and (place / "config.toml").exists():
         raise ModelFileError(f"{place} has no model.safetensors yet: its first epoch has not finished")
     if not path.exists():
-        hint = f"; expected {order}, in this order" if order else ""
         raise ModelFileError(f"{place} is not a run folder (it has no model.safetensors){hint}")
     return path
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from earmark.checkpoint import read_model_info
-from earmark.datasets import Collection, is_published, open_data, path_of
+from earmark.datasets import Collection, is_published, open_data, path_of, separator_in, with_separator
 from earmark.errors import EarmarkError, unknown_name
 from earmark.evaluation.references import seen_notes
 from earmark.text import counted, listed, plural
@@ -26,6 +26,15 @@ class TrainingData:
         if is_published(data) or is_published(self.source):
             return self.source == data
         return path_of(self.source).resolve() == path_of(data).resolve()
+
+    def as_trained(self, data: str) -> str:
+        """The data, with the separator that training was given if they are the same and have none.
+
+        Otherwise the labels would be other ones, and with them the splits.
+        """
+        if is_published(data) or not self.is_source(data) or separator_in(data) is not None:
+            return data
+        return with_separator(data, separator_in(self.source))
 
     def matches(self, data: Collection) -> bool:
         """Whether names, splits and labels are those that were trained on."""

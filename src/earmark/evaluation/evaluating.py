@@ -40,6 +40,7 @@ def evaluate_model(
     path = detector.path
     config = None if path is None else _read_config(path.with_name("config.toml"))
     trained_on = training_data(path)
+    data = trained_on.as_trained(data)
     part, split, notes = choose_clips(data, split, trained_on, needs_labels=needs_labels(reference))
     clips, table, more = _labelled_clips(part, reference, detector.classes)
     notes += more

@@ -16,7 +16,7 @@ import torch
 from earmark.annotations import LabelTable
 from earmark.checkpoint import read_model_info
 from earmark.counts import Counts, ratio
-from earmark.datasets import Collection, open_data
+from earmark.datasets import Collection, is_published, open_data, path_of
 from earmark.errors import EarmarkError
 from earmark.evaluation.base import Floats
 from earmark.evaluation.references import read_reference
@@ -55,7 +55,7 @@ class EvaluatedRun:
         """Short name of the training data."""
         source = str(self.provenance.get("data_source", ""))
         name, colon, _ = source.partition(":")
-        return name if colon and len(name) > 1 else Path(source).name
+        return name if colon and is_published(source) else path_of(source).name
 
     @property
     def is_weak(self) -> bool:
