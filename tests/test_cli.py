@@ -253,10 +253,8 @@ def test_a_run_is_not_trained_over_but_resumed_with_its_own_settings(recordings)
     assert earmark("train", recordings, "--out", run, "--pool", "max", *SHORT).returncode == 0
     again = earmark("train", recordings, "--out", run, "--pool", "max", *SHORT)
     assert again.returncode == 2
-    assert (
-        again.stderr
-        == f"earmark: {run} already contains a run; continue it with --resume (resume=True), or choose another folder\n"
-    )
+    remedy = "continue it with --resume (resume=True), or choose another folder"
+    assert again.stderr == f"earmark: {run} already contains a run; {remedy}\n"
     on = earmark("train", recordings, "--out", run, "--resume", "--set", "epochs=2", "--json")
     assert on.returncode == 0, on.stderr
     assert json.loads(on.stdout)["epochs"] == 2

@@ -224,7 +224,7 @@ def test_interrupted_with_another_threshold_it_says_how_much_is_left(earmark, mo
     assert read_labels(tmp_path / "o" / "events.csv").filenames == ("a.wav",)
     _, out, _ = earmark("detect", model, recordings / "a.wav", "--out", tmp_path / "o", "--threshold", "0.6")
     assert out.splitlines() == [
-        f"1 of 1 recordings done, 1 of them earlier; 1 events in {tmp_path / 'o' / 'events.csv'}",
+        f"1 of 1 recordings done, 1 of them earlier; 1 event in {tmp_path / 'o' / 'events.csv'}",
         "1 recording of earlier runs pending: not in events.csv yet",
     ]
 
@@ -239,7 +239,7 @@ def test_what_changed_by_hand_and_what_is_gone_is_said(earmark, model, tmp_path)
     (folder / "b.wav").unlink()
     _, told, _ = earmark("detect", model, folder, "--out", out)
     assert told.splitlines() == [
-        f"1 of 1 recordings done, 1 of them earlier; 1 events in {out / 'events.csv'}",
+        f"1 of 1 recordings done, 1 of them earlier; 1 event in {out / 'events.csv'}",
         "1 recording no longer found: omitted from events.csv; their files in events are kept",
         "1 file edited or added by you: renamed with .edited in the name",
     ]

@@ -97,9 +97,8 @@ class JobReport:
         out, done = Path(self.out), self.done + self.redecoded + self.kept
         before = f", {self.kept} of them earlier" if self.kept else ""
         again = f", {self.redecoded} from stored results" if self.redecoded else ""
-        lines = [
-            f"{done} of {self.files} recordings done{before}{again}; {counted(self.events, 'event')} in {out / 'events.csv'}"
-        ]
+        events = f"{counted(self.events, 'event')} in {out / 'events.csv'}"
+        lines = [f"{done} of {self.files} recordings done{before}{again}; {events}"]
         if self.hours and self.seconds:
             speed = 3600 * self.hours / self.seconds
             lines.append(f"{self.hours:.2f} hours of sound in {self.seconds:.1f} s: {speed:.0f} times real time")

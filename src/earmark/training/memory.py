@@ -190,9 +190,8 @@ def check_folder(out: Path, *, resume: bool) -> bool:
     folders = (out, *(out / part for part in ("round-0", "round-1", "fold-1", "fold-1/round-0")))
     has_run = any((folder / "last.ckpt").exists() for folder in folders)
     if has_run and not resume:
-        raise ArgumentError(
-            f"{out} already contains a run; continue it with --resume (resume=True), or choose another folder"
-        )
+        remedy = "continue it with --resume (resume=True), or choose another folder"
+        raise ArgumentError(f"{out} already contains a run; {remedy}")
     return has_run
 
 
