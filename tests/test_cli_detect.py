@@ -144,7 +144,7 @@ def test_what_telephones_record_is_not_passed_over(earmark, model, recordings, t
     audio.write(folder / "c.wav", np.zeros(22050), 22050)
     code, out, err = earmark("detect", model, folder, "--out", tmp_path / "o")
     assert (code, err) == (1, "")
-    assert out.startswith("1 of 3 recordings done; 1 events")
+    assert out.startswith("1 of 3 recordings done; 1 event in")
     assert out.splitlines()[-1] == f"2 failed: {tmp_path / 'o' / 'failed.csv'} has the reasons"
     assert [line.split(",")[0] for line in (tmp_path / "o" / "failed.csv").read_text().splitlines()[1:]] == [
         "a.m4a",

@@ -126,6 +126,10 @@ def test_killed_between_two_files_no_scores_stand_beside_counts_of_another_evalu
     monkeypatch.setattr(result, "write_arrays", die)
     with pytest.raises(KeyboardInterrupt):
         evaluated(rng, clips=7).save(tmp_path)
+    (tmp_path / "found").mkdir()
+    (tmp_path / "found" / "ledger.sqlite").touch()
+    with pytest.raises(DataError, match=r"found contains detected events, not an evaluation; a report on them"):
+        Evaluation.load(tmp_path / "found")
     with pytest.raises(DataError, match="not evaluated yet; run: earmark evaluate"):
         Evaluation.load(tmp_path)
 
