@@ -195,7 +195,7 @@ class Evaluation:
         path = folder / "scores.json"
         if not folder.is_dir():
             raise DataError(f"{folder}: no such folder; expected a run, or a folder of earmark evaluate --out")
-        if (folder / "ledger.sqlite").is_file():
+        if (folder / "ledger.sqlite").is_file() and not path.is_file():
             what = "contains detected events, not an evaluation"
             raise DataError(f"{folder} {what}; a report on them is written by earmark detect ... --report")
         if not path.is_file() or not (folder / "counts.npz").is_file():
