@@ -105,7 +105,9 @@ class JobReport:
         if self.presence is not None:
             lines.append(f"probabilities of {counted(self.presence, 'recording')} in {out / 'presence.csv'}")
         if self.failed:
-            lines.append(f"{self.failed} failed: {out / 'failed.csv'} has the reasons")
+            # if all failed, the command line says why in an error
+            example = f", such as {self.first_failure}" if self.first_failure and self.failed < self.files else ""
+            lines.append(f"{self.failed} failed: {out / 'failed.csv'} has the reasons{example}")
         for n, noun, what in (
             (self.damaged, "recording", f"with missing sound: {out / 'damaged.csv'} says where"),
             (self.missing, "recording", "no longer found: omitted from events.csv; their files in events are kept"),
