@@ -4,17 +4,19 @@
 #   earmark encoders get mn04
 #   experiments/all.sh EVENTS.csv.gz SOUNDBANK OUT
 #
-# Run it again to continue after an interruption. OUT needs 35 GB, best in memory (/dev/shm): soundscapes and features are
-# read many times. With NVIDIA's multi-process service, runs at the same time share the GPU instead of taking turns.
+# Run it again to continue after an interruption. OUT needs tens of gigabytes, best in memory (/dev/shm): soundscapes and
+# features are read many times. With NVIDIA's multi-process service, runs share the GPU instead of taking turns.
 # Table I comes first and alone, because its duration is one of the results.
 set -euo pipefail
-events=$1 soundbank=$2 out=$3
+events=$1 soundbank=$2 out=$(realpath -m "$3")
 here=$(dirname "$0")
 mkdir -p "$out"
 if command -v nvidia-cuda-mps-control > /dev/null; then
 	export CUDA_MPS_PIPE_DIRECTORY=$out/mps CUDA_MPS_LOG_DIRECTORY=$out/mps
 	mkdir -p "$out/mps"
-	nvidia-cuda-mps-control -d || true # it may be running already
+	if nvidia-cuda-mps-control -d; then # otherwise it is running already
+		trap 'echo quit | nvidia-cuda-mps-control' EXIT
+	fi
 fi
 earmark() { python3 -m earmark.cli "$@"; }
 
