@@ -41,7 +41,10 @@ class Page:
         wait_until(self.page, lambda: self.page.evaluate(function, argument), function)
 
     def says(self, text):
-        self.until("t => document.getElementById('status').textContent.includes(t)", text)
+        """Wait for a message, and remove it, so that it is not taken for the next one with the same text."""
+        found = """t => { const box = document.getElementById('status'), is = box.textContent.includes(t);
+        if (is) box.textContent = ''; return is; }"""
+        self.until(found, text)
 
     def text(self, selector):
         return self.page.locator(selector).inner_text()
@@ -141,6 +144,26 @@ def test_a_review_with_the_keyboard_alone(browser, found):
     assert [line["action"] for line in journal(found)].count("undo") == 2
     table = read_labels(found / "verdicts.csv")
     assert {row.label for row in table if row.is_event} == {"owl", "eagle"}
+
+
+def test_what_was_loading_during_an_action_is_loaded_again(browser, found):
+    with served(found) as server:
+        one = Page(browser, server.url)
+        one.wait("#name", ".wav")
+        one.press("m")
+        one.says("Recording checked")
+        held = one.hold(re.compile(r"api/recordings/\d+$"))
+        one.page.reload()
+        wait_until(one.page, lambda: len(held) == 1)
+        outdated = held[0].fetch()
+        one.press("z")
+        one.says("Undone")
+        held[0].fulfill(response=outdated)
+        wait_until(one.page, lambda: len(held) == 2)
+        held[1].continue_()
+        one.wait("#name", ".wav")
+        assert outdated.json()["checked"] and not one.page.locator("#checked").is_checked()
+        one.close()
 
 
 def test_zoom_play_drag_and_a_second_tab(browser, found):
@@ -360,6 +383,7 @@ def test_buttons_are_about_the_verdict_of_the_present_reviewer(browser, found):
         one = Page(browser, server.url)
         one.wait("#inspector h2", "owl")
         one.press("y")
+        one.says("owl: right")
         one.wait("#inspector h2", "dog")
         one.press("k")
         one.wait("#inspector h2", "owl")

@@ -39,6 +39,11 @@ async function request(path, options) {
   return response;
 }
 
+let changes = 0;
+
+/** Says that events or recordings have changed: what is being loaded is loaded again. */
+export function setChanged() { changes += 1; }
+
 /**
  * @param {string} path
  * @param {Record<string, string | number | null | undefined>} [values]
@@ -49,8 +54,11 @@ export async function get(path, values = {}) {
   for (const [name, value] of Object.entries(values)) {
     if (value !== null && value !== undefined && value !== "") query.set(name, String(value));
   }
-  const text = query.toString();
-  return (await request(`api/${path}${text ? `?${text}` : ""}`)).json();
+  const text = query.toString(), address = `api/${path}${text ? `?${text}` : ""}`;
+  for (;;) {
+    const before = changes, answer = await (await request(address)).json();
+    if (changes === before) return answer;
+  }
 }
 
 /** @param {string} path @returns {Promise<Uint8Array>} */

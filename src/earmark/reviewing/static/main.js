@@ -1,6 +1,6 @@
 // The page: connects the view, the lists, the player and the keyboard with the server.
 
-import { act, get, saveSnippets, watchServer } from "./api.js";
+import { act, get, saveSnippets, setChanged, watchServer } from "./api.js";
 import { classColour } from "./colours.js";
 import * as dialogs from "./dialogs.js";
 import { Grid } from "./grid.js";
@@ -184,6 +184,7 @@ function showNotice(/** @type {string | null} */ notice) {
 }
 
 function applyChanges(/** @type {any} */ answer) {
+  setChanged();
   showNotice(answer.notice);
   number = Math.max(number, answer.number);
   if (answer.classes.length !== classes.length) {
