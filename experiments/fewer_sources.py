@@ -2,9 +2,9 @@
 
     python experiments/fewer_sources.py EVENTS SOUNDBANK SOUNDSCAPES OUT --share 0.5
 
-Of the recordings from which training soundscapes draw, a share of each class is kept, with all slices of a recording,
-since these sound alike. The training soundscapes of EVENTS are synthesised again from them: events, times and labels
-are the same, the sound differs. Soundscapes for validation and test are links to those of SOUNDSCAPES.
+Of the recordings that training soundscapes use, a share of each class is kept, with all slices of a recording, since
+these sound alike. The training soundscapes of EVENTS are synthesised from them: events, times and labels are the same,
+the sound differs. Soundscapes for validation and test are links to those of SOUNDSCAPES.
 `experiments/sources.toml` trains on the result.
 """
 

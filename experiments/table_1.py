@@ -9,7 +9,7 @@ writes the archive. OUT/times.json contains the time of each stage over all call
 
 --archive writes tables, figures and runs.npz, which contains settings, scores and counts of finished runs, but no
 weights. --restore extracts such an archive into an OUT without runs, on another machine; finished runs are then not
-repeated, and unfinished ones start again.
+repeated, and unfinished ones start from the beginning.
 """
 
 from __future__ import annotations

@@ -71,6 +71,9 @@ def test_the_page_says_what_was_trained_on_what(page):
     assert "This page compares 2 models (4 training runs), trained on 30 clips of “data” with labels that say" in page
     assert "which of 3 classes occur in a clip, but not when, and evaluated on 6 clips of split test." in page
     assert "cap is significantly better than the other model." in page
+    meaning = "Static scores say whether a class was detected in the right recordings, dynamic scores whether it was"
+    assert page.count(meaning) == 1
+    assert page.index(meaning) < page.index("<table")
     assert "cap (seeds 0, 1, 2); max (seed 0)" in page
 
 

@@ -126,6 +126,20 @@ def test_a_grid_leaves_tables_figures_and_a_page(made):
     assert all(path.stat().st_size for path in written)
 
 
+def test_the_figure_beside_the_paper_names_evaluations_in_words(made):
+    """Not by their names in the grid's file."""
+    grid, _, place, _ = made
+    text = (place / "out" / "figures" / "published-f1.svg").read_text()
+    for words in ("Table I of the paper", "ours, evaluated as in the paper", "ours, correct labels"):
+        assert f">{words}</text>" in text
+    assert "clean" not in text
+    paper, clean = grid.evaluations["table-1"], grid.evaluations["clean"]
+    other = {"table-1": replace(paper, reference="data"), "clean": clean, "coarse": replace(clean, segment=2.0)}
+    changed = replace(grid, evaluations=other)
+    words = [reporting._in_words(changed, grid.published, name) for name in other]
+    assert words == ["evaluated as in the paper", "correct frame times", "evaluation coarse"]
+
+
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     """Sound of the judged clips, and of others to train and to validate with."""
@@ -394,6 +408,7 @@ def test_a_grid_of_folds_leaves_a_page(split_three_ways, tmp_path):
     text = (tmp_path / "report.html").read_text()
     assert "Friedman test over the common splits" in html.unescape(text)
     assert "Comparison with the paper" in text
+    assert "Static scores say whether a class was detected in the right recordings" in text
     assert {path.suffix for path in written} == {".csv", ".md", ".tex", ".png", ".svg", ".html"}
 
 

@@ -12,7 +12,8 @@ from earmark.errors import ArgumentError
 from earmark.networks import CNN, Network
 from earmark.plots.style import COLOURS, PAGE, STYLE
 
-_POOLS = ("max, mean,", "soft-max, auto,", "CAP or RAP")
+_POOLS = ("max, mean,", "soft-max,", "auto, CAP", "or RAP")
+_CAPTION = "ReLU and batch normalisation follow each convolution."
 _TEXT: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 6.5}
 _X = "\N{MULTIPLICATION SIGN}"
 _WIDTH, _GAP = 1.0, 0.28  # of a box, and between two
@@ -28,7 +29,7 @@ def network_diagram(network: Network, frames: int, n_classes: int) -> Figure:
         raise ArgumentError(f"network: expected a CNN, the paper's network, got {type(network).__name__}")
     stages = _stages(network, frames, n_classes)
     step = _WIDTH + _GAP
-    figure = Figure(figsize=(PAGE, 1.75))
+    figure = Figure(figsize=(PAGE, 2.05))
     axes = figure.subplots()
     for i, (lines, shape) in enumerate(stages):
         colour = "sky" if i < len(stages) - 1 else "orange"
@@ -41,7 +42,8 @@ def network_diagram(network: Network, frames: int, n_classes: int) -> Figure:
     for left, right, name in ((step, last - _GAP, "dynamic predictor"), (last, last + _WIDTH, "static")):
         axes.plot([left, right], [1.14, 1.14], color="#444444", lw=0.9)
         axes.text((left + right) / 2, 1.27, name, **_TEXT)
-    axes.set(xlim=(-0.05, last + _WIDTH + 0.05), ylim=(-0.3, 1.4))
+    axes.text((step + last - _GAP) / 2, -0.47, _CAPTION, **_TEXT)
+    axes.set(xlim=(-0.05, last + _WIDTH + 0.05), ylim=(-0.6, 1.4))
     axes.axis("off")
     return figure
 

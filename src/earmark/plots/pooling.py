@@ -5,6 +5,7 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+import scipy
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -12,6 +13,8 @@ from numpy.typing import ArrayLike
 
 from earmark.plots.style import COLOURS, STYLE, readable
 from earmark.pooling import Pool, active_share_to_alpha, create_pool, weight_bounds
+
+_LABEL: dict[str, Any] = {"fontsize": 7.5, "rotation_mode": "anchor", "textcoords": "offset points"}
 
 
 @mpl.rc_context(STYLE)
@@ -96,17 +99,42 @@ def alpha_against_share(
         aside = 1.03 ** (i - (len(learned) - 1) / 2)  # keeps equal alphas apart
         axes.plot(100 * x * aside, np.asarray(alpha), marker, color=COLOURS[colour], ms=5, label=name)
     top = max(float(np.max(np.asarray(a))) for a in learned.values())
-    is_crowded = len(labels) > 6
-    angle: dict[str, Any] = {"ha": "left", "rotation": 45} if is_crowded else {"ha": "center"}
-    angle |= {"rotation_mode": "anchor", "xytext": (0, 8), "textcoords": "offset points"}
-    for label, share in zip(labels, x, strict=True):
-        axes.annotate(readable(label), (100 * share, top), fontsize=7.5, **angle)
     axes.axhline(0, color="#BBBBBB", lw=0.8)
     axes.set(xscale="log", xlabel="share of the bag its events fill (%)", ylabel=r"learned $\alpha$")
-    span = top - axes.get_ylim()[0]
-    axes.set_ylim(top=top + (0.35 * span if is_crowded else 0.9))
     ticks = [2, 5, 10, 20, 50, 100]
     axes.set_xticks(ticks, [str(t) for t in ticks])
     axes.minorticks_off()
+    is_crowded = len(labels) > 6
+    if is_crowded:
+        _name_points(axes, labels, 100 * x, top, 0.88 * 72 * figure.get_figwidth())
+    else:
+        for label, share in zip(labels, x, strict=True):
+            axes.annotate(readable(label), (100 * share, top), (0, 8), ha="center", **_LABEL)
+    span = top - axes.get_ylim()[0]
+    axes.set_ylim(top=top + (0.35 * span if is_crowded else 0.9))
     axes.legend(loc="lower left")
     return figure
+
+
+def _name_points(axes: Axes, labels: Sequence[str], x: np.ndarray, top: float, width: float) -> None:
+    """Oblique labels above the points at x, moved apart; `width`, of the logarithmic axis, is in points."""
+    low, high = np.log(axes.get_xlim())
+    place = (np.log(x) - low) / (high - low) * width
+    line: dict[str, Any] = {"arrowstyle": "-", "color": "#999999", "lw": 0.6, "shrinkA": 0, "shrinkB": 3}
+    for label, share, aside in zip(labels, x, _spread(place, 14.5) - place, strict=True):
+        axes.annotate(readable(label), (share, top), (aside + 2, 14), rotation=45, ha="left", **_LABEL)
+        axes.annotate("", (share, top), (aside, 12), textcoords="offset points", arrowprops=line)
+
+
+def _spread(x: ArrayLike, gap: float) -> np.ndarray:
+    """The positions in the same order that are nearest to x, by least squares, and at least `gap` apart.
+
+    >>> print(_spread([5.0, 1.0, 1.5], 1.0))
+    [5.   0.75 1.75]
+    """
+    x = np.asarray(x, dtype=float)
+    order = np.argsort(x, kind="stable")
+    ahead = gap * np.arange(len(x))
+    places = np.empty_like(x)
+    places[order] = scipy.optimize.isotonic_regression(x[order] - ahead).x + ahead
+    return places

@@ -24,7 +24,18 @@ from earmark.evaluation.result import Evaluation
 from earmark.evaluation.scoring import segment_curve
 from earmark.evaluation.statistics import Interval, bootstrap
 from earmark.events import Decoder
-from earmark.plots.style import COLOURS, COLUMN, PAGE, STYLE, check_names, legend_above, looks, name_rows, readable
+from earmark.plots.style import (
+    COLOURS,
+    COLUMN,
+    PAGE,
+    SCORE_RANGE,
+    STYLE,
+    check_names,
+    legend_above,
+    looks,
+    name_rows,
+    readable,
+)
 from earmark.pooling import alpha_family
 
 Values = Mapping[str, Mapping[str, float]]  # by model and class
@@ -45,12 +56,7 @@ def f1_by_class(f1: Values, intervals: Intervals | None = None, *, label: str = 
     _dots(axes, f1, classes, intervals or {})
     legend_above(figure, len(f1), 5)
     axes.set_xlabel(label)
-    shown = [value for by_class in f1.values() for value in by_class.values()]
-    for by_class in (intervals or {}).values():
-        shown += [bound for pair in by_class.values() for bound in pair]
-    low = np.floor(20 * np.nanmin(shown) - 0.2) / 20
-    high = np.ceil(20 * np.nanmax(shown) + 0.2) / 20
-    axes.set_xlim(max(low, -0.01), min(high, 1.01))  # dots at 0 and 1 are not cut
+    axes.set_xlim(SCORE_RANGE)
     for row, name in enumerate(classes):
         if not any(np.isfinite(by_class.get(name, np.nan)) for by_class in f1.values()):
             place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "center"}
@@ -72,7 +78,7 @@ def f1_by_clips(f1: Mapping[str, Mapping[int, Sequence[float]]]) -> Figure:
             axes.plot([size] * len(values), values, ".", color=look.colour, ms=3, alpha=0.6)
     axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set(xlabel="training clips", ylabel="segment $F_1$")
+    axes.set(xlabel="training clips", ylabel="segment $F_1$", ylim=SCORE_RANGE)
     legend_above(figure, len(f1), 2)
     return figure
 
@@ -239,7 +245,8 @@ def event_durations(table: LabelTable, *, clip_duration: float | None = None, lo
     """Active time of each class, as in Fig. 3, Fig. 4 and Fig. 5: a point for each clip, a bar for the mean.
 
     Overlaps of events of one class count once. Classes are sorted by their means, with the number of their points on
-    the right. A class without times has an empty row. `clip_duration`, of a clip or of the training patches, is a line.
+    the right. A class without times has an empty row. `clip_duration`, of a clip or of the training patches, is a
+    dashed line.
     With `log` the time axis is logarithmic; events of zero length are not drawn then, but count in the mean.
     """
     if clip_duration is not None and not clip_duration > 0:
@@ -275,7 +282,9 @@ def event_durations(table: LabelTable, *, clip_duration: float | None = None, lo
     axes.plot([], [], ".", color=COLOURS["blue"], ms=5, label="one clip")
     axes.plot([], [], "|", color=COLOURS["vermilion"], ms=8, mew=2, label="mean")
     if clip_duration is not None:
-        axes.axvline(clip_duration, color="black", lw=1, zorder=1.5, label=f"{clip_duration:g} s")
+        mark: dict[str, Any] = {"color": COLOURS["grey"], "ls": (0, (4, 2)), "lw": 1.2, "zorder": 1.5}
+        axes.axvline(clip_duration, label=f"{clip_duration:g} s", **mark)
+        axes.set_xlim(right=max(axes.get_xlim()[1], 1.03 * clip_duration))  # a line at the end would look like an axis
     if not log:
         axes.set_xlim(left=0)  # last, because plotting widens the axis
     legend_above(figure, 3)

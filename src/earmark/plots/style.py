@@ -24,6 +24,7 @@ from earmark.files import make_folder, written_whole
 from earmark.text import printable
 
 COLUMN, PAGE = 3.5, 7.2  # inches: widths of one column and of both
+SCORE_RANGE = (-0.01, 1.01)  # of axes of F1: always whole, and dots at 0 and 1 are not cut
 
 COLOURS = {
     "blue": "#0072B2",

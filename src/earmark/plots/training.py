@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullFormatter, NullLocator
 
 from earmark.errors import DataError
-from earmark.plots.style import COLOURS, COLUMN, STYLE, readable
+from earmark.plots.style import COLOURS, COLUMN, SCORE_RANGE, STYLE, readable
 
 if TYPE_CHECKING:
     from earmark.training.memory import LogLine
@@ -45,7 +45,7 @@ def learning_curves(log: Path, classes: Sequence[str]) -> Figure:
         axes.set(title=title, xlabel="epoch")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.legend()
-    scores.set_ylim(0, 1)
+    scores.set_ylim(SCORE_RANGE)
     if alphas is not None:
         _alpha_curves(rows[1], epochs, alphas, classes, best[-1] if best else None)
     return figure
@@ -148,7 +148,7 @@ def _dot(
 
 def _label(rows: Sequence[Axes], panels: Sequence[str], setting: str, trials: Sequence[Trial]) -> None:
     rows[-1].set_xlabel(_NAMES[setting])
-    rows[0].set_ylabel("$F_1$ of validation segments")
+    rows[0].set(ylabel="$F_1$ of validation segments", ylim=SCORE_RANGE)
     for panel, axes in zip(panels, rows, strict=True):
         axes.set_xscale("log", base=10 if setting == "penalty" else 2)
         if panel == "threshold":
