@@ -4,15 +4,15 @@
     python benchmarks/few_labels.py run urban-sed:URBAN-SED --out few [--systems head] [--sizes 50 200]
     python benchmarks/few_labels.py show few/results.csv [--figure docs/images/few_labels]
 
-`run` draws some of the training clips, three times for each number; these and their tags are all that a system sees
-(but for `strong`, which also has times), validation included: heads choose their thresholds by cross-validation. A
-draw also has a seed of its own, so that all clips can be drawn three times too. Scores are those of `earmark evaluate`
-with the model's own thresholds, on the test clips or those of --split: segment F1, micro and macro, and clip F1. Each
-result is a line of results.csv. A line that is there is not computed again, and a training that was cut, by --minutes
-or otherwise, continues where it was: give the same command again, or one with other systems, sizes and draws. On a
-GPU, several trainings at the same time (--jobs) use it better than one.
+`run` draws some of the training clips, three times for each number. A system uses only these clips and their tags, also
+for validation (`strong` also uses times); heads choose their thresholds by cross-validation. Each draw has its own
+seed, so that the largest number, all clips, can be drawn three times too. Scores are those of `earmark evaluate` with
+the model's own thresholds, on the test clips or those of --split: segment F1, micro and macro, and clip F1. Each result
+is a line of results.csv. To resume after an interruption, also by --minutes, run the same command again, or one with
+other systems, sizes and draws: finished results are kept, and unfinished training runs continue. Several training runs
+at the same time (--jobs) use a GPU better than one.
 
-`show` prints means and standard deviations over draws, and draws them. It needs nothing but the file, or several.
+`show` prints means and standard deviations over draws, and draws a figure of them. It needs only the file, or several.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from typing import Any
 
 import numpy as np
 
-TUNED = {  # mixtures of log-mel frames, new ones in every batch, instead of those of sound
+RECURRENT = {"folds": 3, "network": "gru", "learning_rate": 1e-3}
+TUNED = {  # mixtures of log-mel frames, new ones in every batch, instead of mixtures of audio
     "train_encoder": True,
     "mixtures": 0,
     "mixup": 0.5,
@@ -42,7 +43,7 @@ TUNED = {  # mixtures of log-mel frames, new ones in every batch, instead of tho
     "batch_size": 32,
     "average": 0.4,
 }
-FUSED = {  # convolutions beside the encoder, which stays as it is
+FUSED = {  # convolutions in addition to the encoder, which is not trained
     "train_encoder": True,
     "encoder_rate": 0,
     "steps": 64,
@@ -54,6 +55,7 @@ SYSTEMS: dict[str, tuple[str, dict[str, Any]]] = {
     "paper": ("the paper's network, CAP", {"recipe": "paper", "pool": "cap"}),
     "best": ("recipe best", {"recipe": "best"}),
     "head": ("head on mn04", {"encoder": "mn04", "settings": {"folds": 3}}),
+    "recurrent": ("recurrent head on mn04", {"encoder": "mn04", "settings": RECURRENT}),
     "taught": ("head on mn04, self-training", {"encoder": "mn04", "settings": {"folds": 3, "rounds": 1}}),
     "strong": ("head on mn04, strong labels", {"encoder": "mn04", "pool": "strong", "settings": {"folds": 3}}),
     "fused": ("mn04 and convolutions, self-training", {"recipe": "best", "encoder": "mn04", "settings": FUSED}),
@@ -85,14 +87,14 @@ class Result:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    run = commands.add_parser("run", help="train and evaluate what is not in results.csv yet")
+    run = commands.add_parser("run", help="train and evaluate what results.csv lacks")
     run.add_argument("data")
     run.add_argument("--out", type=Path, required=True)
     run.add_argument("--sizes", type=int, nargs="+", default=SIZES)
     run.add_argument("--draws", type=int, nargs="+", default=(0, 1, 2))
     run.add_argument("--systems", nargs="+", choices=SYSTEMS, default=tuple(SYSTEMS))
     run.add_argument("--split", default="test", help="clips to evaluate on; validate to choose between variants")
-    run.add_argument("--jobs", type=int, default=1, help="trainings at the same time")
+    run.add_argument("--jobs", type=int, default=1, help="training runs at the same time")
     run.add_argument("--minutes", type=float, default=float("inf"), help="stop after this time")
     run.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="settings of all systems")
     run.add_argument("--one", nargs=3, metavar=("SYSTEM", "SIZE", "DRAW"), help=argparse.SUPPRESS)
@@ -213,7 +215,7 @@ def read(path: Path) -> list[Result]:
 
 
 def write(results: Iterable[Result], path: Path) -> None:
-    """Write a file of results, whole or not at all."""
+    """Write a file of results, completely or not at all."""
     from earmark.files import written_whole
 
     with written_whole(path) as draft, draft.open("w", newline="") as file:

@@ -12,11 +12,12 @@ Cases, each smaller or more awkward than `all`, which is the default; the hour i
     all          200 recordings, six classes
     against      30 recordings, 15 with sirens and 15 without
     ten          10 recordings, six classes
-    single       30 recordings, all of them with sirens: nothing to tell them from
+    single       30 recordings, all of them with sirens: no negative examples
     once         30 recordings of two classes, the second of which is in one of them
-    empty        30 recordings with a column `split`, where no recording to validate with has an event
+    empty        30 recordings with a column `split`, where no validation recording has an event
 
-With EARMARK_HOME the encoder mn04 is found, or not; run it both ways. Prints scores and times of the commands.
+EARMARK_HOME determines whether the encoder mn04 is found; run it with and without. Prints scores and times of the
+commands.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ def make(soundbank: Path, out: Path, case: str, classes: list[str], recordings: 
             times += [{"filename": file, **event} for event in events] or [{"filename": file, "label": ""}]
         write_table(out / name / "labels.csv", rows if name == "recordings" else times)
         if name == "recordings":
-            write_table(out / "train-times.csv", times)  # not for training, but to judge what was chosen without
+            write_table(out / "train-times.csv", times)  # for benchmarks/thresholds.py; training does not use it
     if case not in WITH_HOUR:
         return
     sound, events = scene(rng, unseen, [classes[k % len(classes)] for k in range(97)], 3600.0)

@@ -95,6 +95,15 @@ def test_with_the_encoder_a_head(folder, encoder, gpu, monkeypatch):
         assert (choice.settings.training.rounds, choice.settings.augment.mixtures) == (0, 0)
 
 
+def test_a_single_class_starts_with_low_probabilities(folder, encoder, monkeypatch):
+    monkeypatch.setattr(choosing, "FEW", 1)
+    one = open_data(folder)
+    assert choose(one, {}, CPU).settings.training.prior == 0.1
+    assert choose(one, {"prior": 0.3}, CPU).settings.training.prior == 0.3
+    two = replace(one, labels=one.labels.replace(classes=(*one.classes, "click")))
+    assert choose(two, {}, CPU).settings.training.prior == 0.5
+
+
 def test_a_named_encoder_has_the_choices_of_one_that_is_found(folder, encoder):
     found, named = (choose(open_data(folder), changes, CPU) for changes in ({}, {"encoder": "mn04"}))
     assert (named.recipe, named.settings) == (found.recipe, found.settings)
@@ -106,8 +115,11 @@ def test_train_with_an_encoder_and_no_recipe_suits_the_recordings(folder, no_enc
     notes = []
     settings = {"epochs": 1, "steps": 2}
     compute = earmark.api.Compute(cache=tmp_path / "cache")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "thesis.txt").touch()
     earmark.train(folder, tmp_path / "run", encoder="tiny", settings=settings, compute=compute, on_note=notes.append)
-    assert notes[0] == "recipe head: a small network on the encoder tiny"
+    assert notes[0].endswith("run already contains other files, which stay as they are: thesis.txt")
+    assert notes[1] == "recipe head: a small network on the encoder tiny"
     options = load_recipe(str(tmp_path / "run" / "config.toml")).training
     assert 1.0 < options.patch <= 2.0
     assert options.folds == 3

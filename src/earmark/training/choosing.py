@@ -12,7 +12,7 @@ import torch
 
 from earmark.datasets import Collection
 from earmark.datasets.splitting import FEW
-from earmark.encoders import provide
+from earmark.encoders import Encoder, provide
 from earmark.encoders.base import card_of
 from earmark.encoders.features import Features, front_end, stored_encoder, trains_encoder
 from earmark.encoders.weights import find
@@ -32,8 +32,9 @@ _PROBES = 1000  # recordings whose length is looked up
 _LONGEST = {"head": 300.0, "best": 60.0, "small": 60.0}  # the recipes, and seconds of their longest patches
 _HEAD_PASSES = 5  # passes of a head over the clips, at least
 # With few clips, linear soft-max spreads events out; so does a start at 0.5, where the background of clips with a sound
-# is pushed up with it.
-_FEW_CLIPS = {"prior": 0.1, "learning_rate": 1e-3, "steps": 6}
+# is pushed up with it. With a single class, it is also with many clips: no other class tells what the background is.
+_LOW_PRIOR = {"prior": 0.1}
+_FEW_CLIPS = {**_LOW_PRIOR, "learning_rate": 1e-3, "steps": 6}
 _FEW_POOL = {"pool": "linear-cap", "pool.min_active": 0.05, "pool.alpha": 2.0}
 _SMALL_PASSES, _SMALL_CLIPS = 100, 20_000  # recipe small, few clips: at most 100 passes, and 20,000 clips in all
 _GAIN = 0.6  # n threads are n ** 0.6 times as fast as one; with 2, steps of the recipes are 1.4 to 2 times as fast
@@ -68,11 +69,13 @@ class Choice:
     reasons: tuple[str, ...]
 
 
-def encoder_changes(encoder: str | None) -> dict[str, Any]:
+def encoder_changes(encoder: str | Encoder | None) -> dict[str, Any]:
     """The settings of an encoder; one that does not read sound cannot learn from mixtures."""
     if encoder is None:
         return {}
-    return {"encoder": encoder} if provide(encoder).reads_sound else {"encoder": encoder, "mixtures": 0}
+    provided = provide(encoder)
+    changes = {"encoder": encoder if isinstance(encoder, str) else encoder.card.name}
+    return changes if provided.reads_sound else {**changes, "mixtures": 0}
 
 
 def _named_encoder(changes: Mapping[str, Any]) -> str | None:
@@ -95,6 +98,8 @@ def choose(data: Collection, changes: Mapping[str, Any], device: torch.device) -
     suited = _suited(recipe, len(training), seconds, rounds, longest)
     if "validate" not in data.splits and len(training) < FEW:
         suited["folds"] = _FOLDS
+    if recipe == "head" and len(data.classes) == 1:
+        suited |= _LOW_PRIOR
     if isinstance(settings.features, FeatureConfig):
         suited["scaling"] = "fixed"  # the same sound has the same features in a recording of any length
     if any(name.split(".")[0] == "pool" for name in changes):  # its options need not fit another pool
