@@ -49,6 +49,10 @@ def table():
         (("a", 2, 1, "dog", False), "ends before it begins"),
         (("a", 0, 1, "dog", True, 1.1), r"confidence: expected a number in \[0, 1\], got 1.1"),
         (("a", 0, 1, "dog", True, NAN), "confidence: expected"),
+        (("a", 0, 1, "dog", 0.9), "present: expected True, False or None, got 0.9; confidence is the sixth value"),
+        (("a", 0, 1, "dog", 1), "present: expected True, False or None, got 1"),
+        (("a", "0", "1", "dog"), "expected numbers as onset, offset and confidence, got '0'"),
+        (("a", 0, 1, "dog", True, "0.9"), "expected numbers as onset, offset and confidence, got '0.9'"),
     ],
 )
 def test_rows_that_cannot_be_true(row, message):
@@ -56,6 +60,16 @@ def test_rows_that_cannot_be_true(row, message):
         checked(Label(*row))
     with pytest.raises(DataError, match=message):
         LabelTable([row])
+
+
+@pytest.mark.parametrize("row", [("a", 0, 1), ("a", 0, 1, "dog", True, 0.5, "x"), "filename", 5])
+def test_rows_of_another_kind_are_refused(row):
+    with pytest.raises(ArgumentError, match=r"expected rows \(filename, onset, offset, label\), got .*itertuples"):
+        LabelTable([row])
+
+
+def test_rows_may_be_numbers_of_numpy_and_lists():
+    assert LabelTable([["a", np.int64(0), np.float32(1.5), "dog"]]) == LabelTable([("a", 0, 1.5, "dog")])
 
 
 def test_a_table_is_a_sequence_of_rows(table):
@@ -90,7 +104,6 @@ def test_tables_are_equal_in_everything_or_not_at_all(table):
     [
         (("a.wav", 0, 1, "dog"), True),
         (("a.wav", 0, 1, "dog", True, 0.5), True),
-        (("a.wav", 0, 1, "dog", 1), True),
         (("a.wav", None, None, "dog"), False),
         (("a.wav", None, None, "dog", None), False),
         (("a.wav", 0, 1, "dog", False), False),

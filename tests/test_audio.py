@@ -128,6 +128,16 @@ def test_a_resampled_sample_is_the_sound_at_its_time(rate, wanted):
     np.testing.assert_allclose(got[inside], np.sin(2 * np.pi * 440 * np.arange(2 * wanted) / wanted)[inside], atol=1e-4)
 
 
+@pytest.mark.parametrize("kind", [np.int64, np.uint16, float])
+def test_rates_may_be_any_numbers(kind, tmp_path):
+    path, sound = tmp_path / "a.wav", np.sin(np.arange(8000) / 5)
+    audio.write(path, sound, kind(8000))
+    assert audio.info(path).rate == 8000
+    at_rate = audio.read(path, rate=kind(16000))
+    np.testing.assert_array_equal(np.concatenate(list(audio.stream(path, rate=kind(16000)))), at_rate)
+    np.testing.assert_allclose(audio.resample(sound, kind(8000), kind(16000)), at_rate, atol=1e-4)
+
+
 def test_the_number_of_samples_is_rounded_up_also_where_soxr_rounds_down():
     rates = [8000, 11025, 12000, 22050, 44100, 48000, 300000]
     for rate, wanted in itertools.permutations(rates, 2):

@@ -14,7 +14,15 @@ from torch import nn
 
 import earmark
 from earmark import checkpoint
-from earmark.checkpoint import load_detector, model_file, read_model_info, read_tensors, save_detector, write_tensors
+from earmark.checkpoint import (
+    load_detector,
+    load_weights,
+    model_file,
+    read_model_info,
+    read_tensors,
+    save_detector,
+    write_tensors,
+)
 from earmark.detector import Detector
 from earmark.errors import ModelFileError
 from earmark.features import FeatureConfig
@@ -433,3 +441,18 @@ def test_what_json_cannot_say_is_not_written(tmp_path):
     with pytest.raises(TypeError, match="not JSON serializable"):
         write(tmp_path / "m.safetensors", provenance={"array": np.zeros(3)})
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("pool", ["rap", "attention", "gated-attention"])
+@pytest.mark.parametrize("classes", [CLASSES[::-1], ("owl", *CLASSES)])
+def test_weights_go_to_their_classes(tmp_path, pool, classes):
+    """Also those of an operator whose tensors have as many rows as there are classes, or classes on two axes."""
+    settings = {"name": pool, **({"hidden": len(CLASSES)} if pool == "gated-attention" else {})}
+    old = write(tmp_path / "model.safetensors", pool=settings)
+    new = make(pool=settings, classes=classes)
+    load_weights(new, tmp_path / "model.safetensors")
+    order = [CLASSES.index(label) for label in classes if label in CLASSES]
+    assert torch.equal(new.head.weight[-3:], old.head.weight[order])
+    p = torch.rand(2, 9, 3)
+    padded = torch.cat([torch.zeros(2, 9, len(classes) - 3), p[:, :, order]], 2)  # where another class is silent
+    assert torch.allclose(new.pool(padded)[:, -3:], old.pool(p)[:, order], atol=1e-6)

@@ -65,6 +65,28 @@ def test_a_cell_of_unknown_labels_stops_training_unless_told(labels, message):
     assert len(notes) == 1
 
 
+@pytest.mark.parametrize(
+    ("labels", "unknown", "similar"),
+    [
+        (["frog", "bittern", "fogr;bittern"], "fogr", "frog"),
+        (["fogr", "bittern", "frog;bittern"], "frog", "fogr"),
+        (["bittern", "fogr;bittern", "frog;bittern"], "fogr", "frog"),
+    ],
+)
+def test_a_misspelt_class_in_a_cell_is_named(labels, unknown, similar):
+    with pytest.raises(
+        DataError, match=rf"although '{unknown}' occurs nowhere else \(a similar name is '{similar}'\);"
+    ):
+        refuse_joined(collection(clean_labels(weak(a=labels))[0]))
+
+
+def test_python_users_learn_how_to_state_the_separator(recordings):
+    (recordings / "labels.csv").write_text("filename,label\na.wav,crow;dog\nb.wav,crow\nc.wav,none\n")
+    with pytest.raises(DataError, match=r"in Python, pass earmark.datasets.with_separator\(data, ';'\) as the data"):
+        refuse_joined(open_data(recordings))
+    assert open_data(with_separator(recordings, ";")).classes == ("crow", "dog")  # a path, or a text
+
+
 def test_names_with_commas_are_names():
     table, notes = clean_labels(weak(a=["Fire engine, fire truck"], b=["dog"]))
     refuse_joined(collection(table))

@@ -13,7 +13,7 @@ from earmark.annotations import LabelTable
 from earmark.api import is_model
 from earmark.checkpoint import save_detector
 from earmark.cli import app
-from earmark.datasets import open_data
+from earmark.datasets import MissingDataWarning, open_data
 from earmark.errors import ArgumentError, DataError, EarmarkError, ModelFileError
 from earmark.evaluation.chosen import TrainingData, choose_clips
 from earmark.evaluation.result import Evaluation
@@ -88,6 +88,14 @@ def test_a_judged_run_keeps_scores_events_probabilities_and_figures(world, run, 
     assert len(saved.scores["alpha"]) == len(saved.scores["classes"])
 
 
+def test_files_of_the_user_in_the_folder_of_an_evaluation_are_pointed_out(run, tmp_path):
+    said = "already contains other files, which stay as they are: notes.txt"
+    assert said not in evaluate(run, "@a", "@data", "--out", tmp_path)
+    assert said not in evaluate(run, "@a", "@data", "--out", "@a")  # which has a model
+    (tmp_path / "notes.txt").touch()
+    assert f"Note: {tmp_path} {said}\n" in evaluate(run, "@a", "@data", "--out", tmp_path)
+
+
 def test_two_processes_do_not_write_one_evaluation(run, tmp_path):
     held = locked(tmp_path, name=".evaluation.lock")
     with held, pytest.raises(ArgumentError, match=r"process \d+ on .* is using this folder"):
@@ -148,6 +156,23 @@ def test_recordings_without_labels_are_evaluated_against_a_reference(world, run,
     assert again["event"]["overall"] == scores["event"]["overall"]
     with pytest.raises(DataError, match="sounds: audio files but no labels: expected a table"):
         run("evaluate", "@a", tmp_path / "sounds")
+
+
+def test_tables_that_are_not_labels_do_not_matter_with_a_reference(world, run, tmp_path):
+    data = open_data(world / "data")
+    for clip in data.clips:
+        shutil.copy(clip.sources[0].path, tmp_path)
+    (tmp_path / "weather.csv").write_text("day,rain\n1,2\n")
+    (tmp_path / "empty.csv").write_text("filename,label\nx.flac,\n")
+    (tmp_path / "weather.ods").touch()
+    given = ("evaluate", "@a", tmp_path, "--reference", "@data/labels.tsv", "--out", tmp_path / "out", "--json")
+    with pytest.warns(MissingDataWarning) as warned:
+        assert json.loads(run(*given))["clips"] == len(data)
+    said = {str(warning.message) for warning in warned}
+    assert any("weather.csv:1: no column with file names" in text for text in said)
+    assert f"{tmp_path / 'empty.csv'}: no labels; skipped, since labels are not needed" in said
+    with pytest.raises(DataError, match=r"2 label tables: empty\.csv, weather\.csv; pass one of them"):
+        run("evaluate", "@a", tmp_path)
 
 
 def test_decisions_are_made_as_told_and_tuned_elsewhere_than_judged(run, tmp_path):
@@ -235,6 +260,15 @@ def test_events_made_elsewhere_are_judged_without_model_or_sound(world, run, tmp
         evaluate(run, "@a", "@data", "--durations", durations)
     with pytest.raises(ModelFileError, match="no such file"):
         evaluate(run, "@gone.tsv", "@data")
+
+
+@pytest.mark.parametrize("events", ["", "labels.csv"])
+def test_labels_given_as_events_are_pointed_out(run, tmp_path, events):
+    """They have perfect scores."""
+    (tmp_path / "labels.csv").write_text("filename,onset,offset,label\na,0,1,owl\nb,0,1,dog\n")
+    assert "\nNote: the events are identical to the reference, so all " in run("evaluate", tmp_path / events, tmp_path)
+    (tmp_path / "found.csv").write_text("filename,onset,offset,label\na,0,1,owl\nb,0,1.2,dog\n")
+    assert "identical" not in run("evaluate", tmp_path / "found.csv", tmp_path / "labels.csv")
 
 
 def test_runs_are_compared_in_words_and_tables(world, run, tmp_path):
@@ -410,7 +444,7 @@ def test_clips_of_other_splits_are_counted(run, world):
     assert "of split test" in said.splitlines()[0]
     assert "--split all evaluates all" in said
     assert run("evaluate", "@a", "@data", "--split", "all").startswith("6 clips\n")
-    with pytest.raises(ArgumentError, match="thresholds tuned on the clips that are evaluated"):
+    with pytest.raises(ArgumentError, match=r"tuned on the clips that are evaluated .*; evaluate another split"):
         run("evaluate", "@a", "@data", "--split", "all", "--tune-on", "validate")
 
 

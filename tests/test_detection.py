@@ -17,6 +17,7 @@ import earmark
 from earmark import audio
 from earmark.annotations import Label
 from earmark.checkpoint import save_detector
+from earmark.datasets import Clip, Source
 from earmark.detection.detector import SoundDetector, load
 from earmark.detection.inputs import choose_names, find_recordings, table_name
 from earmark.detection.ledger import Ledger
@@ -24,6 +25,7 @@ from earmark.detection.outputs import JobFolder, check_formats
 from earmark.detection.spans import LocalExecutor, Plan, Span, plan, score_files, score_span
 from earmark.errors import ArgumentError, DataError
 from earmark.events import Decoder
+from earmark.inference.torch_scorer import TorchScorer
 from earmark.settings import load_recipe
 from earmark.training import create_detector
 
@@ -62,16 +64,23 @@ def test_samples_files_and_lists_agree(sound, tmp_path):
     assert [x for x, _ in loud(decided)] == [x for x, _ in loud(once)][:1]
 
 
-def test_samples_at_another_rate_are_resampled():
-    events = SoundDetector(EnergyScorer()).detect(bursts(5, (1, 2), rate=16000), rate=16000)
+@pytest.mark.parametrize("rate", [16000, np.int64(16000), np.uint16(16000), 16000.0])
+def test_samples_at_another_rate_are_resampled(rate):
+    events = SoundDetector(EnergyScorer()).detect(bursts(5, (1, 2), rate=16000), rate=rate)
     assert np.allclose(loud(events), [(1, 2)], atol=0.05)
+
+
+def test_one_file_is_scored_like_a_list_of_one(sound):
+    detector = SoundDetector(EnergyScorer())
+    for one in (sound, str(sound)):
+        assert [scores.filename for scores in detector.score_files(one)] == [str(sound)]
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda d: d.detect(np.zeros(100)), "samples need their rate"),
-        (lambda d: d.detect("x.wav", rate=8000), "rate is only for samples"),
+        (lambda d: d.detect("x.wav", rate=8000), "rate is only for samples, a NumPy array"),
         (lambda d: d.detect(np.zeros(0), rate=8000), "expected at least one sample"),
         (lambda d: d.detect("nowhere.wav"), "nowhere.wav: no such file"),
         (lambda d: d.detect([], workers=0), "workers: expected at least 1, got 0"),
@@ -167,6 +176,40 @@ def test_load_opens_files_and_runs_and_knows_the_pool(tmp_path):
 def test_importing_earmark_imports_nothing_else():
     code = "import sys, earmark; print([m for m in sys.modules if m.startswith(('earmark.', 'torch', 'numpy'))])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
+
+
+def test_clips_scored_together_are_scored_as_alone(tmp_path):
+    """Also those that are sums, those longer than a window, and around one that cannot be read."""
+    names = [f"{number}.wav" for number in range(8)]
+    for number, name in enumerate(names):
+        audio.write(tmp_path / name, bursts(3 if number < 6 else number * 5, (1, 1 + number / 4)), 8000)
+    (tmp_path / "1.wav").write_text("no sound")
+    clips = [Clip(name, (Source(tmp_path / name),)) for name in names]
+    clips += [Clip("sum", (Source(tmp_path / "0.wav", gain=0.5), Source(tmp_path / "6.wav")))]
+    clips += [Clip("excerpt", (Source(tmp_path / "7.wav", onset=0.5, offset=2.7),))]
+    scorer = EnergyScorer()
+    alone, failed = SoundDetector(scorer).score_clips(clips)
+    scorer.clips_at_once = 4
+    together, failed_too = SoundDetector(scorer).score_clips(clips)
+    assert list(failed) == ["1.wav"]
+    assert failed_too == failed
+    assert [clip.filename for clip in together] == [clip.filename for clip in alone]
+    for one, other in zip(alone, together, strict=True):
+        assert (one.p == other.p).all()
+        assert (one.duration, one.frames) == (other.duration, other.frames)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("recipe", ["quick", "best"])
+def test_clips_scored_together_on_a_gpu_are_those_of_a_cpu(recipe, tmp_path):
+    """Of three lengths, one of them longer than a window."""
+    for number in range(9):
+        audio.write(tmp_path / f"{number}.wav", bursts((2, 3, 25)[number % 3], (1, 1.5)), 8000)
+    clips = [Clip(path.name, (Source(path),)) for path in sorted(tmp_path.glob("*.wav"))]
+    model = create_detector(load_recipe(recipe), ("dog", "cat"))
+    here, there = (SoundDetector(TorchScorer(model, device=device)) for device in ("cpu", "cuda"))
+    for one, other in zip(here.score_clips(clips)[0], there.score_clips(clips)[0], strict=True):
+        np.testing.assert_allclose(one.p, other.p, atol=1e-4)
 
 
 @pytest.mark.parametrize(

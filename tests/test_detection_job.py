@@ -120,6 +120,10 @@ def test_a_job_writes_what_its_folder_promises(recordings, tmp_path):
     assert json.dumps(report.to_dict())
 
 
+def test_one_folder_need_not_be_in_a_list(recordings, tmp_path):
+    assert run_job(model(), str(recordings), tmp_path / "out").files == 5
+
+
 @pytest.mark.parametrize("format", [entry.name for entry in FORMATS])
 def test_every_format_can_be_written(format, tmp_path):
     audio.write(tmp_path / "a.wav", bursts(5, (0.5, 1)), 8000)
@@ -178,6 +182,14 @@ def test_kept_scores_are_decoded_again(recordings, tmp_path):
     assert (report.redecoded, report.done, report.edited) == (4, 1, 1)
     assert run_job(model(), [recordings], tmp_path / "plain").done == 5
     assert run_job(model(), [recordings], tmp_path / "plain", decoder=decoder).done == 5  # nothing was kept
+
+
+def test_replaced_events_are_mentioned(recordings, tmp_path):
+    out, said = tmp_path / "out", "\n5 recordings detected earlier with other settings: events replaced"
+    for decoder, n in ((None, 0), (None, 0), (OTHER, 5), (OTHER, 0)):
+        report = run_job(model(), [recordings], out, decoder=decoder)
+        assert report.replaced == n
+        assert (said in str(report)) is bool(n)
 
 
 # files of the user

@@ -147,6 +147,27 @@ def test_a_callable_is_provided_by_its_user(own_encoder, recordings, tmp_path, m
         product.load(run.path)
 
 
+def test_a_function_of_a_module_is_found_by_its_name(recordings, tmp_path, monkeypatch):
+    monkeypatch.setattr("earmark.encoders.features._provided", {})
+    (tmp_path / "own_module.py").write_text(
+        "from earmark.encoders import Card\n"
+        "def level(x):\n"
+        "    return (x[: len(x) // 800 * 800].reshape(-1, 800) ** 2).mean(1, keepdims=True)\n"
+        "level.card = Card('level', rate=8000, window_samples=80000, hop_samples=800, dimension=1, licence='MIT')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    name = "python:own_module:level"
+    run = product.train(recordings, tmp_path / "r", recipe="head", encoder=name, settings=SHORT)
+    assert product.load(run).scorer.detector.features.encoder == name
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_an_encoder_can_be_passed_to_train(by_name, own_encoder, recordings, tmp_path):
+    encoder = encoders.provide(own_encoder).card.name if by_name else own_encoder
+    run = product.train(recordings, tmp_path / "r", recipe="head", encoder=encoder, settings=SHORT)
+    assert product.load(run).scorer.detector.features.encoder == own_encoder.card.name
+
+
 def test_a_recipe_imports_nothing(tmp_path, recordings, monkeypatch):
     (tmp_path / "evil.py").write_text("raise SystemExit('imported')")
     monkeypatch.syspath_prepend(tmp_path)

@@ -583,7 +583,7 @@ def test_functions_may_be_a_frame_off_but_not_two():
 def test_an_encoder_of_a_module_keeps_its_identity(monkeypatch):
     module = fake_package(monkeypatch)
     named = load(f"python:{FAKE}:energy")
-    assert named.card is module.energy.card
+    assert named.card == replace(module.energy.card, name=f"python:{FAKE}:energy")  # by which it is found again
     module.ready = CallableEncoder(module.energy, module.energy.card)
     assert isinstance(module.ready, Encoder)
     assert load(f"python:{FAKE}:ready").fingerprint == named.fingerprint

@@ -116,6 +116,13 @@ def test_clips_that_only_durations_name_are_refused_and_what_was_there_stands(rn
     assert Evaluation.load(tmp_path).scores["clips"] == 6
 
 
+def test_what_cannot_be_written_leaves_an_earlier_evaluation(rng, tmp_path):
+    evaluated(rng).save(tmp_path)
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        evaluated(rng, other=object()).save(tmp_path)
+    assert Evaluation.load(tmp_path).scores["clips"] == 6
+
+
 def test_killed_between_two_files_no_scores_stand_beside_counts_of_another_evaluation(rng, tmp_path, monkeypatch):
     def die(path, arrays):
         write_arrays(path, arrays)

@@ -119,6 +119,12 @@ def test_events_found_elsewhere_are_evaluated_like_a_models_own():
     assert evaluate_events(LabelTable([("a", None, None, "dog")]), TRUTH).dynamic is None  # it does not say when
 
 
+def test_events_may_be_rows():
+    rows = [row[:4] for row in TRUTH]
+    evaluation = evaluate_events(iter(rows), iter(rows))
+    assert evaluation.dynamic == evaluate_events(LabelTable(rows), LabelTable(rows)).dynamic
+
+
 def test_psds_is_computed_where_asked_for():
     clips = [clip("a", slice(5, 10)), clip("b", slice(0, 0))]
     assert evaluate_scores(clips, TRUTH).psds is None

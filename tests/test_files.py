@@ -70,6 +70,7 @@ def test_json_has_null_for_what_is_no_number():
         "é": [True, 3, "NaN"],
     }
     assert text.startswith('{\n "a"')
+    assert json_text([np.float32(0.5), np.int64(2), np.bool_(True), np.float32(nan)]) == "[0.5, 2, true, null]"
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a", "a.b~01234567", "a-b.tar.gz", "-settings.toml", "ü\n\udcff.x"])

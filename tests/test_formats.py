@@ -420,7 +420,7 @@ def test_one_row_that_leaves_the_rest_unknown_makes_the_table_incomplete(tmp_pat
     ("text", "message"),
     [
         ("a|0|1|dog/a|0|1", "2: expected 4 columns, got 3: a | 0 | 1"),
-        ("a|b|c|d|e|f", r"1: expected, without a heading, 2 columns .* got 6"),
+        ("a|b|c|d|e|f", r"1: expected, without a header row, 2 columns .* got 6"),
         ("filename|onset|ofset|label/", "1: unknown column 'ofset'. Known: filename, onset"),
         ("filename|duration/a|10", "1: expected labels, got durations: filename, duration"),
         ("filename|onset|offset/a|0|1", "1: no column with labels"),
@@ -652,7 +652,7 @@ def test_jams_tags_of_the_whole_file_have_no_times(tmp_path):
         (scape("segment_open", [seen(0, 1, "a"), 3]), "annotation 1, observation 2: not an observation: 3"),
         (scape("segment_open", [seen(0, -1, "a")]), "annotation 1, observation 1: event ends before it begins"),
         (scape("segment_open", [seen(0, 1, 5)]), "annotation 1, observation 1: expected text as label, got 5"),
-        (scape("segment_open", [seen(0, 1, "a", "high")]), "annotation 1, observation 1: not an observation"),
+        (scape("segment_open", [seen(0, 1, "a", "high")]), "annotation 1, observation 1: expected numbers .*'high'"),
         (scape("segment_open", [seen("x", 1, "a")]), "annotation 1, observation 1: not an observation"),
     ],
 )

@@ -8,6 +8,7 @@ import earmark
 from earmark.audio import read, write
 from earmark.checkpoint import load_detector, save_detector
 from earmark.detection.job import JobOptions, run_job
+from earmark.errors import ArgumentError
 from earmark.evaluation import Evaluation, EvaluationOptions
 from earmark.events import Decoder
 from earmark.features import LogMel
@@ -68,6 +69,30 @@ def test_evaluate_and_detect_find_the_same_events(folder, tmp_path, network, sca
     assert [row[:4] for row in rows(table)] == [
         row[:4] for row in rows(Evaluation.load(tmp_path / "evaluated").estimate())
     ]
+
+
+def test_labels_may_be_a_path_and_numbers_those_of_numpy(folder, tmp_path):
+    model, out = save_model(tmp_path / "model.safetensors"), tmp_path / "evaluated"
+    options = EvaluationOptions(segment=np.float32(0.5), decoder=Decoder(threshold=np.float32(0.5)))
+    evaluation = earmark.evaluate(model, folder, out=out, reference=folder / "labels.tsv", options=options)
+    loaded = Evaluation.load(out)
+    assert (loaded.scores["segment"], loaded.scores["reference"]) == (0.5, str(folder / "labels.tsv"))
+    assert earmark.report(evaluation, tmp_path / "page.html", data=folder).is_file()
+
+
+def test_a_seed_may_be_a_number_of_numpy(tmp_path):
+    made = [
+        earmark.synth("durations", tmp_path / str(k), clips=1, seed=s, workers=1)
+        for k, s in enumerate((3, np.int64(3)))
+    ]
+    assert (made[0].out / "labels.tsv").read_bytes() == (made[1].out / "labels.tsv").read_bytes()
+
+
+@pytest.mark.parametrize(("device", "message"), [("gpu", "device='gpu' is not known"), ("cuda", "no GPU found; use")])
+def test_a_device_that_is_not_there(tmp_path, monkeypatch, device, message):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ArgumentError, match=message):
+        earmark.load(save_model(tmp_path / "model.safetensors"), device=device)
 
 
 def test_an_operator_that_uses_embeddings_pools_as_the_model_does(folder, tmp_path):

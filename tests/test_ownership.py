@@ -7,7 +7,7 @@ import pytest
 
 from earmark.errors import ArgumentError, DataError
 from earmark.files import locked, written_whole
-from earmark.ownership import MANIFEST, owned, replacing_nothing
+from earmark.ownership import MANIFEST, other_files_note, owned, replacing_nothing
 
 
 def write(path, text):
@@ -118,6 +118,17 @@ def test_the_command_line_replaces_nothing_outside_its_folders(tmp_path):
         write(path, "theirs")  # nothing changes
         write(tmp_path / "b.txt", "new")
     write(path, "a caller of the library decides")
+
+
+def test_files_of_the_user_in_a_folder_to_write_to_are_pointed_out(tmp_path):
+    with owned(tmp_path):
+        write(tmp_path / "own.txt", "1")
+        (tmp_path / "figures").mkdir()
+        write(tmp_path / "figures" / "own.txt", "1")
+    (tmp_path / ".hidden").touch()
+    assert other_files_note(tmp_path) == other_files_note(tmp_path / "nowhere") == ""
+    (tmp_path / "notes.txt").touch()
+    assert other_files_note(tmp_path) == f"{tmp_path} already contains other files, which stay as they are: notes.txt"
 
 
 def test_two_owners_see_what_the_other_wrote(tmp_path):

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from earmark.errors import ArgumentError, DataError
-from earmark.pooling import POOLS, create_pool
+from earmark.pooling import POOLS, MeanPool, create_pool
 
 _spec = importlib.util.spec_from_file_location("reference_pooling", Path(__file__).parent / "reference" / "pooling.py")
 reference = importlib.util.module_from_spec(_spec)
@@ -284,6 +284,17 @@ def test_state_round_trip(name, options, generator):
     assert torch.equal(pool(p, mask, embedding=h), twin(p, mask, embedding=h))
 
 
+@family
+def test_classes_are_on_the_axes_that_it_names(name, options):
+    """Otherwise weights of one class are loaded as those of another."""
+    options = {key: value[0] if len(np.shape(value)) and key != "sizes" else value for key, value in options.items()}
+    one, other = (create_pool(name, n_classes, **options).state_dict() for n_classes in (CLASSES, CLASSES + 1))
+    axes_of = create_pool(name, CLASSES, **options).class_axes
+    for key, tensor in one.items():
+        differing = [axis for axis, n in enumerate(tensor.shape) if n != other[key].shape[axis]]
+        assert differing == [axis for axis in axes_of(key) if axis < tensor.dim()]
+
+
 @pytest.mark.slow
 @each_graph
 def test_compiles(name, options, generator):
@@ -521,6 +532,21 @@ def test_attention_asks_for_its_embedding(generator):
 def test_a_name_is_registered_once():
     with pytest.raises(RuntimeError, match="pool 'max' is registered twice"):
         POOLS.register("max", "again")(object)
+
+
+def test_a_class_may_be_defined_again(monkeypatch):
+    monkeypatch.setattr(POOLS, "_entries", dict(POOLS._entries))
+
+    def define():
+        @POOLS.register("own", "as in a notebook cell that runs twice")
+        class OwnPool(MeanPool):
+            pass
+
+        return OwnPool
+
+    first, second = define(), define()
+    assert first is not second
+    assert type(create_pool("own", 2)) is second
 
 
 def test_works_under_autocast(generator):

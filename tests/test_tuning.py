@@ -52,8 +52,13 @@ def folder(recordings):
 
 def search_in(folder, out, **changes):
     """A search with the settings that all have here."""
-    given = {"cache": folder.parent / "cache", "search": SEARCH, "provenance": {"data_source": "recordings"}, **changes}
-    return tune(open_data(folder), load_recipe(folder / "recipe.toml"), out, **given)
+    given = {
+        "cache": str(folder.parent / "cache"),
+        "search": SEARCH,
+        "provenance": {"data_source": "recordings"},
+        **changes,
+    }
+    return tune(open_data(folder), load_recipe(folder / "recipe.toml"), str(out), **given)
 
 
 @pytest.fixture(scope="module")
@@ -411,6 +416,7 @@ def test_the_figure_has_a_dot_for_each_trial(tmp_path):
     figure = tuning_figure(trials, trials[0], [trials[2]])
     upper, lower = figure.axes
     assert upper.get_xscale() == "log"
+    assert upper.get_ylim() == (-0.01, 1.01)
     dots = [line for line in upper.lines if line.get_markersize() == 5.5]
     assert [(line.get_xdata()[0], line.get_ydata()[0]) for line in dots] == [(p, f1) for p, _, _, f1 in tried]
     assert dots[0].get_mec() != dots[1].get_mec() == dots[2].get_mec()

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
@@ -89,6 +90,11 @@ def checked(row: Label) -> Label:
         raise DataError("no label")
     if (row.onset is None) != (row.offset is None):
         raise DataError(f"expected both onset and offset, got onset {row.onset}, offset {row.offset}")
+    if not (row.present is None or isinstance(row.present, bool)):
+        raise DataError(f"present: expected True, False or None, got {row.present!r}; confidence is the sixth value")
+    for value in (row.onset, row.offset, row.confidence):
+        if not (value is None or isinstance(value, Real)):
+            raise DataError(f"expected numbers as onset, offset and confidence, got {value!r}")
     if row.onset is not None and row.offset is not None:
         if row.present is None:
             raise DataError(f"{row.label!r} is marked as unknown and cannot have times")
@@ -131,6 +137,16 @@ def _are_plain(rows: Iterable[Label]) -> bool:
     except TypeError:  # None, or not a number
         return False
     return True
+
+
+def _as_label(row: Label | tuple[object, ...]) -> Label:
+    try:
+        return row if isinstance(row, Label) else Label(*row)  # type: ignore[arg-type]
+    except TypeError:  # not a sequence, or one of another length
+        raise ArgumentError(
+            f"expected rows (filename, onset, offset, label), got {row!r}; of a data frame, pass "
+            "df[['filename', 'onset', 'offset', 'label']].itertuples(index=False)"
+        ) from None
 
 
 class LabelTable(Sequence[Label]):
@@ -181,7 +197,7 @@ class LabelTable(Sequence[Label]):
         splits: Mapping[str, str] | None = None,
         began: Mapping[str, datetime] | None = None,
     ) -> None:
-        self._rows = tuple(row if isinstance(row, Label) else Label(*row) for row in rows)  # type: ignore[arg-type]
+        self._rows = tuple(map(_as_label, rows))
         self._by_file: dict[str, list[Label]] = {name: [] for name in filenames}
         is_plain = _are_plain(self._rows)
         for row in self._rows:

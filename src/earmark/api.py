@@ -14,6 +14,7 @@ notebooks, and convert with `to_dict()` and `to_pandas()`.
 from __future__ import annotations
 
 import math
+import operator
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,12 +33,13 @@ from earmark.evaluation.comparison import Comparison, compare_runs
 from earmark.evaluation.evaluating import evaluate_event_file, evaluate_model
 from earmark.evaluation.result import FILES, Evaluation
 from earmark.evaluation.scoring import EvaluationOptions
-from earmark.files import locked, make_folder, remove_drafts
-from earmark.ownership import owned
+from earmark.files import as_paths, locked, make_folder, remove_drafts
+from earmark.ownership import other_files_note, owned
 from earmark.progress import OnNote, OnProgress, ignore_note, ignore_progress
 from earmark.settings import Settings
 
 if TYPE_CHECKING:
+    from earmark.encoders import Encoder
     from earmark.reviewing.running import Address, ReviewServer
     from earmark.synthesis import Summary
     from earmark.training import Run
@@ -66,7 +68,7 @@ def train(
     *,
     recipe: AnyPath | None = None,
     pool: str | None = None,
-    encoder: str | None = None,
+    encoder: str | Encoder | None = None,
     settings: Mapping[str, Any] | None = None,
     resume: bool = False,
     compute: Compute | None = None,
@@ -83,13 +85,14 @@ def train(
         A folder of recordings with labels, a label table next to them, "NAME:PATH" of a known data set, or clips opened
         with `earmark.datasets.open_data`. A list is one of these followed by tables with more labels, such as the
         verdicts.csv of a review; their times are also used (`supervision` is then "mixed").
+        `earmark.datasets.with_separator(data, ";")` are data with several labels in a cell (`--separator`).
     recipe
         Name of a recipe (`earmark list recipes`) or a TOML file. The default is "auto", which chooses one to suit the
         data and the machine ("head" if an encoder is named), or the recipe of a resumed run. The folder of another run
         means its recipe, starting from its weights.
     encoder
-        Pretrained encoder (`earmark encoders`) whose embeddings are used instead of log-mel features. A name that runs
-        Python code, such as "hear:PACKAGE", is trusted.
+        Pretrained encoder (`earmark encoders`), or its name, whose embeddings are used instead of log-mel features. A
+        name that runs Python code, such as "hear:PACKAGE", is trusted.
     pool
         Pooling operator (`earmark list pools`), or "strong" or "propagated" to train on frames.
     settings
@@ -106,6 +109,8 @@ def train(
 
     folder, compute = Path(out), compute or Compute()
     is_resumed = check_folder(folder, resume=resume)  # before computing features
+    if not is_resumed and (note := other_files_note(folder)):
+        on_note(note)
     if recipe is None and is_resumed:
         recipe = folder / "config.toml"
     elif recipe is None:
@@ -206,7 +211,7 @@ def evaluate(
     *,
     split: str | None = None,
     out: AnyPath | None = None,
-    reference: str | None = None,
+    reference: AnyPath | None = None,
     tune_on: str | None = None,
     durations: AnyPath | None = None,
     options: EvaluationOptions | None = None,
@@ -222,7 +227,8 @@ def evaluate(
     model
         A run, a model file, a detector, or a file of events in any label format.
     data
-        As for `train`. With `reference`, a folder needs no labels. For events, a file of labels is enough.
+        A path or "NAME:PATH" as for `train`. With `reference`, a folder needs no labels. For events, a file of labels
+        is enough.
     split
         The split to evaluate, or "all". The default is "test", or all clips if the data have no splits and the model
         was not trained on them.
@@ -248,7 +254,7 @@ def evaluate(
             "tuning the decoder (--tune decoder) chooses all of its settings, so none can be given; to keep some, tune "
             "thresholds"
         )
-    source = os.fspath(data)
+    source, reference = os.fspath(data), None if reference is None else os.fspath(reference)
     folder = None if out is None else Path(out)
     score: Callable[[], tuple[Evaluation, LabelTable]]
     if isinstance(model, SoundDetector) or is_model(Path(model)) or _is_swapped(Path(model), Path(data)):
@@ -284,10 +290,6 @@ def _saved(score: Callable[[], tuple[Evaluation, LabelTable]], folder: Path, nam
     return replace(evaluation, _folder=folder)
 
 
-def _several(runs: AnyPath | Iterable[AnyPath]) -> Iterable[AnyPath]:
-    return [runs] if isinstance(runs, str | os.PathLike) else runs
-
-
 def compare(
     runs: AnyPath | Iterable[AnyPath], *, out: AnyPath | None = None, level: float = 0.95, force: bool = False
 ) -> Comparison:
@@ -297,7 +299,7 @@ def compare(
     With `out`, the comparison is also written there, as comparison.json, table.md and table.tex; `force` replaces files
     with these names that earmark did not write.
     """
-    comparison = compare_runs([Path(run) for run in _several(runs)], level=level)
+    comparison = compare_runs(as_paths(runs), level=level)
     if out is not None:
         comparison.save(Path(out), force=force)
     return comparison
@@ -307,7 +309,7 @@ def report(
     runs: AnyPath | Iterable[AnyPath],
     out: AnyPath,
     *,
-    data: str | None = None,
+    data: AnyPath | None = None,
     title: str | None = None,
     force: bool = False,
     on_progress: OnProgress = ignore_progress,
@@ -319,8 +321,8 @@ def report(
     """
     from earmark.reporting.runs import write_report
 
-    folders = [Path(run) for run in _several(runs)]
-    return write_report(folders, Path(out), data=data, title=title, force=force, on_progress=on_progress)[0]
+    data = None if data is None else os.fspath(data)
+    return write_report(as_paths(runs), Path(out), data=data, title=title, force=force, on_progress=on_progress)[0]
 
 
 def review(
@@ -370,7 +372,7 @@ def synth(
     """
     from earmark.synthesis import synthesise
 
-    bank = None if soundbank is None else Path(soundbank)
+    bank, seed = None if soundbank is None else Path(soundbank), operator.index(seed)
     return synthesise(
         os.fspath(source), Path(out), bank=bank, clips=clips, seed=seed, workers=workers, on_progress=on_progress
     )

@@ -236,17 +236,25 @@ def load_weights(detector: Detector, path: str | Path) -> None:
     if mine.keys() != theirs.keys():
         raise ModelFileError(f"{path}: has a different network or pool; start from a model with the same ones")
     shared = [label for label in detector.classes if label in start.classes]
-    my_rows = [detector.classes.index(label) for label in shared]
-    their_rows = [start.classes.index(label) for label in shared]
+    my_rows = torch.tensor([detector.classes.index(label) for label in shared], dtype=torch.long)
+    their_rows = torch.tensor([start.classes.index(label) for label in shared], dtype=torch.long)
     for name, value in theirs.items():
-        per_class = name.startswith(("head.", "pool.")) and value.dim() and len(value) == len(start.classes)
-        if per_class and len(mine[name]) == len(detector.classes):
-            mine[name][my_rows] = value[their_rows]
-        elif mine[name].shape == value.shape:
-            mine[name].copy_(value)
-        else:
+        part, _, inner = name.partition(".")
+        axes = {"head": (0,), "pool": detector.pool.class_axes(inner)}.get(part, ())
+        sizes = [[n for axis, n in enumerate(tensor.shape) if axis not in axes] for tensor in (mine[name], value)]
+        if sizes[0] != sizes[1]:
             raise ModelFileError(f"{path}: {name}: expected shape {(*mine[name].shape,)}, got {(*value.shape,)}")
+        if any(axis < value.dim() for axis in axes):
+            mine[name][_grid(value, axes, my_rows)] = value[_grid(value, axes, their_rows)]
+        else:
+            mine[name].copy_(value)
     detector.load_state_dict(mine)
+
+
+def _grid(tensor: Tensor, axes: tuple[int, ...], rows: Tensor) -> tuple[Tensor, ...]:
+    """The index of some rows along some axes, and of everything along the others."""
+    along = [rows if axis in axes else torch.arange(n) for axis, n in enumerate(tensor.shape)]
+    return torch.meshgrid(*along, indexing="ij")
 
 
 def check_tensors(tensors: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> None:

@@ -90,6 +90,17 @@ def reason(error: BaseException) -> str:
     return text if len(text) <= _LONGEST_REASON else f"{text[: _LONGEST_REASON - 3]}..."
 
 
+def similar_name(name: str, known: Iterable[str]) -> str | None:
+    """The most similar of the known names, if any is similar.
+
+    >>> similar_name("Atuo", ["auto", "max"])
+    'auto'
+    """
+    lowered = {n.lower(): n for n in known}
+    close = get_close_matches(name.lower(), lowered, n=1)
+    return lowered[close[0]] if close else None
+
+
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> ArgumentError:
     """The error for an unknown name, with the most similar known one.
 
@@ -97,8 +108,7 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> ArgumentError
     pool='atuo' is not known; did you mean 'auto'? Choose from: auto, max
     """
     names = list(known)
-    lowered = {n.lower(): n for n in names}
-    close = get_close_matches(str(name).lower(), lowered, n=1)
-    hint = f"; did you mean {lowered[close[0]]!r}?" if close else "."
+    close = similar_name(str(name), names)
+    hint = f"; did you mean {close!r}?" if close else "."
     choices = f" Choose from: {', '.join(names)}" if len(names) <= _MOST_NAMES or not close else ""
     return ArgumentError(f"{kind}={name!r} is not known{hint}{choices}")

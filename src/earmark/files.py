@@ -24,6 +24,7 @@ from earmark.errors import ArgumentError
 from earmark.platforms import flush, refuse_link, replace
 
 __all__ = [
+    "as_paths",
     "cache_folder",
     "flush",
     "json_digest",
@@ -196,15 +197,24 @@ def cache_folder() -> Path:
     return Path(base, "earmark") if base else user_cache_path("earmark")
 
 
+def as_paths(given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[Path]:
+    """One path, or several, as a list.
+
+    >>> as_paths("a.wav"), as_paths(["a.wav"])
+    ([PosixPath('a.wav')], [PosixPath('a.wav')])
+    """
+    return [Path(path) for path in ([given] if isinstance(given, str | os.PathLike) else given)]
+
+
 def json_text(value: Any, **style: Any) -> str:
     """Strict JSON: NaN and infinities become null; DEL is escaped as other control characters are.
 
-    `style` is passed to `json.dumps`.
+    Numbers may be those of NumPy. `style` is passed to `json.dumps`.
 
     >>> json_text({"f1": float("nan"), "interval": (0.25, float("inf"))})
     '{"f1": null, "interval": [0.25, null]}'
     """
-    return json.dumps(_with_null(value), allow_nan=False, **style).replace("\x7f", r"\u007f")
+    return json.dumps(_plain(value), allow_nan=False, **style).replace("\x7f", r"\u007f")
 
 
 def json_digest(value: Any) -> str:
@@ -216,9 +226,11 @@ def json_digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _with_null(value: Any) -> Any:
+def _plain(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _with_null(item) for key, item in value.items()}
+        return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_with_null(item) for item in value]
+        return [_plain(item) for item in value]
+    if getattr(value, "ndim", None) == 0:  # a number of NumPy
+        value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -24,8 +24,9 @@ from typing import Protocol
 
 from earmark.errors import ArgumentError, DataError
 from earmark.platforms import append_line, link_error
+from earmark.text import first_few
 
-__all__ = ["Owner", "admit", "owned", "replacing_nothing", "set_aside", "sha256"]
+__all__ = ["Owner", "admit", "other_files_note", "owned", "replacing_nothing", "set_aside", "sha256"]
 
 MANIFEST = ".earmark.jsonl"
 
@@ -119,6 +120,11 @@ class _Manifest:
     def record_hashes(self, key: str, hashes: set[str]) -> None:
         append_line(self._path, json.dumps({"file": key, "sha256": sorted(hashes)}).encode() + b"\n")
 
+    def names(self) -> set[str]:
+        """Files that are or were earmark's, relative to the folder."""
+        self._update()
+        return set(self._hashes)
+
     def _update(self) -> None:
         """Read what this process and others have appended. Damaged lines are skipped: their files are not touched."""
         if not self._path.is_file():  # there is none, or a pipe, which would wait for a writer
@@ -151,6 +157,14 @@ def owned(
         yield owner
     finally:
         _owners.remove(owner)
+
+
+def other_files_note(root: Path) -> str:
+    """A note if a folder to write to has files that earmark did not write, hidden ones aside; else empty."""
+    own = {name.split("/")[0] for name in _Manifest(root).names()}
+    names = sorted(path.name for path in root.iterdir()) if root.is_dir() else []
+    others = [name for name in names if name not in own and not name.startswith(".")]
+    return f"{root} already contains other files, which stay as they are: {first_few(others)}" if others else ""
 
 
 @contextmanager

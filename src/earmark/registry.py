@@ -42,7 +42,7 @@ class Registry(Generic[T]):
         """Class decorator that registers the class under `name` and sets its attribute `name`."""
 
         def add(cls: Any) -> Any:
-            if name in self._entries:
+            if name in self._entries and not _is_redefined(self._entries[name].cls, cls):
                 raise RuntimeError(f"{self.kind} {name!r} is registered twice: {self._entries[name].cls}, {cls}")
             cls.name = name
             self._entries[name] = Entry(name, cls, summary, is_listed)
@@ -69,3 +69,8 @@ class Registry(Generic[T]):
         """Create the class called `name`; unknown options are rejected with the nearest known one."""
         self.check_options(name, options)
         return self[name].cls(*args, **options)
+
+
+def _is_redefined(old: type, new: type) -> bool:
+    """Whether a class is the same one defined again, as in a notebook cell that runs twice."""
+    return (old.__module__, old.__qualname__) == (new.__module__, new.__qualname__)

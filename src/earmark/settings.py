@@ -86,10 +86,15 @@ class Training:
     )
     weight_decay: float = Field(default=0.0, ge=0, description="Decoupled weight decay (AdamW).")
     average: float = Field(
-        default=0.0, ge=0, le=1, description="Share of the epochs, the last ones, over which weights are averaged."
+        default=0.0,
+        ge=0,
+        le=1,
+        description="Share of the epochs, counted from the end, over which weights are averaged.",
     )
     rounds: int = Field(
-        default=0, ge=0, description="Times that a new network learns from the scores of the one before it."
+        default=0,
+        ge=0,
+        description="Rounds of self-training: in each, a new network learns from the scores of the last one.",
     )
     teacher: str | None = Field(
         default=None, description="Run folder or model whose scores are learned from; it counts as the first network."
@@ -115,7 +120,7 @@ class Training:
         default=0,
         ge=0,
         le=100,
-        description="Folds of cross-validation, before training on all clips, where no clips are set aside; 0: none.",
+        description="Folds of cross-validation before training on all clips, if no clips are set aside; 0: none.",
     )
     balanced: bool = Field(default=False, description="Draw every class equally often.")
     min_share: float = Field(default=0.1, ge=0, le=1, description="Share of an excerpt that a timed class must fill.")

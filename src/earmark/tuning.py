@@ -30,6 +30,7 @@ import numpy as np
 from pydantic import Field, Strict
 
 from earmark.annotations import LabelTable
+from earmark.audio import AnyPath
 from earmark.counts import Counts, ratio
 from earmark.datasets import Collection
 from earmark.detection.detector import load
@@ -154,9 +155,9 @@ class Tuned:
 def tune(
     data: Collection,
     settings: Settings,
-    out: Path,
+    out: AnyPath,
     *,
-    cache: Path,
+    cache: AnyPath,
     trials: int = 10,
     search: Sequence[str] = ("penalty",),
     provenance: Mapping[str, Any] | None = None,
@@ -180,6 +181,7 @@ def tune(
 
     See `earmark.training.run.run` for the rest; `on_note` is also called with trials that failed.
     """
+    out, cache = Path(out), Path(cache)
     names = _check(settings, trials, search)
     usable = data.select(clip.filename for clip in data.clips if clip.split != "test")
     _, validation, _ = split_for_training(usable)

@@ -168,7 +168,7 @@ def stream(
     _check_span(onset, offset)
     check_damaged(damaged)
     if rate is not None:
-        checked_rate(rate)
+        rate = checked_rate(rate)
     return _stream(path, rate, block, onset, offset, damaged)
 
 
@@ -179,8 +179,8 @@ def resample(samples: npt.ArrayLike, from_rate: int, to_rate: int) -> Samples:
     44100
     """
     sound = _mono(samples)
-    checked_rate(from_rate)
-    if from_rate == checked_rate(to_rate):
+    from_rate, to_rate = checked_rate(from_rate), checked_rate(to_rate)
+    if from_rate == to_rate:
         return sound
     blocks = (sound[k : k + _BLOCK] for k in range(0, len(sound), _BLOCK))
     return np.concatenate(list(resampled(blocks, from_rate, to_rate, resampled_length(len(sound), from_rate, to_rate))))
@@ -204,7 +204,8 @@ def write(path: AnyPath, samples: npt.ArrayLike, rate: int, *, subtype: str | No
     sound = _mono(samples)
     if not len(sound):
         raise bad_file(path, "no samples to write")
-    check_values(path, sound[:, None], 0, checked_rate(rate))
+    rate = checked_rate(rate)
+    check_values(path, sound[:, None], 0, rate)
     if subtype not in ("FLOAT", "DOUBLE"):
         sound = np.clip(sound, -1, 1)
     try:

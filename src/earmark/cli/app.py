@@ -86,7 +86,7 @@ def _run() -> int:
     except EarmarkError as error:
         print_error(str(error))
     except _UsageError as error:  # type: ignore[misc]
-        hint = _device_hint(getattr(error, "option_name", "")) or _model_hint(error)
+        hint = _device_hint(getattr(error, "option_name", "")) or _model_hint(error) or _number_hint(error)
         print_error(hint or error.format_message() + _quotes_hint(error.format_message()))
     except (KeyboardInterrupt, typer.Abort):
         print_error("interrupted")
@@ -117,6 +117,20 @@ def _model_hint(error: Any) -> str:
     if not is_missing or error.ctx.info_name != "detect":
         return ""
     return "detect: expected MODEL AUDIO, got one path; if there is no model yet: earmark train RECORDINGS --out MODEL"
+
+
+def _number_hint(error: Any) -> str:
+    """The message for an option that is a number and has another value; empty for other errors."""
+    if not hasattr(error.__cause__, "errors"):  # of pydantic, with which typer parses values
+        return ""
+    mistake = error.__cause__.errors()[0]
+    minimum = mistake.get("ctx", {}).get("ge")
+    expected = {
+        "float_parsing": "a number",
+        "int_parsing": "a whole number",
+        "greater_than_equal": f"at least {minimum}",
+    }.get(mistake["type"])
+    return f"{error.param.opts[0]}: expected {expected}, got {mistake['input']!r}" if expected else ""
 
 
 def _quotes_hint(message: str) -> str:

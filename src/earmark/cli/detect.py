@@ -95,7 +95,9 @@ def detect(
     block: Annotated[
         float | None, typer.Option(help="Live: seconds of audio processed at a time.  [default: 0.5]")
     ] = None,
-    idle: Annotated[float | None, typer.Option(help="Live: stop when the file has not grown for SECONDS.")] = None,
+    idle: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Live: stop when the file has not grown for this long.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Detect events in recordings of any length. To continue an interrupted job (--out), run the same command again.

@@ -10,6 +10,7 @@ from earmark.cli.app import Force, Json, Separator, app
 from earmark.cli.display import live_display
 from earmark.errors import ArgumentError
 from earmark.files import json_text
+from earmark.ownership import other_files_note
 
 _REFERENCE_HELP = (
     "Labels to use instead of the data's: a file or folder of any format, or authors, for the URBAN-SED reference "
@@ -95,6 +96,8 @@ def evaluate(
             decoder = decoding.decoder_of(judged, thresholds, settings)
         else:
             decoder = Decoder().changed(**settings)
+    if out is not None and not as_json and not api.is_model(out) and (note := other_files_note(out)):
+        print(f"Note: {note}", flush=True)
     options = EvaluationOptions(segment=segment, align=align, with_psds=psds, decoder=decoder, tune=tune)
     with live_display(quiet=as_json) as display:
         evaluation = api.evaluate(

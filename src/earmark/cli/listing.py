@@ -88,7 +88,7 @@ def list_(
     what: Annotated[str, typer.Argument(metavar="|".join(_FAMILIES), help="What to list.")],
     as_json: Json = False,
 ) -> None:
-    """List operators, data sets, formats, recipes or settings.
+    """List operators, recipes, settings, data sets or other choices.
 
     Example: earmark list pools
     """

@@ -38,7 +38,7 @@ def reproduce(
         str | None,
         typer.Option(help="Only these systems, such as max,CAP; rap means all systems with that pool.  [default: all]"),
     ] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds.")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds.  [default: the grid's]")] = None,
     folds: Annotated[
         int | None, typer.Option(min=1, help="Number of splits to use, if the data set has several.")
     ] = None,
@@ -56,8 +56,8 @@ def reproduce(
 ) -> None:
     """Reproduce an experiment of the paper, or run your own grid.
 
-    Trains and evaluates all its systems, and compares the results with the paper's. Run it again to continue after an
-    interruption; finished runs are kept. --only-report rewrites tables and report without data or GPU.
+    Trains and evaluates all its systems, and compares the results with the paper's. To continue after an interruption,
+    run the same command again; finished runs are kept. --only-report rewrites tables and report without data or GPU.
 
     Example: earmark reproduce urban-sed --data URBAN-SED --out results --at-once 4
     """
@@ -72,7 +72,7 @@ def reproduce(
         key = chosen.source if len(chosen.data) == 1 else str(Path(grid).resolve())
         try:
             _run(chosen, out, cache or default_cache(key), at_once, force, as_json)
-        except TrainingError as error:  # costs nothing else: first the tables of what there is
+        except TrainingError as error:  # raised below, after the tables of finished runs are written
             failure = error
     rows = gather(chosen, out)
     keep_runs(rows, out, force=force)

@@ -2,6 +2,7 @@
 
     data = open_data("recordings/")              # a folder with a label table, label files, or a subfolder per class
     data = open_data("recordings/labels.tsv")    # the same, with a given table
+    data = open_data(with_separator("recordings/", ";"))   # its cells have several labels: crow;dog
     data = open_data("urban-sed:/data/URBAN-SED", split="test")
     data = open_data("medleydb,fold=3:/data/MedleyDB")
     data.clips, data.labels, data.classes, data.splits, data.split("train")
@@ -81,16 +82,16 @@ def path_of(spec: str | Path) -> Path:
     return _parse(spec)[2]
 
 
-def with_separator(data: str, separator: str | None) -> str:
-    """The same data, with what stands between several labels in one cell.
+def with_separator(data: str | Path, separator: str | None) -> str:
+    """The same data, with the character between several labels in one cell, or "none" if a cell has one label.
 
     >>> with_separator("recordings", ";")
     'folder,separator=semicolon:recordings'
     """
     if separator is None:
-        return data
+        return str(data)
     if is_published(data):
-        raise ArgumentError(f"--separator is for labels of your own; {data} has its own format")
+        raise ArgumentError(f"a separator is for labels of your own; {data} has its own format")
     char = separator_of(separator)
     name = next((name for name, text in SEPARATORS.items() if text == char), char)
     return f"folder,separator={name}:{path_of(data)}"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from earmark.annotations import Label, LabelTable
 from earmark.datasets.base import Collection
-from earmark.errors import ArgumentError, DataError
+from earmark.errors import ArgumentError, DataError, similar_name
 from earmark.formats import read_labels
 from earmark.text import counted, first_few, plural
 
@@ -124,10 +124,14 @@ def refuse_joined(data: Collection) -> None:
             unknown = [part for part in parts if part not in classes]
             is_certain = separator != "," or len(unknown) < len(parts)
             if len(parts) > 1 and all(parts) and is_certain:
-                only = f", although {unknown[0]!r} occurs nowhere else" if unknown else ""
+                others = {part.strip() for label in classes for part in label.split(separator)}
+                close = similar_name(unknown[0], sorted(others - {unknown[0]})) if unknown else None
+                similar = f" (a similar name is {close!r})" if close else ""
+                only = f", although {unknown[0]!r} occurs nowhere else{similar}" if unknown else ""
                 raise DataError(
                     f"class {name!r} may be several labels in one cell{only}; for several labels, pass --separator "
-                    f"{separator!r}; for one name, pass --separator none"
+                    f"{separator!r}; for one name, pass --separator none (in Python, pass "
+                    f"earmark.datasets.with_separator(data, {separator!r}) as the data)"
                 )
 
 

@@ -18,7 +18,7 @@ Labels without recording and recordings without label are skipped with a warning
 `match_names` documents how names are compared.
 
 If labels are not needed, all recordings of a folder without labels are clips of which no class is known; they are in
-the split "test" unless a file or folders say otherwise.
+the split "test" unless a file or folders say otherwise. Tables without labels, and other spreadsheets, are skipped.
 """
 
 import csv
@@ -87,7 +87,7 @@ DATA/                DATA/
         if not recordings:
             expected = _unreadable(foreign) or f"expected {', '.join(sorted(audio.SUFFIXES))}"
             raise DataError(f"{folder}: no audio files here or below; {expected}")
-        path = root if root.is_file() else _find_table(folder, recordings)
+        path = root if root.is_file() else _find_table(folder, recordings, needs_labels=self.needs_labels)
         table, source = _read_labels(folder, path, recordings, needs_labels=self.needs_labels)
         origin = path or folder
         try:
@@ -151,7 +151,7 @@ def _unreadable(foreign: Sequence[Path]) -> str:
     return f"{what}, since earmark does not read {kinds}: {command}"
 
 
-def _find_table(folder: Path, recordings: Sequence[Path]) -> Path | None:
+def _find_table(folder: Path, recordings: Sequence[Path], *, needs_labels: bool) -> Path | None:
     """The label table in a folder, if there is one; several are an error."""
     files = [path for path in _label_files(folder.iterdir()) if stem_of(path).lower() not in _SPLIT_FILES]
     tables = [path for path in files if stem_of(path).lower() in _TABLE_NAMES]
@@ -159,10 +159,24 @@ def _find_table(folder: Path, recordings: Sequence[Path]) -> Path | None:
         stems = {path.stem for path in recordings}
         others = [path for path in files if stem_of(path) not in stems]
         tables = [path for path in others if (kind := _kind(path)) and not kind.per_recording]
+        if not needs_labels:
+            tables = [path for path in tables if _has_labels(path)]
     if len(tables) > 1:
         names = first_few(path.name for path in tables)
         raise DataError(f"{folder}: {len(tables)} label tables: {names}; pass one of them instead of the folder")
     return tables[0] if tables else None
+
+
+def _has_labels(path: Path) -> bool:
+    """Whether a table can be read as labels; otherwise a warning says why not."""
+    try:
+        if read_labels(path).classes:
+            return True
+        reason = f"{path}: no labels"
+    except DataError as error:
+        reason = str(error)
+    report_missing(f"{reason}; skipped, since labels are not needed")
+    return False
 
 
 def _label_files(paths: Iterable[Path]) -> list[Path]:
@@ -193,7 +207,8 @@ def _read_labels(
     labels = _read_label_files(folder, recordings)
     if labels is not None:
         return labels, "a file for each recording"
-    _refuse_spreadsheets(folder, folder.iterdir())
+    if needs_labels:
+        _refuse_spreadsheets(folder, folder.iterdir())
     labels = _folders_as_classes(folder, recordings)
     if labels is not None:
         return labels, FOLDER_NAMES
@@ -295,7 +310,7 @@ def _read_splits(folder: Path, origin: Path, table: LabelTable, matched: Mapping
 
 
 def _read_split_file(path: Path, folder: Path, recordings: Iterable[Path]) -> dict[Path, str]:
-    """Splits by recording, from a file with columns filename and split, with a heading or without."""
+    """Splits by recording, from a file with columns filename and split, with or without a header row."""
     text = read_text(path)
     lines = csv.reader(whole_lines(text), delimiter="\t" if "\t" in text else ",")
     splits: dict[str, str] = {}

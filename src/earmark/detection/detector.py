@@ -6,7 +6,6 @@ events = detector.detect("night.flac")
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -26,7 +25,8 @@ from earmark.detection.inputs import find_recordings
 from earmark.detection.spans import LocalExecutor, make_scores, score_files
 from earmark.errors import ArgumentError, DataError, ModelFileError
 from earmark.events import Decoder, decode_scores
-from earmark.inference.recordings import feature_frames, score_samples
+from earmark.files import as_paths
+from earmark.inference.recordings import feature_frames, score_samples, score_together
 from earmark.inference.scorer import Scorer
 from earmark.inference.scores import RecordingScores
 from earmark.parallel import cores, parallel_map
@@ -170,9 +170,10 @@ class SoundDetector:
             scores = [self.score_samples(recordings, rate)]
         else:
             if rate is not None:
-                raise ArgumentError("rate is only for samples; files have their own")
-            given = [recordings] if isinstance(recordings, str | os.PathLike) else list(recordings)
-            scores = self.score_files(_files(given), damaged=damaged, workers=workers, on_progress=on_progress)
+                raise ArgumentError("rate is only for samples, a NumPy array; files have their own")
+            scores = self.score_files(
+                _files(as_paths(recordings)), damaged=damaged, workers=workers, on_progress=on_progress
+            )
         events = [event for one in scores for event in decode_scores(one, decoder, one.filename)]
         names = [one.filename for one in scores]
         began = recording_starts({Path(name): name for name in names})
@@ -180,14 +181,14 @@ class SoundDetector:
 
     def score_files(
         self,
-        paths: Iterable[AnyPath],
+        paths: AnyPath | Iterable[AnyPath],
         *,
         damaged: str = "refuse",
         workers: int | None = None,
         on_progress: OnProgress = ignore_progress,
     ) -> list[RecordingScores]:
         """Frame probabilities of files, in the order given, each once."""
-        order = list(dict.fromkeys(Path(path) for path in paths))
+        order = list(dict.fromkeys(as_paths(paths)))
         results: dict[Path, RecordingScores] = {}
 
         def keep(path: Path, result: RecordingScores | Exception) -> None:
@@ -222,13 +223,45 @@ class SoundDetector:
         def score_sum(clip: Clip) -> RecordingScores:  # of a clip that is the sum of several files
             return self.score_samples(clip.read(self.scorer.rate), self.scorer.rate)
 
-        files = {clip.sources[0].path: clip for clip in clips if clip.is_file}
-        sums = [clip for clip in clips if files.get(clip.sources[0].path) is not clip]
+        left = self._score_together(clips, keep) if self.scorer.clips_at_once > 1 else clips
+        files = {clip.sources[0].path: clip for clip in left if clip.is_file}
+        sums = [clip for clip in left if files.get(clip.sources[0].path) is not clip]
         executor = LocalExecutor(self.scorer)
         score_files(files, self.scorer, executor, on_result=lambda path, result: keep(files[path], result))
         for clip, result in parallel_map(score_sum, sums, workers=cores()):
             keep(clip, result)
         return [results[clip.filename] for clip in clips if clip.filename in results], failed
+
+    def _score_together(
+        self, clips: Sequence[Clip], keep: Callable[[Clip, RecordingScores | Exception], None]
+    ) -> list[Clip]:
+        """Score short clips, several at once; returns those that are longer than a window.
+
+        Groups are those of the order given, however fast clips are read, so that rounding is the same in every run.
+        """
+        scorer, longer = self.scorer, []
+
+        def read(clip: Clip) -> tuple[npt.NDArray[np.float32], float] | None:
+            duration = max(source.duration for source in clip.sources)
+            return None if duration > scorer.window else (clip.read(scorer.rate), duration)
+
+        for first in range(0, len(clips), scorer.clips_at_once):
+            group = clips[first : first + scorer.clips_at_once]
+            found = {clip.filename: sound for clip, sound in parallel_map(read, group, workers=cores())}
+            sounds = {}
+            for clip in group:
+                sound = found[clip.filename]
+                if sound is None:
+                    longer.append(clip)
+                elif isinstance(sound, Exception):
+                    keep(clip, sound)
+                else:
+                    sounds[clip] = sound
+            scored = score_together(scorer, [samples for samples, _ in sounds.values()])
+            for (clip, (samples, duration)), values in zip(sounds.items(), scored, strict=True):
+                frames = feature_frames(scorer, len(samples))
+                keep(clip, make_scores(clip.filename, values, scorer, frames, duration))
+        return longer
 
     def score_samples(self, samples: npt.ArrayLike, rate: int | None) -> RecordingScores:
         """Frame probabilities of mono samples (samples,)."""
@@ -248,10 +281,10 @@ def recording_starts(names: Mapping[Path, str]) -> dict[str, datetime]:
     return {name: began for name, began in starts.items() if began is not None}
 
 
-def _files(given: Sequence[AnyPath]) -> list[Path]:
+def _files(given: Sequence[Path]) -> list[Path]:
     """The files given, and those in the folders given."""
     files: list[Path] = []
-    for place in map(Path, given):
+    for place in given:
         files += [path for _, path in find_recordings([place])] if place.is_dir() else [place]
     if given and not files:
         raise DataError(f"{given[0]}: expected audio files, got none")

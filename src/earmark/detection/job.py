@@ -38,7 +38,7 @@ from earmark.detection.outputs import JobFolder, OutputFiles, check_formats, eve
 from earmark.detection.spans import SPAN, Executor, LocalExecutor, isolated, score_files
 from earmark.errors import ArgumentError, DataError, EarmarkError, WorkerError
 from earmark.events import Decoder, decode_scores
-from earmark.files import json_text
+from earmark.files import as_paths, json_text
 from earmark.formats import FORMATS
 from earmark.inference.scores import RecordingScores, read_scores, repool, write_scores
 from earmark.progress import OnProgress, Progress, ignore_progress
@@ -72,6 +72,7 @@ class JobReport:
     done: int = 0  # of these, scored in this run
     redecoded: int = 0  # of these, decoded again from kept scores, or written in other formats
     kept: int = 0  # of these, done before and not touched
+    replaced: int = 0  # recordings whose events of an earlier run with other settings were replaced
     failed: int = 0  # of these, not readable: see failed.csv
     first_failure: str | None = None  # one of these, with the reason
     damaged: int = 0  # recordings that are done although audio is missing: see damaged.csv
@@ -109,6 +110,7 @@ class JobReport:
             example = f", such as {self.first_failure}" if self.first_failure and self.failed < self.files else ""
             lines.append(f"{self.failed} failed: {out / 'failed.csv'} has the reasons{example}")
         for n, noun, what in (
+            (self.replaced, "recording", "detected earlier with other settings: events replaced"),
             (self.damaged, "recording", f"with missing sound: {out / 'damaged.csv'} says where"),
             (self.missing, "recording", "no longer found: omitted from events.csv; their files in events are kept"),
             (self.pending, "recording", "of earlier runs pending: not in events.csv yet"),
@@ -124,7 +126,7 @@ class JobReport:
 
 def run_job(
     model: SoundDetector | AnyPath,
-    files: Iterable[AnyPath],
+    files: AnyPath | Iterable[AnyPath],
     out: AnyPath,
     options: JobOptions | None = None,
     *,
@@ -140,7 +142,7 @@ def run_job(
     options = options or JobOptions()
     detector = model if isinstance(model, SoundDetector) else load(model)
     folder = JobFolder(Path(out))
-    given = [Path(path) for path in files]
+    given = as_paths(files)
     _check_options(detector, options)
     check_exists(given)
     recordings = find_recordings(given, folder.root)
@@ -188,6 +190,7 @@ class _Job:
         is_new_decoder = self._check_earlier_runs({path for path, _ in named} | missing)
         # nothing has been written so far: a rejected call leaves the folder unchanged
         self.report.files = len(named)
+        self.report.replaced = self.ledger.counts()["done"] if is_new_decoder else 0
         self.report.missing = sum(entry.path in missing and not entry.missing for entry in known)
         self.ledger.add(named)
         self.ledger.set_missing(missing)
@@ -344,9 +347,8 @@ class _Job:
         """Report hours scored and to score; the total is estimated from file sizes until all files are opened."""
         seconds_left = self._bytes_unopened * self._seconds_known / max(1, self._bytes_known)
         total = (self._seconds_known + seconds_left) / 3600
-        report = self.report
-        settled = report.done + report.redecoded + report.kept + report.failed
-        detail = f"{settled} of {report.files} recordings"
+        settled = self.report.done + self.report.redecoded + self.report.kept + self.report.failed
+        detail = f"{settled} of {self.report.files} recordings"
         self.on_progress(Progress("detecting", self._seconds_scored / 3600, total, "h", detail))
 
     def _finish(

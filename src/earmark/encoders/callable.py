@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -64,7 +65,7 @@ class NamedEncoder(Encoder):
         else:
             raise ArgumentError(f"{path}: expected an Encoder, or a function whose attribute `card` is a Card")
         self._module = module
-        self.card = self._encoder.card
+        self.card = replace(self._encoder.card, name=f"python:{path}")  # by which a model file finds it
 
     def _embed(self, samples: Samples) -> npt.NDArray[np.floating[Any]]:
         return self._encoder.embed(samples)

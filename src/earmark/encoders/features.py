@@ -176,7 +176,7 @@ def provide(encoder: Encoder | str) -> Encoder:
     This is needed for encoders that run Python code (`imports_code`), which are not imported because a file names them.
     """
     if isinstance(encoder, str):
-        encoder = load(encoder)
+        encoder = _provided.get(encoder) or load(encoder)
     _provided[encoder.card.name] = encoder
     return encoder
 

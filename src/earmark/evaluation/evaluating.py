@@ -16,7 +16,14 @@ from earmark.datasets.cleaning import read_clean_labels
 from earmark.detection.detector import SoundDetector
 from earmark.errors import ArgumentError
 from earmark.evaluation.chosen import TrainingData, choose_clips, left_out_notes, training_data
-from earmark.evaluation.references import fit_durations, fit_estimate, needs_labels, read_durations, read_reference
+from earmark.evaluation.references import (
+    fit_durations,
+    fit_estimate,
+    identical_notes,
+    needs_labels,
+    read_durations,
+    read_reference,
+)
 from earmark.evaluation.result import Evaluation
 from earmark.evaluation.scoring import EvaluationOptions, evaluate_events, evaluate_scores
 from earmark.evaluation.thresholds import tune_decoder, tune_thresholds
@@ -46,8 +53,9 @@ def evaluate_model(
     notes += more
     if tune_on in ("test", split) or (tune_on is not None and split == "all"):
         which = "the test split" if tune_on == "test" else "the clips that are evaluated"
+        remedy = "evaluate another split" if tune_on == "validate" else "use validate"
         raise ArgumentError(
-            f"--tune-on {tune_on}: thresholds tuned on {which} would make its scores too optimistic; use validate"
+            f"--tune-on {tune_on}: thresholds tuned on {which} would make its scores too optimistic; {remedy}"
         )
     decoder = options.decoder or detector.decoder
     if tune_on is not None:
@@ -126,7 +134,7 @@ def evaluate_event_file(
         "split": split,
         "model": None,
         "events": str(events),
-        "notes": [*notes, *changes, *more],
+        "notes": [*identical_notes(table, estimate), *notes, *changes, *more],
     }
     return evaluate_events(estimate, table, options, durations=seconds, about=about), table
 

@@ -74,7 +74,9 @@ class Scenario:
 
     def __post_init__(self) -> None:
         if (self.cttc is None) != (self.alpha_ct == 0):
-            raise ArgumentError(f"cttc and alpha_ct go together, got cttc={self.cttc}, alpha_ct={self.alpha_ct}")
+            raise ArgumentError(
+                f"cttc and alpha_ct must be given together, got cttc={self.cttc}, alpha_ct={self.alpha_ct}"
+            )
 
 
 SCENARIO_1 = Scenario(dtc=0.7, gtc=0.7, alpha_st=1.0)

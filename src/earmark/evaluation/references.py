@@ -294,6 +294,22 @@ evaluate against labels with onsets and offsets (--reference FILE)
     return (f"{what}; {_REMEDY}",)
 
 
+def identical_notes(reference: LabelTable, estimate: LabelTable) -> tuple[str, ...]:
+    """A note if the events are those of the reference, whatever their confidence; else none.
+
+    >>> truth = LabelTable([("a.wav", 0, 1, "dog")])
+    >>> print(*identical_notes(truth, truth))
+    the events are identical to the reference, so all scores are perfect; are they labels rather than detected events?
+    >>> identical_notes(truth, LabelTable([("a.wav", 0, 1.1, "dog")]))
+    ()
+    """
+    events, true = ({row[:4] for row in table if row.present} for table in (estimate, reference))
+    if not events or events != true:
+        return ()
+    what = "the events are identical to the reference, so all scores are perfect"
+    return (f"{what}; are they labels rather than detected events?",)
+
+
 def _named(classes: Sequence[str]) -> str:
     more = len(classes) - _SHOWN
     return ", ".join(classes[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -176,6 +176,7 @@ class Evaluation:
         """
         folder = make_folder(Path(folder))
         counts = _counts_to_arrays(self)  # first, as it may fail: then an earlier evaluation stays
+        text = json_text(self.scores, indent=1)
         estimate, recordings = self.estimate(), tuple(self.probabilities().values())
         with owned(folder, files=[folder / name for name in FILES], force=force) as owner:
             owner.remove(folder / "scores.json")
@@ -185,7 +186,7 @@ class Evaluation:
                 write_arrays(folder / "probabilities.npz", _recordings_to_arrays(recordings))
             else:
                 owner.remove(folder / "probabilities.npz")  # of an earlier evaluation
-            write_text(folder / "scores.json", json_text(self.scores, indent=1))
+            write_text(folder / "scores.json", text)
         self._folder = folder
 
     @classmethod

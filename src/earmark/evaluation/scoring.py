@@ -17,7 +17,7 @@ from earmark.annotations import LabelTable
 from earmark.counts import CONVENTIONS, Counts, Scores, scores
 from earmark.errors import ArgumentError, DataError, unknown_name
 from earmark.evaluation import clip, curves, event, psds, segment
-from earmark.evaluation.base import Floats, FrameTimes
+from earmark.evaluation.base import Floats, FrameTimes, Labels, as_table
 from earmark.evaluation.blocks import block_counts, block_length
 from earmark.evaluation.curves import Curve
 from earmark.evaluation.references import fingerprint, rough_notes, untimed_notes
@@ -119,8 +119,8 @@ def evaluate_scores(
 
 
 def evaluate_events(
-    estimate: LabelTable,
-    reference: LabelTable,
+    estimate: Labels,
+    reference: Labels,
     options: EvaluationOptions | None = None,
     *,
     durations: Mapping[str, float] | None = None,
@@ -139,6 +139,7 @@ def evaluate_events(
         As for `evaluate_scores`.
     """
     options = options or EvaluationOptions()
+    estimate, reference = as_table(estimate), as_table(reference)
     if options.with_psds and durations is None:
         raise ArgumentError("PSDS counts false alarms per hour, so it needs durations of the clips")
     result = _Result(options, reference, estimate)

@@ -58,7 +58,9 @@ class FeatureConfig:
     win_samples: int | None = Field(default=None, ge=1, description="Length of the window; None is n_fft.")
     window: Window = Field(default="hann", description="Shape of the window.")
     center: bool = Field(default=True, description="Centre frame k on sample k * hop_samples.")
-    pad_mode: Literal["zeros", "reflect"] = Field(default="zeros", description="What a centred sound is padded with.")
+    pad_mode: Literal["zeros", "reflect"] = Field(
+        default="zeros", description="How clips are padded at their ends, for centred frames."
+    )
     n_bands: int = Field(default=128, ge=1, le=1 << 13, description="Number of mel bands.")
     fmin: float = Field(default=0.0, ge=0, description="Lower end of the lowest band, in Hz.")
     fmax: float | None = Field(default=None, description="Upper end of the highest band, in Hz; None is half the rate.")
@@ -71,7 +73,7 @@ class FeatureConfig:
         default="clip", description="What 0 dB is: the maximum of the clip, or a fixed level."
     )
     range_db: float = Field(
-        default=80.0, gt=0, le=1000, description="Values further below the reference are cut there."
+        default=80.0, gt=0, le=1000, description="Values further below the reference are raised to this limit."
     )
     reference_db: float = Field(
         default=20.0, ge=-1000, le=1000, description='For "fixed": the level that becomes 0 dB.'

@@ -48,7 +48,7 @@ _TESTING_SET = re.compile(r"[\w-]{11},\d+\.\d{3},\d+\.\d{3},.*/[mt]/\w+\"?$")
 
 @FORMATS.register("dcase2017", "DCASE 2017 Task 4's official label files, weak, strong and testing_set.csv")
 class DCASE2017(Format):
-    """Rows `filename, onset, offset, label` with tabs and without a heading; labels are the task's 17 classes.
+    """Rows `filename, onset, offset, label` with tabs and without a header row; labels are the task's 17 classes.
 
     Tables are written as strong rows, with `0 0` for labels without times.
     """

@@ -32,7 +32,7 @@ from earmark.formats.text import (
     write_text,
 )
 
-_LAYOUTS = {  # of tables without a heading, by the number of columns
+_LAYOUTS = {  # of tables without a header row, by the number of columns
     1: ("filename",),
     2: ("filename", "labels"),
     3: ("onset", "offset", "label"),
@@ -47,9 +47,11 @@ _BLANK = ("", "nan", "na", "n/a", "-")  # what programs write into an empty cell
 _INDEX = ("", "index", "unnamed: 0")  # pandas numbers its lines
 
 
-@FORMATS.register("csv", "table with a heading and commas, semicolons or tabs: long, or wide with a column per class")
+@FORMATS.register(
+    "csv", "table with a header row and commas, semicolons or tabs: long, or wide with a column per class"
+)
 class CSV(Format):
-    """Any table with a heading.
+    """Any table with a header row.
 
     Long: columns for filename, onset, offset and label under their usual names, in any order; a column `labels` holds
     several, separated by `;`, `|` or `,`; other columns are ignored. Wide: a column with the filename and one per
@@ -97,12 +99,12 @@ class CSV(Format):
             return True
         cells = next(csv.reader([first], delimiter=_sniff_delimiter(first)), [])
         has_names = "filename" in find_columns(cells)
-        if "\t" in first:  # without a heading it is tsv
+        if "\t" in first:  # without a header row it is tsv
             return has_names and (is_csv or _is_wide(head, cells))
         return is_csv or (has_names and len(cells) > 1)
 
 
-@FORMATS.register("tsv", "tab-separated table, with or without a heading: DCASE, DESED, URBAN-SED's text files")
+@FORMATS.register("tsv", "tab-separated table, with or without a header row: DCASE, DESED, URBAN-SED's text files")
 class TSV(Format):
     """Columns filename, onset, offset, label (or event_label) in any order, optionally present, confidence and split.
 
@@ -127,8 +129,8 @@ class TSV(Format):
             width = len(cells)
             if width not in _LAYOUTS:
                 raise DataError(
-                    "expected, without a heading, 2 columns (filename, labels), 3 (onset, offset, label), 4 (filename "
-                    f"first) or 5 (filename, scene, ...), got {width}: {' | '.join(cells)}"
+                    "expected, without a header row, 2 columns (filename, labels), 3 (onset, offset, label), 4 "
+                    f"(filename first) or 5 (filename, scene, ...), got {width}: {' | '.join(cells)}"
                 )
             columns = {column: index for index, column in enumerate(_LAYOUTS[width])}
             lines = tab_cells(text)

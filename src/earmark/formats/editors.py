@@ -65,7 +65,7 @@ class Audacity(Format):
 
 @FORMATS.register("raven", "Raven's selection table, with Begin File and File Offset; a file for each recording")
 class Raven(Format):
-    """A tab-separated table with a heading and a line per selection.
+    """A tab-separated table with a header row and a line per selection.
 
     `Begin File` (or `Begin Path`) is the file name where a table has it, and times then count from the start of that
     file by `File Offset (s)`, because `Begin Time (s)` counts from the start of all files opened together. Several
@@ -85,7 +85,7 @@ class Raven(Format):
         lines = tab_cells(text)
         rows.line, headings = next(lines, (None, []))
         if not headings:
-            raise DataError("contains no labels, not even a heading")
+            raise DataError("contains no labels, not even a header row")
         header = [canonical(heading) for heading in headings]
         label_column = self._find_label(headings)
         seen: set[tuple[object, ...]] = set()

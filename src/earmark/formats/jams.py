@@ -79,7 +79,9 @@ def save_document(path: Path, title: str, duration: float, annotations: Sequence
     write_text(path, json_text(document, indent=1, ensure_ascii=False) + "\n")
 
 
-@FORMATS.register("jams", "JAMS document: namespaces scaper, sound_event, tag_open, segment_open; one per recording")
+@FORMATS.register(
+    "jams", "JAMS document: namespaces scaper, sound_event, tag_open, segment_open; a file for each recording"
+)
 class JAMS(Format):
     """One document per recording, named after it.
 

@@ -31,6 +31,7 @@ class Scorer(ABC):
     source: str = "the model"  # its file, for messages
     is_stored: bool = False  # whether features are read from files: `stored_features` and `score_features`
     block: float = 20.0  # seconds of a long recording to score at once
+    clips_at_once: int = 1  # no longer than `window`; 1 if more together are not faster
 
     @abstractmethod
     def score(self, samples: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:

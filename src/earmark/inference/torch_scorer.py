@@ -25,6 +25,7 @@ from earmark.devices import gpu_memory, without_tf32
 from earmark.encoders import EncoderFeatures
 from earmark.encoders.base import OVERLAP
 from earmark.encoders.features import front_end, stored_encoder
+from earmark.errors import ArgumentError, unknown_name
 from earmark.inference.frozen import frozen
 from earmark.inference.scorer import Scorer
 
@@ -60,9 +61,7 @@ class TorchScorer(Scorer):
         self.window = window
         self.fingerprint = fingerprint
         self.pooled = pooled
-        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        if self.device.type != "cpu":
-            self.block = _GPU_BLOCK
+        self.device = _device(device)
         self.detector = copy.deepcopy(detector).to(self.device).eval().requires_grad_(False)
         self._embedding = self.detector.head.in_features if pooled and self.detector.pool.uses_embedding else 0
         # the original of a compiled network
@@ -77,6 +76,9 @@ class TorchScorer(Scorer):
         self._front_end = front_end(c).to(self.device)
         self._stored = stored_encoder(c)
         self.is_stored = self._stored is not None
+        if self.device.type != "cpu":
+            self.block = _GPU_BLOCK
+            self.clips_at_once = 1 if self.is_stored else max(1, round(_GPU_BLOCK / self.window))
         self._local = threading.local()
 
     def score(self, samples: Samples) -> npt.NDArray[np.float32]:
@@ -170,6 +172,18 @@ def _batches(excerpts: Iterable[Samples], at_once: int) -> Iterator[list[Samples
         batch.append(samples)
     if batch:
         yield batch
+
+
+def _device(name: str | torch.device | None) -> torch.device:
+    """A device by name; by default a GPU if there is one."""
+    has_gpu = torch.cuda.is_available()
+    try:
+        device = torch.device(name or ("cuda" if has_gpu else "cpu"))
+    except RuntimeError:
+        raise unknown_name("device", name, ("cpu", "cuda")) from None
+    if device.type == "cuda" and not has_gpu:
+        raise ArgumentError(f"device={str(name)!r}: no GPU found; use 'cpu'")
+    return device
 
 
 def _tensor(samples: Samples) -> Tensor:

@@ -93,6 +93,15 @@ class Pool(nn.Module, ABC):
         """Set the number of frames per second, for an operator with options in seconds; called by the detector."""
         return None
 
+    def class_axes(self, name: str) -> tuple[int, ...]:
+        """Axes of a tensor of `state_dict` that have an entry for each class; axes that it does not have are ignored.
+
+        >>> pool = create_pool("gated-attention", n_classes=2, embedding_dim=8)
+        >>> pool.class_axes("look.weight"), pool.class_axes("gate.weight")
+        ((0,), ())
+        """
+        return (0,)
+
     def stream(self) -> Stream:
         """A running pool over a recording that arrives in pieces: exact, in constant memory, mergeable.
 

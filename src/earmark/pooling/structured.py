@@ -58,6 +58,9 @@ class AttentionPool(_EmbeddingPool):
         super().__init__(n_classes, embedding_dim)
         self.look = nn.Linear(embedding_dim or n_classes, n_classes)
 
+    def class_axes(self, name: str) -> tuple[int, ...]:
+        return (0, 1) if self.embedding_dim is None else (0,)
+
     def _scores(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
         scores: Tensor = self.look(self._input(p, embedding, self.look.weight))
         return scores.to(p.dtype)
@@ -81,6 +84,11 @@ class GatedAttentionPool(_EmbeddingPool):
         self.value = nn.Linear(embedding_dim or n_classes, hidden)
         self.gate = nn.Linear(embedding_dim or n_classes, hidden)
         self.look = nn.Linear(hidden, n_classes, bias=False)
+
+    def class_axes(self, name: str) -> tuple[int, ...]:
+        if name.startswith("look."):
+            return (0,)
+        return (1,) if self.embedding_dim is None else ()
 
     def _scores(self, p: Tensor, mask: Tensor | None, embedding: Tensor | None) -> Tensor:
         h = self._input(p, embedding, self.look.weight)
