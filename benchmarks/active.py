@@ -12,8 +12,8 @@ thresholds of the model. Both orders share the first model and its events; draws
 
 Embeddings of an encoder are computed once for all clips, and then read from files.
 
-Each result is a line of results.jsonl and is not computed again, so that the script can be interrupted and repeated. At
-the end it prints, for each number of verdicts, means over draws, the gain over the first model and the difference
+Each result is a line of results.jsonl and is not recomputed, so that the script can be interrupted and repeated. At the
+end it prints, for each number of verdicts, means over draws, the gain over the first model and the difference
 between the orders, with 95% intervals (t, paired by draw), which are wide for three draws.
 """
 

@@ -5,8 +5,8 @@
 Three tables. The first compares, in decibels, log-mel features of shifted sound (`effects.change_pitch_and_time`) with
 
 - warped: features of the unshifted sound with shifted filters (`LogMel.forward(semitones=...)`);
-- another: sound shifted by another method, the vocoder's transposition. Two methods turn noise into different noise, so
-  this is the smallest difference to expect;
+- another: sound shifted by another method, the vocoder's transposition. Two methods give different noise from the same
+  noise, so no method can be expected to differ less;
 - nothing: the features of the unshifted sound.
 
 It considers cells (a band in a frame) that are less than 40 dB below the clip's maximum in the shifted sound, and gives
@@ -70,7 +70,7 @@ def sounds(folder: Path | None, n: int) -> Iterator[np.ndarray]:
 
 
 def transposed(samples: np.ndarray, rate: int, semitones: float, cheaper: bool = False) -> np.ndarray:
-    """The other way: the vocoder moves the pitch itself."""
+    """The other method: the vocoder shifts the pitch itself."""
     vocoder = python_stretch.Signalsmith.Stretch(0)
     vocoder.preset(1, rate, cheaper)
     vocoder.setTransposeSemitones(semitones)

@@ -1,22 +1,22 @@
-"""Detection in a recording of a day with known events, and in the clips of which it consists.
+"""Detection in a day-long recording with known events, and in the clips of which it consists.
 
     python benchmarks/day.py [--hours 24] [--clips 1000] [--model MODEL|none] [--work DIR]
     python benchmarks/day.py --events events.csv.gz --soundbank DIR --model MODEL
 
 Synthesises soundscapes of ten seconds, as `earmark synth` does, and joins those of the test split, repeatedly and in
-random order, to one recording of so many hours. `earmark detect` runs on the recording, and then on the clips. Without
-a model, one is first trained on the other splits: recipe quick, scaling fixed.
+random order, to one recording of --hours. `earmark detect` runs on the recording, and then on the clips. Without a
+model, one is first trained on the other splits: recipe quick, scaling fixed.
 
-Prints for both: wall time of the command, including its start; the peak of its resident memory; scores of segments of
-one second. Events of clips are moved to where the clips are in the recording, so that both are evaluated alike. At its
-ends, a clip alone is followed by silence, but in the recording by another clip. Decisions near joints may therefore
-differ, so F1 is also given without the segments there, with the share of equal decisions (segments times classes).
+Prints for both: wall time of the command, including its start; peak of its resident memory; scores of segments of one
+second. Events of clips are moved to where the clips are in the recording, so that both are evaluated in the same way.
+A single clip is followed by silence, but in the recording by another clip. Decisions near joints may therefore differ,
+so F1 is also given without the segments there, with the share of equal decisions (segments times classes).
 
 Clips last a whole number of output frames (of the paper's network and of recipe quick: 27, which is 31 ms more than ten
 seconds), so that frames of the recording begin where those of clips do. If a frame of the model depends on a limited
 part of the sound, the frame probabilities inside clips must be the same; the largest difference is printed.
 
-Clips, recording, model and finished detections are stored in the folder --work, and used again by the next call.
+Clips, recording, model and finished detections are stored in the folder --work, and reused by the next call.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ On a GPU: from decoded sound in ordinary host memory to probabilities in host me
 into page-locked memory, the copy from there to the GPU, features, network. The floor is the slower one of the copy to
 the GPU and the network's convolutions alone.
 
-With --memory, prints instead the peak of resident memory while two threads score a recording of so many hours.
+With --memory HOURS, prints instead the peak of resident memory while two threads score a recording of that length.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
     python benchmarks/evaluation.py [--clips 2000] [--rounds 5]
 
-Draws clips of ten seconds with five events each of ten classes, and estimates of them that are partly wrong. earmark's
-time is that from two label tables to scores ("rows": from lists of tuples, including their checks). sed_eval's time is
-given with and without the creation of its event lists, file by file, which every caller needs. It runs once, earmark
-several times, of which the median is reported. Both must give the same numbers. Times are processor time, which other
+Draws clips of ten seconds, each with five events of ten classes, and estimates that are partly wrong. earmark's time is
+that from two label tables to scores ("rows": from lists of tuples, including their checks). sed_eval's time is given
+with and without the creation of its event lists, file by file, which every caller needs. It runs once, earmark several
+times, of which the median is reported. Both must give the same numbers. Times are processor time, which other
 load on the machine affects less than wall time; everything runs on one thread.
 """
 

@@ -1,4 +1,4 @@
-"""A detection job over many files, some of them damaged, that is killed halfway: its time, and whether data are lost.
+"""A detection job over many files, some of them damaged, that is killed halfway: its duration, and any data loss.
 
     python benchmarks/job.py [--files 500] [--damaged 10] [--seconds 5] [--model run/model.safetensors]
 

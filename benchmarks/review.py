@@ -1,8 +1,8 @@
-"""`earmark review` on a day of sound and 100,000 events: waiting times of a reviewer, and memory of the server.
+"""`earmark review` on a day of audio and 100,000 events: response times, and memory of the server.
 
     python benchmarks/review.py [--hours 24] [--rate 44100] [--events 100000] [--verdicts 1000] [--work DIR]
 
-Writes a FLAC file of so many hours (quiet noise with tones; kept in DIR) and the ledger of a job with so many events in
+Writes a FLAC file of --hours (quiet noise with tones; kept in DIR) and the ledger of a job with that many --events in
 it. The command serves them in a separate process. Measured through HTTP, with the requests of a browser:
 
 - first view: the page's requests from the session to the last visible tile, with an empty cache, after another

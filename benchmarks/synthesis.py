@@ -2,8 +2,8 @@
 
     python benchmarks/synthesis.py EVENTS --soundbank DIR [--clips 100] [--workers N]
 
-Prints the time of a clip by part on one core, clips per second on one core and on all, the ratio to Scaper's 0.35 s per
-clip and core (with changed pitch and time; measured on another machine, since Scaper needs sox), and the floor: the
+Prints the time per clip of each part on one core, clips per second on one core and on all, the ratio to Scaper's 0.35 s
+per clip and core (with changed pitch and time; measured on another machine, since Scaper needs sox), and the floor: the
 time of decoding, pitch and time, and encoding, all of which are compiled code of other packages. Times are processor
 time, which other load on the machine affects less; clips per second refer to wall time.
 """

@@ -4,8 +4,8 @@
     python benchmarks/versions.py ../before . [--rounds 2] ["evaluation --clips 500" ...]
 
 Each benchmark is the file that comes with its version, run with that version's package. The versions take turns, so
-that a change in the machine's load shows as a difference between rounds of the same version. Without names, the
-benchmarks that need neither a GPU nor real data are run, with sizes that take minutes rather than hours.
+that a change in the machine's load shows as a difference between rounds of the same version. By default,
+the benchmarks that need neither a GPU nor real data are run, with sizes that take minutes rather than hours.
 """
 
 from __future__ import annotations
