@@ -162,7 +162,8 @@ def test_what_was_loading_during_an_action_is_loaded_again(browser, found):
         wait_until(one.page, lambda: len(held) == 2)
         held[1].continue_()
         one.wait("#name", ".wav")
-        assert outdated.json()["checked"] and not one.page.locator("#checked").is_checked()
+        assert outdated.json()["checked"]
+        assert not one.page.locator("#checked").is_checked()
         one.close()
 
 
