@@ -162,6 +162,11 @@ def print_error(message: str) -> None:
         print("earmark: " + " ".join(message.split()), file=sys.stderr)
 
 
+def print_note(note: str) -> None:
+    """Print a note about the user's files."""
+    print(f"Note: {note}", flush=True)
+
+
 def _show_warning(
     default: Callable[..., None], message: Warning | str, category: type[Warning], filename: str, *rest: Any
 ) -> None:

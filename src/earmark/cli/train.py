@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from earmark.cli.app import Changes, Json, Separator, app, is_first_process
+from earmark.cli.app import Changes, Json, Separator, app, is_first_process, print_note
 from earmark.cli.display import live_display
 from earmark.errors import ArgumentError
 from earmark.files import json_text
@@ -89,7 +89,7 @@ def train(
                 resume=resume,
                 compute=api.Compute(devices, nodes, cache, command),
                 on_progress=display,
-                on_note=ignore_note if is_silent else lambda note: print(f"Note: {note}", flush=True),
+                on_note=ignore_note if is_silent else print_note,
             )
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"continue with: {_with_resume(command)}") from None

@@ -30,7 +30,7 @@ from pathlib import Path
 from earmark.annotations import Label, clock_cells
 from earmark.detection.inputs import choose_names, find_recordings
 from earmark.detection.ledger import Entry, Ledger
-from earmark.errors import ArgumentError
+from earmark.errors import ArgumentError, DataError
 from earmark.files import locked, make_folder, named_errors, remove_drafts, written_whole
 from earmark.formats import FORMATS
 from earmark.formats.columns import CLOCK_COLUMNS
@@ -194,6 +194,21 @@ class _Recorded:
             self._ledger.record_outputs([(key, "view", hashes)])
         else:
             self._ledger.forget_output(key)
+
+
+@contextmanager
+def disk_errors(root: Path) -> Iterator[None]:
+    """Report in one line that the disk of a job's folder is full or read-only."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error.__context__, KeyboardInterrupt):  # raised while something was being cleaned up
+            raise KeyboardInterrupt from error
+        problem = (error.strerror or str(error)).removeprefix("cannot be written: ")
+        raise DataError(
+            f"{error.filename or root}: cannot be written: {problem}; finished recordings are kept; run the "
+            "same command again to continue"
+        ) from error
 
 
 @contextmanager
