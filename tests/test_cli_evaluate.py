@@ -15,6 +15,7 @@ from earmark.checkpoint import save_detector
 from earmark.cli import app
 from earmark.datasets import MissingDataWarning, open_data
 from earmark.errors import ArgumentError, DataError, EarmarkError, ModelFileError
+from earmark.evaluation import event, segment
 from earmark.evaluation.chosen import TrainingData, choose_clips
 from earmark.evaluation.result import Evaluation
 from earmark.files import locked
@@ -260,6 +261,29 @@ def test_events_made_elsewhere_are_judged_without_model_or_sound(world, run, tmp
         evaluate(run, "@a", "@data", "--durations", durations)
     with pytest.raises(ModelFileError, match="no such file"):
         evaluate(run, "@gone.tsv", "@data")
+
+
+@pytest.mark.parametrize(
+    "events", ["filename,onset,offset,label\n", "filename\tonset\toffset\tevent_label\n", "file,owl\n"]
+)
+def test_a_table_of_events_may_have_only_a_header_row(run, tmp_path, monkeypatch, events):
+    """Another program has detected nothing."""
+    monkeypatch.chdir(tmp_path)
+    Path("truth.csv").write_text("filename,onset,offset,label\na.wav,0,1,owl\nb.wav,0,1,dog\n")
+    Path("events.csv").write_text(events)
+    scores = strictly(run("evaluate", "events.csv", "truth.csv", "--out", "out", "--json"))
+    assert [scores[part]["overall"]["recall"] for part in ("dynamic", "event")] == [0, 0]
+    assert scores["static"]["maximum"]["overall"]["recall"] == 0
+    assert "2 clips are not in the estimate, so they have no detections: a.wav, b.wav" in scores["notes"]
+    assert len(Evaluation.load("out").estimate()) == 0
+    for metric in (segment, event):
+        assert metric.evaluate("truth.csv", "events.csv").overall.recall == 0
+        with pytest.raises(DataError, match=r"events.csv: contains no labels"):
+            metric.evaluate("events.csv", "truth.csv")
+    with pytest.raises(DataError, match=r"events.csv: contains no labels"):
+        run("evaluate", "truth.csv", "events.csv")
+    with pytest.raises(DataError, match=r"events.csv: contains no labels"):
+        run("evaluate", "truth.csv", "truth.csv", "--reference", "events.csv")
 
 
 @pytest.mark.parametrize("events", ["", "labels.csv"])

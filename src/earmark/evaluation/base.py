@@ -65,8 +65,10 @@ class Pair(NamedTuple):
     partial: Partial | None = None
 
 
-def as_table(labels: Labels) -> LabelTable:
+def as_table(labels: Labels, *, may_be_empty: bool = False) -> LabelTable:
     """Labels as a table: a table as it is, rows (filename, onset, offset, label), or a file or folder to be read.
+
+    A file with only a header row is an error, unless it may be empty, as that of an estimate.
 
     >>> as_table([("a.wav", 0.5, 1.5, "dog")])
     <LabelTable: 1 rows, 1 files, 1 classes>
@@ -74,7 +76,7 @@ def as_table(labels: Labels) -> LabelTable:
     if isinstance(labels, LabelTable):
         return labels
     if isinstance(labels, str | os.PathLike):
-        return read_labels(labels)
+        return read_labels(labels, may_be_empty=may_be_empty)
     return LabelTable(labels)
 
 
@@ -135,7 +137,7 @@ def pair_labels(
         What to do with an estimate whose file or label the reference does not have: "error" raises, "empty" counts it
         against an empty reference. Nothing is dropped.
     """
-    true, detected = as_table(reference), as_table(estimate)
+    true, detected = as_table(reference), as_table(estimate, may_be_empty=True)
     names, labels = common_names(true, detected, classes=classes, filenames=filenames, missing=missing)
     clips = {name: i for i, name in enumerate(names)}
     columns = {label: i for i, label in enumerate(labels)}

@@ -125,7 +125,7 @@ def label_counts(reference: Labels, estimate: Labels) -> Counts:
     >>> scores(label_counts([("a.wav", 0, 1, "dog")], [("a.wav", 3, 4, "dog")])).overall.f1
     1.0
     """
-    true, detected = as_table(reference), as_table(estimate)
+    true, detected = as_table(reference), as_table(estimate, may_be_empty=True)
     names, labels = common_names(true, detected)
     targets = true.replace(filenames=names, classes=labels).bag_targets().astype(np.float64)
     decisions = detected.replace(filenames=names, classes=labels).bag_targets() == 1

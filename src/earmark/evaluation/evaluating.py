@@ -124,7 +124,7 @@ def evaluate_event_file(
     if durations is not None:
         seconds, (table, more) = fit_durations(read_durations(Path(durations)), table)
         notes += more
-    detected, changes = read_clean_labels(events, known=table.classes)
+    detected, changes = read_clean_labels(events, known=table.classes, may_be_empty=True)
     table, (estimate, more) = fit_estimate(detected, table)
     about = {
         "data": data,

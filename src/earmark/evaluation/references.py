@@ -119,8 +119,8 @@ def needs_labels(source: str | None) -> bool:
 def fit_estimate(estimate: LabelTable, reference: LabelTable) -> tuple[LabelTable, Fitted]:
     """The reference with the classes of both, and events from another program over its clips.
 
-    A clip that is not in the estimate has no detections. Events of a class that is not in the reference are false
-    alarms.
+    A clip that is not in the estimate has no detections; an estimate may be empty. Events of a class that is not in the
+    reference are false alarms.
 
     >>> reference = LabelTable([("a.wav", 0, 1, "dog"), ("b.wav", 0, 1, "dog")])
     >>> reference, (table, notes) = fit_estimate(LabelTable([("a.wav", 0, 1, "owl")]), reference)
@@ -135,7 +135,7 @@ def fit_estimate(estimate: LabelTable, reference: LabelTable) -> tuple[LabelTabl
     named, notes = _with_clip_names(estimate, clips, "estimate")
     notes += spelling
     matched = set(named.filenames)
-    if not matched:
+    if estimate.filenames and not matched:
         raise DataError(
             f"no file of the estimate is in the reference: it names {first_few(estimate.filenames)}, "
             f"the reference {first_few(clips)}"
