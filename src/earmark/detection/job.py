@@ -23,6 +23,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from importlib.metadata import version
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ from earmark.detection.outputs import (
 from earmark.detection.spans import SPAN, Executor, LocalExecutor, isolated, score_files
 from earmark.errors import ArgumentError, DataError, EarmarkError, WorkerError
 from earmark.events import Decoder, decode_scores
-from earmark.files import as_paths, json_text
+from earmark.files import as_paths, json_text, path_text
 from earmark.formats import FORMATS
 from earmark.inference.scores import RecordingScores, read_scores, repool, write_scores
 from earmark.ownership import other_files_note
@@ -151,7 +152,7 @@ def run_job(
     """
     options = options or JobOptions()
     detector = model if isinstance(model, SoundDetector) else load(model)
-    folder = JobFolder(Path(out))
+    folder = JobFolder(Path(path_text(out, "out")))
     given = as_paths(files)
     _check_options(detector, options)
     check_exists(given)
@@ -491,6 +492,9 @@ def _check_options(detector: SoundDetector, options: JobOptions) -> None:
     (options.decoder or detector.decoder).check_classes(len(detector.classes))
     if options.presence is None:
         return
+    if not isinstance(options.presence, Real):
+        what = "expected a number of seconds, or math.inf for whole recordings"
+        raise ArgumentError(f"presence: {what}, got {options.presence!r}")
     hop = detector.scorer.hop * detector.scorer.reduction
     if not options.presence >= hop:
         raise ArgumentError(f"presence: expected at least the {hop:.3f} s between frames, got {options.presence} s")

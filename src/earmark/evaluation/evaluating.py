@@ -27,6 +27,7 @@ from earmark.evaluation.references import (
 from earmark.evaluation.result import Evaluation
 from earmark.evaluation.scoring import EvaluationOptions, evaluate_events, evaluate_scores
 from earmark.evaluation.thresholds import tune_decoder, tune_thresholds
+from earmark.files import path_text
 from earmark.progress import OnProgress
 from earmark.schema import load_toml
 from earmark.settings import Settings
@@ -122,7 +123,7 @@ def evaluate_event_file(
         notes += more
     seconds = None
     if durations is not None:
-        seconds, (table, more) = fit_durations(read_durations(Path(durations)), table)
+        seconds, (table, more) = fit_durations(read_durations(Path(path_text(durations, "durations"))), table)
         notes += more
     detected, changes = read_clean_labels(events, known=table.classes, may_be_empty=True)
     table, (estimate, more) = fit_estimate(detected, table)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from earmark.annotations import LabelTable
 from earmark.errors import ArgumentError, DataError
-from earmark.files import make_folder
+from earmark.files import make_folder, path_text
 from earmark.formats.base import FORMATS, Format, Rows
 from earmark.formats.text import WORKBOOK, has_suffix, read_text, stem_of, without_sound_suffix
 from earmark.platforms import replace
@@ -35,7 +35,7 @@ def read_labels(
     ...     list(read_labels(folder))
     [Label(filename='night', onset=0.5, offset=2.0, label='dog', present=True, confidence=None)]
     """
-    place = Path(path)
+    place = Path(path_text(path))
     if not place.is_dir():
         return _format(format or guess_format(place)).read(place, may_be_empty=may_be_empty)
     if format is None and all((place / name).is_file() for name in _JOB):
