@@ -11,9 +11,16 @@ from earmark.checkpoint import save_detector
 from earmark.datasets import open_data
 from earmark.detection.job import JobOptions, run_job
 from earmark.errors import ArgumentError
+from earmark.evaluation import clip, event, segment
+from earmark.evaluation.statistics import bootstrap_ratios
+from earmark.events import Decoder
+from earmark.experiment import load_grid
+from earmark.features import FeatureConfig
 from earmark.formats import read_labels
+from earmark.plots import clip_figure
 from earmark.settings import load_recipe
 from earmark.training import create_detector
+from earmark.tuning import tune
 
 EMPTY = "expected a path, got an empty text; the current folder is '.'"
 
@@ -105,3 +112,29 @@ def test_presence_is_a_number_of_seconds(here, model):
         run_job(model, "a.wav", "out", JobOptions(presence="minute"))
     assert str(error.value) == expected
     assert not (here / "out").exists()
+
+
+def test_a_text_where_names_belong_is_one_name(here, model):
+    """And not its letters."""
+    table = LabelTable([("a.wav", 0, 1, "dog")], filenames="b.wav", classes="dog")
+    assert (table.filenames, table.classes) == (("b.wav", "a.wav"), ("dog",))
+    assert table.select("a.wav").filenames == ("a.wav",)
+    assert table.bag_targets("a.wav").tolist() == [[1]]
+    assert open_data(here).select("a.wav").labels.filenames == ("a.wav",)
+    assert audio.find(here, suffixes=".wav") == [here / "a.wav"]
+    run_job(model, "a.wav", "out", JobOptions(formats="csv"))
+    assert (here / "out" / "events" / "a.wav.csv").is_file()
+    for metric in (segment, event):
+        assert metric.counts(table, table, classes="dog").classes == ("dog",)
+    assert clip.counts([[1]], [[0.9]], classes="dog", filenames="a.wav").filenames == ("a.wav",)
+    assert list(bootstrap_ratios(segment.counts(table, table), "f1")) == ["f1"]
+    assert [row.label for row in Decoder().decode([[0.9]], 1.0, "dog", "a.wav")] == ["dog"]
+    grid = load_grid("urban-sed")
+    assert grid.selected(systems="max").systems == grid.selected(systems=["max"]).systems
+    names = {"classes": "dog", "only": "dog"}
+    figure = clip_figure(np.zeros((128, 20)), FeatureConfig(), None, {"m": np.zeros((20, 1))}, **names)
+    assert [label.get_text() for label in figure.axes[1].get_yticklabels()] == ["dog"]
+    with pytest.raises(ArgumentError, match="search='lambda' is not known"):
+        tune(open_data(here), load_recipe("quick"), here / "tuned", cache=here / "cache", search="lambda")
+    with pytest.raises(ArgumentError, match="format='csv,raven' is not known"):
+        run_job(model, "a.wav", "out", JobOptions(formats="csv,raven"))

@@ -36,6 +36,7 @@ from earmark.formats import FORMATS
 from earmark.formats.columns import CLOCK_COLUMNS
 from earmark.formats.spreadsheets import write_rows
 from earmark.ownership import Owner, owned, set_aside, sha256
+from earmark.text import as_names
 
 EVENT_COLUMNS = ("filename", "onset", "offset", "label", "confidence")
 _LONGEST = 180  # bytes of a file name; leaves room for suffixes and temporary names below the usual limit of 255
@@ -235,7 +236,7 @@ def job_recordings(inputs: Iterable[str | os.PathLike[str]], out: Path) -> dict[
 
 def check_formats(names: Iterable[str]) -> tuple[str, ...]:
     """Names of formats, each once; raises an error for unknown ones, and if two would write the same file."""
-    chosen = tuple(dict.fromkeys(names))
+    chosen = tuple(dict.fromkeys(as_names(names)))
     suffixes: dict[str, str] = {}
     for name in chosen:
         suffix = FORMATS[name].cls.suffix

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from earmark.annotations import Label, LabelTable
 from earmark.errors import ArgumentError, DataError, unknown_name
 from earmark.formats import read_labels
-from earmark.text import counted, first_few
+from earmark.text import as_names, counted, first_few
 from earmark.timing import joined_spans
 
 Labels: TypeAlias = LabelTable | str | os.PathLike[str] | Iterable[Label | tuple[object, ...]]
@@ -91,8 +91,8 @@ def common_names(
     """Clips and classes to evaluate, in the order of the reference; arguments as for `pair_labels`."""
     if missing not in _MISSING:
         raise unknown_name("missing", missing, _MISSING)
-    names = dict.fromkeys((*reference.filenames, *filenames))
-    labels = dict.fromkeys(reference.classes if classes is None else classes)
+    names = dict.fromkeys((*reference.filenames, *as_names(filenames)))
+    labels = dict.fromkeys(reference.classes if classes is None else as_names(classes))
     unknown = [name for name in estimate.filenames if name not in names]
     if missing == "empty":
         names.update(dict.fromkeys(unknown))
@@ -276,7 +276,7 @@ def frame_scores(reference: LabelTable, estimate: Mapping[str, npt.ArrayLike], t
 
 
 def _columns_of(reference: LabelTable, classes: Sequence[str] | None) -> tuple[str, ...]:
-    columns = reference.classes if classes is None else tuple(classes)
+    columns = reference.classes if classes is None else as_names(classes)
     if not columns:
         raise DataError("the reference has no classes; name the columns of the scores with classes")
     if len(set(columns)) != len(columns):

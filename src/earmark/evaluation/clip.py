@@ -26,6 +26,7 @@ import scipy
 from earmark.counts import Counts, Scores, nan_mean, scores
 from earmark.errors import ArgumentError, DataError, unknown_name
 from earmark.evaluation.base import Bools, Floats, Labels, as_table, common_names
+from earmark.text import as_names
 
 __all__ = ["ClipScores", "counts", "evaluate", "label_counts"]
 
@@ -110,8 +111,8 @@ def counts(
     n_clips, n_classes = true.shape
     if limit.shape not in ((), (n_classes,)):
         raise ArgumentError(f"expected one threshold, or one for each of {n_classes} classes, got {limit.shape}")
-    names = tuple(map(str, range(n_clips)) if filenames is None else filenames)
-    labels = tuple(map(str, range(n_classes)) if classes is None else classes)
+    names = as_names(map(str, range(n_clips)) if filenames is None else filenames)
+    labels = as_names(map(str, range(n_classes)) if classes is None else classes)
     if (len(names), len(labels)) != true.shape:
         raise ArgumentError(f"targets are {true.shape}, but {len(names)} clips and {len(labels)} classes are named")
     return _compare(names, labels, true, probability >= limit)
