@@ -107,10 +107,9 @@ def test_a_table_is_not_a_path(here, model):
 
 
 def test_presence_is_a_number_of_seconds(here, model):
-    expected = "presence: expected a number of seconds, or math.inf for whole recordings, got 'minute'"
-    with pytest.raises(ArgumentError) as error:
+    message = r"presence: expected a number of seconds, at least the .* between frames, or math.inf .*, got 'minute'$"
+    with pytest.raises(ArgumentError, match=message):
         run_job(model, "a.wav", "out", JobOptions(presence="minute"))
-    assert str(error.value) == expected
     assert not (here / "out").exists()
 
 

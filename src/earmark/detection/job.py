@@ -492,10 +492,8 @@ def _check_options(detector: SoundDetector, options: JobOptions) -> None:
     (options.decoder or detector.decoder).check_classes(len(detector.classes))
     if options.presence is None:
         return
-    if not isinstance(options.presence, Real):
-        what = "expected a number of seconds, or math.inf for whole recordings"
-        raise ArgumentError(f"presence: {what}, got {options.presence!r}")
     hop = detector.scorer.hop * detector.scorer.reduction
-    if not options.presence >= hop:
-        raise ArgumentError(f"presence: expected at least the {hop:.3f} s between frames, got {options.presence} s")
+    if not isinstance(options.presence, Real) or not options.presence >= hop:
+        seconds = f"expected a number of seconds, at least the {hop:.3f} s between frames"
+        raise ArgumentError(f"presence: {seconds}, or math.inf for whole recordings, got {options.presence!r}")
     detector.pool.stream()  # raises if the operator cannot pool over parts of a recording
