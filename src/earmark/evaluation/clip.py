@@ -16,6 +16,7 @@ The two differ widely for an operator such as the mean.
     label_counts(reference, estimate)            the same from label tables
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,9 +24,10 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from earmark.counts import Counts, Scores, nan_mean, scores
+from earmark.counts import Counts, Scores, nan_mean, score_columns, score_table, scores
 from earmark.errors import ArgumentError, DataError, unknown_name
 from earmark.evaluation.base import Bools, Floats, Labels, as_table, common_names
+from earmark.tables import Column, Table
 from earmark.text import as_names
 
 __all__ = ["ClipScores", "counts", "evaluate", "label_counts"]
@@ -45,6 +47,18 @@ class ClipScores(Scores):
     roc_auc: dict[str, float]
     macro_average_precision: float
     macro_roc_auc: float
+
+    def table(self) -> Table:
+        """A row per class, and the averages; with the ranking in place of the error rate."""
+        columns = score_columns()
+        del columns["error_rate"]
+        columns |= {"average_precision": Column("average precision"), "roc_auc": Column("ROC AUC")}
+        rows = self._rows()
+        for name, row in rows.items():
+            row["average_precision"] = self.average_precision.get(name, math.nan)
+            row["roc_auc"] = self.roc_auc.get(name, math.nan)
+        rows["macro"] |= {"average_precision": self.macro_average_precision, "roc_auc": self.macro_roc_auc}
+        return score_table(columns, rows)
 
 
 def evaluate(
