@@ -77,7 +77,7 @@ def train(
 ) -> Run:
     """Train a detector from labelled clips.
 
-    Ctrl-C stops training after the current step and saves its state; the returned run is then not finished.
+    Ctrl-C stops training after the current step; KeyboardInterrupt is raised once the state has been saved.
 
     Parameters
     ----------
@@ -105,6 +105,7 @@ def train(
     from earmark.settings import load_recipe, pool_changes
     from earmark.training import check_folder
     from earmark.training.choosing import choose, encoder_changes, fitting_recipes
+    from earmark.training.loop import TrainingInterrupted
     from earmark.training.run import make_fabric, run
 
     folder, compute = Path(path_text(out, "out")), compute or Compute()
@@ -142,7 +143,11 @@ def train(
         on_progress=on_progress,
         on_note=on_note,
     )
-    return _completed(result, folder, collection, chosen, on_progress) if fabric.is_global_zero else result
+    if fabric.is_global_zero:
+        result = _completed(result, folder, collection, chosen, on_progress)
+    if not result.is_finished:
+        raise TrainingInterrupted(f"training is not finished; resume=True continues the run in {folder}", result)
+    return result
 
 
 def _completed(run: Run, out: Path, data: Collection, settings: Settings, on_progress: OnProgress) -> Run:
