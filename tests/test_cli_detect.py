@@ -53,6 +53,18 @@ def test_a_folder_becomes_a_folder_of_events(earmark, model, recordings, tmp_pat
     assert "earmark detect" in json.loads((tmp_path / "o" / "job.json").read_text())["command"]
 
 
+def test_files_of_the_user_in_the_folder_of_a_job_are_reported_once(earmark, model, recordings, tmp_path):
+    for name in ("o", "p"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "notes.txt").touch()
+    job = ("detect", model, recordings / "a.wav", "--out", tmp_path / "o")
+    note = f"Note: {tmp_path / 'o'} already contains other files, which stay as they are: notes.txt\n"
+    code, out, err = earmark(*job)
+    assert (code, err, out.startswith(note)) == (0, "", True)
+    assert "Note" not in earmark(*job)[1]  # it continues a job
+    assert json.loads(earmark(*job[:-1], tmp_path / "p", "--json")[1])["done"] == 1
+
+
 def test_without_a_folder_events_are_printed(earmark, model, recordings):
     code, out, err = earmark("detect", model, recordings / "a.wav")
     assert (code, err) == (0, "")

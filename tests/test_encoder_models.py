@@ -27,6 +27,7 @@ from earmark.inference.onnx_scorer import OnnxScorer
 from earmark.inference.recordings import score_blocks, score_recording, score_samples
 from earmark.inference.torch_scorer import load_scorer
 from earmark.settings import load_recipe
+from earmark.training.loop import TrainingInterrupted
 from earmark.training.memory import one_cycle, read_log
 
 SHORT = {"epochs": 2, "steps": 4, "batch_size": 4, "mixtures": 6}
@@ -215,9 +216,11 @@ def test_an_interrupted_run_ends_with_the_same_bits(recordings, tmp_path):
             os.kill(os.getpid(), signal.SIGINT)
 
     sent = []
-    first = product.train(recordings, tmp_path / "parts", **options, on_progress=interrupt)
+    with pytest.raises(KeyboardInterrupt, match=r"resume=True continues the run in .*parts$") as stop:
+        product.train(recordings, tmp_path / "parts", **options, on_progress=interrupt)
     assert sent
-    assert not first.is_finished
+    assert isinstance(stop.value, TrainingInterrupted)
+    assert (stop.value.run.path, stop.value.run.is_finished) == (tmp_path / "parts", False)
     again = product.train(recordings, tmp_path / "parts", **options, resume=True)
     assert again.is_finished
     for name, kind in (("model.safetensors", "model"), ("last.ckpt", "training state")):

@@ -7,7 +7,7 @@ import pytest
 
 from earmark.annotations import LabelTable
 from earmark.errors import ArgumentError, DataError
-from earmark.evaluation import clip
+from earmark.evaluation import clip, event, segment
 
 NAN = math.nan
 
@@ -95,6 +95,21 @@ def test_the_two_rules_differ_for_a_short_event_and_the_mean():
     by_maximum = clip.evaluate([[1]], dynamic.max(1), rule="maximum")
     by_pooled = clip.evaluate([[1]], dynamic.mean(1), rule="pooled")
     assert (by_maximum.overall.recall, by_pooled.overall.recall) == (1.0, 0.0)
+
+
+def test_scores_print_as_a_table_that_fits_a_screen():
+    rows = [("a.wav", 0, 1, "dog")]
+    lines = ["class                   F1     P     R error rate", "dog                  1.000 1.000 1.000      0.000"]
+    for metric in (segment, event):
+        scores = metric.evaluate(rows, rows)
+        assert str(scores).splitlines()[:2] == lines
+        assert "<table" in scores._repr_html_()
+    assert str(clip.evaluate([[1], [0]], [[0.9], [0.6]], rule="pooled", classes=["dog"])).splitlines() == [
+        "class                   F1     P     R average precision ROC AUC",
+        "dog                  0.667 0.500 1.000             1.000   1.000",
+        "average (macro)      0.667 0.500 1.000             1.000   1.000",
+        "all together (micro) 0.667 0.500 1.000                 -       -",
+    ]
 
 
 def test_labels_with_and_without_times_are_compared():

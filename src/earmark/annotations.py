@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from earmark.errors import ArgumentError, DataError, unknown_name
 from earmark.tables import Cell, Column, Table, import_pandas
-from earmark.text import counted
+from earmark.text import as_names, counted
 from earmark.timing import joined_spans, span_to_frames
 
 if TYPE_CHECKING:
@@ -198,12 +198,12 @@ class LabelTable(Sequence[Label]):
         began: Mapping[str, datetime] | None = None,
     ) -> None:
         self._rows = tuple(map(_as_label, rows))
-        self._by_file: dict[str, list[Label]] = {name: [] for name in filenames}
+        self._by_file: dict[str, list[Label]] = {name: [] for name in as_names(filenames)}
         is_plain = _are_plain(self._rows)
         for row in self._rows:
             self._by_file.setdefault(row.filename, []).append(row if is_plain else checked(row))
         labels = {row.label for row in self._rows}
-        self.classes = tuple(sorted(labels) if classes is None else classes)
+        self.classes = as_names(sorted(labels) if classes is None else classes)
         self.complete = complete
         self.splits = {name: split for name, split in (splits or {}).items() if name in self._by_file}
         self.began = {name: moment for name, moment in (began or {}).items() if name in self._by_file}
@@ -339,7 +339,7 @@ class LabelTable(Sequence[Label]):
 
     def bag_targets(self, filenames: Iterable[str] | None = None) -> Targets:
         """Targets per file: (files, classes), 1 present, 0 absent, NaN unknown."""
-        names = self.filenames if filenames is None else tuple(filenames)
+        names = self.filenames if filenames is None else as_names(filenames)
         targets = np.full((len(names), len(self.classes)), 0 if self.complete else np.nan, np.float32)
         column = {label: c for c, label in enumerate(self.classes)}
         value = {True: 1.0, False: 0.0, None: np.nan}
@@ -378,7 +378,7 @@ class LabelTable(Sequence[Label]):
 
     def select(self, filenames: Iterable[str]) -> LabelTable:
         """Labels of some files, in the order given; classes stay."""
-        names = tuple(dict.fromkeys(filenames))
+        names = tuple(dict.fromkeys(as_names(filenames)))
         return self.replace(rows=[row for name in names for row in self.of(name)], filenames=names)
 
     def renamed(self, names: Mapping[str, str]) -> LabelTable:

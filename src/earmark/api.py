@@ -33,7 +33,7 @@ from earmark.evaluation.comparison import Comparison, compare_runs
 from earmark.evaluation.evaluating import evaluate_event_file, evaluate_model
 from earmark.evaluation.result import FILES, Evaluation
 from earmark.evaluation.scoring import EvaluationOptions
-from earmark.files import as_paths, locked, make_folder, remove_drafts
+from earmark.files import as_paths, locked, make_folder, path_text, remove_drafts
 from earmark.ownership import other_files_note, owned
 from earmark.progress import OnNote, OnProgress, ignore_note, ignore_progress
 from earmark.settings import Settings
@@ -77,7 +77,7 @@ def train(
 ) -> Run:
     """Train a detector from labelled clips.
 
-    Ctrl-C stops training after the current step and saves its state; the returned run is then not finished.
+    Ctrl-C stops training after the current step; KeyboardInterrupt is raised once the state has been saved.
 
     Parameters
     ----------
@@ -105,9 +105,10 @@ def train(
     from earmark.settings import load_recipe, pool_changes
     from earmark.training import check_folder
     from earmark.training.choosing import choose, encoder_changes, fitting_recipes
+    from earmark.training.loop import TrainingInterrupted
     from earmark.training.run import make_fabric, run
 
-    folder, compute = Path(out), compute or Compute()
+    folder, compute = Path(path_text(out, "out")), compute or Compute()
     is_resumed = check_folder(folder, resume=resume)  # before computing features
     if not is_resumed and (note := other_files_note(folder)):
         on_note(note)
@@ -142,7 +143,11 @@ def train(
         on_progress=on_progress,
         on_note=on_note,
     )
-    return _completed(result, folder, collection, chosen, on_progress) if fabric.is_global_zero else result
+    if fabric.is_global_zero:
+        result = _completed(result, folder, collection, chosen, on_progress)
+    if not result.is_finished:
+        raise TrainingInterrupted(f"training is not finished; resume=True continues the run in {folder}", result)
+    return result
 
 
 def _completed(run: Run, out: Path, data: Collection, settings: Settings, on_progress: OnProgress) -> Run:
@@ -162,19 +167,20 @@ def _training_data(data: AnyPath | Collection | Sequence[AnyPath], on_note: OnNo
     """The clips to train on, with the labels of further tables, and the data set that they come from."""
     if isinstance(data, Collection):
         return data, ""
-    if isinstance(data, str | os.PathLike):
-        return open_data(os.fspath(data)), os.fspath(data)
+    if isinstance(data, str | LabelTable) or not isinstance(data, Sequence):
+        source = path_text(data, "data")
+        return open_data(source), source
     from earmark.reviewing.clips import with_labels
 
     if not data:
         raise ArgumentError("data: expected a folder of recordings, then tables with more labels, got an empty list")
-    first, *tables = data
-    collection = open_data(os.fspath(first))
+    source, *tables = (path_text(path, "data") for path in data)
+    collection = open_data(source)
     for table in tables:
         collection, notes = with_labels(collection, Path(table))
         for note in notes:
             on_note(note)
-    return collection, os.fspath(first)
+    return collection, source
 
 
 def _recipe_and_start(recipe: AnyPath) -> tuple[AnyPath, dict[str, Any]]:
@@ -187,7 +193,7 @@ def _recipe_and_start(recipe: AnyPath) -> tuple[AnyPath, dict[str, Any]]:
     from earmark.checkpoint import read_model_info
     from earmark.settings import load_recipe, recipes
 
-    place = Path(recipe)
+    place = Path(path_text(recipe, "recipe"))
     is_name = os.fspath(recipe) in ("auto", *recipes())  # also where a folder has that name
     if is_name or (not place.is_dir() and place.suffix != ".safetensors"):
         return recipe, {}
@@ -248,20 +254,23 @@ def evaluate(
     """
     options = options or EvaluationOptions()
     if options.tune == "decoder" and tune_on is None:
-        raise ArgumentError("expected a split to tune the decoder on (--tune-on), got none")
+        raise ArgumentError("tune_on (--tune-on): expected a split to tune the decoder on, got none")
     if options.tune == "decoder" and options.decoder is not None:
         raise ArgumentError(
-            "tuning the decoder (--tune decoder) chooses all of its settings, so none can be given; to keep some, tune "
-            "thresholds"
+            "tune='decoder' (--tune decoder) chooses all settings of the decoder, so none can be given; to keep some, "
+            "tune thresholds"
         )
-    source, reference = os.fspath(data), None if reference is None else os.fspath(reference)
-    folder = None if out is None else Path(out)
+    source = path_text(data, "data")
+    reference = None if reference is None else path_text(reference, "reference")
+    folder = None if out is None else Path(path_text(out, "out"))
+    if not isinstance(model, SoundDetector):
+        model = Path(path_text(model, "model"))
     score: Callable[[], tuple[Evaluation, LabelTable]]
-    if isinstance(model, SoundDetector) or is_model(Path(model)) or _is_swapped(Path(model), Path(data)):
+    if isinstance(model, SoundDetector) or is_model(model) or _is_swapped(model, Path(data)):
         if durations is not None:
             raise ArgumentError("durations apply only to events; a model reads those of its clips")
         if not isinstance(model, SoundDetector):
-            model = load(model_file(Path(model), "MODEL DATA"), pooled=True)
+            model = load(model_file(model, "MODEL DATA"), pooled=True)
         name = model.pool_name
         if folder is None and model.path is not None and model.path.suffix != ".onnx":
             folder = model.path.parent
@@ -269,8 +278,8 @@ def evaluate(
     else:
         if tune_on is not None or options.decoder is not None:
             raise ArgumentError("thresholds do not apply to events from another program; evaluate a model instead")
-        name = Path(model).stem
-        score = partial(evaluate_event_file, Path(model), source, split, reference, durations, options)
+        name = model.stem
+        score = partial(evaluate_event_file, model, source, split, reference, durations, options)
     return score()[0] if folder is None else _saved(score, folder, name, force)
 
 
@@ -301,7 +310,7 @@ def compare(
     """
     comparison = compare_runs(as_paths(runs), level=level)
     if out is not None:
-        comparison.save(Path(out), force=force)
+        comparison.save(Path(path_text(out, "out")), force=force)
     return comparison
 
 
@@ -321,8 +330,9 @@ def report(
     """
     from earmark.reporting.runs import write_report
 
-    data = None if data is None else os.fspath(data)
-    return write_report(as_paths(runs), Path(out), data=data, title=title, force=force, on_progress=on_progress)[0]
+    data = None if data is None else path_text(data, "data")
+    page = Path(path_text(out, "out"))
+    return write_report(as_paths(runs), page, data=data, title=title, force=force, on_progress=on_progress)[0]
 
 
 def review(
@@ -372,9 +382,14 @@ def synth(
     """
     from earmark.synthesis import synthesise
 
-    bank, seed = None if soundbank is None else Path(soundbank), operator.index(seed)
     return synthesise(
-        os.fspath(source), Path(out), bank=bank, clips=clips, seed=seed, workers=workers, on_progress=on_progress
+        path_text(source, "source"),
+        Path(path_text(out, "out")),
+        bank=None if soundbank is None else Path(path_text(soundbank, "soundbank")),
+        clips=clips,
+        seed=operator.index(seed),
+        workers=workers,
+        on_progress=on_progress,
     )
 
 

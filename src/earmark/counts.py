@@ -19,6 +19,8 @@ The two differ only where a class, or everything, has no reference or no estimat
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -26,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from earmark.errors import ArgumentError, unknown_name
+from earmark.tables import Cell, Column, Table
 
 __all__ = ["CONVENTIONS", "Counts", "Ratios", "Scores", "ratios", "scores"]
 
@@ -33,7 +36,9 @@ Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 CONVENTIONS = ("plain", "sed_eval")
+HEADINGS = {"f1": "F1", "precision": "P", "recall": "R", "error_rate": "error rate"}
 _AVERAGES = ("overall", "macro", "per_class")
+_ROWS = {"macro": "average (macro)", "micro": "all together (micro)"}
 _EPS = float(np.spacing(1.0))  # what sed_eval adds to divisors
 
 
@@ -128,15 +133,60 @@ class Ratios:
 
 @dataclass(frozen=True)
 class Scores:
-    """Results: `overall` (micro average: all classes together), `macro` (mean over classes) and `per_class`."""
+    """Results: `overall` (micro average: all classes together), `macro` (mean over classes) and `per_class`.
+
+    >>> row = Counts(("a.wav",), ("dog",), *np.array([[[3]], [[1]], [[2]]]), None, *np.array([[0], [2], [1]]))
+    >>> print(scores(row))
+    class                   F1     P     R error rate
+    dog                  0.667 0.750 0.600      0.600
+    average (macro)      0.667 0.750 0.600      0.600
+    all together (micro) 0.667 0.750 0.600      0.600
+    """
 
     overall: Ratios
     macro: Ratios
     per_class: dict[str, Ratios]
 
+    def __str__(self) -> str:
+        return str(self.table())
+
+    def _repr_html_(self) -> str:
+        return str(self.table().to_html())
+
+    def table(self) -> Table:
+        """A row per class, and the averages."""
+        return score_table(score_columns(), self._rows())
+
+    def _rows(self) -> dict[str, dict[str, float]]:
+        """Numbers of the table by row and column."""
+        ratios = {**self.per_class, "macro": self.macro, "micro": self.overall}
+        return {name: dict(vars(row)) for name, row in ratios.items()}
+
     def to_dict(self) -> dict[str, Any]:
         """Plain dictionaries of numbers."""
         return asdict(self)
+
+
+def score_columns(group: str = "") -> dict[str, Column]:
+    """Columns of scores by name."""
+    return {name: Column(text, group, lower_is_better=name == "error_rate") for name, text in HEADINGS.items()}
+
+
+def score_table(
+    columns: Mapping[str, Column], rows: Mapping[str, Mapping[str, float]], caption: str = "", note: str = ""
+) -> Table:
+    """A table of numbers by row and column. Rows are classes, `macro` and `micro`; a number may be NaN."""
+    cells = [[Cell(_ROWS.get(name, name)), *(_score_cell(row[key]) for key in columns)] for name, row in rows.items()]
+    return Table([Column("class", is_text=True), *columns.values()], cells, caption, note)
+
+
+def score_text(value: float) -> str:
+    """A score with three decimals; a hyphen where it is undefined."""
+    return "-" if math.isnan(value) else f"{value:.3f}"
+
+
+def _score_cell(value: float) -> Cell:
+    return Cell(score_text(value), None if math.isnan(value) else value)
 
 
 def scores(counts: Counts, *, convention: str = "plain") -> Scores:

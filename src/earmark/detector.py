@@ -14,6 +14,7 @@ from earmark.encoders.features import Features
 from earmark.errors import ArgumentError
 from earmark.networks import reduce_mask
 from earmark.pooling import Pool
+from earmark.text import as_names
 
 __all__ = ["Detector", "Output"]
 
@@ -47,7 +48,7 @@ class Detector(nn.Module):
 
     def __init__(self, classes: Sequence[str], features: Features, network: nn.Module, pool: Pool) -> None:
         super().__init__()
-        self.classes = tuple(classes)
+        self.classes = as_names(classes)
         if not self.classes or len(set(self.classes)) < len(self.classes):
             raise ArgumentError(f"classes: expected one or more names, each once, got {list(self.classes)}")
         if pool.n_classes != len(self.classes):

@@ -32,12 +32,14 @@ __all__ = [
     "locked",
     "make_folder",
     "named_errors",
+    "path_text",
     "remove_drafts",
     "written_whole",
 ]
 
 _PROBE = 1 << 16  # bytes
 _PROBLEM = "cannot be written: "
+_WRITE_TABLE = "; write it to a file, for example with "
 _DRAFT = re.compile(r"\.(.+)~[0-9a-f]{8}", re.DOTALL)  # stem of the temporary files of `written_whole`
 
 
@@ -203,7 +205,29 @@ def as_paths(given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -
     >>> as_paths("a.wav"), as_paths(["a.wav"])
     ([PosixPath('a.wav')], [PosixPath('a.wav')])
     """
-    return [Path(path) for path in ([given] if isinstance(given, str | os.PathLike) else given)]
+    paths = given if isinstance(given, Iterable) and not isinstance(given, str | os.PathLike) else [given]
+    return [Path(path_text(path)) for path in paths]
+
+
+def path_text(given: object, name: str = "path") -> str:
+    """The text of a path that is the argument `name`; an empty one is an error, as it would mean the current folder.
+
+    >>> path_text(Path("run"), "out"), path_text("urban-sed:/data", "data")
+    ('run', 'urban-sed:/data')
+    >>> path_text("", "data")
+    Traceback (most recent call last):
+    earmark.errors.ArgumentError: data: expected a path, got an empty text; the current folder is '.'
+    """
+    if isinstance(given, str | os.PathLike):
+        if text := os.fspath(given):
+            return str(text)
+        raise ArgumentError(f"{name}: expected a path, got an empty text; the current folder is '.'")
+    how = ""
+    if hasattr(given, "to_csv"):  # a data frame
+        how = f"{_WRITE_TABLE}frame.to_csv('recordings/labels.csv', index=False)"
+    elif hasattr(given, "to_pandas"):  # a label table
+        how = f"{_WRITE_TABLE}earmark.formats.write_labels(table, 'recordings/labels.csv', 'csv')"
+    raise ArgumentError(f"{name}: expected a path, got {type(given).__name__}{how}")
 
 
 def json_text(value: Any, **style: Any) -> str:

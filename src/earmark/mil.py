@@ -26,6 +26,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from earmark.errors import ArgumentError, DataError, MissingExtraError
 from earmark.pooling import POOLS, create_pool
+from earmark.text import as_names
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin
@@ -198,7 +199,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return results
 
     def _pools(self) -> tuple[str, ...]:
-        return (self.pool,) if isinstance(self.pool, str) else tuple(self.pool)
+        return as_names(self.pool)
 
     def _train(self, pool: str, data: Sequence[Tensor], targets: Tensor) -> _BagNetwork:
         network = _BagNetwork(self, pool, targets.shape[1])

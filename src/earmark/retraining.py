@@ -90,8 +90,6 @@ def retrain(
         on_progress=on_progress,
         on_note=on_note,
     )
-    if not run.is_finished:
-        raise KeyboardInterrupt
     old, new = source.model, run.path / "model.safetensors"
     helped, lines = _compare_on_data(old, new, data, folder, on_progress)
     judged, _ = with_labels(open_data(str(data)), table)

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from unicodedata import category
 
 __all__ = [
+    "as_names",
     "clock_time",
     "compact",
     "counted",
@@ -46,6 +47,15 @@ def listed(names: Iterable[str]) -> str:
     """
     *most, last = names
     return f"{', '.join(most)} and {last}" if most else last
+
+
+def as_names(given: str | Iterable[str]) -> tuple[str, ...]:
+    """One name, or several; a text is one name, not a list of its letters.
+
+    >>> as_names("dog"), as_names(["dog", "cat"])
+    (('dog',), ('dog', 'cat'))
+    """
+    return (given,) if isinstance(given, str) else tuple(given)
 
 
 def first_few(names: Iterable[str], most: int = 3) -> str:

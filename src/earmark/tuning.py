@@ -51,7 +51,7 @@ from earmark.progress import OnNote, OnProgress, ignore_note, ignore_progress
 from earmark.schema import Number, differences, parse, read_json, record
 from earmark.settings import Settings
 from earmark.tables import Cell, Column, Table
-from earmark.text import counted
+from earmark.text import as_names, counted
 from earmark.training.run import data_fingerprint, make_fabric, run, split_for_training
 
 __all__ = ["SEARCHES", "Trial", "Tuned", "tune"]
@@ -181,7 +181,7 @@ def tune(
 
     See `earmark.training.run.run` for the rest; `on_note` is also called with trials that failed.
     """
-    out, cache = Path(out), Path(cache)
+    out, cache, search = Path(out), Path(cache), as_names(search)
     names = _check(settings, trials, search)
     usable = data.select(clip.filename for clip in data.clips if clip.split != "test")
     _, validation, _ = split_for_training(usable)
@@ -259,7 +259,7 @@ def _check(settings: Settings, trials: int, search: Sequence[str]) -> list[str]:
     if not names:
         raise ArgumentError(
             "nothing to train for: search for penalty or reduction, with or without threshold; thresholds alone are "
-            "tuned by earmark evaluate --tune-on validate"
+            "tuned by earmark evaluate --tune-on validate (tune_on='validate')"
         )
     if "penalty" in names:
         pool = settings.pool["name"]

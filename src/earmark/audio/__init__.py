@@ -32,6 +32,7 @@ from earmark.audio.pieces import Contents, ForwardFile, Gap, Piece, PieceFile
 from earmark.audio.resampling import Grid, Samples, resampled, resampled_length
 from earmark.errors import ArgumentError, DataError, unknown_name
 from earmark.files import written_whole
+from earmark.text import as_names
 from earmark.timing import time_to_sample
 
 __all__ = [
@@ -55,7 +56,7 @@ AnyPath = str | os.PathLike[str]
 SUFFIXES = tuple(KINDS)
 """Suffixes of audio files, in lower case."""
 
-KEEP_HINT = "; process the rest with --damaged keep"
+KEEP_HINT = "; process the rest with --damaged keep (damaged='keep')"
 """End of the message about damaged audio: advice for detection, the only command with this option."""
 
 DAMAGED = ("refuse", "keep")
@@ -250,7 +251,7 @@ def find(
             raise bad_file(Path(error.filename), f"cannot be listed: {error.strerror}") from error
         unreadable(Path(error.filename))
 
-    wanted = frozenset(suffixes)
+    wanted = frozenset(as_names(suffixes))
     files: list[Path] = []
     for place, folders, names in os.walk(folder, onerror=skip):
         folders[:] = [name for name in folders if not name.startswith(".")]

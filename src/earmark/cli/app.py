@@ -6,9 +6,10 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -82,6 +83,7 @@ def _run() -> int:
     code: Any = 2
     try:
         with raising_signals(), replacing_nothing():
+            _refuse_empty(sys.argv[1:])
             code = app(sys.argv[1:] or ["--help"], prog_name="earmark", standalone_mode=False)
     except EarmarkError as error:
         print_error(str(error))
@@ -99,6 +101,15 @@ def _run() -> int:
     except OSError as error:  # a full disk, a folder that may not be written to
         print_error(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
     return code if isinstance(code, int) else 0
+
+
+def _refuse_empty(arguments: Sequence[str]) -> None:
+    """Reject an empty argument, such as a variable of the shell without a value; as a path it would be this folder."""
+    for before, argument in pairwise(["earmark", *arguments]):
+        option, equals, value = argument.partition("=")
+        if not argument or (option.startswith("--") and equals and not value):
+            where = option or before
+            raise ArgumentError(f"expected a value after {where}, got an empty text; the current folder is '.'")
 
 
 def _device_hint(option: str) -> str:
@@ -160,6 +171,11 @@ def print_error(message: str) -> None:
     """Print one line on standard error."""
     if is_first_process():
         print("earmark: " + " ".join(message.split()), file=sys.stderr)
+
+
+def print_note(note: str) -> None:
+    """Print a note about the user's files."""
+    print(f"Note: {note}", flush=True)
 
 
 def _show_warning(

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from earmark.cli import decoding
-from earmark.cli.app import Json, app, parse_seconds, print_error
+from earmark.cli.app import Json, app, parse_seconds, print_error, print_note
 from earmark.cli.display import live_display
 from earmark.errors import ArgumentError, DataError
 from earmark.files import json_text
+from earmark.progress import ignore_note
 from earmark.text import counted, printable
 
 if TYPE_CHECKING:
@@ -155,7 +156,16 @@ def detect(
         command=shlex.join(["earmark", *sys.argv[1:]]),
     )
     with _explaining(out), _executor(cluster, model, workers) as executor, live_display(quiet=as_json) as display:
-        result = run_job(detector, audio, out, options, workers=workers, executor=executor, on_progress=display)
+        result = run_job(
+            detector,
+            audio,
+            out,
+            options,
+            workers=workers,
+            executor=executor,
+            on_progress=display,
+            on_note=ignore_note if as_json else print_note,
+        )
     written: list[Path] = []
     if figure or report:
         from earmark.reporting.job import write_views

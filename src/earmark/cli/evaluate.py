@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from earmark.cli import decoding
-from earmark.cli.app import Force, Json, Separator, app
+from earmark.cli.app import Force, Json, Separator, app, print_note
 from earmark.cli.display import live_display
 from earmark.errors import ArgumentError
 from earmark.files import json_text
@@ -97,7 +97,7 @@ def evaluate(
         else:
             decoder = Decoder().changed(**settings)
     if out is not None and not as_json and not api.is_model(out) and (note := other_files_note(out)):
-        print(f"Note: {note}", flush=True)
+        print_note(note)
     options = EvaluationOptions(segment=segment, align=align, with_psds=psds, decoder=decoder, tune=tune)
     with live_display(quiet=as_json) as display:
         evaluation = api.evaluate(

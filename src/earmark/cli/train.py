@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from earmark.cli.app import Changes, Json, Separator, app, is_first_process
+from earmark.cli.app import Changes, Json, Separator, app, is_first_process, print_note
 from earmark.cli.display import live_display
 from earmark.errors import ArgumentError
 from earmark.files import json_text
@@ -77,20 +77,24 @@ def train(
     try:
         from earmark import api  # takes seconds, in which a signal may come
         from earmark.datasets import with_separator
+        from earmark.training.loop import TrainingInterrupted
 
         with live_display(quiet=is_silent) as display:
-            run = api.train(
-                [with_separator(data, separator), *(labels or [])],
-                out,
-                recipe=start or recipe,
-                pool=pool,
-                encoder=encoder,
-                settings=parse_changes(change),
-                resume=resume,
-                compute=api.Compute(devices, nodes, cache, command),
-                on_progress=display,
-                on_note=ignore_note if is_silent else lambda note: print(f"Note: {note}", flush=True),
-            )
+            try:
+                run = api.train(
+                    [with_separator(data, separator), *(labels or [])],
+                    out,
+                    recipe=start or recipe,
+                    pool=pool,
+                    encoder=encoder,
+                    settings=parse_changes(change),
+                    resume=resume,
+                    compute=api.Compute(devices, nodes, cache, command),
+                    on_progress=display,
+                    on_note=ignore_note if is_silent else print_note,
+                )
+            except TrainingInterrupted as interruption:
+                run = interruption.run
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"continue with: {_with_resume(command)}") from None
     if not is_first_process():

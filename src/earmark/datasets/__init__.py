@@ -30,6 +30,7 @@ from earmark.datasets.medleydb import MedleyDB
 from earmark.datasets.soundscapes import Soundscapes
 from earmark.datasets.urbansed import UrbanSED
 from earmark.errors import ArgumentError
+from earmark.files import path_text
 
 __all__ = [
     "DATASETS",
@@ -111,7 +112,7 @@ def separator_in(spec: str | Path) -> str | None:
 
 def _parse(spec: str | Path) -> tuple[str | None, dict[str, Any], Path]:
     """Name of the data set, if given, its options, and its path."""
-    name, colon, rest = str(spec).partition(":")
+    name, colon, rest = path_text(spec, "data").partition(":")
     # an existing path is a path whatever its name; so is one with a slash before its colon, and C:\x on Windows
     if isinstance(spec, Path) or not colon or "/" in name or PureWindowsPath(spec).drive or Path(spec).exists():
         return None, {}, Path(spec)

@@ -16,7 +16,7 @@ from earmark import audio
 from earmark.annotations import Label, LabelTable
 from earmark.errors import ArgumentError, DataError, unknown_name
 from earmark.registry import Registry
-from earmark.text import counted, first_few
+from earmark.text import as_names, counted, first_few
 
 FOLDER_NAMES = "the names of folders"
 """Origin of labels that were guessed from folders, which should be reported to the user."""
@@ -128,7 +128,7 @@ class Collection:
     def select(self, filenames: Iterable[str]) -> Collection:
         """Some of the clips, in the order given."""
         by_name = {clip.filename: clip for clip in self.clips}
-        names = list(filenames)
+        names = as_names(filenames)
         if unknown := [name for name in names if name not in by_name]:
             raise ArgumentError(f"expected names of these {counted(len(self), 'clip')}, got {first_few(unknown)}")
         chosen = tuple(by_name[name] for name in names)

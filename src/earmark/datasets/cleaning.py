@@ -87,10 +87,10 @@ def clean_labels(
 
 
 def read_clean_labels(
-    path: str | Path, separator: str | None = None, *, known: Iterable[str] = ()
+    path: str | Path, separator: str | None = None, *, known: Iterable[str] = (), may_be_empty: bool = False
 ) -> tuple[LabelTable, tuple[str, ...]]:
     """Read a file or folder of labels and clean them, see `clean_labels`; notes begin with its name."""
-    table = read_labels(path)
+    table = read_labels(path, may_be_empty=may_be_empty)
     try:
         table, notes = clean_labels(table, separator, known=known)
     except DataError as error:

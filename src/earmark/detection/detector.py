@@ -25,7 +25,7 @@ from earmark.detection.inputs import find_recordings
 from earmark.detection.spans import LocalExecutor, make_scores, score_files
 from earmark.errors import ArgumentError, DataError, ModelFileError
 from earmark.events import Decoder, decode_scores
-from earmark.files import as_paths
+from earmark.files import as_paths, path_text
 from earmark.inference.recordings import feature_frames, score_samples, score_together
 from earmark.inference.scorer import Scorer
 from earmark.inference.scores import RecordingScores
@@ -44,7 +44,7 @@ def load(path: AnyPath, *, device: str | None = None, pooled: bool = False) -> S
     `device` is "cpu" or "cuda", by default a GPU if there is one; ONNX models always run on the CPU. With `pooled`,
     scores include the clip probabilities of the model's pooling operator.
     """
-    place = Path(path)
+    place = Path(path_text(path, "model"))
     if place.suffix == ".onnx":
         from earmark.inference.onnx_scorer import OnnxScorer
 

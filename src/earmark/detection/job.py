@@ -18,11 +18,12 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from importlib.metadata import version
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -34,14 +35,22 @@ from earmark.audio.clock import recording_start
 from earmark.detection.detector import SoundDetector, load
 from earmark.detection.inputs import check_exists, choose_names, find_missing, find_recordings, reason_of, status_of
 from earmark.detection.ledger import Entry, Ledger
-from earmark.detection.outputs import JobFolder, OutputFiles, check_formats, event_table, presence_table
+from earmark.detection.outputs import (
+    JobFolder,
+    OutputFiles,
+    check_formats,
+    disk_errors,
+    event_table,
+    presence_table,
+)
 from earmark.detection.spans import SPAN, Executor, LocalExecutor, isolated, score_files
 from earmark.errors import ArgumentError, DataError, EarmarkError, WorkerError
 from earmark.events import Decoder, decode_scores
-from earmark.files import as_paths, json_text
+from earmark.files import as_paths, json_text, path_text
 from earmark.formats import FORMATS
 from earmark.inference.scores import RecordingScores, read_scores, repool, write_scores
-from earmark.progress import OnProgress, Progress, ignore_progress
+from earmark.ownership import other_files_note
+from earmark.progress import OnNote, OnProgress, Progress, ignore_note, ignore_progress
 from earmark.text import counted, first_few, plural
 
 __all__ = ["JobOptions", "JobReport", "run_job"]
@@ -133,23 +142,27 @@ def run_job(
     workers: int | None = None,
     executor: Executor | None = None,
     on_progress: OnProgress = ignore_progress,
+    on_note: OnNote = ignore_note,
 ) -> JobReport:
     """Detect events in audio files and folders, and write a folder as `earmark.detection.outputs` describes it.
 
     `model` is a detector, or what `load` accepts; `out` a new folder, or that of an earlier run with the same model,
     which is continued. `executor` scores spans; by default `workers` threads of this process do, one per core.
+    `on_note` is called if a new job's folder contains other files.
     """
     options = options or JobOptions()
     detector = model if isinstance(model, SoundDetector) else load(model)
-    folder = JobFolder(Path(out))
+    folder = JobFolder(Path(path_text(out, "out")))
     given = as_paths(files)
     _check_options(detector, options)
     check_exists(given)
     recordings = find_recordings(given, folder.root)
     if not recordings:
         raise DataError(f"{first_few(map(str, given))}: no audio files found")
+    if not folder.ledger.exists() and (note := other_files_note(folder.root)):
+        on_note(note)
     executor = executor or LocalExecutor(detector.scorer, workers)
-    with _disk_errors(folder), folder.opened(), Ledger(folder.ledger) as ledger:
+    with disk_errors(folder.root), folder.opened(), Ledger(folder.ledger) as ledger:
         return _Job(folder, ledger, detector, options, executor, on_progress).run(given, recordings)
 
 
@@ -480,21 +493,7 @@ def _check_options(detector: SoundDetector, options: JobOptions) -> None:
     if options.presence is None:
         return
     hop = detector.scorer.hop * detector.scorer.reduction
-    if not options.presence >= hop:
-        raise ArgumentError(f"presence: expected at least the {hop:.3f} s between frames, got {options.presence} s")
+    if not isinstance(options.presence, Real) or not options.presence >= hop:
+        seconds = f"expected a number of seconds, at least the {hop:.3f} s between frames"
+        raise ArgumentError(f"presence: {seconds}, or math.inf for whole recordings, got {options.presence!r}")
     detector.pool.stream()  # raises if the operator cannot pool over parts of a recording
-
-
-@contextmanager
-def _disk_errors(folder: JobFolder) -> Iterator[None]:
-    """Report a full or read-only disk in one line."""
-    try:
-        yield
-    except OSError as error:
-        if isinstance(error.__context__, KeyboardInterrupt):  # raised while something was being cleaned up
-            raise KeyboardInterrupt from error
-        problem = (error.strerror or str(error)).removeprefix("cannot be written: ")
-        raise DataError(
-            f"{error.filename or folder.root}: cannot be written: {problem}; finished recordings are kept; run the "
-            "same command again to continue"
-        ) from error

@@ -30,12 +30,13 @@ from pathlib import Path
 from earmark.annotations import Label, clock_cells
 from earmark.detection.inputs import choose_names, find_recordings
 from earmark.detection.ledger import Entry, Ledger
-from earmark.errors import ArgumentError
+from earmark.errors import ArgumentError, DataError
 from earmark.files import locked, make_folder, named_errors, remove_drafts, written_whole
 from earmark.formats import FORMATS
 from earmark.formats.columns import CLOCK_COLUMNS
 from earmark.formats.spreadsheets import write_rows
 from earmark.ownership import Owner, owned, set_aside, sha256
+from earmark.text import as_names
 
 EVENT_COLUMNS = ("filename", "onset", "offset", "label", "confidence")
 _LONGEST = 180  # bytes of a file name; leaves room for suffixes and temporary names below the usual limit of 255
@@ -197,6 +198,21 @@ class _Recorded:
 
 
 @contextmanager
+def disk_errors(root: Path) -> Iterator[None]:
+    """Report in one line that the disk of a job's folder is full or read-only."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error.__context__, KeyboardInterrupt):  # raised while something was being cleaned up
+            raise KeyboardInterrupt from error
+        problem = (error.strerror or str(error)).removeprefix("cannot be written: ")
+        raise DataError(
+            f"{error.filename or root}: cannot be written: {problem}; finished recordings are kept; run the "
+            "same command again to continue"
+        ) from error
+
+
+@contextmanager
 def writing_views(root: Path, paths: Sequence[Path]) -> Iterator[None]:
     """Write figures and reports of a job within this block: edited ones are set aside, new ones recorded."""
     folder = JobFolder(root)
@@ -220,7 +236,7 @@ def job_recordings(inputs: Iterable[str | os.PathLike[str]], out: Path) -> dict[
 
 def check_formats(names: Iterable[str]) -> tuple[str, ...]:
     """Names of formats, each once; raises an error for unknown ones, and if two would write the same file."""
-    chosen = tuple(dict.fromkeys(names))
+    chosen = tuple(dict.fromkeys(as_names(names)))
     suffixes: dict[str, str] = {}
     for name in chosen:
         suffix = FORMATS[name].cls.suffix

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from earmark.annotations import Label, LabelTable
 from earmark.errors import ArgumentError, DataError, unknown_name
 from earmark.formats import read_labels
-from earmark.text import counted, first_few
+from earmark.text import as_names, counted, first_few
 from earmark.timing import joined_spans
 
 Labels: TypeAlias = LabelTable | str | os.PathLike[str] | Iterable[Label | tuple[object, ...]]
@@ -65,8 +65,10 @@ class Pair(NamedTuple):
     partial: Partial | None = None
 
 
-def as_table(labels: Labels) -> LabelTable:
+def as_table(labels: Labels, *, may_be_empty: bool = False) -> LabelTable:
     """Labels as a table: a table as it is, rows (filename, onset, offset, label), or a file or folder to be read.
+
+    A file with only a header row is an error, unless it may be empty, as that of an estimate.
 
     >>> as_table([("a.wav", 0.5, 1.5, "dog")])
     <LabelTable: 1 rows, 1 files, 1 classes>
@@ -74,7 +76,7 @@ def as_table(labels: Labels) -> LabelTable:
     if isinstance(labels, LabelTable):
         return labels
     if isinstance(labels, str | os.PathLike):
-        return read_labels(labels)
+        return read_labels(labels, may_be_empty=may_be_empty)
     return LabelTable(labels)
 
 
@@ -89,8 +91,8 @@ def common_names(
     """Clips and classes to evaluate, in the order of the reference; arguments as for `pair_labels`."""
     if missing not in _MISSING:
         raise unknown_name("missing", missing, _MISSING)
-    names = dict.fromkeys((*reference.filenames, *filenames))
-    labels = dict.fromkeys(reference.classes if classes is None else classes)
+    names = dict.fromkeys((*reference.filenames, *as_names(filenames)))
+    labels = dict.fromkeys(reference.classes if classes is None else as_names(classes))
     unknown = [name for name in estimate.filenames if name not in names]
     if missing == "empty":
         names.update(dict.fromkeys(unknown))
@@ -135,7 +137,7 @@ def pair_labels(
         What to do with an estimate whose file or label the reference does not have: "error" raises, "empty" counts it
         against an empty reference. Nothing is dropped.
     """
-    true, detected = as_table(reference), as_table(estimate)
+    true, detected = as_table(reference), as_table(estimate, may_be_empty=True)
     names, labels = common_names(true, detected, classes=classes, filenames=filenames, missing=missing)
     clips = {name: i for i, name in enumerate(names)}
     columns = {label: i for i, label in enumerate(labels)}
@@ -274,7 +276,7 @@ def frame_scores(reference: LabelTable, estimate: Mapping[str, npt.ArrayLike], t
 
 
 def _columns_of(reference: LabelTable, classes: Sequence[str] | None) -> tuple[str, ...]:
-    columns = reference.classes if classes is None else tuple(classes)
+    columns = reference.classes if classes is None else as_names(classes)
     if not columns:
         raise DataError("the reference has no classes; name the columns of the scores with classes")
     if len(set(columns)) != len(columns):

@@ -16,6 +16,7 @@ The two differ widely for an operator such as the mean.
     label_counts(reference, estimate)            the same from label tables
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,9 +24,11 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from earmark.counts import Counts, Scores, nan_mean, scores
+from earmark.counts import Counts, Scores, nan_mean, score_columns, score_table, scores
 from earmark.errors import ArgumentError, DataError, unknown_name
 from earmark.evaluation.base import Bools, Floats, Labels, as_table, common_names
+from earmark.tables import Column, Table
+from earmark.text import as_names
 
 __all__ = ["ClipScores", "counts", "evaluate", "label_counts"]
 
@@ -44,6 +47,18 @@ class ClipScores(Scores):
     roc_auc: dict[str, float]
     macro_average_precision: float
     macro_roc_auc: float
+
+    def table(self) -> Table:
+        """A row per class, and the averages; with the ranking in place of the error rate."""
+        columns = score_columns()
+        del columns["error_rate"]
+        columns |= {"average_precision": Column("average precision"), "roc_auc": Column("ROC AUC")}
+        rows = self._rows()
+        for name, row in rows.items():
+            row["average_precision"] = self.average_precision.get(name, math.nan)
+            row["roc_auc"] = self.roc_auc.get(name, math.nan)
+        rows["macro"] |= {"average_precision": self.macro_average_precision, "roc_auc": self.macro_roc_auc}
+        return score_table(columns, rows)
 
 
 def evaluate(
@@ -110,8 +125,8 @@ def counts(
     n_clips, n_classes = true.shape
     if limit.shape not in ((), (n_classes,)):
         raise ArgumentError(f"expected one threshold, or one for each of {n_classes} classes, got {limit.shape}")
-    names = tuple(map(str, range(n_clips)) if filenames is None else filenames)
-    labels = tuple(map(str, range(n_classes)) if classes is None else classes)
+    names = as_names(map(str, range(n_clips)) if filenames is None else filenames)
+    labels = as_names(map(str, range(n_classes)) if classes is None else classes)
     if (len(names), len(labels)) != true.shape:
         raise ArgumentError(f"targets are {true.shape}, but {len(names)} clips and {len(labels)} classes are named")
     return _compare(names, labels, true, probability >= limit)
@@ -125,7 +140,7 @@ def label_counts(reference: Labels, estimate: Labels) -> Counts:
     >>> scores(label_counts([("a.wav", 0, 1, "dog")], [("a.wav", 3, 4, "dog")])).overall.f1
     1.0
     """
-    true, detected = as_table(reference), as_table(estimate)
+    true, detected = as_table(reference), as_table(estimate, may_be_empty=True)
     names, labels = common_names(true, detected)
     targets = true.replace(filenames=names, classes=labels).bag_targets().astype(np.float64)
     decisions = detected.replace(filenames=names, classes=labels).bag_targets() == 1

@@ -27,6 +27,7 @@ from earmark.evaluation.references import (
 from earmark.evaluation.result import Evaluation
 from earmark.evaluation.scoring import EvaluationOptions, evaluate_events, evaluate_scores
 from earmark.evaluation.thresholds import tune_decoder, tune_thresholds
+from earmark.files import path_text
 from earmark.progress import OnProgress
 from earmark.schema import load_toml
 from earmark.settings import Settings
@@ -55,7 +56,7 @@ def evaluate_model(
         which = "the test split" if tune_on == "test" else "the clips that are evaluated"
         remedy = "evaluate another split" if tune_on == "validate" else "use validate"
         raise ArgumentError(
-            f"--tune-on {tune_on}: thresholds tuned on {which} would make its scores too optimistic; {remedy}"
+            f"tune_on (--tune-on): thresholds tuned on {which} would make its scores too optimistic; {remedy}"
         )
     decoder = options.decoder or detector.decoder
     if tune_on is not None:
@@ -122,9 +123,9 @@ def evaluate_event_file(
         notes += more
     seconds = None
     if durations is not None:
-        seconds, (table, more) = fit_durations(read_durations(Path(durations)), table)
+        seconds, (table, more) = fit_durations(read_durations(Path(path_text(durations, "durations"))), table)
         notes += more
-    detected, changes = read_clean_labels(events, known=table.classes)
+    detected, changes = read_clean_labels(events, known=table.classes, may_be_empty=True)
     table, (estimate, more) = fit_estimate(detected, table)
     about = {
         "data": data,
@@ -153,6 +154,8 @@ def _read_split(data: str, split: str | None, *, needs_labels: bool) -> tuple[La
     names = [name for name in table.filenames if table.splits.get(name) == chosen]
     if not names:
         splits = ", ".join(sorted(set(table.splits.values())))
-        raise ArgumentError(f"{data}: no clips of split {chosen!r}; it has {splits}; --split all evaluates all")
+        raise ArgumentError(
+            f"{data}: no clips of split {chosen!r}; it has {splits}; --split all (split='all') evaluates all"
+        )
     others = [table.splits[name] for name in table.filenames if name not in names]
     return table.select(names), chosen, (*notes, *left_out_notes(others))

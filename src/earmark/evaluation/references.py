@@ -34,7 +34,7 @@ _SEEN = {
     "validate": "training chose its epoch by these clips",
     "all": "the model was trained on some of these clips",
 }
-_REMEDY = "evaluate against labels with onsets and offsets (--reference FILE)"
+_REMEDY = "pass labels with onsets and offsets as --reference FILE (reference=FILE)"
 _SINGULAR = {"clips": "clip", "files": "file", "labels": "label", "classes": "class"}
 _SINGULAR |= {"are": "is", "were": "was", "have": "has", "count": "counts", "they": "it", "their": "its"}
 
@@ -119,8 +119,8 @@ def needs_labels(source: str | None) -> bool:
 def fit_estimate(estimate: LabelTable, reference: LabelTable) -> tuple[LabelTable, Fitted]:
     """The reference with the classes of both, and events from another program over its clips.
 
-    A clip that is not in the estimate has no detections. Events of a class that is not in the reference are false
-    alarms.
+    A clip that is not in the estimate has no detections; an estimate may be empty. Events of a class that is not in the
+    reference are false alarms.
 
     >>> reference = LabelTable([("a.wav", 0, 1, "dog"), ("b.wav", 0, 1, "dog")])
     >>> reference, (table, notes) = fit_estimate(LabelTable([("a.wav", 0, 1, "owl")]), reference)
@@ -135,7 +135,7 @@ def fit_estimate(estimate: LabelTable, reference: LabelTable) -> tuple[LabelTabl
     named, notes = _with_clip_names(estimate, clips, "estimate")
     notes += spelling
     matched = set(named.filenames)
-    if not matched:
+    if estimate.filenames and not matched:
         raise DataError(
             f"no file of the estimate is in the reference: it names {first_few(estimate.filenames)}, "
             f"the reference {first_few(clips)}"
@@ -277,7 +277,7 @@ def untimed_notes(reference: LabelTable, estimate: LabelTable) -> tuple[str, ...
     >>> weak, strong = LabelTable([("a.wav", None, None, "dog")]), LabelTable([("a.wav", 0, 1, "dog")])
     >>> print(*untimed_notes(weak, strong))
     no scores of segments and events: the reference has no times; \
-evaluate against labels with onsets and offsets (--reference FILE)
+pass labels with onsets and offsets as --reference FILE (reference=FILE)
     >>> untimed_notes(strong, strong)
     ()
     """

@@ -30,7 +30,7 @@ import numpy.typing as npt
 from earmark.annotations import LabelTable
 from earmark.arrays import write_arrays
 from earmark.audio import AnyPath
-from earmark.counts import Counts, Ratios, Scores
+from earmark.counts import HEADINGS, Counts, Ratios, Scores, score_columns, score_table, score_text
 from earmark.errors import ArgumentError, DataError, EarmarkError
 from earmark.evaluation.saved import KINDS, read_counts, read_recordings, read_scores_file
 from earmark.files import json_text, make_folder
@@ -39,15 +39,13 @@ from earmark.formats.text import write_text
 from earmark.inference.scores import RecordingScores
 from earmark.ownership import owned
 from earmark.schema import load_toml
-from earmark.tables import Cell, Column, Table, import_pandas
+from earmark.tables import Table, import_pandas
 from earmark.text import counted, duration_text
 
 if TYPE_CHECKING:
     import pandas
 
 FILES = ("scores.json", "events.tsv", "counts.npz", "probabilities.npz")
-HEADINGS = {"f1": "F1", "precision": "P", "recall": "R", "error_rate": "error rate"}
-_AVERAGES = {"macro": "average (macro)", "micro": "all together (micro)"}
 
 
 @dataclass(eq=False)
@@ -195,13 +193,13 @@ class Evaluation:
         folder = Path(folder)
         path = folder / "scores.json"
         if not folder.is_dir():
-            raise DataError(f"{folder}: no such folder; expected a run, or a folder of earmark evaluate --out")
+            raise DataError(f"{folder}: no such folder; expected a run, or a folder with an evaluation")
         if (folder / "ledger.sqlite").is_file() and not path.is_file():
             what = "contains detected events, not an evaluation"
             raise DataError(f"{folder} {what}; a report on them is written by earmark detect ... --report")
         if not path.is_file() or not (folder / "counts.npz").is_file():
             raise DataError(
-                f"{folder}: not evaluated yet; run: earmark evaluate {folder} DATA, or pass the folder of its --out"
+                f"{folder}: not evaluated yet; run: earmark evaluate {folder} DATA, or pass the evaluation's folder"
             )
         scores = read_scores_file(path)
         counts = {f"{kind}_counts": part for kind, part in read_counts(folder / "counts.npz", scores).items()}
@@ -225,14 +223,10 @@ class Evaluation:
 
     def table(self, caption: str = "", note: str = "") -> Table:
         """Clips and segments, a row per class, and the averages."""
-        columns, rows = [Column("class", is_text=True)], self._rows()
-        names = {"static": "clips", "dynamic": f"{self.scores['segment']:g}-s segments"}
-        keys = [key for key in rows["micro"] if not key.startswith("event_")]
-        for key in keys:
-            kind, _, name = key.partition("_")
-            columns.append(Column(HEADINGS[name], names[kind], lower_is_better=name == "error_rate"))
-        cells = [[Cell(_AVERAGES.get(label, label)), *(_cell(row[key]) for key in keys)] for label, row in rows.items()]
-        return Table(columns, cells, caption, note)
+        groups = {"static": "clips", "dynamic": f"{self.scores['segment']:g}-s segments"}
+        columns = {f"{kind}_{name}": c for kind, group in groups.items() for name, c in score_columns(group).items()}
+        del columns["static_error_rate"]
+        return score_table(columns, self._rows(), caption, note)
 
     def _rows(self) -> dict[str, dict[str, float]]:
         """Numbers of tables: a row per class and average, and in each `static_f1`, `dynamic_recall`, ..."""
@@ -258,13 +252,15 @@ class Evaluation:
         """Scores beyond those of the table, as sentences."""
         lines, event = [], self.event
         if event is not None:
-            overall, macro = event.overall, event.macro
+            overall = event.overall
             lines.append(
-                f"Events within 0.2 s or a fifth of their length: F1 {_text(overall.f1)} (macro {_text(macro.f1)}), "
-                f"error rate {_text(overall.error_rate)}"
+                f"Events within 0.2 s or a fifth of their length: F1 {score_text(overall.f1)} "
+                f"(macro {score_text(event.macro.f1)}), error rate {score_text(overall.error_rate)}"
             )
         if self.psds is not None:
-            lines.append(f"PSDS: {_text(self.psds['psds1'])} (first setting), {_text(self.psds['psds2'])} (second)")
+            lines.append(
+                f"PSDS: {score_text(self.psds['psds1'])} (first setting), {score_text(self.psds['psds2'])} (second)"
+            )
         low, high = self.intervals.get("dynamic.f1", (math.nan, math.nan))
         if math.isfinite(low):
             block = self.scores.get("interval_block")
@@ -279,14 +275,6 @@ def _scores(values: Mapping[str, Any]) -> Scores:
     """The inverse of `Scores.to_dict`."""
     per_class = {label: Ratios(**row) for label, row in values["per_class"].items()}
     return Scores(Ratios(**values["overall"]), Ratios(**values["macro"]), per_class)
-
-
-def _cell(value: float) -> Cell:
-    return Cell(_text(value), None if math.isnan(value) else value)
-
-
-def _text(value: float) -> str:
-    return "-" if math.isnan(value) else f"{value:.3f}"
 
 
 def _counts_to_arrays(evaluation: Evaluation) -> dict[str, npt.NDArray[Any]]:

@@ -139,7 +139,7 @@ def evaluate_events(
         As for `evaluate_scores`.
     """
     options = options or EvaluationOptions()
-    estimate, reference = as_table(estimate), as_table(reference)
+    estimate, reference = as_table(estimate, may_be_empty=True), as_table(reference)
     if options.with_psds and durations is None:
         raise ArgumentError("PSDS counts false alarms per hour, so it needs durations of the clips")
     result = _Result(options, reference, estimate)

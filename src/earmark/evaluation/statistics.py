@@ -30,6 +30,7 @@ from earmark.counts import Counts, ratio, ratios
 from earmark.errors import ArgumentError, DataError
 from earmark.evaluation.base import Floats
 from earmark.tables import short_number
+from earmark.text import as_names
 
 __all__ = [
     "Friedman",
@@ -147,6 +148,7 @@ def bootstrap_ratios(
 
     `names` are those of ratios, or of their averages over classes: "f1", "macro.f1".
     """
+    names = as_names(names)
 
     def stacked(weights: Floats) -> Floats:
         values = ratios(counts, weights, convention=convention)

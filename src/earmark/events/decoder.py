@@ -18,7 +18,7 @@ from earmark.events.boxes import LONGEST, BoxStream
 from earmark.inference.interpolation import Floats, InterpolationStream, probabilities
 from earmark.inference.scores import RecordingScores
 from earmark.schema import Names, parse, read_json
-from earmark.text import counted, first_few, listed, printable
+from earmark.text import as_names, counted, first_few, listed, printable
 from earmark.timing import frames_covering, frames_within
 
 Flags = npt.NDArray[np.bool_]
@@ -187,9 +187,9 @@ class DecoderStream:
             raise ArgumentError(f"hop: expected a positive number of seconds, got {hop}")
         if duration is not None and not (math.isfinite(duration) and duration >= 0):
             raise ArgumentError(f"duration: expected a number of seconds, got {duration}")
-        if not classes or len(set(classes)) != len(classes):
+        self.classes = as_names(classes)
+        if not classes or len(set(self.classes)) != len(self.classes):
             raise ArgumentError(f"classes: expected distinct names, got {list(classes)}")
-        self.classes = tuple(classes)
         self.hop, self.filename, self.duration = hop, filename, duration
         per_class = {name: decoder._per_class(name, len(self.classes)) for name in _SETTINGS}
         self._threshold, self._low = per_class["threshold"], per_class["low"]

@@ -49,6 +49,7 @@ from pydantic import BeforeValidator, Field
 from earmark.errors import ArgumentError, DataError, unknown_name
 from earmark.schema import Many, load_toml, parse, record
 from earmark.settings import WITHOUT_TIMES, Settings, load_recipe
+from earmark.text import as_names
 
 REFERENCES = {
     "data": "the data set's own labels",
@@ -217,7 +218,11 @@ class Grid:
         >>> list(load_grid("urban-sed").selected(systems=["max", "rap"]).systems)
         ['max', 'RAP 1e-2', 'RAP 1e-3', 'RAP 1e-4']
         """
-        names = list(self.systems) if systems is None else [name for key in systems for name in self._matching(key)]
+        names = (
+            list(self.systems)
+            if systems is None
+            else [name for key in as_names(systems) for name in self._matching(key)]
+        )
         if folds is not None and not 1 <= folds <= self.folds:
             expected = f"from 1 to {self.folds}" if self.folds else "none, since this grid has no folds"
             raise ArgumentError(f"folds: expected {expected}, got {folds}")

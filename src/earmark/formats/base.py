@@ -33,9 +33,9 @@ class Format(ABC):
     per_recording: ClassVar[bool] = False  # whether a file holds the labels of one recording and is named after it
     loses: ClassVar[str] = "the order of classes, and classes that no row names"  # what it cannot represent
 
-    def read(self, path: Path) -> LabelTable:
-        """Read a file; errors name the file and the line."""
-        rows = Rows(path)
+    def read(self, path: Path, *, may_be_empty: bool = False) -> LabelTable:
+        """Read a file; errors name the file and the line. A table without rows is an error unless it may be empty."""
+        rows = Rows(path, may_be_empty=may_be_empty)
         text = read_text(path)
         with rows.located_errors():
             self._read(text, rows)
@@ -59,10 +59,11 @@ FORMATS: Registry[Format] = Registry("format")
 
 
 class Rows:
-    """Collects the rows of one or more label files into a table."""
+    """Collects the rows of one or more label files into a table, which has some unless it may be empty."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, may_be_empty: bool = False) -> None:
         self.path = path
+        self.may_be_empty = may_be_empty
         self.recording = stem_of(path)
         self.line: int | None = None
         self.labels: list[Label] = []
@@ -111,7 +112,7 @@ class Rows:
 
     def table(self) -> LabelTable:
         """All rows as a table."""
-        if not self._names:
+        if not self._names and not self.may_be_empty:
             raise DataError("contains no labels")
         return LabelTable(
             self.labels, filenames=self._names, classes=self.classes, complete=self.complete, splits=self.splits

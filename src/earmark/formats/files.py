@@ -8,7 +8,7 @@ from pathlib import Path
 
 from earmark.annotations import LabelTable
 from earmark.errors import ArgumentError, DataError
-from earmark.files import make_folder
+from earmark.files import make_folder, path_text
 from earmark.formats.base import FORMATS, Format, Rows
 from earmark.formats.text import WORKBOOK, has_suffix, read_text, stem_of, without_sound_suffix
 from earmark.platforms import replace
@@ -20,27 +20,30 @@ _EVENTS = "events.csv"
 _JOB = (_EVENTS, "job.json", "ledger.sqlite")  # files of a detection job
 
 
-def read_labels(path: str | os.PathLike[str], format: str | Format | None = None) -> LabelTable:
+def read_labels(
+    path: str | os.PathLike[str], format: str | Format | None = None, *, may_be_empty: bool = False
+) -> LabelTable:
     """Read the labels in a file, compressed or not, or in a folder of label files.
 
     In a folder, label files without file names inside are named by their path below it, without the suffix, and all
     files have one format. Files with other suffixes than .txt, .tsv, .csv, .xlsx, .jams, .json and .jsonl are skipped.
-    The format is its name, or a format with options; by default it is guessed from the content.
+    The format is its name, or a format with options; by default it is guessed from the content. A table that has only a
+    header row is an error, unless it may be empty because it lists detected events.
 
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = (Path(folder) / "night.txt").write_text("0.5\\t2.0\\tdog\\n", encoding="utf-8")
     ...     list(read_labels(folder))
     [Label(filename='night', onset=0.5, offset=2.0, label='dog', present=True, confidence=None)]
     """
-    place = Path(path)
+    place = Path(path_text(path))
     if not place.is_dir():
-        return _format(format or guess_format(place)).read(place)
+        return _format(format or guess_format(place)).read(place, may_be_empty=may_be_empty)
     if format is None and all((place / name).is_file() for name in _JOB):
         raise DataError(f"{place}: is the folder of a detection job; its labels are in {place / _EVENTS}: pass that")
     files = _label_files(place, format)
     if not files:
         raise DataError(f"{place}: no label files in this folder (expected suffixes {', '.join(_SUFFIXES)})")
-    return _joined(place, files, _format(format or _guess_folder(place, files)))
+    return _joined(place, files, _format(format or _guess_folder(place, files)), may_be_empty)
 
 
 def write_labels(table: LabelTable, path: str | os.PathLike[str], format: str | Format) -> list[Path]:
@@ -119,10 +122,10 @@ def _label_files(folder: Path, format: str | Format | None) -> list[Path]:
     return [p for p in files if has_suffix(p, suffix)] or [p for p in files if has_suffix(p, ".txt")]
 
 
-def _joined(folder: Path, files: Sequence[Path], format: Format) -> LabelTable:
-    rows = Rows(folder)
+def _joined(folder: Path, files: Sequence[Path], format: Format, may_be_empty: bool) -> LabelTable:
+    rows = Rows(folder, may_be_empty=may_be_empty)
     for path in files:
-        table = format.read(path)
+        table = format.read(path, may_be_empty=may_be_empty)
         names = {name: name for name in table.filenames}
         if format.per_recording or table.filenames == (stem_of(path),):
             names = {name: (path.parent / name).relative_to(folder).as_posix() for name in table.filenames}

@@ -23,7 +23,7 @@ from earmark.errors import ArgumentError, DataError
 from earmark.evaluation.base import Labels, as_table
 from earmark.features import FeatureConfig, LogMel, mel_matrix
 from earmark.plots.style import COLOURS, PAGE, STYLE, check_names, name_rows, readable
-from earmark.text import clock_time, printable
+from earmark.text import as_names, clock_time, printable
 
 Floats = npt.NDArray[np.floating[Any]]
 
@@ -72,10 +72,11 @@ def clip_figure(
     x = np.asarray(spectrogram)
     if x.ndim != 2 or len(x) != features.n_bands or not x.shape[1]:
         raise DataError(f"spectrogram: expected ({features.n_bands} bands, frames), got an array of shape {x.shape}")
-    shown = list(classes) if only is None else list(only)
+    classes = as_names(classes)
+    shown = classes if only is None else as_names(only)
     check_names("class", shown, classes)
     check_names("model", events or {}, probabilities)
-    columns = [list(classes).index(label) for label in shown]
+    columns = [classes.index(label) for label in shown]
     values = {name: _probabilities(f"probabilities of {name!r}", p, len(classes)) for name, p in probabilities.items()}
     truth = None if reference is None else _rows_of("reference", reference, classes)
     detected = {name: _rows_of(f"events of {name!r}", rows, classes) for name, rows in (events or {}).items()}
@@ -174,7 +175,7 @@ def _colorbar(figure: Figure, image: AxesImage, axes: list[Axes], label: str) ->
     figure.colorbar(image, ax=axes, pad=0.01, fraction=0.03, label=label).outline.set_visible(False)
 
 
-def _timed(labels: Iterable[Label], shown: list[str], scale: float) -> Iterator[tuple[float, float, int]]:
+def _timed(labels: Iterable[Label], shown: Sequence[str], scale: float) -> Iterator[tuple[float, float, int]]:
     """Onset, offset and row of the events with times."""
     for label in labels:
         if label.span is not None and label.label in shown:
@@ -182,7 +183,7 @@ def _timed(labels: Iterable[Label], shown: list[str], scale: float) -> Iterator[
             yield onset / scale, offset / scale, shown.index(label.label)
 
 
-def _draw_reference(axes: Axes, truth: list[Label], shown: list[str], scale: float, end: float) -> None:
+def _draw_reference(axes: Axes, truth: list[Label], shown: Sequence[str], scale: float, end: float) -> None:
     axes.set_title("reference", loc="left")
     for onset, offset, row in _timed(truth, shown, scale):
         axes.broken_barh([(onset, offset - onset)], (row - 0.35, 0.7), color=COLOURS["orange"], lw=0)
@@ -192,7 +193,7 @@ def _draw_reference(axes: Axes, truth: list[Label], shown: list[str], scale: flo
             axes.broken_barh([(0, end / scale)], (shown.index(label.label) - 0.35, 0.7), **hatched)
 
 
-def _draw_boxes(axes: Axes, truth: list[Label], detected: list[Label], shown: list[str], scale: float) -> None:
+def _draw_boxes(axes: Axes, truth: list[Label], detected: list[Label], shown: Sequence[str], scale: float) -> None:
     """The reference as boxes, and events as lines at the bottom of a row."""
     for onset, offset, row in _timed(truth, shown, scale):
         axes.broken_barh([(onset, offset - onset)], (row - 0.42, 0.84), **_BOX)

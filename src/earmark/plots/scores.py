@@ -37,6 +37,7 @@ from earmark.plots.style import (
     readable,
 )
 from earmark.pooling import alpha_family
+from earmark.text import as_names
 
 Values = Mapping[str, Mapping[str, float]]  # by model and class
 Intervals = Mapping[str, Mapping[str, tuple[float, float]]]
@@ -92,7 +93,7 @@ def learned_alpha(
     Lines mark what the operators are at alpha = 0, `at_zero`, and soft-max pooling (alpha = 1) if that is the mean.
     Dashed lines in a model's colour are `bounds`, the largest |alpha| that a constrained operator allows.
     """
-    classes = _order(alpha)
+    classes, at_zero = _order(alpha), as_names(at_zero)
     check_names("model", bounds or {}, alpha)
     figure, axes = _rows(alpha, classes, COLUMN)
     marks = [(0, ", ".join(at_zero), "right"), (1, "soft-max", "left")]

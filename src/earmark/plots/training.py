@@ -16,6 +16,7 @@ from matplotlib.ticker import MaxNLocator, NullFormatter, NullLocator
 
 from earmark.errors import DataError
 from earmark.plots.style import COLOURS, COLUMN, SCORE_RANGE, STYLE, readable
+from earmark.text import as_names
 
 if TYPE_CHECKING:
     from earmark.training.memory import LogLine
@@ -27,7 +28,7 @@ def learning_curves(log: Path, classes: Sequence[str]) -> Figure:
     """Loss, validation scores, and alpha of each class if the operator has one, by epoch; from a run's `log.jsonl`."""
     from earmark.training.memory import read_log  # which imports PyTorch
 
-    lines = read_log(log)
+    lines, classes = read_log(log), as_names(classes)
     epochs = [line.epoch for line in lines]
     alphas = _alphas(log, lines, len(classes))
     figure = Figure(figsize=(7.0, 2.6) if alphas is None else (7.0, 4.6))

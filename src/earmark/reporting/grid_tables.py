@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import scipy
 
+from earmark.counts import HEADINGS
 from earmark.errors import DataError
 from earmark.evaluation.comparison import PAPER_COLUMNS, Comparison, clipped_interval
-from earmark.evaluation.result import HEADINGS
 from earmark.experiment.grid import REFERENCES, EvaluationSpec, Grid, Published
 from earmark.experiment.results import COLUMNS, Row, by_fold, by_system, compare_folds
 from earmark.reporting.pages import fill_text

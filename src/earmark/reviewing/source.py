@@ -19,7 +19,7 @@ from earmark.datasets.matching import match_names
 from earmark.detection.inputs import check_exists, choose_names, find_recordings, reason_of
 from earmark.detection.outputs import JobFolder
 from earmark.errors import ArgumentError, DataError, EarmarkError
-from earmark.files import json_text, make_folder, written_whole
+from earmark.files import json_text, make_folder, path_text, written_whole
 from earmark.formats import read_labels
 from earmark.inference.scores import RecordingScores, read_scores
 from earmark.ownership import owned, sha256
@@ -159,10 +159,12 @@ def open_source(place: AnyPath, *, labels: AnyPath | None = None, out: AnyPath |
     `out` is the folder for the journal and what is derived from it: the job itself, or by default NAME.review next to
     the recordings.
     """
-    path = Path(place)
+    path = Path(path_text(place, "found"))
     if JobFolder(path).ledger.is_file():
         if labels is not None or out is not None:
-            raise ArgumentError(f"{path} is a detection job, which has its own events; --labels and --out do not apply")
+            raise ArgumentError(
+                f"{path} is a detection job, which has its own events; labels and out (--labels, --out) do not apply"
+            )
         return _open_job(path)
     check_exists([path])
     if (path / "model.safetensors").is_file() or path.suffix in (".safetensors", ".onnx"):
@@ -171,15 +173,17 @@ def open_source(place: AnyPath, *, labels: AnyPath | None = None, out: AnyPath |
         raise ArgumentError(f"{path} contains the verdicts of a review; pass the reviewed recordings")
     full = Path(os.path.abspath(path))  # which has a name, unlike "." and ".."
     if out is None and not full.name:
-        raise ArgumentError(f"{path}: a review of a whole disk needs a folder for its verdicts: add --out")
-    folder = Path(out) if out is not None else full.with_name(f"{full.name}.review")
+        raise ArgumentError(
+            f"{path}: a review of a whole disk needs a folder for its verdicts: add --out FOLDER (out=FOLDER)"
+        )
+    folder = Path(path_text(out, "out")) if out is not None else full.with_name(f"{full.name}.review")
     named = choose_names(find_recordings([path], folder), {})
     recordings = [Recording(i, name, where, began=recorded_at(name)) for i, (where, name) in enumerate(named)]
     if not recordings:
         raise DataError(f"{path}: there are no audio files in it; expected {', '.join(audio.SUFFIXES)}")
     source = Source("recordings" if labels is None else "labels", full.name, folder, recordings)
     if labels is not None:
-        _add_labels(source, Path(labels), full if full.is_dir() else full.parent)
+        _add_labels(source, Path(path_text(labels, "labels")), full if full.is_dir() else full.parent)
     about = json_text({"recordings": {one.name: os.fspath(one.path) for one in recordings}}, indent=1)
     with owned(make_folder(folder)), written_whole(folder / RECORDINGS) as draft:
         draft.write_text(about, encoding="utf-8")

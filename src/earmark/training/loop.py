@@ -95,6 +95,14 @@ class Run:
         return import_pandas().json_normalize([asdict(line) for line in log])
 
 
+class TrainingInterrupted(KeyboardInterrupt):
+    """Training was interrupted, for example by Ctrl-C; its state is saved. `run` can be resumed."""
+
+    def __init__(self, message: str, run: Run) -> None:
+        super().__init__(message)
+        self.run = run
+
+
 def create_detector(settings: Settings, classes: tuple[str, ...]) -> Detector:
     """A detector with the network and pool of the settings, initialised with their seed."""
     pool = dict(settings.pool)

@@ -276,7 +276,8 @@ def unfinished_note(out: Path) -> str:
         return ""
     if memory.epoch >= epochs or memory.schedule.is_over:
         return ""
-    return f"training is not finished, {memory.epoch} of {epochs} epochs: continue it with earmark train ... --resume"
+    how = "continue it with earmark train ... --resume (resume=True)"
+    return f"training is not finished, {memory.epoch} of {epochs} epochs: {how}"
 
 
 def _settings(about: dict[str, Any]) -> Settings:
