@@ -4,8 +4,8 @@
                                   [--restore FILE.tar.gz] [--archive FILE.tar.gz]
 
 SOUNDSCAPES is the output of `earmark synth events.csv.gz SOUNDSCAPES --soundbank FOLDER`. Run the same command again to
-continue: finished runs are kept, the others resume from their last epoch. With --minutes it stops by itself, and then
-writes the archive. OUT/times.json contains the time of each stage over all calls.
+continue: finished runs are kept, the others resume from their last epoch. With --minutes it stops by itself, like an
+interrupted one, and then writes the archive. OUT/times.json contains the time of each stage over all calls.
 
 --archive writes tables, figures and runs.npz, which contains settings, scores and counts of finished runs, but no
 weights. --restore extracts such an archive into an OUT without runs, on another machine; finished runs are then not
@@ -25,12 +25,12 @@ from pathlib import Path
 
 from earmark.experiment import Cell, Grid, gather, keep_runs, load_grid, run_grid
 from earmark.files import json_text, make_folder
-from earmark.interrupt import raising_signals
+from earmark.interrupt import exit_code, raising_signals
 from earmark.progress import Progress
 from earmark.reporting.grid import write_grid_report
 from earmark.reporting.grid_tables import published_tables
 
-KEPT = {"runs.npz", "data.json", "results.csv", "times.json"}
+KEPT = {"runs.npz", "data.json", "results.csv", "times.json", ".earmark.jsonl"}
 KEPT_ENDS = {".md", ".tex", ".html", ".png"}
 
 
@@ -93,6 +93,8 @@ def main() -> None:
     show(grid, clock, is_done)
     if arguments.archive:
         write_archive(arguments.out, arguments.archive)
+    if not is_done:
+        raise SystemExit(exit_code())
 
 
 def run(grid: Grid, out: Path, at_once: int, clock: Clock) -> bool:
@@ -103,6 +105,8 @@ def run(grid: Grid, out: Path, at_once: int, clock: Clock) -> bool:
         now = time.monotonic()
         took = f" after {now - started[cell.name]:.0f} s" if cell.name in started else ""
         started.setdefault(cell.name, now)
+        if status == "done":  # at once: the next one may be killed
+            keep_runs(gather(grid, out, cells=[cell]), out)
         print(f"{cell.name}: {status}{took}", flush=True)
 
     try:

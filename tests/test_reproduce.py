@@ -318,6 +318,18 @@ def test_kept_runs_are_added_to(made, split_three_ways, tmp_path):
     assert gather(made[0], tmp_path)[0].saved().scores["event"] == rows[0].saved().scores["event"]
 
 
+def test_runs_kept_on_another_machine_are_added_to(made, tmp_path):
+    (tmp_path / "there").mkdir()
+    keep_runs(made[1][:4], tmp_path / "here")
+    shutil.copy(tmp_path / "here" / "runs.npz", tmp_path / "there")
+    keep_runs(made[1], tmp_path / "there")
+    assert len(read_runs(tmp_path / "there" / "runs.npz")) == len(made[1])
+    (tmp_path / "there" / "runs.npz").write_text("mine")
+    with pytest.raises(DataError, match=r"runs\.npz"):
+        keep_runs(made[1], tmp_path / "there")
+    assert (tmp_path / "there" / "runs.npz").read_text() == "mine"
+
+
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
@@ -462,6 +474,31 @@ def test_a_failed_run_costs_no_table(made, tmp_path, monkeypatch, capsys):
     assert "F1 beside Table I" in out
 
 
+def test_a_finished_run_is_kept_at_once_and_reported_later(made, tmp_path, monkeypatch, capsys):
+    place = made[2]
+    given = place / "grid.toml", "--data", tmp_path, "--out", tmp_path
+    shutil.copytree(place / "out" / "cells", tmp_path / "cells")
+    kept = []
+
+    def run(grid, out, *, on_cell, **options):
+        for cell in grid.cells[:2]:
+            on_cell(cell, "done")
+            kept.append({name for name, _ in read_runs(out / "runs.npz")})
+        return True
+
+    monkeypatch.setattr("earmark.experiment.run_grid", run)
+    code, out, err = call(monkeypatch, capsys, *given, "--no-report")
+    assert (code, out) == (0, f"{tmp_path}: 7 of 8 runs finished\n"), err
+    assert kept == [{"max-cnn-seed0"}, {"max-cnn-seed0", "RAP-1e-3-cnn-seed0"}]
+    assert not (tmp_path / "report.html").exists()
+    shutil.rmtree(tmp_path / "cells")
+    assert json.loads(call(monkeypatch, capsys, *given, "--no-report", "--json")[1])["rows"] == 14
+    assert call(monkeypatch, capsys, *given, "--only-report", "--pools", "max")[0] == 0
+    assert (tmp_path / "report.html").exists()
+    code, _, err = call(monkeypatch, capsys, *given, "--only-report", "--no-report")
+    assert (code, err) == (2, "earmark: --only-report and --no-report exclude each other; choose one\n")
+
+
 def test_an_archive_of_table_1_keeps_results_but_no_weights_and_is_restored(made, tmp_path, monkeypatch, capsys):
     spec = importlib.util.spec_from_file_location("table_1", ROOT / "experiments" / "table_1.py")
     tool = importlib.util.module_from_spec(spec)
@@ -486,6 +523,9 @@ def test_an_archive_of_table_1_keeps_results_but_no_weights_and_is_restored(made
     shown = capsys.readouterr().out
     assert re.search(r"All: 7 of 8 runs\n +start +\d+ s\n +training +\d+ s\n +report +\d+ s\n\d+ s .* to table", shown)
     assert {"runs.npz", "results.csv", "report.html"} <= {path.name for path in (tmp_path / "new").iterdir()}
+    more = [replace(row, cell=replace(row.cell, seed=7)) for row in made[1]]
+    keep_runs(more, tmp_path / "new")  # the archive has the record of earmark's files, so it may be continued
+    write_grid_report(grid, [*gather(grid, tmp_path / "new"), *more], tmp_path / "new")
     assert not (tmp_path / "new" / "cells").exists()
     assert not (tmp_path / "new" / "features").exists()
     assert set(json.loads((tmp_path / "new" / "times.json").read_text())) == {"start", "training", "report"}

@@ -16,9 +16,10 @@ from earmark.cli.train import parse_changes
 from earmark.errors import ArgumentError, TrainingError
 from earmark.files import json_text
 from earmark.interrupt import exit_code
+from earmark.text import counted
 
 if TYPE_CHECKING:
-    from earmark.experiment import Grid, Row
+    from earmark.experiment import Cell, Grid, Row
 
 
 @app.command()
@@ -51,19 +52,26 @@ def reproduce(
             "--only-report", help="Do not train: only write tables, figures and report from the results in --out."
         ),
     ] = False,
+    no_report: Annotated[
+        bool,
+        typer.Option("--no-report", help="Only train and evaluate; --only-report writes tables and report later."),
+    ] = False,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Reproduce an experiment of the paper, or run your own grid.
 
     Trains and evaluates all its systems, and compares the results with the paper's. To continue after an interruption,
-    run the same command again; finished runs are kept. --only-report rewrites tables and report without data or GPU.
+    run the same command again; finished runs are kept, also on another machine that has only the file runs.npz of
+    --out. --only-report rewrites tables and report without data or GPU.
 
     Example: earmark reproduce urban-sed --data URBAN-SED --out results --at-once 4
     """
     from earmark.bags import default_cache
     from earmark.experiment import gather, keep_runs, load_grid
 
+    if only_report and no_report:
+        raise ArgumentError("--only-report and --no-report exclude each other; choose one")
     systems = None if pools is None else [name.strip() for name in pools.split(",")]
     chosen = load_grid(grid).selected(systems=systems, seeds=seeds, folds=folds, changes=parse_changes(change))
     failure = None
@@ -75,11 +83,15 @@ def reproduce(
         except TrainingError as error:  # raised below, after the tables of finished runs are written
             failure = error
     rows = gather(chosen, out)
-    keep_runs(rows, out, force=force)
+    keep_runs(rows, out)
     if only_report and len(chosen.data) == 1:
         evaluated_on = rows[0].saved().scores["data"] if rows else chosen.source
         chosen = chosen.selected(data=evaluated_on) if data is None else _with_data(chosen, data)
-    if failure is None or rows:
+    if no_report:
+        done = len({row.cell.name for row in rows})
+        text = f"{out}: {done} of {counted(len(chosen.cells), 'run')} finished"
+        print(json_text({"out": str(out), "rows": len(rows), "written": []}) if as_json else text)
+    elif failure is None or rows:
         source = ["--data", chosen.source.partition(":")[2] or chosen.source] if len(chosen.data) == 1 else []
         command = shlex.join(["earmark", "reproduce", grid, *source, "--out", str(out)])
         _report(chosen, rows, out, command, force, as_json)
@@ -103,20 +115,22 @@ def _with_data(chosen: Grid, data: Path | None) -> Grid:
 
 def _run(chosen: Grid, out: Path, cache: Path, at_once: int, force: bool, quiet: bool) -> None:
     from earmark.experiment import gather, keep_runs, run_grid, write_results
+    from earmark.ownership import owned
 
     with live_display(quiet=quiet) as display:
-        finished = run_grid(
-            chosen,
-            out,
-            cache=cache,
-            at_once=at_once,
-            on_cell=lambda cell, status: display.print(f"{cell.name}: {status}") if status != "started" else None,
-            on_progress=display,
-        )
+
+        def on_cell(cell: Cell, status: str) -> None:
+            if status == "done":  # at once: the next one may be killed
+                keep_runs(gather(chosen, out, cells=[cell]), out)
+            if status != "started":
+                display.print(f"{cell.name}: {status}")
+
+        finished = run_grid(chosen, out, cache=cache, at_once=at_once, on_cell=on_cell, on_progress=display)
     if not finished:
         rows = gather(chosen, out)
-        write_results(rows, out / "results.csv")
-        keep_runs(rows, out, force=force)
+        with owned(out, force=force):
+            write_results(rows, out / "results.csv")
+        keep_runs(rows, out)
         display.print(
             f"Interrupted, {len(rows)} evaluations done; run the same command again to continue, or with --only-report "
             "to see them"

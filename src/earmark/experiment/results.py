@@ -20,7 +20,7 @@ from earmark.evaluation.statistics import Friedman, friedman
 from earmark.experiment.cells import KEPT, data_of, is_done, settings_of
 from earmark.experiment.grid import Cell, Grid
 from earmark.experiment.kept import KeptEvaluation, pack, read_runs, write_runs
-from earmark.files import json_text, make_folder, written_whole
+from earmark.files import json_text, locked, make_folder, written_whole
 from earmark.formats.spreadsheets import write_rows
 from earmark.formats.text import write_text
 from earmark.ownership import owned
@@ -76,10 +76,10 @@ def scores_of(saved: Mapping[str, Any]) -> dict[str, float]:
     return {column: float(every.get(column, np.nan)) for column in (*COLUMNS, *MORE_COLUMNS)}
 
 
-def gather(grid: Grid, out: Path) -> list[Row]:
-    """Rows of all finished cells, in the order of the grid."""
+def gather(grid: Grid, out: Path, *, cells: Iterable[Cell] | None = None) -> list[Row]:
+    """Rows of all finished cells, in the order of the grid, or of some of its cells."""
     rows, kept = [], read_runs(out / KEPT)
-    for cell in grid.cells:
+    for cell in grid.cells if cells is None else cells:
         folder = out / "cells" / cell.name
         if not is_done(folder, grid.evaluations, kept):
             continue
@@ -98,10 +98,10 @@ def gather(grid: Grid, out: Path) -> list[Row]:
     return rows
 
 
-def keep_runs(rows: Iterable[Row], out: Path, *, force: bool = False) -> None:
+def keep_runs(rows: Iterable[Row], out: Path) -> None:
     """Add the evaluations of cells that have a folder to `runs.npz`; those that are there already stay.
 
-    `force` replaces a file that earmark did not write, or that was changed since.
+    A file that was copied from another machine is replaced too, since nothing in it is lost.
     """
     new = {}
     for row in rows:
@@ -109,7 +109,7 @@ def keep_runs(rows: Iterable[Row], out: Path, *, force: bool = False) -> None:
             packed = pack(row.saved(), config=row.config, epochs=row.epochs, best_epoch=row.best_epoch)
             new[row.cell.name, row.evaluation] = packed
     if new:
-        with owned(make_folder(out), force=force):
+        with locked(make_folder(out), name=".runs.lock", wait=True), owned(out, force=True):
             write_runs(out / KEPT, {**read_runs(out / KEPT), **new})
 
 
