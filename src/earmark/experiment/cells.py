@@ -177,12 +177,14 @@ def _at_once(
     on_progress: OnProgress,
 ) -> Outcomes:
     """Run cells in worker processes."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")  # for embeddings
     distinct = {(c.data, c.fold, c.settings.features, c.settings.augment): c for c in due}
     for cell in distinct.values():  # first, since workers would compute the same features
         training, validation, _ = split_for_training(data_of(cell.data, cell.fold))
         for part in (training, validation):
             store = cache / cell.dataset
-            feature_store(part, cell.settings, store, to_learn=part is training, on_progress=on_progress)
+            to_learn = part is training
+            feature_store(part, cell.settings, store, to_learn=to_learn, device=device, on_progress=on_progress)
     on_progress(Progress("training", 0, len(due), "runs"))
     work = partial(work, threads=max(1, torch.get_num_threads() // at_once))
     with closing(parallel_map(work, cells, workers=at_once, limit=at_once, processes=True)) as results:
