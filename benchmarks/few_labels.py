@@ -10,7 +10,8 @@ seed, so that the largest number, all clips, can be drawn three times too. Score
 the model's own thresholds, on the test clips or those of --split: segment F1, micro and macro, and clip F1. Each result
 is a line of results.csv. To resume after an interruption, also by --minutes, run the same command again, or one with
 other systems, sizes and draws: finished results are kept, and unfinished training runs continue. Several training runs
-at the same time (--jobs) use a GPU better than one.
+at the same time (--jobs) use a GPU better than one. Features are computed once for all of them; --cache names a folder
+that may already have them, from `earmark train` or `earmark reproduce`.
 
 `show` prints means and standard deviations over draws, and draws a figure of them. It needs only the file, or several.
 """
@@ -30,6 +31,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from earmark.interrupt import exit_code, raising_signals
 
 RECURRENT = {"folds": 3, "network": "gru", "learning_rate": 1e-3}
 TUNED = {  # mixtures of log-mel frames, new ones in every batch, instead of mixtures of audio
@@ -77,7 +80,7 @@ class Result:
     recall: float
     macro_f1: float
     clip_f1: float
-    seconds: float  # of training, features included
+    seconds: float  # of training, and of computing the features that were not stored yet
 
     @property
     def job(self) -> tuple[str, int, int]:
@@ -94,6 +97,7 @@ def main() -> None:
     run.add_argument("--draws", type=int, nargs="+", default=(0, 1, 2))
     run.add_argument("--systems", nargs="+", choices=SYSTEMS, default=tuple(SYSTEMS))
     run.add_argument("--split", default="test", help="clips to evaluate on; validate to choose between variants")
+    run.add_argument("--cache", type=Path, help="folder for features; by default one in --out")
     run.add_argument("--jobs", type=int, default=1, help="training runs at the same time")
     run.add_argument("--minutes", type=float, default=float("inf"), help="stop after this time")
     run.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="settings of all systems")
@@ -111,33 +115,45 @@ def main() -> None:
         system, size, draw = arguments.one
         measure(arguments, system, int(size), int(draw))
     else:
-        run_all(arguments)
+        try:
+            failures = run_all(arguments)
+        except KeyboardInterrupt:
+            raise SystemExit(exit_code()) from None
         print_table(read(arguments.out / "results.csv"))
+        raise SystemExit(1 if failures else 0)
 
 
-def run_all(arguments: argparse.Namespace) -> None:
-    """Start a process for each missing result, some at a time, until all are done or the time is over."""
+def run_all(arguments: argparse.Namespace) -> int:
+    """Start a process for each missing result, some at a time, until all are done or the time is over.
+
+    Returns how many failed. Those that are running at the end, or when this process is interrupted, save their state.
+    """
     end = time.monotonic() + 60 * arguments.minutes
     arguments.out.mkdir(parents=True, exist_ok=True)
-    done = {result.job for result in read(arguments.out / "results.csv")}
+    done = {result.job for result in read(arguments.out / "results.csv") if result.split == arguments.split}
     jobs = [(s, n, d) for n in arguments.sizes for s in arguments.systems for d in arguments.draws]
     due = [job for job in jobs if job not in done][::-1]
-    is_over = False
     running: dict[subprocess.Popen[bytes], tuple[str, int, int]] = {}
-    while (due and time.monotonic() < end) or running:
-        while due and len(running) < arguments.jobs and time.monotonic() < end:
-            job = due.pop()
-            running[start(arguments, job)] = job
-        time.sleep(0.2)
-        if time.monotonic() > end and not is_over:
-            is_over = True
+    failures = 0
+    with raising_signals():
+        try:
+            while (due or running) and time.monotonic() < end:
+                while due and len(running) < arguments.jobs:
+                    job = due.pop()
+                    running[start(arguments, job)] = job
+                time.sleep(0.2)
+                for process in [process for process in running if process.poll() is not None]:
+                    system, size, draw = running.pop(process)
+                    if process.returncode:
+                        failures += 1
+                        log = arguments.out / f"{system}-{size}-{draw}.log"
+                        print(f"{system} with {size} clips, draw {draw}: failed; see {log}", flush=True)
+        finally:
             for process in running:
-                process.terminate()  # once: it saves its state, and continues next time
-        for process in [process for process in running if process.poll() is not None]:
-            system, size, draw = running.pop(process)
-            if process.returncode and time.monotonic() < end:
-                log = arguments.out / f"{system}-{size}-{draw}.log"
-                print(f"{system} with {size} clips, draw {draw}: failed; see {log}", flush=True)
+                process.terminate()
+            for process in running:
+                process.wait()
+    return failures
 
 
 def start(arguments: argparse.Namespace, job: tuple[str, int, int]) -> subprocess.Popen[bytes]:
@@ -155,6 +171,7 @@ def start(arguments: argparse.Namespace, job: tuple[str, int, int]) -> subproces
         size,
         draw,
     ]
+    words += ["--cache", str(arguments.cache)] if arguments.cache else []
     words += ["--set", *arguments.set] if arguments.set else []
     threads = {} if arguments.jobs == 1 else {"OMP_NUM_THREADS": "1"}
     with (arguments.out / f"{system}-{size}-{draw}.log").open("ab") as log:
@@ -180,8 +197,7 @@ def measure(arguments: argparse.Namespace, system: str, size: int, draw: int) ->
         "seed": draw,
         **dict(pair.split("=", 1) for pair in arguments.set),
     }
-    drawn = draw if size < len(names) else 0  # all clips are the same clips
-    compute = earmark.api.Compute(cache=out / "cache" / f"{size}-{drawn}")
+    compute = earmark.api.Compute(cache=arguments.cache or out / "cache")
     begin = time.perf_counter()
     run = earmark.train(data.select(chosen), folder, compute=compute, resume=True, **options)
     seconds = time.perf_counter() - begin
