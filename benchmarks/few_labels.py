@@ -106,6 +106,15 @@ def main() -> None:
     show.add_argument("results", type=Path, nargs="+", help="results.csv")
     show.add_argument("--figure", type=Path, help="file without suffix; PNG and SVG are written")
     arguments = parser.parse_args()
+    try:
+        failures = call(arguments)
+    except KeyboardInterrupt:  # what was running has saved its state
+        raise SystemExit(exit_code()) from None
+    raise SystemExit(1 if failures else 0)
+
+
+def call(arguments: argparse.Namespace) -> int:
+    """Do what the arguments say; returns how many runs failed."""
     if arguments.command == "show":
         results = [result for path in arguments.results for result in read(path)]
         print_table(results)
@@ -115,12 +124,10 @@ def main() -> None:
         system, size, draw = arguments.one
         measure(arguments, system, int(size), int(draw))
     else:
-        try:
-            failures = run_all(arguments)
-        except KeyboardInterrupt:
-            raise SystemExit(exit_code()) from None
+        failures = run_all(arguments)
         print_table(read(arguments.out / "results.csv"))
-        raise SystemExit(1 if failures else 0)
+        return failures
+    return 0
 
 
 def run_all(arguments: argparse.Namespace) -> int:
@@ -201,8 +208,6 @@ def measure(arguments: argparse.Namespace, system: str, size: int, draw: int) ->
     begin = time.perf_counter()
     run = earmark.train(data.select(chosen), folder, compute=compute, resume=True, **options)
     seconds = time.perf_counter() - begin
-    if not run.is_finished:
-        raise SystemExit("interrupted")
     scores = earmark.evaluate(run, source, split=arguments.split, out=folder / arguments.split).to_dict()
     overall = scores["dynamic"]["overall"]
     result = Result(
