@@ -166,7 +166,7 @@ def test_a_head_teaches_an_encoder(recordings, compute, tmp_path):
 @pytest.mark.parametrize(
     ("recipe", "changes", "message"),
     [
-        ("quick", {"train_encoder": True}, "train_encoder: expected an encoder, such as --encoder mn04"),
+        ("quick", {"train_encoder": True}, "train_encoder: expected features of an encoder, such as --encoder mn04"),
         ("head", {"encoder": "yamnet", "train_encoder": True}, "expected an encoder that is a network of PyTorch"),
         ("head", {"encoder": "tiny", "train_encoder": 3}, "train_encoder: .* got 3"),
         ("head", {"encoder_rate": -1}, "encoder_rate"),

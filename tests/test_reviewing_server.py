@@ -317,10 +317,10 @@ def test_two_servers_see_each_others_verdicts(found, client):
 
 def test_another_host_needs_a_token_or_permission():
     for address, message in (
-        (Address(host="0.0.0.0"), "^host 0.0.0.0: other machines could reach this review"),
+        (Address(host="0.0.0.0"), "--host 0.0.0.0: other machines could reach this review"),
         (Address(host="0.0.0.0", token="short"), "at least 16 letters"),
         (Address(token="a/../../../../../b"), "at least 16 letters"),
-        (Address(token="a" * 16, allow_anyone=True), "^token and allow_anyone .* cannot be combined"),
+        (Address(token="a" * 16, allow_anyone=True), "cannot be combined"),
         (Address(port=70000), "port: expected 0 to 65535"),
     ):
         with pytest.raises(ArgumentError, match=message):

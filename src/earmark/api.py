@@ -254,11 +254,11 @@ def evaluate(
     """
     options = options or EvaluationOptions()
     if options.tune == "decoder" and tune_on is None:
-        raise ArgumentError("tune_on (--tune-on): expected a split to tune the decoder on, got none")
+        raise ArgumentError("expected a split to tune the decoder on (--tune-on), got none")
     if options.tune == "decoder" and options.decoder is not None:
         raise ArgumentError(
-            "tune='decoder' (--tune decoder) chooses all settings of the decoder, so none can be given; to keep some, "
-            "tune thresholds"
+            "tuning the decoder (--tune decoder) chooses all of its settings, so none can be given; to keep some, tune "
+            "thresholds"
         )
     source = path_text(data, "data")
     reference = None if reference is None else path_text(reference, "reference")

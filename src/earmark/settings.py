@@ -272,9 +272,7 @@ def _with_encoder(features: Mapping[str, Any], changes: Mapping[str, Any]) -> di
     """Features with a different encoder, or with a different choice of whether it is trained."""
     values = {name: features[name] for name in ("encoder", "train_encoder") if name in features} | dict(changes)
     if "encoder" not in values:
-        raise ArgumentError(
-            "train_encoder: expected an encoder, such as --encoder mn04 (encoder='mn04'), got log-mel features"
-        )
+        raise ArgumentError("train_encoder: expected features of an encoder, such as --encoder mn04, got log-mel")
     return completed(values)
 
 

@@ -259,7 +259,7 @@ def _check(settings: Settings, trials: int, search: Sequence[str]) -> list[str]:
     if not names:
         raise ArgumentError(
             "nothing to train for: search for penalty or reduction, with or without threshold; thresholds alone are "
-            "tuned by earmark evaluate --tune-on validate (tune_on='validate')"
+            "tuned by earmark evaluate --tune-on validate"
         )
     if "penalty" in names:
         pool = settings.pool["name"]

@@ -56,7 +56,7 @@ AnyPath = str | os.PathLike[str]
 SUFFIXES = tuple(KINDS)
 """Suffixes of audio files, in lower case."""
 
-KEEP_HINT = "; process the rest with --damaged keep (damaged='keep')"
+KEEP_HINT = "; process the rest with --damaged keep"
 """End of the message about damaged audio: advice for detection, the only command with this option."""
 
 DAMAGED = ("refuse", "keep")

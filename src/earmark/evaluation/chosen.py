@@ -93,13 +93,11 @@ def left_out_notes(splits: Iterable[str]) -> tuple[str, ...]:
     """A note on clips that are not evaluated, by their splits.
 
     >>> left_out_notes(["train", "train", "validate"])
-    ("3 clips are left out: 2 of split train and 1 of split validate; --split all (split='all') evaluates all",)
+    ('3 clips are left out: 2 of split train and 1 of split validate; --split all evaluates all',)
     """
     counts = Counter(splits)
     if not counts:
         return ()
     n = counts.total()
     parts = listed(f"{count} of split {split}" for split, count in counts.items())
-    return (
-        f"{counted(n, 'clip')} {plural(n, 'is', 'are')} left out: {parts}; --split all (split='all') evaluates all",
-    )
+    return (f"{counted(n, 'clip')} {plural(n, 'is', 'are')} left out: {parts}; --split all evaluates all",)

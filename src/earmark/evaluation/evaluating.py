@@ -56,7 +56,7 @@ def evaluate_model(
         which = "the test split" if tune_on == "test" else "the clips that are evaluated"
         remedy = "evaluate another split" if tune_on == "validate" else "use validate"
         raise ArgumentError(
-            f"tune_on (--tune-on): thresholds tuned on {which} would make its scores too optimistic; {remedy}"
+            f"--tune-on {tune_on}: thresholds tuned on {which} would make its scores too optimistic; {remedy}"
         )
     decoder = options.decoder or detector.decoder
     if tune_on is not None:
@@ -154,8 +154,6 @@ def _read_split(data: str, split: str | None, *, needs_labels: bool) -> tuple[La
     names = [name for name in table.filenames if table.splits.get(name) == chosen]
     if not names:
         splits = ", ".join(sorted(set(table.splits.values())))
-        raise ArgumentError(
-            f"{data}: no clips of split {chosen!r}; it has {splits}; --split all (split='all') evaluates all"
-        )
+        raise ArgumentError(f"{data}: no clips of split {chosen!r}; it has {splits}; --split all evaluates all")
     others = [table.splits[name] for name in table.filenames if name not in names]
     return table.select(names), chosen, (*notes, *left_out_notes(others))

@@ -34,7 +34,7 @@ _SEEN = {
     "validate": "training chose its epoch by these clips",
     "all": "the model was trained on some of these clips",
 }
-_REMEDY = "pass labels with onsets and offsets as --reference FILE (reference=FILE)"
+_REMEDY = "evaluate against labels with onsets and offsets (--reference FILE)"
 _SINGULAR = {"clips": "clip", "files": "file", "labels": "label", "classes": "class"}
 _SINGULAR |= {"are": "is", "were": "was", "have": "has", "count": "counts", "they": "it", "their": "its"}
 
@@ -277,7 +277,7 @@ def untimed_notes(reference: LabelTable, estimate: LabelTable) -> tuple[str, ...
     >>> weak, strong = LabelTable([("a.wav", None, None, "dog")]), LabelTable([("a.wav", 0, 1, "dog")])
     >>> print(*untimed_notes(weak, strong))
     no scores of segments and events: the reference has no times; \
-pass labels with onsets and offsets as --reference FILE (reference=FILE)
+evaluate against labels with onsets and offsets (--reference FILE)
     >>> untimed_notes(strong, strong)
     ()
     """

@@ -193,13 +193,13 @@ class Evaluation:
         folder = Path(folder)
         path = folder / "scores.json"
         if not folder.is_dir():
-            raise DataError(f"{folder}: no such folder; expected a run, or a folder with an evaluation")
+            raise DataError(f"{folder}: no such folder; expected a run, or a folder of earmark evaluate --out")
         if (folder / "ledger.sqlite").is_file() and not path.is_file():
             what = "contains detected events, not an evaluation"
             raise DataError(f"{folder} {what}; a report on them is written by earmark detect ... --report")
         if not path.is_file() or not (folder / "counts.npz").is_file():
             raise DataError(
-                f"{folder}: not evaluated yet; run: earmark evaluate {folder} DATA, or pass the evaluation's folder"
+                f"{folder}: not evaluated yet; run: earmark evaluate {folder} DATA, or pass the folder of its --out"
             )
         scores = read_scores_file(path)
         counts = {f"{kind}_counts": part for kind, part in read_counts(folder / "counts.npz", scores).items()}

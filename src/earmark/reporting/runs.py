@@ -239,7 +239,7 @@ def _show_mistakes(
     """The worst mistakes of the best system's first run, and why some or all are missing."""
     run = next(run for run in runs if run.system == comparison.best)
     if material.labels is None:
-        return [], f"The clips are not available: {material.problem}. Give their location with --data (data=FOLDER)."
+        return [], f"The clips are not available: {material.problem}. Give their location with --data."
     if run.saved.dynamic_counts is None:
         return [], "The reference has no event times, so detected events cannot be checked."
     dense = results.dense_probabilities(run.saved)

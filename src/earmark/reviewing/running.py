@@ -47,16 +47,13 @@ class Address:
             raise ArgumentError(f"port: expected 0 to 65535, got {self.port}")
         if self.allow_anyone:
             if self.token is not None:
-                raise ArgumentError(
-                    "token and allow_anyone (--token, --allow-anyone) cannot be combined; use one of them"
-                )
+                raise ArgumentError("--token and --allow-anyone cannot be combined; use one of them")
             return None
         if self.token is not None and (len(self.token) < 16 or not _TOKEN.issuperset(self.token)):
-            raise ArgumentError("token (--token): expected at least 16 letters, digits, hyphens and underscores")
+            raise ArgumentError("--token: expected at least 16 letters, digits, hyphens and underscores")
         if self.token is None and not is_loopback(self.host):
             raise ArgumentError(
-                f"host {self.host}: other machines could reach this review; give a token (--token TOKEN), or allow "
-                "anyone (--allow-anyone)"
+                f"--host {self.host}: other machines could reach this review; give --token TOKEN, or --allow-anyone"
             )
         return self.token or secrets.token_urlsafe(18)
 

@@ -162,9 +162,7 @@ def open_source(place: AnyPath, *, labels: AnyPath | None = None, out: AnyPath |
     path = Path(path_text(place, "found"))
     if JobFolder(path).ledger.is_file():
         if labels is not None or out is not None:
-            raise ArgumentError(
-                f"{path} is a detection job, which has its own events; labels and out (--labels, --out) do not apply"
-            )
+            raise ArgumentError(f"{path} is a detection job, which has its own events; --labels and --out do not apply")
         return _open_job(path)
     check_exists([path])
     if (path / "model.safetensors").is_file() or path.suffix in (".safetensors", ".onnx"):
@@ -173,9 +171,7 @@ def open_source(place: AnyPath, *, labels: AnyPath | None = None, out: AnyPath |
         raise ArgumentError(f"{path} contains the verdicts of a review; pass the reviewed recordings")
     full = Path(os.path.abspath(path))  # which has a name, unlike "." and ".."
     if out is None and not full.name:
-        raise ArgumentError(
-            f"{path}: a review of a whole disk needs a folder for its verdicts: add --out FOLDER (out=FOLDER)"
-        )
+        raise ArgumentError(f"{path}: a review of a whole disk needs a folder for its verdicts: add --out")
     folder = Path(path_text(out, "out")) if out is not None else full.with_name(f"{full.name}.review")
     named = choose_names(find_recordings([path], folder), {})
     recordings = [Recording(i, name, where, began=recorded_at(name)) for i, (where, name) in enumerate(named)]

@@ -276,8 +276,7 @@ def unfinished_note(out: Path) -> str:
         return ""
     if memory.epoch >= epochs or memory.schedule.is_over:
         return ""
-    how = "continue it with earmark train ... --resume (resume=True)"
-    return f"training is not finished, {memory.epoch} of {epochs} epochs: {how}"
+    return f"training is not finished, {memory.epoch} of {epochs} epochs: continue it with earmark train ... --resume"
 
 
 def _settings(about: dict[str, Any]) -> Settings:

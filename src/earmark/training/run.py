@@ -172,9 +172,8 @@ def smaller_batches(settings: Settings) -> str:
     options = settings.training
     size = f"batches of {counted(options.batch_size, 'excerpt')} of {options.patch:g} s"
     if options.batch_size == 1:
-        return f"it was to train on {size}; try shorter ones with the setting patch (--set patch=...)"
-    smaller = f"batch_size={options.batch_size // 2}"
-    return f"it was to train on {size}; try the setting {smaller} (--set {smaller}), or another device"
+        return f"it was to train on {size}; try shorter ones (--set patch=...)"
+    return f"it was to train on {size}; try --set batch_size={options.batch_size // 2}, or another device"
 
 
 def _versions() -> dict[str, str]:
@@ -463,7 +462,7 @@ def useless_warnings(result: Run, validation: Collection) -> list[str]:
     if result.scores["f1"] > 0:
         return []
     what = f"F1 is 0 on the validation clips, {n_positive} of {n} with sounds to detect"
-    remedy = "check the labels, label more recordings, or train for more epochs (the setting epochs, --set epochs=...)"
+    remedy = "check the labels, label more recordings, or train for more epochs (--set epochs=...)"
     return [f"the model is useless: {what}; {remedy}"]
 
 
@@ -493,6 +492,5 @@ def _too_long(durations: Mapping[str, float], training: Collection, patch: float
     longest = max(long[name] for name in untimed)
     return [
         f"{counted(len(untimed), 'clip')} with labels without times, longer than an excerpt of {patch:g} s: such "
-        f"labels say nothing about an excerpt and are ignored there. Try the setting patch={longest:.0f} "
-        f"(--set patch={longest:.0f})"
+        f"labels say nothing about an excerpt and are ignored there. Try --set patch={longest:.0f}"
     ]
