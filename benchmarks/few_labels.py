@@ -5,13 +5,13 @@
     python benchmarks/few_labels.py show few/results.csv [--figure docs/images/few_labels]
 
 `run` draws some of the training clips, three times for each number. A system uses only these clips and their tags, also
-for validation (`strong` also uses times); heads choose their thresholds by cross-validation. Each draw has its own
-seed, so that the largest number, all clips, can be drawn three times too. Scores are those of `earmark evaluate` with
-the model's own thresholds, on the test clips or those of --split: segment F1, micro and macro, and clip F1. Each result
-is a line of results.csv. To resume after an interruption, also by --minutes, run the same command again, or one with
-other systems, sizes and draws: finished results are kept, and unfinished training runs continue. Several training runs
-at the same time (--jobs) use a GPU better than one. Features are computed once for all of them; --cache names a folder
-that may already have them, from `earmark train` or `earmark reproduce`.
+for validation (`strong` also uses times); heads choose their thresholds by cross-validation, except `student`, which
+keeps 0.5. Each draw has its own seed, so that the largest number, all clips, can be drawn three times too. Scores are
+those of `earmark evaluate` with the model's own thresholds, on the test clips or those of --split: segment F1, micro
+and macro, and clip F1. Each result is a line of results.csv. To resume after an interruption, also by --minutes, run
+the same command again, or one with other systems, sizes and draws: finished results are kept, and unfinished training
+runs continue. Several training runs at the same time (--jobs) use a GPU better than one. Features are computed once for
+all of them; --cache names a folder that may already have them, from `earmark train` or `earmark reproduce`.
 
 `show` prints means and standard deviations over draws, and draws a figure of them. It needs only the file, or several.
 """
@@ -34,6 +34,7 @@ import numpy as np
 
 from earmark.interrupt import exit_code, raising_signals
 
+STUDENT = {"network": "gru", "learning_rate": 1e-3, "rounds": 1, "choose_thresholds": False}
 RECURRENT = {"folds": 3, "network": "gru", "learning_rate": 1e-3}
 TUNED = {  # mixtures of log-mel frames, new ones in every batch, instead of mixtures of audio
     "train_encoder": True,
@@ -61,8 +62,9 @@ SYSTEMS: dict[str, tuple[str, dict[str, Any]]] = {
     "recurrent": ("recurrent head on mn04", {"encoder": "mn04", "settings": RECURRENT}),
     "taught": ("head on mn04, self-training", {"encoder": "mn04", "settings": {"folds": 3, "rounds": 1}}),
     "strong": ("head on mn04, strong labels", {"encoder": "mn04", "pool": "strong", "settings": {"folds": 3}}),
+    "student": ("recurrent student of a head", {"encoder": "mn04", "settings": STUDENT}),
     "fused": ("mn04 and convolutions, self-training", {"recipe": "best", "encoder": "mn04", "settings": FUSED}),
-    "tuned": ("mn04 fine-tuned, self-training", {"encoder": "mn04", "settings": TUNED}),
+    "tuned": ("mn04 fine-tuned", {"encoder": "mn04", "settings": TUNED}),
 }
 SIZES = (20, 50, 200, 1000, 6000)
 
@@ -206,6 +208,12 @@ def measure(arguments: argparse.Namespace, system: str, size: int, draw: int) ->
     }
     compute = earmark.api.Compute(cache=arguments.cache or out / "cache")
     begin = time.perf_counter()
+    if system == "student":
+        head = {"seed": draw, "choose_thresholds": False}  # there are no clips to choose them on
+        teacher = earmark.train(
+            data.select(chosen), f"{folder}-teacher", encoder="mn04", settings=head, compute=compute, resume=True
+        )
+        options["settings"]["teacher"] = str(teacher.path)
     run = earmark.train(data.select(chosen), folder, compute=compute, resume=True, **options)
     seconds = time.perf_counter() - begin
     scores = earmark.evaluate(run, source, split=arguments.split, out=folder / arguments.split).to_dict()

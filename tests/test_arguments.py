@@ -82,7 +82,7 @@ def test_an_empty_path_is_not_the_current_folder(here, model):
 def test_an_empty_argument_of_a_command_is_an_error(earmark, here, model, words, where):
     code, out, err = earmark(*(model if word == "MODEL" else word for word in words))
     where = model if where == "MODEL" else where
-    expected = f"earmark: expected a value after {where}, got an empty text; the current folder is '.'\n"
+    expected = f"earmark: expected a value after {where}, got an empty text\n"
     assert (code, out, err) == (2, "", expected)
 
 

@@ -367,7 +367,7 @@ def test_get_takes_a_file_and_prints_json(published, tmp_path):
         (["get"], "earmark: Missing argument 'NAME'."),
         (["got"], "earmark: No such command 'got'."),
         (["get", "mn04", "--from", "nothing.bin"], "earmark: nothing.bin: no such file\n"),
-        (["get", "mn04", "--from", ""], "earmark: --from: expected a file or a URL, got nothing\n"),
+        (["get", "mn04", "--from", ""], "earmark: expected a value after --from, got an empty text\n"),
         (["get", "mn04", "--from", "{}/gone/w"], "earmark: {}/gone/w: the server returned 404 Not Found; download it"),
         (["get", "mn04", "--from", "{}/wrong/w"], "earmark: {}/wrong/w: expected the SHA-256 "),
     ],

