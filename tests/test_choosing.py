@@ -95,13 +95,14 @@ def test_with_the_encoder_a_head(folder, encoder, gpu, monkeypatch):
         assert (choice.settings.training.rounds, choice.settings.augment.mixtures) == (0, 0)
 
 
-def test_a_single_class_starts_with_low_probabilities(folder, encoder, monkeypatch):
+def test_few_classes_start_with_low_probabilities(folder, encoder, monkeypatch):
     monkeypatch.setattr(choosing, "FEW", 1)
-    one = open_data(folder)
-    assert choose(one, {}, CPU).settings.training.prior == 0.1
-    assert choose(one, {"prior": 0.3}, CPU).settings.training.prior == 0.3
-    two = replace(one, labels=one.labels.replace(classes=(*one.classes, "click")))
-    assert choose(two, {}, CPU).settings.training.prior == 0.5
+    data = open_data(folder)
+    assert choose(data, {"prior": 0.3}, CPU).settings.training.prior == 0.3
+    for count, prior in ((1, 0.1), (3, 0.1), (4, 0.5)):
+        more = tuple(f"class {k}" for k in range(count - len(data.classes)))
+        changed = replace(data, labels=data.labels.replace(classes=(*data.classes, *more)))
+        assert choose(changed, {}, CPU).settings.training.prior == prior
 
 
 def test_a_named_encoder_has_the_choices_of_one_that_is_found(folder, encoder):

@@ -32,8 +32,8 @@ _PROBES = 1000  # recordings whose length is looked up
 _LONGEST = {"head": 300.0, "best": 60.0, "small": 60.0}  # the recipes, and seconds of their longest patches
 _HEAD_PASSES = 5  # passes of a head over the clips, at least
 # With few clips, linear soft-max spreads events out; so does a start at 0.5, where the background of clips with a sound
-# is pushed up with it. With a single class, it is also with many clips: no other class tells what the background is.
-_LOW_PRIOR = {"prior": 0.1}
+# is pushed up with it. With few classes, it is also with many clips: other classes tell less what the background is.
+_LOW_PRIOR, _FEW_CLASSES = {"prior": 0.1}, 3
 _FEW_CLIPS = {**_LOW_PRIOR, "learning_rate": 1e-3, "steps": 6}
 _FEW_POOL = {"pool": "linear-cap", "pool.min_active": 0.05, "pool.alpha": 2.0}
 _SMALL_PASSES, _SMALL_CLIPS = 100, 20_000  # recipe small, few clips: at most 100 passes, and 20,000 clips in all
@@ -98,7 +98,7 @@ def choose(data: Collection, changes: Mapping[str, Any], device: torch.device) -
     suited = _suited(recipe, len(training), seconds, rounds, longest)
     if "validate" not in data.splits and len(training) < FEW:
         suited["folds"] = _FOLDS
-    if recipe == "head" and len(data.classes) == 1:
+    if recipe == "head" and len(data.classes) <= _FEW_CLASSES:
         suited |= _LOW_PRIOR
     if isinstance(settings.features, FeatureConfig):
         suited["scaling"] = "fixed"  # the same sound has the same features in a recording of any length
