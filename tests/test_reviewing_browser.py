@@ -149,7 +149,7 @@ def test_a_review_with_the_keyboard_alone(browser, found):
 def test_what_was_loading_during_an_action_is_loaded_again(browser, found):
     with served(found) as server:
         one = Page(browser, server.url)
-        one.wait("#name", ".wav")
+        one.until("() => location.hash")  # of the event that is shown, and opened again
         one.press("m")
         one.says("Recording checked")
         held = one.hold(re.compile(r"api/recordings/\d+$"))
